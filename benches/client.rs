@@ -39,13 +39,22 @@ pub fn run(job: &Job) -> Value {
         "word ".repeat(job.body / 5),
         load(job)
     );
-    let input = Input { path: &folder.path().join("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    let plan =
-        llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+    let input = Input {
+        path: &folder.path().join("s.yaml"),
+        text: Some(text),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    let plan = llmscen_scenario::load(&input)
+        .map(|loaded| loaded.plan)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
     let context = Context {
         tool: std::path::PathBuf::new(),
         env: BTreeMap::new(),
-        cache: CacheDir { dir: folder.path().join("cache"), hub: String::new() },
+        cache: CacheDir {
+            dir: folder.path().join("cache"),
+            hub: String::new(),
+        },
         output: Some(folder.path().join("out")),
         only: Vec::new(),
         force: true,
@@ -80,7 +89,11 @@ fn watch(events: mpsc::Receiver<Event>, idle: Option<u64>, stop: &Stop) -> Value
             Event::Progress(progress) => {
                 let now = Cost::now();
                 samples.push(json!([progress.done, now.resident]));
-                steady = if idle == Some(progress.in_flight) { steady + 1 } else { 0 };
+                steady = if idle == Some(progress.in_flight) {
+                    steady + 1
+                } else {
+                    0
+                };
                 if steady == 4 {
                     ended = Some(now);
                     stop.press();
@@ -106,7 +119,12 @@ fn describe(told: &mut Value, conducted: &CompletedRun, job: &Job, zero: u64) {
     told["lag_ms_p99"] = json!(case.audit.schedule_lag_ms_p99);
     told["audit"] = json!(case.audit.reasons.join("; "));
     if job.burst || job.order.stamped {
-        spans(told, &conducted.folder, zero + conducted.report.manifest.parts[0].origin_ns, job.order.stamped);
+        spans(
+            told,
+            &conducted.folder,
+            zero + conducted.report.manifest.parts[0].origin_ns,
+            job.order.stamped,
+        );
     }
 }
 
@@ -114,13 +132,27 @@ fn spans(told: &mut Value, folder: &Path, origin: u64, stamped: bool) {
     let file = std::fs::File::open(folder.join("requests.parquet")).expect("the rows");
     let rows = ParquetReader::new(file).finish().expect("a table");
     let sent = stamps(&rows, "sent_ns");
-    let spread = sent.iter().max().zip(sent.iter().min()).map(|(last, first)| (last - first) as f64 / 1e6);
+    let spread = sent
+        .iter()
+        .max()
+        .zip(sent.iter().min())
+        .map(|(last, first)| (last - first) as f64 / 1e6);
     told["sent_spread_ms"] = json!(spread);
     if !stamped {
         return;
     }
-    let ids = rows.column("response_id").expect("ids").str().expect("text").clone();
-    let events = rows.column("token_events_ns").expect("events").list().expect("a list").clone();
+    let ids = rows
+        .column("response_id")
+        .expect("ids")
+        .str()
+        .expect("text")
+        .clone();
+    let events = rows
+        .column("token_events_ns")
+        .expect("events")
+        .list()
+        .expect("a list")
+        .clone();
     let late = (0..rows.height()).filter_map(|index| {
         let written: u64 = ids.get(index)?.strip_prefix("chatcmpl-")?.parse().ok()?;
         let seen = events.get_as_series(index)?.u64().ok()?.first()? + origin;
@@ -128,10 +160,18 @@ fn spans(told: &mut Value, folder: &Path, origin: u64, stamped: bool) {
     });
     let mut late: Vec<f64> = late.collect();
     late.sort_by(f64::total_cmp);
-    let at = |share: f64| late.get(((late.len() as f64 * share) as usize).min(late.len().saturating_sub(1)));
+    let at = |share: f64| {
+        late.get(((late.len() as f64 * share) as usize).min(late.len().saturating_sub(1)))
+    };
     told["late_us"] = json!([at(0.0), at(0.5), at(0.99), at(1.0)]);
 }
 
 fn stamps(rows: &DataFrame, column: &str) -> Vec<u64> {
-    rows.column(column).expect("a column").u64().expect("numbers").iter().flatten().collect()
+    rows.column(column)
+        .expect("a column")
+        .u64()
+        .expect("numbers")
+        .iter()
+        .flatten()
+        .collect()
 }

@@ -25,7 +25,13 @@ struct Stream {
 }
 
 /// Keeps `streams` requests in flight until `requests` are answered.
-pub fn run(addr: SocketAddr, reply: &Reply, body: &[u8], streams: usize, requests: u64) -> io::Result<Counted> {
+pub fn run(
+    addr: SocketAddr,
+    reply: &Reply,
+    body: &[u8],
+    streams: usize,
+    requests: u64,
+) -> io::Result<Counted> {
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         reply.order.path(),
@@ -39,8 +45,18 @@ pub fn run(addr: SocketAddr, reply: &Reply, body: &[u8], streams: usize, request
         let socket = TcpStream::connect(addr)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
-        epoll::add(&epoll, &socket, EventData::new_u64(index as u64), EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
-        let mut stream = Stream { socket, sent: 0, got: 0, after_lf: false };
+        epoll::add(
+            &epoll,
+            &socket,
+            EventData::new_u64(index as u64),
+            EventFlags::IN | EventFlags::OUT | EventFlags::ET,
+        )?;
+        let mut stream = Stream {
+            socket,
+            sent: 0,
+            got: 0,
+            after_lf: false,
+        };
         begun += 1;
         stream.send(&request)?;
         open.push(stream);

@@ -27,10 +27,15 @@ fn main() {
     write(dir.path());
     let prompt: Vec<u32> = (0..TOKENS.0 as u32).map(|at| at * 7919 % 8192).collect();
     let name = dir.path().display().to_string();
-    let (mut model, loaded) = Model::load(&name, &Local::default(), Seed(0)).expect("the engine loads it");
+    let (mut model, loaded) =
+        Model::load(&name, &Local::default(), Seed(0)).expect("the engine loads it");
     let (llama, config) = plain(dir.path());
-    let ask =
-        GenerationParams { prompt: prompt.clone(), max_tokens: TOKENS.1 as u64, ignore_eos: true, ..GenerationParams::default() };
+    let ask = GenerationParams {
+        prompt: prompt.clone(),
+        max_tokens: TOKENS.1 as u64,
+        ignore_eos: true,
+        ..GenerationParams::default()
+    };
     let (mut own, mut theirs) = (Vec::new(), Vec::new());
     for turn in 0..=TURNS {
         let (tokens, rate) = engine(&mut model, &ask);
@@ -43,7 +48,10 @@ fn main() {
         }
     }
     let (own, theirs) = (median(own), median(theirs));
-    println!("{} parameters in {}, {}, {} tokens after {}", loaded.parameters, loaded.dtype, loaded.device, TOKENS.1, TOKENS.0);
+    println!(
+        "{} parameters in {}, {}, {} tokens after {}",
+        loaded.parameters, loaded.dtype, loaded.device, TOKENS.1, TOKENS.0
+    );
     println!("engine      {own:9.1} tokens/s");
     println!("plain loop  {theirs:9.1} tokens/s");
     println!("ratio       {:9.3}", own / theirs);
@@ -52,7 +60,9 @@ fn main() {
 fn engine(model: &mut Model, ask: &GenerationParams) -> (Vec<u32>, f64) {
     let start = Instant::now();
     let clock = || Nanos::from(start.elapsed());
-    let mut worked = model.work(std::slice::from_ref(ask), &clock, &|_| true).expect("the engine works");
+    let mut worked = model
+        .work(std::slice::from_ref(ask), &clock, &|_| true)
+        .expect("the engine works");
     let end = worked.steps.last().copied().expect("steps");
     let rate = worked.steps.len() as f64 / end.since(worked.prefilled).secs();
     (worked.rows.remove(0).tokens, rate)
@@ -63,7 +73,11 @@ fn looped(llama: &Llama, config: &Config, prompt: &[u32]) -> (Vec<u32>, f64) {
     let mut cache = Cache::new(true, DType::F32, config, &device).expect("a cache");
     let mut next = |tokens: &[u32], at: usize| -> candle_core::Result<u32> {
         let input = Tensor::new(tokens, &device)?.unsqueeze(0)?;
-        llama.forward(&input, at, &mut cache)?.squeeze(0)?.argmax(0)?.to_scalar::<u32>()
+        llama
+            .forward(&input, at, &mut cache)?
+            .squeeze(0)?
+            .argmax(0)?
+            .to_scalar::<u32>()
     };
     let mut tokens = vec![next(prompt, 0).expect("the first token")];
     let start = Instant::now();
@@ -79,20 +93,29 @@ fn plain(folder: &Path) -> (Llama, Config) {
     let text = std::fs::read_to_string(folder.join("config.json")).expect("config.json");
     let config: LlamaConfig = serde_json::from_str(&text).expect("a configuration");
     let config = config.into_config(false);
-    let tensors = candle_core::safetensors::load(folder.join("model.safetensors"), &Device::Cpu).expect("weights");
+    let tensors = candle_core::safetensors::load(folder.join("model.safetensors"), &Device::Cpu)
+        .expect("weights");
     let weights = VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu);
-    (Llama::load(weights, &config).expect("the library loads it"), config)
+    (
+        Llama::load(weights, &config).expect("the library loads it"),
+        config,
+    )
 }
 
 fn write(folder: &Path) {
     let [vocabulary, hidden, inner, layers, heads, kv_heads] = SIZES;
     let kv = hidden / heads * kv_heads;
     let drawn = |rows: usize, columns: usize, scale: f64| {
-        Tensor::randn(0f32, 1.0, (rows, columns), &Device::Cpu).and_then(|drawn| drawn * scale).expect("weights")
+        Tensor::randn(0f32, 1.0, (rows, columns), &Device::Cpu)
+            .and_then(|drawn| drawn * scale)
+            .expect("weights")
     };
     let ones = || Tensor::ones(hidden, DType::F32, &Device::Cpu).expect("ones");
     let mut all = HashMap::from([
-        ("model.embed_tokens.weight".to_owned(), drawn(vocabulary, hidden, 1.0)),
+        (
+            "model.embed_tokens.weight".to_owned(),
+            drawn(vocabulary, hidden, 1.0),
+        ),
         ("lm_head.weight".to_owned(), drawn(vocabulary, hidden, 0.2)),
         ("model.norm.weight".to_owned(), ones()),
     ]);
@@ -107,7 +130,10 @@ fn write(folder: &Path) {
             ("mlp.down_proj", hidden, inner),
         ];
         for (name, rows, columns) in shapes {
-            all.insert(format!("model.layers.{layer}.{name}.weight"), drawn(rows, columns, (columns as f64).powf(-0.5)));
+            all.insert(
+                format!("model.layers.{layer}.{name}.weight"),
+                drawn(rows, columns, (columns as f64).powf(-0.5)),
+            );
         }
         for name in ["input_layernorm", "post_attention_layernorm"] {
             all.insert(format!("model.layers.{layer}.{name}.weight"), ones());

@@ -30,8 +30,22 @@ pub struct Work {
 impl Work {
     /// Streams of so many events, each client on one core.
     pub fn new(streams: u64, requests: u64, events: u64, gap_us: u64) -> Work {
-        let order = Order { events, gap_us, size: 200, stamped: false };
-        Work { order, streams, requests, body: 1000, burst: false, idle: false, spread_s: 0, free: false }
+        let order = Order {
+            events,
+            gap_us,
+            size: 200,
+            stamped: false,
+        };
+        Work {
+            order,
+            streams,
+            requests,
+            body: 1000,
+            burst: false,
+            idle: false,
+            spread_s: 0,
+            free: false,
+        }
     }
 
     /// Token events in all.
@@ -54,9 +68,29 @@ pub fn run(who: Who, work: &Work) -> Value {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut server = Running(start(&["--role", "server", "--core", "0"]));
     let mut first = String::new();
-    BufReader::new(server.0.stdout.as_mut().expect("a pipe")).read_line(&mut first).expect("an address");
-    let Work { order, streams, requests, body, burst, idle, spread_s, .. } = *work;
-    let job = Job { addr: first.trim().parse().expect("an address"), order, streams, requests, body, burst, idle, spread_s };
+    BufReader::new(server.0.stdout.as_mut().expect("a pipe"))
+        .read_line(&mut first)
+        .expect("an address");
+    let Work {
+        order,
+        streams,
+        requests,
+        body,
+        burst,
+        idle,
+        spread_s,
+        ..
+    } = *work;
+    let job = Job {
+        addr: first.trim().parse().expect("an address"),
+        order,
+        streams,
+        requests,
+        body,
+        burst,
+        idle,
+        spread_s,
+    };
     let role = if who == Who::Floor { "floor" } else { "client" };
     let (word, core) = (job.word(), (cores - 1).to_string());
     let mut args = vec!["--role", role, "--job", &word];
@@ -66,14 +100,20 @@ pub fn run(who: Who, work: &Work) -> Value {
     let output = start(&args).wait_with_output().expect("a client");
     assert!(output.status.success(), "{role} failed at {word}");
     let text = String::from_utf8_lossy(&output.stdout);
-    let told: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("figures");
+    let told: Value =
+        serde_json::from_str(text.lines().last().unwrap_or_default()).expect("figures");
     assert!(idle || told["ok"] == requests, "{role} at {word}: {told}");
     told
 }
 
 fn start(args: &[&str]) -> Child {
     let program = std::env::current_exe().expect("this program");
-    Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a process")
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process")
 }
 
 /// The median of a figure over runs.

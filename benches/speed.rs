@@ -20,7 +20,11 @@ use std::net::TcpListener;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let of = |flag: &str| args.iter().position(|arg| arg == flag).and_then(|place| args.get(place + 1));
+    let of = |flag: &str| {
+        args.iter()
+            .position(|arg| arg == flag)
+            .and_then(|place| args.get(place + 1))
+    };
     raise_files();
     if let Some(core) = of("--core") {
         stay_on(core.parse().expect("a core"));
@@ -47,9 +51,14 @@ fn serve() {
 fn floor(job: &Job) -> Value {
     let (reply, body) = (Reply::new(job.order), vec![b'x'; job.body]);
     let began = Cost::now();
-    let counted = floor::run(job.addr, &reply, &body, job.streams as usize, job.requests).expect("the floor");
+    let counted =
+        floor::run(job.addr, &reply, &body, job.streams as usize, job.requests).expect("the floor");
     let ended = Cost::now();
-    assert_eq!(counted.ends, counted.requests * (job.order.events + 2), "the floor miscounted");
+    assert_eq!(
+        counted.ends,
+        counted.requests * (job.order.events + 2),
+        "the floor miscounted"
+    );
     let mut told = ended.since(&began);
     told["ok"] = json!(counted.requests);
     told
@@ -66,5 +75,11 @@ fn stay_on(core: usize) {
 fn raise_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
 }

@@ -24,9 +24,19 @@ const CHILDREN: usize = 8;
 
 fn main() {
     let listed = std::fs::read_dir("/proc").map_or(0, |all| {
-        all.flatten().filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok())).count()
+        all.flatten()
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| name.parse::<u32>().is_ok())
+            })
+            .count()
     });
-    println!("{listed} processes on this machine, {} in the tree; {SAMPLES} samples each\n", CHILDREN + 1);
+    println!(
+        "{listed} processes on this machine, {} in the tree; {SAMPLES} samples each\n",
+        CHILDREN + 1
+    );
     println!("| source | CPU ms a sample | share of a core at 1 s |");
     println!("|---|---|---|");
     let server = server();
@@ -36,7 +46,10 @@ fn main() {
         ("tree", Box::new(ProcessTree::new(server.0.id(), SECOND))),
         ("metrics page", Box::new(metrics(page()))),
     ];
-    let costs: Vec<f64> = all.iter_mut().map(|(_, source)| cost(source.as_mut())).collect();
+    let costs: Vec<f64> = all
+        .iter_mut()
+        .map(|(_, source)| cost(source.as_mut()))
+        .collect();
     for ((name, _), millis) in all.iter().zip(&costs) {
         row(name, *millis);
     }
@@ -50,7 +63,11 @@ fn row(name: &str, millis: f64) {
 /// Processor time of one sample in milliseconds, after the first, which looks at every process there is.
 fn cost(source: &mut dyn TelemetrySource) -> f64 {
     let mut told = 0;
-    let mut sample = || source.sample(Instant::now(), &mut |_| told += 1).expect("the source can be read");
+    let mut sample = || {
+        source
+            .sample(Instant::now(), &mut |_| told += 1)
+            .expect("the source can be read")
+    };
     sample();
     let before = spent();
     (0..SAMPLES).for_each(|_| sample());
@@ -65,21 +82,36 @@ fn spent() -> f64 {
 }
 
 fn metrics(url: String) -> Prometheus {
-    let scrape = Scrape { url, interval: SECOND, headers: Vec::new() };
+    let scrape = Scrape {
+        url,
+        interval: SECOND,
+        headers: Vec::new(),
+    };
     Prometheus::new(&scrape, &Tls::default(), Vec::new())
 }
 
 /// Where a server on loopback sends a page of vLLM with three engines, some 1900 lines, again and again on one connection.
 fn page() -> String {
-    let one = std::fs::read_to_string("tests/wire/metrics/vllm_cpu.pressed.txt").expect("the recorded page");
-    let body: String = (0..3).map(|engine| one.replace("engine=\"0\"", &format!("engine=\"{engine}\""))).collect();
+    let one = std::fs::read_to_string("tests/wire/metrics/vllm_cpu.pressed.txt")
+        .expect("the recorded page");
+    let body: String = (0..3)
+        .map(|engine| one.replace("engine=\"0\"", &format!("engine=\"{engine}\"")))
+        .collect();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}/metrics", listener.local_addr().expect("an address"));
+    let url = format!(
+        "http://{}/metrics",
+        listener.local_addr().expect("an address")
+    );
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         let mut head = [0; 4096];
-        while stream.read(&mut head).is_ok_and(|read| read > 0) && stream.write_all(answer.as_bytes()).is_ok() {}
+        while stream.read(&mut head).is_ok_and(|read| read > 0)
+            && stream.write_all(answer.as_bytes()).is_ok()
+        {}
     });
     url
 }
@@ -95,9 +127,14 @@ impl Drop for Own {
 }
 
 fn server() -> Own {
-    let script = format!("exec 3<&0; for i in {}; do cat <&3 >/dev/null & done; wait", ["x"; CHILDREN].join(" "));
+    let script = format!(
+        "exec 3<&0; for i in {}; do cat <&3 >/dev/null & done; wait",
+        ["x"; CHILDREN].join(" ")
+    );
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).stdin(std::process::Stdio::piped());
+    command
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped());
     let own = Own(command.spawn().expect("a shell"));
     std::thread::sleep(std::time::Duration::from_millis(500));
     own

@@ -9,7 +9,9 @@ mod witness;
 use witness::*;
 
 fn main() {
-    println!("true TTFT 100 ms, true gaps 10 ms, 100 tokens a request; measured minus truth in ms\n");
+    println!(
+        "true TTFT 100 ms, true gaps 10 ms, 100 tokens a request; measured minus truth in ms\n"
+    );
     println!("| streams | TTFT p50 | TTFT p99 | TTFT max | ITL p50 | ITL p99 | ITL max | audit |");
     println!("|---|---|---|---|---|---|---|---|");
     for streams in [1, 32, 256] {
@@ -31,9 +33,17 @@ fn closed(streams: u32) {
     let simulator = "{ admission: 90ms, alpha: 10ms, beta: 0s, gamma: 0s, delta: 0s }";
     let (conducted, pairs) = witness(folder.path(), simulator, &scenario);
     let (ttft, itl) = (ttft_errors(&pairs), itl_errors(&pairs));
-    let at = |errors: &[f64]| [0.5, 0.99, 1.0].map(|share| format!("{:.3}", quantile(errors, share))).join(" | ");
+    let at = |errors: &[f64]| {
+        [0.5, 0.99, 1.0]
+            .map(|share| format!("{:.3}", quantile(errors, share)))
+            .join(" | ")
+    };
     let audit = &conducted.report.cases[0].audit;
-    let verdict = if audit.valid { "valid".to_owned() } else { audit.reasons.join("; ") };
+    let verdict = if audit.valid {
+        "valid".to_owned()
+    } else {
+        audit.reasons.join("; ")
+    };
     println!("| {streams} | {} | {} | {verdict} |", at(&ttft), at(&itl));
 }
 

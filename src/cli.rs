@@ -53,7 +53,13 @@ pub fn main(world: World) -> Exit {
         Ok(cli) => cli,
         Err(error) => return print_parse_result(world, &error),
     };
-    let mut terminal = Terminal::new(world.out, world.err, world.terminals, &world.env, &cli.output);
+    let mut terminal = Terminal::new(
+        world.out,
+        world.err,
+        world.terminals,
+        &world.env,
+        &cli.output,
+    );
     match cli.command {
         Command::Run(args) => run::run(&args, &world.env, &mut terminal),
         Command::Try(args) => try_request::try_request(&args, &world.env, &mut terminal),
@@ -80,9 +86,20 @@ pub fn main(world: World) -> Exit {
 /// Prints help and version to stdout, exit code 0; an invalid command line to stderr, exit code 2.
 fn print_parse_result(world: World, error: &clap::Error) -> Exit {
     let is_error = error.use_stderr();
-    let color = if is_error { world.terminals.1 } else { world.terminals.0 };
+    let color = if is_error {
+        world.terminals.1
+    } else {
+        world.terminals.0
+    };
     let text = match args::suggest_override(error, &world.args) {
-        Some(text) => format!("{}: {text}\n", if color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" }),
+        Some(text) => format!(
+            "{}: {text}\n",
+            if color {
+                "\u{1b}[1;31merror\u{1b}[0m"
+            } else {
+                "error"
+            }
+        ),
         None if color => error.render().ansi().to_string(),
         None => error.render().to_string(),
     };

@@ -4,7 +4,10 @@
 //! become the rows of one table, from which summaries, verdicts and reports are computed. Each of these steps is a crate of the
 //! workspace. This one runs a plan ([`run`]), stores and uploads its results ([`store`], [`tracking`]), and is the command line
 //! ([`cli`]).
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;

@@ -16,9 +16,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Uploads a run to every tracker. Returns the location of the run in each, or an error.
-pub fn send_to_trackers(track: &Trackers, summary: &RunSummary, folder: &Path) -> Vec<Result<String, TrackError>> {
-    let mlflow = track.mlflow.as_ref().map(|spec| mlflow::send_to_mlflow(spec, summary, folder));
-    let wandb = track.wandb.as_ref().map(|spec| wandb::send_to_wandb(spec, summary, folder));
+pub fn send_to_trackers(
+    track: &Trackers,
+    summary: &RunSummary,
+    folder: &Path,
+) -> Vec<Result<String, TrackError>> {
+    let mlflow = track
+        .mlflow
+        .as_ref()
+        .map(|spec| mlflow::send_to_mlflow(spec, summary, folder));
+    let wandb = track
+        .wandb
+        .as_ref()
+        .map(|spec| wandb::send_to_wandb(spec, summary, folder));
     mlflow.into_iter().chain(wandb).collect()
 }
 
@@ -44,13 +54,17 @@ pub enum TrackError {
         message: String,
     },
     /// The response does not follow the protocol.
-    #[error("unexpected response of MLflow to {what}; check that report.track.mlflow.url is the address of an MLflow server")]
+    #[error(
+        "unexpected response of MLflow to {what}; check that report.track.mlflow.url is the address of an MLflow server"
+    )]
     Answer {
         /// The request.
         what: String,
     },
     /// The server stores files where only the MLflow client can write.
-    #[error("MLflow stores files at {0}, where only its own client can write; start the server with --serve-artifacts")]
+    #[error(
+        "MLflow stores files at {0}, where only its own client can write; start the server with --serve-artifacts"
+    )]
     Store(String),
     /// A file of the run folder cannot be read.
     #[error("cannot read {path}: {source}")]
@@ -61,7 +75,9 @@ pub enum TrackError {
         source: std::io::Error,
     },
     /// The interpreter cannot be started.
-    #[error("cannot start `{python}` for Weights & Biases: {source}; name another in `report.track.wandb.python`")]
+    #[error(
+        "cannot start `{python}` for Weights & Biases: {source}; name another in `report.track.wandb.python`"
+    )]
     Python {
         /// The interpreter.
         python: String,
@@ -77,8 +93,14 @@ pub enum TrackError {
 }
 
 /// Files with data per request.
-const REQUEST_FILES: [&str; 6] =
-    ["requests.parquet", "requests.db", "telemetry.parquet", "histograms.hlog", "server.log", "journal.bin"];
+const REQUEST_FILES: [&str; 6] = [
+    "requests.parquet",
+    "requests.db",
+    "telemetry.parquet",
+    "histograms.hlog",
+    "server.log",
+    "journal.bin",
+];
 /// Folders of other tools.
 const FOREIGN_FOLDERS: [&str; 1] = ["wandb"];
 
@@ -94,7 +116,10 @@ fn list_files(folder: &Path, files: UploadFiles) -> Result<Vec<(String, PathBuf)
 }
 
 fn walk(folder: &Path, prefix: &str, found: &mut Vec<(String, PathBuf)>) -> Result<(), TrackError> {
-    let failed = |source| TrackError::File { path: folder.to_owned(), source };
+    let failed = |source| TrackError::File {
+        path: folder.to_owned(),
+        source,
+    };
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let kind = entry.file_type().map_err(failed)?;
@@ -148,7 +173,10 @@ impl RunSummary {
         let manifest = &report.manifest;
         let started_ms = manifest.started_unix_ns / 1_000_000;
         let elapsed_ms = (manifest.elapsed_s.unwrap_or(0.0) * 1e3) as u64;
-        let mut run = CaseSummary { name: format!("{} {}", manifest.name, manifest.started_at), ..CaseSummary::default() };
+        let mut run = CaseSummary {
+            name: format!("{} {}", manifest.name, manifest.started_at),
+            ..CaseSummary::default()
+        };
         let param = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         run.params = vec![
             param("scenario", &manifest.name),
@@ -157,16 +185,34 @@ impl RunSummary {
             param("tool_version", &manifest.tool_version),
             param("host", &manifest.machine.host),
         ];
-        let mut cases: Vec<CaseSummary> = report.cases.iter().map(|case| summarize_case(plan, case)).collect();
+        let mut cases: Vec<CaseSummary> = report
+            .cases
+            .iter()
+            .map(|case| summarize_case(plan, case))
+            .collect();
         if let [only] = cases.as_mut_slice() {
             run.params.append(&mut only.params);
             run.metrics.append(&mut only.metrics);
             cases.clear();
         }
-        let passed = |case: &CaseReport| case.verdicts.iter().filter(|verdict| verdict.ruling.name() == "pass").count() as f64;
-        run.metrics.push(("limits".into(), report.cases.iter().map(|case| case.verdicts.len() as f64).sum()));
-        run.metrics.push(("limits_held".into(), report.cases.iter().map(passed).sum()));
-        run.metrics.push(("exit_code".into(), f64::from(report.exit_code)));
+        let passed = |case: &CaseReport| {
+            case.verdicts
+                .iter()
+                .filter(|verdict| verdict.ruling.name() == "pass")
+                .count() as f64
+        };
+        run.metrics.push((
+            "limits".into(),
+            report
+                .cases
+                .iter()
+                .map(|case| case.verdicts.len() as f64)
+                .sum(),
+        ));
+        run.metrics
+            .push(("limits_held".into(), report.cases.iter().map(passed).sum()));
+        run.metrics
+            .push(("exit_code".into(), f64::from(report.exit_code)));
         RunSummary {
             run_id: manifest.run_id.clone(),
             started_ms,
@@ -182,7 +228,10 @@ impl RunSummary {
     pub fn redacted(mut self, redactor: &Redactor) -> RunSummary {
         for entry in self.cases.iter_mut().chain([&mut self.run]) {
             entry.name = redactor.redact(std::mem::take(&mut entry.name));
-            entry.params.iter_mut().for_each(|(_, value)| *value = redactor.redact(std::mem::take(value)));
+            entry
+                .params
+                .iter_mut()
+                .for_each(|(_, value)| *value = redactor.redact(std::mem::take(value)));
         }
         self
     }
@@ -199,20 +248,34 @@ fn verdict_name(verdict: RunVerdict) -> &'static str {
 }
 
 fn summarize_case(plan: &Plan, case: &CaseReport) -> CaseSummary {
-    let mut params = vec![("case".to_owned(), case.id.clone()), ("load".to_owned(), case.load.clone())];
+    let mut params = vec![
+        ("case".to_owned(), case.id.clone()),
+        ("load".to_owned(), case.load.clone()),
+    ];
     if let Some(planned) = plan.cases.iter().find(|planned| planned.id == case.id) {
         params.extend(target_params(planned));
     }
-    params.extend(case.labels.0.iter().map(|(path, value)| (path.clone(), value.to_string())));
-    let mut metrics: Vec<(String, f64)> =
-        case.scalars.iter().map(|(metric, &value)| (metric.column().to_owned(), value)).collect();
+    params.extend(
+        case.labels
+            .0
+            .iter()
+            .map(|(path, value)| (path.clone(), value.to_string())),
+    );
+    let mut metrics: Vec<(String, f64)> = case
+        .scalars
+        .iter()
+        .map(|(metric, &value)| (metric.column().to_owned(), value))
+        .collect();
     for (metric, distribution) in &case.distributions {
         metrics.extend(distribution_metrics(metric.column(), distribution));
     }
     let counts = &case.counts;
-    for (name, count) in
-        [("scheduled", counts.scheduled), ("ok", counts.ok), ("failed", counts.failed), ("dropped", counts.dropped)]
-    {
+    for (name, count) in [
+        ("scheduled", counts.scheduled),
+        ("ok", counts.ok),
+        ("failed", counts.failed),
+        ("dropped", counts.dropped),
+    ] {
         metrics.push((format!("requests_{name}"), count as f64));
     }
     metrics.push(("audit_valid".into(), f64::from(u8::from(case.audit.valid))));
@@ -220,21 +283,41 @@ fn summarize_case(plan: &Plan, case: &CaseReport) -> CaseSummary {
     let mut known = BTreeSet::new();
     // A swept model is both a label and a parameter of the target, but trackers accept a name once.
     params.retain(|(name, _)| known.insert(name.clone()));
-    CaseSummary { name: case.id.clone(), params, metrics }
+    CaseSummary {
+        name: case.id.clone(),
+        params,
+        metrics,
+    }
 }
 
 fn target_params(case: &Case) -> Vec<(String, String)> {
-    let models: Vec<&str> = case.target.models.iter().map(|share| share.name.as_str()).collect();
-    vec![("target.api".to_owned(), case.target.api.name().to_owned()), ("target.model".to_owned(), models.join(", "))]
+    let models: Vec<&str> = case
+        .target
+        .models
+        .iter()
+        .map(|share| share.name.as_str())
+        .collect();
+    vec![
+        ("target.api".to_owned(), case.target.api.name().to_owned()),
+        ("target.model".to_owned(), models.join(", ")),
+    ]
 }
 
-fn distribution_metrics<'a>(column: &'a str, distribution: &'a Distribution) -> impl Iterator<Item = (String, f64)> + 'a {
+fn distribution_metrics<'a>(
+    column: &'a str,
+    distribution: &'a Distribution,
+) -> impl Iterator<Item = (String, f64)> + 'a {
     let metric = move |stat: &str, value: f64| (format!("{column}_{stat}"), value);
     let quantiles = Distribution::SHARES.iter().zip(&distribution.quantiles);
-    let quantiles = quantiles.map(move |(share, &value)| (format!("{column}_p{}", (share * 1e5).round() / 1e3), value));
-    [metric("mean", distribution.mean), metric("min", distribution.min), metric("max", distribution.max)]
-        .into_iter()
-        .chain(quantiles)
+    let quantiles = quantiles
+        .map(move |(share, &value)| (format!("{column}_p{}", (share * 1e5).round() / 1e3), value));
+    [
+        metric("mean", distribution.mean),
+        metric("min", distribution.min),
+        metric("max", distribution.max),
+    ]
+    .into_iter()
+    .chain(quantiles)
 }
 
 #[cfg(test)]
@@ -244,13 +327,28 @@ mod tests {
     #[test]
     fn reports_exclude_files_with_data_per_request() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["report.md", "requests.parquet", "charts/a.png", "wandb/run/x", ".hidden"] {
+        for name in [
+            "report.md",
+            "requests.parquet",
+            "charts/a.png",
+            "wandb/run/x",
+            ".hidden",
+        ] {
             fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
             fs::write(folder.path().join(name), "x").unwrap();
         }
-        let names = |files| list_files(folder.path(), files).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let names = |files| {
+            list_files(folder.path(), files)
+                .unwrap()
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names(UploadFiles::Reports), ["charts/a.png", "report.md"]);
-        assert_eq!(names(UploadFiles::All), ["charts/a.png", "report.md", "requests.parquet"]);
+        assert_eq!(
+            names(UploadFiles::All),
+            ["charts/a.png", "report.md", "requests.parquet"]
+        );
         assert!(names(UploadFiles::Nothing).is_empty());
     }
 }

@@ -65,7 +65,12 @@ struct Server {
 pub fn serve(listener: TcpListener) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+    epoll::add(
+        &epoll,
+        &listener,
+        EventData::new_u64(LISTENER),
+        EventFlags::IN,
+    )?;
     let server = Server {
         epoll,
         listener,
@@ -110,7 +115,10 @@ impl Server {
             (true, Some(Reverse((due, _)))) => due.saturating_sub(monotonic()),
             (true, None) => return None,
         };
-        Some(Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 })
+        Some(Timespec {
+            tv_sec: (left / 1_000_000_000) as i64,
+            tv_nsec: (left % 1_000_000_000) as i64,
+        })
     }
 
     fn accept(&mut self) -> io::Result<()> {
@@ -132,16 +140,26 @@ impl Server {
                 EventData::new_u64(index as u64),
                 EventFlags::IN | EventFlags::OUT | EventFlags::ET,
             )?;
-            self.connections[index] = Some(Connection { socket, head: Vec::new(), asked: None, sending: None });
+            self.connections[index] = Some(Connection {
+                socket,
+                head: Vec::new(),
+                asked: None,
+                sending: None,
+            });
         }
     }
 
     fn serve(&mut self, index: usize, flags: EventFlags) {
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) && !self.read(index) {
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) && !self.read(index)
+        {
             self.connections[index] = None;
             return self.free.push(index);
         }
-        if flags.contains(EventFlags::OUT) && self.connections[index].as_ref().is_some_and(|one| one.sending.is_some()) {
+        if flags.contains(EventFlags::OUT)
+            && self.connections[index]
+                .as_ref()
+                .is_some_and(|one| one.sending.is_some())
+        {
             self.write(index);
         }
     }
@@ -149,7 +167,9 @@ impl Server {
     /// Reads all there is; false at the end of the connection.
     fn read(&mut self, index: usize) -> bool {
         loop {
-            let Some(connection) = &mut self.connections[index] else { return true };
+            let Some(connection) = &mut self.connections[index] else {
+                return true;
+            };
             let read = match connection.socket.read(&mut self.scratch) {
                 Ok(0) => return false,
                 Ok(read) => read,
@@ -158,14 +178,26 @@ impl Server {
             let mut left = read;
             if connection.asked.is_none() {
                 connection.head.extend_from_slice(&self.scratch[..read]);
-                let Some(end) = memchr::memmem::find(&connection.head, b"\r\n\r\n") else { continue };
+                let Some(end) = memchr::memmem::find(&connection.head, b"\r\n\r\n") else {
+                    continue;
+                };
                 left = connection.head.len() - end - 4;
                 let head = String::from_utf8_lossy(&connection.head[..end]).to_ascii_lowercase();
                 connection.head = Vec::new();
-                let order = head.split(' ').nth(1).and_then(Order::parse).expect("an order in the path");
-                let length = head.split("content-length:").nth(1).and_then(|rest| rest.lines().next());
+                let order = head
+                    .split(' ')
+                    .nth(1)
+                    .and_then(Order::parse)
+                    .expect("an order in the path");
+                let length = head
+                    .split("content-length:")
+                    .nth(1)
+                    .and_then(|rest| rest.lines().next());
                 let body = length.map_or(0, |length| length.trim().parse().expect("a length"));
-                let reply = self.replies.entry(order).or_insert_with(|| Rc::new(Reply::new(order)));
+                let reply = self
+                    .replies
+                    .entry(order)
+                    .or_insert_with(|| Rc::new(Reply::new(order)));
                 connection.asked = Some((reply.clone(), body));
             }
             if let Some((reply, body)) = &mut connection.asked {
@@ -186,7 +218,14 @@ impl Server {
             0 => (reply.order.events, 0),
             gap => (1, now + gap * 1000),
         };
-        let sending = Sending { allowed: reply.until(events), own, at: 0, events, due, reply };
+        let sending = Sending {
+            allowed: reply.until(events),
+            own,
+            at: 0,
+            events,
+            due,
+            reply,
+        };
         if let Some(connection) = &mut self.connections[index] {
             connection.sending = Some(sending);
         }
@@ -199,10 +238,19 @@ impl Server {
     /// Lets every stream go on whose gap is over.
     fn tick(&mut self) {
         let now = monotonic();
-        while let Some(Reverse((due, index))) = self.timers.peek().copied().filter(|Reverse((due, _))| *due <= now) {
+        while let Some(Reverse((due, index))) = self
+            .timers
+            .peek()
+            .copied()
+            .filter(|Reverse((due, _))| *due <= now)
+        {
             self.timers.pop();
-            let sending = self.connections[index].as_mut().and_then(|one| one.sending.as_mut());
-            let Some(sending) = sending.filter(|sending| sending.due == due) else { continue };
+            let sending = self.connections[index]
+                .as_mut()
+                .and_then(|one| one.sending.as_mut());
+            let Some(sending) = sending.filter(|sending| sending.due == due) else {
+                continue;
+            };
             sending.events += 1;
             sending.allowed = sending.reply.until(sending.events);
             if sending.events < sending.reply.order.events {
@@ -215,7 +263,9 @@ impl Server {
 
     /// One write; what could follow at once waits its turn.
     fn write(&mut self, index: usize) {
-        let Some(connection) = &mut self.connections[index] else { return };
+        let Some(connection) = &mut self.connections[index] else {
+            return;
+        };
         match connection.write() {
             Step::Over => connection.sending = None,
             Step::More => self.ready.push_back(index),
@@ -226,10 +276,14 @@ impl Server {
 
 impl Connection {
     fn write(&mut self) -> Step {
-        let Some(sending) = &mut self.sending else { return Step::Wait };
+        let Some(sending) = &mut self.sending else {
+            return Step::Wait;
+        };
         let written = match &sending.own {
             Some(own) => self.socket.write(&own[sending.at as usize..]),
-            None => self.socket.write_vectored(&sending.reply.pieces(sending.at, sending.allowed)),
+            None => self
+                .socket
+                .write_vectored(&sending.reply.pieces(sending.at, sending.allowed)),
         };
         match written {
             Ok(written) => sending.at += written as u64,

@@ -31,14 +31,25 @@ pub struct Order {
 impl Order {
     /// The path of a URL that asks for this.
     pub fn path(&self) -> String {
-        format!("/{}/{}/{}/{}/chat", self.events, self.gap_us, self.size, u8::from(self.stamped))
+        format!(
+            "/{}/{}/{}/{}/chat",
+            self.events,
+            self.gap_us,
+            self.size,
+            u8::from(self.stamped)
+        )
     }
 
     /// What such a path asks for.
     pub fn parse(path: &str) -> Option<Order> {
         let mut parts = path.split('/').skip(1).map(|part| part.parse::<u64>().ok());
         let mut next = || parts.next().flatten();
-        Some(Order { events: next()?, gap_us: next()?, size: next()? as usize, stamped: next()? == 1 })
+        Some(Order {
+            events: next()?,
+            gap_us: next()?,
+            size: next()? as usize,
+            stamped: next()? == 1,
+        })
     }
 }
 
@@ -57,7 +68,13 @@ impl Reply {
         let frame = chunk(&format!("{BEFORE}{}{AFTER}", "x".repeat(fill)));
         let block = frame.repeat((BLOCK / frame.len()).max(1));
         let tail = [chunk(LAST), chunk(DONE), b"0\r\n\r\n".to_vec()].concat();
-        Reply { order, head: HEAD.as_bytes().to_vec(), block, frame: frame.len(), tail }
+        Reply {
+            order,
+            head: HEAD.as_bytes().to_vec(),
+            block,
+            frame: frame.len(),
+            tail,
+        }
     }
 
     fn frames(&self) -> u64 {
@@ -71,7 +88,11 @@ impl Reply {
 
     /// Bytes up to the end of so many events; the last one takes the tail with it.
     pub fn until(&self, events: u64) -> u64 {
-        if events >= self.order.events { self.len() } else { self.head.len() as u64 + events * self.frame as u64 }
+        if events >= self.order.events {
+            self.len()
+        } else {
+            self.head.len() as u64 + events * self.frame as u64
+        }
     }
 
     /// The bytes from `at` to `end`, as far as one write should take them.
@@ -92,7 +113,9 @@ impl Reply {
             at += stop - inside;
         }
         if at >= head + frames && at < end {
-            pieces[2] = IoSlice::new(&self.tail[(at - head - frames) as usize..(end - head - frames) as usize]);
+            pieces[2] = IoSlice::new(
+                &self.tail[(at - head - frames) as usize..(end - head - frames) as usize],
+            );
         }
         pieces
     }
@@ -101,7 +124,10 @@ impl Reply {
     pub fn stamped(&self, at: u64) -> Vec<u8> {
         let frames = self.block[..self.frame].repeat(self.order.events as usize);
         let mut bytes = [&self.head[..], &frames, &self.tail].concat();
-        let place = bytes.windows(9).position(|part| part == b"chatcmpl-").map(|place| place + 9);
+        let place = bytes
+            .windows(9)
+            .position(|part| part == b"chatcmpl-")
+            .map(|place| place + 9);
         if let Some(place) = place {
             bytes[place..place + DIGITS].copy_from_slice(format!("{at:020}").as_bytes());
         }

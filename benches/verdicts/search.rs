@@ -18,15 +18,51 @@ struct Cell {
 }
 
 const CELLS: [Cell; 9] = [
-    Cell { server: "closed, 16 users", objective: "tpot.p95", edge: 16.0 },
-    Cell { server: "closed, 16 users", objective: "ttft.p95", edge: 16.0 },
-    Cell { server: "closed, 64 users", objective: "ttft.p95", edge: 40.0 },
-    Cell { server: "closed, 48 users, little KV cache", objective: "e2e.p95", edge: 48.0 },
-    Cell { server: "closed, 64 users", objective: "ttft.p95", edge: 64.0 },
-    Cell { server: "open, 60 %", objective: "ttft.p95", edge: 34.0 * 0.6 },
-    Cell { server: "open, 75 %", objective: "ttft.p95", edge: 34.0 * 0.75 },
-    Cell { server: "M/G/8, 70 %", objective: "ttft.p95", edge: 0.7 },
-    Cell { server: "M/G/8, 90 %", objective: "e2e.p95", edge: 0.9 },
+    Cell {
+        server: "closed, 16 users",
+        objective: "tpot.p95",
+        edge: 16.0,
+    },
+    Cell {
+        server: "closed, 16 users",
+        objective: "ttft.p95",
+        edge: 16.0,
+    },
+    Cell {
+        server: "closed, 64 users",
+        objective: "ttft.p95",
+        edge: 40.0,
+    },
+    Cell {
+        server: "closed, 48 users, little KV cache",
+        objective: "e2e.p95",
+        edge: 48.0,
+    },
+    Cell {
+        server: "closed, 64 users",
+        objective: "ttft.p95",
+        edge: 64.0,
+    },
+    Cell {
+        server: "open, 60 %",
+        objective: "ttft.p95",
+        edge: 34.0 * 0.6,
+    },
+    Cell {
+        server: "open, 75 %",
+        objective: "ttft.p95",
+        edge: 34.0 * 0.75,
+    },
+    Cell {
+        server: "M/G/8, 70 %",
+        objective: "ttft.p95",
+        edge: 0.7,
+    },
+    Cell {
+        server: "M/G/8, 90 %",
+        objective: "e2e.p95",
+        edge: 0.9,
+    },
 ];
 
 /// Requests of a whole probe, and the precision that is asked for.
@@ -54,12 +90,26 @@ struct Tally {
 
 /// Prints a line for each cell whose server or objective has `wanted` in its name.
 pub fn table(seeds: u64, wanted: &str) {
-    println!("| server and limit | edge in the interval | settled | error of the answer | requests |");
+    println!(
+        "| server and limit | edge in the interval | settled | error of the answer | requests |"
+    );
     println!("|---|---|---|---|---|");
-    for cell in CELLS.iter().filter(|cell| format!("{} {}", cell.server, cell.objective).contains(wanted)) {
-        let server = SERVERS.into_iter().find(|own| own.name == cell.server).expect("a server of the table");
-        let objective = objectives(&server).into_iter().find(|own| own.name() == cell.objective).expect("an objective of it");
-        let check = Check { limit: limit(&server, objective, cell.edge), ..objective.check(&server, 1.0) };
+    for cell in CELLS
+        .iter()
+        .filter(|cell| format!("{} {}", cell.server, cell.objective).contains(wanted))
+    {
+        let server = SERVERS
+            .into_iter()
+            .find(|own| own.name == cell.server)
+            .expect("a server of the table");
+        let objective = objectives(&server)
+            .into_iter()
+            .find(|own| own.name() == cell.objective)
+            .expect("an objective of it");
+        let check = Check {
+            limit: limit(&server, objective, cell.edge),
+            ..objective.check(&server, 1.0)
+        };
         let jobs: Vec<u64> = (0..seeds).collect();
         let all = super::spread(&jobs, |seed| searched(&server, &check, cell.edge, *seed));
         let sum = all.into_iter().fold(Tally::default(), |sum, own| Tally {
@@ -76,7 +126,11 @@ pub fn table(seeds: u64, wanted: &str) {
             cell.objective,
             percent(sum.covered),
             percent(sum.settled),
-            if sum.settled > 0 { format!("{:.1} %", sum.off * 100.0 / sum.settled as f64) } else { "none settled".to_owned() },
+            if sum.settled > 0 {
+                format!("{:.1} %", sum.off * 100.0 / sum.settled as f64)
+            } else {
+                "none settled".to_owned()
+            },
             sum.requests as u64 / seeds,
         );
     }
@@ -88,15 +142,38 @@ fn limit(server: &Server, objective: Objective, edge: f64) -> f64 {
         let served = server.at(load, true).serve(300_000, 777);
         objective.truth(&served[5000..295_000], |_| f64::NAN)
     };
-    if server.rate().is_none() { (at(edge) * at(edge + 1.0)).sqrt() } else { at(edge) }
+    if server.rate().is_none() {
+        (at(edge) * at(edge + 1.0)).sqrt()
+    } else {
+        at(edge)
+    }
 }
 
 fn searched(server: &Server, check: &Check, edge: f64, seed: u64) -> Tally {
     let closed = server.rate().is_none();
-    let (start, low, high) = if closed { (4.0, 1.0, 512.0) } else { (edge * 0.25, edge * 0.04, edge * 6.0) };
-    let vary = if closed { "load.concurrency" } else { "load.rate" }.to_owned();
+    let (start, low, high) = if closed {
+        (4.0, 1.0, 512.0)
+    } else {
+        (edge * 0.25, edge * 0.04, edge * 6.0)
+    };
+    let vary = if closed {
+        "load.concurrency"
+    } else {
+        "load.rate"
+    }
+    .to_owned();
     let (goal, drain) = (Goal::Slo, Nanos::ZERO);
-    let spec = SearchSpec { vary, low, high, start, integer: closed, precision: PRECISION, confirm: 2, goal, drain };
+    let spec = SearchSpec {
+        vary,
+        low,
+        high,
+        start,
+        integer: closed,
+        precision: PRECISION,
+        confirm: 2,
+        goal,
+        drain,
+    };
     let (mut search, mut requests) = (Search::new(&spec, &spec.grid()), 0);
     while let Some(next) = search.next() {
         let seed = seed * 1000 + search.probes().len() as u64 + 5_000_000;
@@ -105,27 +182,55 @@ fn searched(server: &Server, check: &Check, edge: f64, seed: u64) -> Tally {
         requests += sent;
     }
     let found = search.finding();
-    let inside = found.interval.0.is_none_or(|low| low <= edge * 1.0001) && edge <= found.interval.1 * 1.0001;
+    let inside = found.interval.0.is_none_or(|low| low <= edge * 1.0001)
+        && edge <= found.interval.1 * 1.0001;
     let off = (found.answer.unwrap_or(low) / edge).ln().abs();
     let settled = usize::from(found.converged);
-    Tally { covered: usize::from(inside), settled, off: off * settled as f64, requests }
+    Tally {
+        covered: usize::from(inside),
+        settled,
+        off: off * settled as f64,
+        requests,
+    }
 }
 
 /// What a probe shows, and how many requests it sent.
-fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), seed: u64) -> (Evidence, usize) {
+fn probed(
+    server: &Server,
+    check: &Check,
+    (probe, spec): (Probe, &SearchSpec),
+    seed: u64,
+) -> (Evidence, usize) {
     let of_all = |requests: u64| requests as f64 / WHOLE as f64;
     let decided = of_all(required_samples(check).unwrap_or(1)).min(1.0);
     let share = match server.rate() {
-        None => probe.length.max(decided).max(of_all(EACH_USER * probe.load as u64)),
+        None => probe
+            .length
+            .max(decided)
+            .max(of_all(EACH_USER * probe.load as u64)),
         Some(_) => (probe.length * (probe.load / spec.start).max(1.0)).max(decided),
     };
     let own = server.at(probe.load, false);
     let measured = (WHOLE as f64 * share).ceil() as usize;
-    let before = if own.rate().is_some() { measured / START } else { 0 };
+    let before = if own.rate().is_some() {
+        measured / START
+    } else {
+        0
+    };
     let mut served = own.serve(measured + before, seed);
-    served.iter_mut().take(before).for_each(|row| row.measured = false);
+    served
+        .iter_mut()
+        .take(before)
+        .for_each(|row| row.measured = false);
     let end = |row: &Served| row.scheduled_s + row.e2e_ms / 1e3;
-    let (mut kept, mut sent) = (served.iter().filter(|row| row.measured).cloned().collect::<Vec<_>>(), served.len());
+    let (mut kept, mut sent) = (
+        served
+            .iter()
+            .filter(|row| row.measured)
+            .cloned()
+            .collect::<Vec<_>>(),
+        served.len(),
+    );
     let (mut looks, mut seen) = ([AlphaSpending::new(ALPHA)], FIRST);
     while seen < kept.len() {
         let some = kept[..seen].to_vec();
@@ -139,7 +244,21 @@ fn probed(server: &Server, check: &Check, (probe, spec): (Probe, &SearchSpec), s
     let waits: Vec<f64> = kept.iter().map(|row| row.e2e_ms).collect();
     let requests = kept.len() as u64;
     let holds = pass_probability(std::slice::from_ref(check), &own.sample(kept));
-    let slower = own.rate().and_then(|rate| wait_growth(&waits, rate)).unwrap_or_default();
-    let holds = if slower > OUTRUN { holds.min(1.0 - probability(slower)) } else { holds };
-    (Evidence { pass_probability: holds, requests, goodput: (0.0, 0.0) }, sent)
+    let slower = own
+        .rate()
+        .and_then(|rate| wait_growth(&waits, rate))
+        .unwrap_or_default();
+    let holds = if slower > OUTRUN {
+        holds.min(1.0 - probability(slower))
+    } else {
+        holds
+    };
+    (
+        Evidence {
+            pass_probability: holds,
+            requests,
+            goodput: (0.0, 0.0),
+        },
+        sent,
+    )
 }

@@ -138,41 +138,72 @@ pub fn suggest_override(error: &clap::Error, args: &[String]) -> Option<String> 
         _ => return None,
     };
     let cli = Cli::command();
-    let command = args.iter().skip(1).find_map(|arg| cli.find_subcommand(arg))?;
+    let command = args
+        .iter()
+        .skip(1)
+        .find_map(|arg| cli.find_subcommand(arg))?;
     command.get_arguments().find(|arg| arg.get_id() == "set")?;
     let fuzzy = error.get(ContextKind::SuggestedArg).is_none();
-    let matching_field = |flag: &str| setting_named(flag, fuzzy).filter(|_| !is_option(command, &cli, flag));
-    matching_field(unknown.strip_prefix("--").filter(|flag| !is_option_elsewhere(&cli, flag))?)?;
+    let matching_field =
+        |flag: &str| setting_named(flag, fuzzy).filter(|_| !is_option(command, &cli, flag));
+    matching_field(
+        unknown
+            .strip_prefix("--")
+            .filter(|flag| !is_option_elsewhere(&cli, flag))?,
+    )?;
     let mut suggestion = vec!["llmscen".to_owned()];
     let mut args = args.iter().skip(1).peekable();
     while let Some(arg) = args.next() {
-        let (flag, value) = arg.split_once('=').map_or((arg.as_str(), None), |(flag, value)| (flag, Some(value.to_owned())));
+        let (flag, value) = arg
+            .split_once('=')
+            .map_or((arg.as_str(), None), |(flag, value)| {
+                (flag, Some(value.to_owned()))
+            });
         let Some(setting) = flag.strip_prefix("--").and_then(matching_field) else {
             suggestion.push(shell_quoted(arg));
             continue;
         };
         let value = value.or_else(|| args.next_if(|next| !next.starts_with("--")).cloned());
         // A secret on a command line is readable by every user of the machine.
-        let value = if setting.secret { "${API_KEY}".to_owned() } else { value.unwrap_or_else(|| "VALUE".to_owned()) };
-        suggestion.extend(["--set".to_owned(), shell_quoted(&format!("{}={value}", setting.path))]);
+        let value = if setting.secret {
+            "${API_KEY}".to_owned()
+        } else {
+            value.unwrap_or_else(|| "VALUE".to_owned())
+        };
+        suggestion.extend([
+            "--set".to_owned(),
+            shell_quoted(&format!("{}={value}", setting.path)),
+        ]);
     }
-    Some(format!("unknown option {unknown}\n  help: override scenario fields with --set: {}", suggestion.join(" ")))
+    Some(format!(
+        "unknown option {unknown}\n  help: override scenario fields with --set: {}",
+        suggestion.join(" ")
+    ))
 }
 
 fn is_option(command: &clap::Command, cli: &clap::Command, flag: &str) -> bool {
-    command.get_arguments().chain(cli.get_arguments()).any(|arg| arg.get_long() == Some(flag))
+    command
+        .get_arguments()
+        .chain(cli.get_arguments())
+        .any(|arg| arg.get_long() == Some(flag))
         || ["help", "version"].contains(&flag)
 }
 
 /// Whether another command has this option: `--output`.
 fn is_option_elsewhere(cli: &clap::Command, flag: &str) -> bool {
-    cli.get_subcommands().flat_map(clap::Command::get_arguments).any(|arg| arg.get_long() == Some(flag))
+    cli.get_subcommands()
+        .flat_map(clap::Command::get_arguments)
+        .any(|arg| arg.get_long() == Some(flag))
 }
 
 /// A word quoted for a shell.
 fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]
@@ -193,22 +224,47 @@ mod tests {
     #[test]
     fn an_unknown_option_becomes_a_setting_with_its_value() {
         for (line, command) in [
-            ("llmscen run x.yaml --concurrency 4", "llmscen run x.yaml --set load.concurrency=4"),
-            ("llmscen run x.yaml --rate=8/s --quiet", "llmscen run x.yaml --set load.rate=8/s --quiet"),
-            ("llmscen --quiet plan --requests 9 x.yaml", "llmscen --quiet plan --set load.requests=9 x.yaml"),
-            ("llmscen run x.yaml --model m --max-tokens 8", "llmscen run x.yaml --set target.model=m --set request.max_tokens=8"),
-            ("llmscen run x.yaml --url http://h:8/v1?a", "llmscen run x.yaml --set 'target.url=http://h:8/v1?a'"),
-            ("llmscen run x.yaml --duration", "llmscen run x.yaml --set load.duration=VALUE"),
+            (
+                "llmscen run x.yaml --concurrency 4",
+                "llmscen run x.yaml --set load.concurrency=4",
+            ),
+            (
+                "llmscen run x.yaml --rate=8/s --quiet",
+                "llmscen run x.yaml --set load.rate=8/s --quiet",
+            ),
+            (
+                "llmscen --quiet plan --requests 9 x.yaml",
+                "llmscen --quiet plan --set load.requests=9 x.yaml",
+            ),
+            (
+                "llmscen run x.yaml --model m --max-tokens 8",
+                "llmscen run x.yaml --set target.model=m --set request.max_tokens=8",
+            ),
+            (
+                "llmscen run x.yaml --url http://h:8/v1?a",
+                "llmscen run x.yaml --set 'target.url=http://h:8/v1?a'",
+            ),
+            (
+                "llmscen run x.yaml --duration",
+                "llmscen run x.yaml --set load.duration=VALUE",
+            ),
         ] {
             let suggested = suggestion(line).unwrap();
-            assert!(suggested.ends_with(&format!("--set: {command}")), "{suggested}");
+            assert!(
+                suggested.ends_with(&format!("--set: {command}")),
+                "{suggested}"
+            );
         }
     }
 
     #[test]
     fn a_secret_is_not_repeated() {
         let suggested = suggestion("llmscen run x.yaml --api-key sk-hush").unwrap();
-        assert!(suggested.contains("--set 'target.api_key=${API_KEY}'") && !suggested.contains("sk-hush"), "{suggested}");
+        assert!(
+            suggested.contains("--set 'target.api_key=${API_KEY}'")
+                && !suggested.contains("sk-hush"),
+            "{suggested}"
+        );
     }
 
     #[test]

@@ -83,7 +83,11 @@ impl<T: Into<String>> From<T> for Failure {
     }
 }
 
-pub fn baseline(args: &BaselineArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
+pub fn baseline(
+    args: &BaselineArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Exit {
     let result = match &args.command {
         Command::Update(args) => update(args, env, terminal).map(|()| Exit::Pass),
         Command::Show { file } => show(file, terminal).map(|()| Exit::Pass),
@@ -97,44 +101,81 @@ pub fn baseline(args: &BaselineArgs, env: &BTreeMap<String, String>, terminal: &
     })
 }
 
-fn update(args: &UpdateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<(), Failure> {
+fn update(
+    args: &UpdateArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
     let folder = open_run(&args.folder, terminal).ok_or(Failure::Printed)?;
     note_unchecked(&folder, terminal);
     let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or(Failure::Printed)?;
-    let named = plan.baseline.as_ref().map(|baseline| PathBuf::from(&baseline.path));
-    let to = args.to.clone().or(named).ok_or("the run's scenario has no `baseline:`; pass --to FILE")?;
+    let named = plan
+        .baseline
+        .as_ref()
+        .map(|baseline| PathBuf::from(&baseline.path));
+    let to = args
+        .to
+        .clone()
+        .or(named)
+        .ok_or("the run's scenario has no `baseline:`; pass --to FILE")?;
     if to.is_dir() {
         return Err(format!("{} is a folder; pass --to FILE", to.display()).into());
     }
-    let (run, objection) = baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    let (run, objection) =
+        baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
     match objection {
         Some(why) if !args.force => {
-            return Err(format!("{why}; refusing to save it as a baseline (pass --force to override)").into());
+            return Err(format!(
+                "{why}; refusing to save it as a baseline (pass --force to override)"
+            )
+            .into());
         }
         Some(why) => terminal.warn(&why),
         None => {}
     }
-    let id = run.newest().map(|run| run.run_id.clone()).unwrap_or_default();
+    let id = run
+        .newest()
+        .map(|run| run.run_id.clone())
+        .unwrap_or_default();
     let before = match to.exists() && !args.replace {
-        true => Some(
-            read(&to).map_err(|why| format!("{why}; pass another file with --to FILE, or replace this one with --replace"))?,
-        ),
+        true => Some(read(&to).map_err(|why| {
+            format!("{why}; pass another file with --to FILE, or replace this one with --replace")
+        })?),
         false => None,
     };
-    if let Some(what) = before.as_ref().and_then(|before| before.describe_plan_differences(&run.plan)) {
+    if let Some(what) = before
+        .as_ref()
+        .and_then(|before| before.describe_plan_differences(&run.plan))
+    {
         let to = to.display();
-        return Err(format!("{to} contains runs of a different plan ({what}); replace them with --replace").into());
+        return Err(format!(
+            "{to} contains runs of a different plan ({what}); replace them with --replace"
+        )
+        .into());
     }
     let old_cases = before.iter().flat_map(|before| &before.cases);
     for removed in old_cases.filter(|old| run.cases.iter().all(|case| case.labels != old.labels)) {
-        terminal.warn(&format!("removed case `{}`: it is in the old baseline but not in this run", removed.id));
+        terminal.warn(&format!(
+            "removed case `{}`: it is in the old baseline but not in this run",
+            removed.id
+        ));
     }
-    let baseline = before.as_ref().map_or(run.clone(), |before| before.with(run));
+    let baseline = before
+        .as_ref()
+        .map_or(run.clone(), |before| before.with(run));
     let text = llmscen_report::baseline(&baseline).map_err(|error| error.to_string())?;
-    replace(&to, |out| out.write_all(text.as_bytes())).map_err(|error| format!("cannot write {}: {error}", to.display()))?;
-    let values = plural(baseline.cases.iter().map(|case| case.metrics.len()).sum(), "value");
+    replace(&to, |out| out.write_all(text.as_bytes()))
+        .map_err(|error| format!("cannot write {}: {error}", to.display()))?;
+    let values = plural(
+        baseline.cases.iter().map(|case| case.metrics.len()).sum(),
+        "value",
+    );
     let cases = plural(baseline.cases.len(), "case");
-    terminal.status(&format!("wrote {}: {cases}, {values} of run {id}; {}", to.display(), describe_runs(&baseline)));
+    terminal.status(&format!(
+        "wrote {}: {cases}, {values} of run {id}; {}",
+        to.display(),
+        describe_runs(&baseline)
+    ));
     Ok(())
 }
 
@@ -143,14 +184,17 @@ fn describe_runs(baseline: &Baseline) -> String {
     let runs = plural(baseline.runs.len(), "run");
     match baseline.runs.len() >= MIN_RUNS_FOR_SPREAD {
         true => format!("{runs} in the file, objectives use their variance"),
-        false => format!("{runs} in the file, objectives use the newest until there are {MIN_RUNS_FOR_SPREAD}"),
+        false => format!(
+            "{runs} in the file, objectives use the newest until there are {MIN_RUNS_FOR_SPREAD}"
+        ),
     }
 }
 
 fn read(path: &Path) -> Result<Baseline, String> {
-    let text = bounds::read_text(path, bounds::TEXT).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let baseline: Baseline =
-        serde_json::from_str(&text).map_err(|error| format!("{} is not a baseline: {error}", path.display()))?;
+    let text = bounds::read_text(path, bounds::TEXT)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let baseline: Baseline = serde_json::from_str(&text)
+        .map_err(|error| format!("{} is not a baseline: {error}", path.display()))?;
     match baseline.find_inconsistency() {
         Some(why) => Err(format!("{} is not a baseline: {why}", path.display())),
         None => Ok(baseline),
@@ -165,17 +209,33 @@ fn show(file: &Path, terminal: &mut Terminal) -> Result<(), Failure> {
         baseline.name, run.run_id, run.started_at, run.machine, run.tool_version
     ));
     terminal.print(&format!("{}\n\n", describe_runs(&baseline)));
-    terminal.print(&llmscen_report::baseline_table(&baseline, terminal.out_width(), terminal.out_color));
+    terminal.print(&llmscen_report::baseline_table(
+        &baseline,
+        terminal.out_width(),
+        terminal.out_color,
+    ));
     Ok(())
 }
 
-fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let is_scenario = args.file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+fn doctor(
+    args: &DoctorArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
+    let is_scenario = args
+        .file
+        .extension()
+        .is_some_and(|end| end == "yaml" || end == "yml");
     let file = match is_scenario {
         true => {
             let plan = load_one(&args.file, &[], env, terminal).ok_or(Failure::Printed)?;
             let named = plan.baseline.map(|baseline| PathBuf::from(baseline.path));
-            named.ok_or_else(|| format!("{} has no `baseline:`; add `baseline: FILE`", args.file.display()))?
+            named.ok_or_else(|| {
+                format!(
+                    "{} has no `baseline:`; add `baseline: FILE`",
+                    args.file.display()
+                )
+            })?
         }
         false => args.file.clone(),
     };
@@ -183,12 +243,21 @@ fn doctor(args: &DoctorArgs, env: &BTreeMap<String, String>, terminal: &mut Term
     let variances = baseline_noise(&baseline);
     let runs = baseline.runs.len();
     match args.format {
-        Format::Json => {
-            terminal.print_raw(&llmscen_report::noise_json(&baseline, &variances).map_err(|error| error.to_string())?)
-        }
+        Format::Json => terminal.print_raw(
+            &llmscen_report::noise_json(&baseline, &variances)
+                .map_err(|error| error.to_string())?,
+        ),
         Format::Table if runs >= MIN_RUNS => {
-            terminal.print(&format!("{}: {runs} runs in {}\n\n", baseline.name, file.display()));
-            terminal.print(&llmscen_report::noise_table(&variances, terminal.out_width(), terminal.out_color));
+            terminal.print(&format!(
+                "{}: {runs} runs in {}\n\n",
+                baseline.name,
+                file.display()
+            ));
+            terminal.print(&llmscen_report::noise_table(
+                &variances,
+                terminal.out_width(),
+                terminal.out_color,
+            ));
             terminal.status(llmscen_report::NOISE_KEY);
         }
         Format::Table => {}

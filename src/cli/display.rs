@@ -44,8 +44,13 @@ pub struct NotesOnly<'a, 'b>(pub &'a mut Terminal<'b>);
 
 impl Display for NotesOnly<'_, '_> {
     fn show(&mut self, event: &Event) {
-        if matches!(event, Event::Note(_) | Event::Ending(_) | Event::Stopping(_)) {
-            permanent_line(event, "").iter().for_each(|text| self.0.status(text));
+        if matches!(
+            event,
+            Event::Note(_) | Event::Ending(_) | Event::Stopping(_)
+        ) {
+            permanent_line(event, "")
+                .iter()
+                .for_each(|text| self.0.status(text));
         }
     }
 }
@@ -66,7 +71,13 @@ pub struct LineDisplay<'a, 'b> {
 
 impl<'a, 'b> LineDisplay<'a, 'b> {
     pub fn new(terminal: &'a mut Terminal<'b>) -> LineDisplay<'a, 'b> {
-        LineDisplay { terminal, bar: None, title: String::new(), seconds: None, last_line: Instant::now() }
+        LineDisplay {
+            terminal,
+            bar: None,
+            title: String::new(),
+            seconds: None,
+            last_line: Instant::now(),
+        }
     }
 
     fn start_round(&mut self, title: String, total: u64, seconds: Option<f64>) {
@@ -75,10 +86,18 @@ impl<'a, 'b> LineDisplay<'a, 'b> {
         self.seconds = seconds.filter(|_| total == 0);
         self.last_line = Instant::now();
         if self.terminal.live {
-            let length = if total > 0 { total } else { self.seconds.map_or(0, |seconds| (seconds * 10.0) as u64) };
+            let length = if total > 0 {
+                total
+            } else {
+                self.seconds.map_or(0, |seconds| (seconds * 10.0) as u64)
+            };
             self.bar = Some(new_bar(self.terminal.width, length));
         } else {
-            let amount = if total > 0 { plural(total as usize, "request") } else { String::from("limited by time") };
+            let amount = if total > 0 {
+                plural(total as usize, "request")
+            } else {
+                String::from("limited by time")
+            };
             self.print_line(&format!("{}  {amount}", self.title));
         }
     }
@@ -87,14 +106,27 @@ impl<'a, 'b> LineDisplay<'a, 'b> {
         match &self.bar {
             Some(bar) => {
                 let columns = message_columns(self.terminal.width, &self.title);
-                let position = if self.seconds.is_some() { (progress.elapsed_s * 10.0) as u64 } else { progress.done };
+                let position = if self.seconds.is_some() {
+                    (progress.elapsed_s * 10.0) as u64
+                } else {
+                    progress.done
+                };
                 bar.set_position(position);
-                bar.set_prefix(shorten(&self.title, self.terminal.width.saturating_sub(BAR_COLUMNS + 1 + SPARE_COLUMNS)));
+                bar.set_prefix(shorten(
+                    &self.title,
+                    self.terminal
+                        .width
+                        .saturating_sub(BAR_COLUMNS + 1 + SPARE_COLUMNS),
+                ));
                 bar.set_message(format_progress(progress, columns));
             }
             None if self.last_line.elapsed() >= PLAIN_INTERVAL => {
                 self.last_line = Instant::now();
-                self.print_line(&format!("{}  {}", self.title, format_progress(progress, usize::MAX)));
+                self.print_line(&format!(
+                    "{}  {}",
+                    self.title,
+                    format_progress(progress, usize::MAX)
+                ));
             }
             None => {}
         }
@@ -114,9 +146,16 @@ impl<'a, 'b> LineDisplay<'a, 'b> {
             bar.set_message(amount);
         } else if step.total == Some(step.done) && step.unit == "bytes" {
             self.print_line(&format!("downloaded the dataset ({amount})"));
-        } else if step.unit == "s" && step.total.is_none() && (step.done == 0 || self.last_line.elapsed() >= PLAIN_INTERVAL) {
+        } else if step.unit == "s"
+            && step.total.is_none()
+            && (step.done == 0 || self.last_line.elapsed() >= PLAIN_INTERVAL)
+        {
             self.last_line = Instant::now();
-            let so_far = if step.done == 0 { String::new() } else { format!(", {amount}") };
+            let so_far = if step.done == 0 {
+                String::new()
+            } else {
+                format!(", {amount}")
+            };
             self.print_line(&(step.words() + &so_far));
         }
         if step.total == Some(step.done) {
@@ -143,12 +182,16 @@ impl Display for LineDisplay<'_, '_> {
     fn show(&mut self, event: &Event) {
         match event {
             Event::Preparing(step) => self.update_preparation(step),
-            Event::CaseStarted { total, seconds, .. } => self.start_round(round_title(event), total.unwrap_or(0), *seconds),
+            Event::CaseStarted { total, seconds, .. } => {
+                self.start_round(round_title(event), total.unwrap_or(0), *seconds)
+            }
             Event::Progress(progress) => self.update_round(progress),
             Event::CaseEnded(_) => self.remove_bar(),
             _ => {}
         }
-        permanent_line(event, &self.title).iter().for_each(|text| self.print_line(text));
+        permanent_line(event, &self.title)
+            .iter()
+            .for_each(|text| self.print_line(text));
     }
 
     fn finish(&mut self) {
@@ -159,7 +202,9 @@ impl Display for LineDisplay<'_, '_> {
 /// `[2/12] CASE` of a round that starts; empty for other events.
 pub fn round_title(event: &Event) -> String {
     match event {
-        Event::CaseStarted { case, part, parts, .. } => format!("[{}/{parts}] {}", part + 1, plain(case)),
+        Event::CaseStarted {
+            case, part, parts, ..
+        } => format!("[{}/{parts}] {}", part + 1, plain(case)),
         _ => String::new(),
     }
 }
@@ -169,21 +214,33 @@ pub fn permanent_line(event: &Event, title: &str) -> Option<String> {
     match event {
         Event::Folder(path) => Some(format!("run folder: {}", path.display())),
         // An interrupted round has no time left.
-        Event::CaseEnded(last) => {
-            Some(format!("{title}  {}", format_progress(&Progress { left_s: None, ..last.clone() }, usize::MAX)))
-        }
+        Event::CaseEnded(last) => Some(format!(
+            "{title}  {}",
+            format_progress(
+                &Progress {
+                    left_s: None,
+                    ..last.clone()
+                },
+                usize::MAX
+            )
+        )),
         Event::Note(note) => Some(format!("note: {}", plain(note))),
         Event::Ending(EarlyStop::Aborted(lost)) => Some(plain(&format!("`{}`: {lost}", lost.expr))),
         Event::Ending(EarlyStop::Saturated(saturated)) => Some(plain(&saturated.to_string())),
         Event::Ending(EarlyStop::TargetLost(lost)) => Some(plain(&lost.to_string())),
         Event::Ending(EarlyStop::AllFailed(failed)) => Some(plain(&failed.to_string())),
-        Event::Stopping(Level::Now) => {
-            Some("stopping now: requests in flight are cancelled, results so far are saved".to_owned())
-        }
-        Event::Stopping(_) => {
-            Some("stopping: no new requests; waiting for requests in flight (Ctrl-C again to stop now)".to_owned())
-        }
-        Event::Preparing(_) | Event::CaseStarted { .. } | Event::Progress(_) | Event::Probed { .. } | Event::Done => None,
+        Event::Stopping(Level::Now) => Some(
+            "stopping now: requests in flight are cancelled, results so far are saved".to_owned(),
+        ),
+        Event::Stopping(_) => Some(
+            "stopping: no new requests; waiting for requests in flight (Ctrl-C again to stop now)"
+                .to_owned(),
+        ),
+        Event::Preparing(_)
+        | Event::CaseStarted { .. }
+        | Event::Progress(_)
+        | Event::Probed { .. }
+        | Event::Done => None,
     }
 }
 
@@ -200,7 +257,11 @@ fn new_bar(width: usize, length: u64) -> ProgressBar {
         _ => "{bar:24.cyan/dim} {prefix}\n{msg}",
     };
     // The template is valid, so the default style is never used.
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━─"))
+    bar.with_style(
+        ProgressStyle::with_template(template)
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("━━─"),
+    )
 }
 
 /// Below this width, the numbers have a separate line.
@@ -219,13 +280,19 @@ fn message_columns(width: usize, title: &str) -> usize {
 /// `120/200  8 in flight  41.2 req/s  ~1.3k tok/s  TTFT p50 12 ms p99 40 ms  0 errors  3 s left`. Tokens are content events, a
 /// lower bound. The least important items are omitted to fit into `columns`.
 fn format_progress(progress: &Progress, columns: usize) -> String {
-    let total = progress.total.filter(|total| progress.done <= *total).map_or(String::new(), |total| format!("/{total}"));
+    let total = progress
+        .total
+        .filter(|total| progress.done <= *total)
+        .map_or(String::new(), |total| format!("/{total}"));
     let ttft = |(p50, p99)| format!("TTFT p50 {p50:.0} ms p99 {p99:.0} ms");
     let tokens = match progress.tokens_per_s {
         rate if rate >= 10_000.0 => format!("{:.1}k", rate / 1000.0),
         rate => format!("{rate:.0}"),
     };
-    let left = progress.left_s.filter(|left| *left >= 0.5).map(|left| format!("{left:.0} s left"));
+    let left = progress
+        .left_s
+        .filter(|left| *left >= 0.5)
+        .map(|left| format!("{left:.0} s left"));
     // With the rank of omission: the highest goes first, 0 stays.
     let items = [
         (0, Some(format!("{}{total}", progress.done))),
@@ -236,10 +303,26 @@ fn format_progress(progress: &Progress, columns: usize) -> String {
         (0, Some(plural(progress.errors as usize, "error"))),
         (1, left),
     ];
-    let mut items: Vec<(u8, String)> = items.into_iter().filter_map(|(rank, text)| Some((rank, text?))).collect();
-    let line = |items: &[(u8, String)]| items.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("  ");
+    let mut items: Vec<(u8, String)> = items
+        .into_iter()
+        .filter_map(|(rank, text)| Some((rank, text?)))
+        .collect();
+    let line = |items: &[(u8, String)]| {
+        items
+            .iter()
+            .map(|(_, text)| text.as_str())
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
     while line(&items).chars().count() > columns {
-        let Some(highest) = items.iter().map(|(rank, _)| *rank).max().filter(|rank| *rank > 0) else { break };
+        let Some(highest) = items
+            .iter()
+            .map(|(rank, _)| *rank)
+            .max()
+            .filter(|rank| *rank > 0)
+        else {
+            break;
+        };
         items.retain(|(rank, _)| *rank != highest);
     }
     line(&items)
@@ -252,9 +335,19 @@ mod tests {
     #[test]
     fn control_characters_in_case_names_are_removed() {
         let case = "a\u{1b}[2J\nb\u{7}".to_owned();
-        let started = Event::CaseStarted { case: case.clone(), round: 0, part: 0, parts: 2, total: None, seconds: None };
+        let started = Event::CaseStarted {
+            case: case.clone(),
+            round: 0,
+            part: 0,
+            parts: 2,
+            total: None,
+            seconds: None,
+        };
         assert_eq!(round_title(&started), "[1/2] a [2J b");
-        assert_eq!(permanent_line(&Event::Note(format!("`{case}` drifts")), "").unwrap(), "note: `a [2J b ` drifts");
+        assert_eq!(
+            permanent_line(&Event::Note(format!("`{case}` drifts")), "").unwrap(),
+            "note: `a [2J b ` drifts"
+        );
     }
 
     #[test]
@@ -268,7 +361,10 @@ mod tests {
             tokens_per_s: 12_345.0,
             ..Progress::default()
         };
-        assert_eq!(format_progress(&progress, usize::MAX), "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error");
+        assert_eq!(
+            format_progress(&progress, usize::MAX),
+            "120/200  8 in flight  41.2 req/s  ~12.3k tok/s  1 error"
+        );
         progress.ttft_ms_p50 = Some(12.2);
         progress.ttft_ms_p99 = Some(40.0);
         progress.left_s = Some(3.0);
@@ -276,7 +372,11 @@ mod tests {
         let all = "120  8 in flight  41.2 req/s  ~12.3k tok/s  TTFT p50 12 ms p99 40 ms  1 error  3 s left";
         assert_eq!(format_progress(&progress, all.len()), all);
         progress.total = Some(100);
-        assert_eq!(format_progress(&progress, all.len()), all, "a warm-up by time sends more than was counted");
+        assert_eq!(
+            format_progress(&progress, all.len()),
+            all,
+            "a warm-up by time sends more than was counted"
+        );
     }
 
     #[test]
@@ -294,13 +394,23 @@ mod tests {
             ..Progress::default()
         };
         let at = |width: usize| format_progress(&progress, message_columns(width, "[1/1] base"));
-        assert_eq!(at(76), "12345/20000  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
-        assert_eq!(at(81), "12345/20000  ~12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left");
+        assert_eq!(
+            at(76),
+            "12345/20000  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left"
+        );
+        assert_eq!(
+            at(81),
+            "12345/20000  ~12.3k tok/s  TTFT p50 1234 ms p99 5678 ms  17 errors  123 s left"
+        );
         assert_eq!(at(50), "12345/20000  17 errors  123 s left");
         assert_eq!(at(10), "12345/20000  17 errors");
         for width in 40..200 {
             let taken = width - message_columns(width, "[1/1] base") - SPARE_COLUMNS;
-            assert!(taken + at(width).chars().count() < width, "{width}: {}", at(width));
+            assert!(
+                taken + at(width).chars().count() < width,
+                "{width}: {}",
+                at(width)
+            );
         }
     }
 }

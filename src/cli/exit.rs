@@ -37,8 +37,18 @@ impl Exit {
 
     /// The result with this exit code.
     pub fn from_code(code: u8) -> Exit {
-        let exits = [Exit::Pass, Exit::Fail, Exit::Scenario, Exit::Invalid, Exit::Inconclusive, Exit::Interrupted];
-        exits.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Error)
+        let exits = [
+            Exit::Pass,
+            Exit::Fail,
+            Exit::Scenario,
+            Exit::Invalid,
+            Exit::Inconclusive,
+            Exit::Interrupted,
+        ];
+        exits
+            .into_iter()
+            .find(|exit| exit.code() == code)
+            .unwrap_or(Exit::Error)
     }
 
     /// 130 > 2 > 3 > 4 > 1 > 5 > 0: after an interruption or a wrong scenario, other results are unreliable.
@@ -56,7 +66,11 @@ impl Exit {
 
     /// The worse of the two.
     pub fn worst(self, other: Exit) -> Exit {
-        if other.severity() > self.severity() { other } else { self }
+        if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        }
     }
 }
 
@@ -88,7 +102,13 @@ mod tests {
 
     #[test]
     fn the_worst_wins() {
-        let order = [Exit::Pass, Exit::Inconclusive, Exit::Fail, Exit::Invalid, Exit::Error];
+        let order = [
+            Exit::Pass,
+            Exit::Inconclusive,
+            Exit::Fail,
+            Exit::Invalid,
+            Exit::Error,
+        ];
         for pair in order.windows(2) {
             assert_eq!(pair[0].worst(pair[1]), pair[1]);
             assert_eq!(pair[1].worst(pair[0]), pair[1]);

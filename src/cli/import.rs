@@ -67,10 +67,18 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
     terminal.status(&summary(&imported));
     let path = args.to.as_deref().unwrap_or(Path::new("scenario.yaml"));
     // `reload`: variables and files that are missing here are not errors of the command line.
-    let input = Input { path, text: Some(imported.yaml), env: &BTreeMap::new(), set: &[] };
+    let input = Input {
+        path,
+        text: Some(imported.yaml),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
     match llmscen_scenario::reload(&input) {
         Ok(loaded) => {
-            loaded.warnings.iter().for_each(|warning| terminal.scenario_warning(warning));
+            loaded
+                .warnings
+                .iter()
+                .for_each(|warning| terminal.scenario_warning(warning));
             Exit::Pass
         }
         Err(faults) => {
@@ -80,25 +88,40 @@ pub fn import(args: &ImportArgs, terminal: &mut Terminal) -> Exit {
     }
 }
 
-fn write_scenario(to: Option<&Path>, imported: &Imported, terminal: &mut Terminal) -> Result<(), String> {
+fn write_scenario(
+    to: Option<&Path>,
+    imported: &Imported,
+    terminal: &mut Terminal,
+) -> Result<(), String> {
     let Some(path) = to else {
         terminal.print_raw(&imported.yaml);
         return Ok(());
     };
     if path.exists() {
-        return Err(format!("{} already exists; choose another file or delete it first", path.display()));
+        return Err(format!(
+            "{} already exists; choose another file or delete it first",
+            path.display()
+        ));
     }
-    std::fs::write(path, &imported.yaml).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    std::fs::write(path, &imported.yaml)
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 fn summary(imported: &Imported) -> String {
     let total = imported.accounts.len();
-    let dropped = imported.accounts.iter().filter(|account| account.keys.is_empty());
+    let dropped = imported
+        .accounts
+        .iter()
+        .filter(|account| account.keys.is_empty());
     let dropped: Vec<&str> = dropped.map(|account| account.flag.as_str()).collect();
     match dropped.len() {
         0 => format!("converted all {total} flags"),
         count => {
-            format!("converted {} of {total} flags; reasons are at the top of the file: {}", total - count, dropped.join(", "))
+            format!(
+                "converted {} of {total} flags; reasons are at the top of the file: {}",
+                total - count,
+                dropped.join(", ")
+            )
         }
     }
 }

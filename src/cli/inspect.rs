@@ -15,9 +15,15 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_all(args, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_all(args, env, terminal) else {
+        return Exit::Scenario;
+    };
     for Source { path, plan } in &plans {
-        terminal.print(&format!("{}: ok, {}\n", path.display(), describe_plan(plan)));
+        terminal.print(&format!(
+            "{}: ok, {}\n",
+            path.display(),
+            describe_plan(plan)
+        ));
     }
     Exit::Pass
 }
@@ -26,27 +32,48 @@ pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut T
 fn describe_plan(plan: &Plan) -> String {
     let Some(quest) = plan.searches.first() else {
         let checks: usize = plan.cases.iter().map(|case| case.checks.len()).sum();
-        return format!("{}, {}", plural(plan.cases.len(), "case"), plural(checks, "assertion"));
+        return format!(
+            "{}, {}",
+            plural(plan.cases.len(), "case"),
+            plural(checks, "assertion")
+        );
     };
     let searches = match plan.searches.len() {
         1 => "a search".to_owned(),
         many => format!("{many} searches"),
     };
-    let checks = plan.cases.get(quest.first).map_or(0, |case| case.checks.len());
+    let checks = plan
+        .cases
+        .get(quest.first)
+        .map_or(0, |case| case.checks.len());
     let spec = &quest.spec;
     let values = plural(quest.grid.len(), "value");
     let range = format!("{} from {} to {}", spec.vary, spec.low, spec.high);
-    format!("{searches} of {range} ({values}), {}", plural(checks, "assertion"))
+    format!(
+        "{searches} of {range} ({values}), {}",
+        plural(checks, "assertion")
+    )
 }
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_all(args, env, terminal) else { return Exit::Scenario };
+    let Some(plans) = load_all(args, env, terminal) else {
+        return Exit::Scenario;
+    };
     let cache = crate::cli::run::cache_dir(env);
     for source in &plans {
         match forecast(&source.plan, &cache) {
             Ok(forecast) => print_plan(source, &forecast, terminal),
             Err(RunError::Render(error)) => {
-                print_render_error(&error, &Input { path: &source.path, text: None, env, set: &args.set }, terminal);
+                print_render_error(
+                    &error,
+                    &Input {
+                        path: &source.path,
+                        text: None,
+                        env,
+                        set: &args.set,
+                    },
+                    terminal,
+                );
                 return Exit::Scenario;
             }
             Err(error) => {
@@ -72,14 +99,31 @@ fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Ter
 
 fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     let plan = &source.plan;
-    terminal.print(&llmscen_report::plan_table(plan, terminal.out_width(), terminal.out_color));
+    terminal.print(&llmscen_report::plan_table(
+        plan,
+        terminal.out_width(),
+        terminal.out_color,
+    ));
     terminal.print(&format!("\n{}", llmscen_report::plan_limits(plan)));
-    terminal.print(&format!("requests: {}\nexpected time: {}\n", forecast.requests, forecast.time));
+    terminal.print(&format!(
+        "requests: {}\nexpected time: {}\n",
+        forecast.requests, forecast.time
+    ));
     for (entry, body) in &forecast.first_bodies {
-        let class = entry.as_ref().map(|name| format!(", `{name}`")).unwrap_or_default();
-        terminal.print(&format!("first request of `{}`{class}:\n{body}\n", plan.cases[0].id));
+        let class = entry
+            .as_ref()
+            .map(|name| format!(", `{name}`"))
+            .unwrap_or_default();
+        terminal.print(&format!(
+            "first request of `{}`{class}:\n{body}\n",
+            plan.cases[0].id
+        ));
     }
-    for warning in describe_logits(plan).iter().chain(&forecast.undecidable).chain(&forecast.short_data) {
+    for warning in describe_logits(plan)
+        .iter()
+        .chain(&forecast.undecidable)
+        .chain(&forecast.short_data)
+    {
         terminal.warn(&plain(warning));
     }
 }
@@ -97,7 +141,8 @@ pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
 const EXAMPLE: &str = include_str!("first.yaml");
 
 pub fn init(path: &Path, terminal: &mut Terminal) -> Exit {
-    let written = std::fs::File::create_new(path).and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()));
+    let written = std::fs::File::create_new(path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()));
     match written {
         Ok(()) => {
             terminal.status(&format!("wrote {0}. Next: llmscen run {0}", path.display()));
@@ -106,7 +151,9 @@ pub fn init(path: &Path, terminal: &mut Terminal) -> Exit {
         Err(error) => {
             let path = path.display();
             terminal.error(&match error.kind() {
-                ErrorKind::AlreadyExists => format!("{path} already exists; choose another path or delete it first"),
+                ErrorKind::AlreadyExists => {
+                    format!("{path} already exists; choose another path or delete it first")
+                }
                 _ => format!("cannot write {path}: {error}"),
             });
             Exit::Scenario

@@ -26,7 +26,12 @@ pub struct JsonEvents<'a, 'b> {
 impl<'a, 'b> JsonEvents<'a, 'b> {
     /// Times are relative to `began`.
     pub fn new(terminal: &'a mut Terminal<'b>, began: Instant) -> JsonEvents<'a, 'b> {
-        JsonEvents { terminal, began, case: String::new(), round: 0 }
+        JsonEvents {
+            terminal,
+            began,
+            case: String::new(),
+            round: 0,
+        }
     }
 }
 
@@ -44,7 +49,10 @@ impl Display for JsonEvents<'_, '_> {
 
 /// The first event of a run.
 pub fn run_started(plan: &Plan, file: &Path) -> Value {
-    let cases = plan.cases.iter().map(|case| json!({ "id": case.id, "load": case.load.shape.to_string() }));
+    let cases = plan
+        .cases
+        .iter()
+        .map(|case| json!({ "id": case.id, "load": case.load.shape.to_string() }));
     json!({
         "event": "run_started",
         "scenario": plan.name,
@@ -89,7 +97,14 @@ fn event_object(event: &Event, case: &str, round: u32) -> Option<Value> {
             json!({ "event": "preparing", "what": step.what, "unit": step.unit, "done": step.done, "total": step.total })
         }
         Event::Folder(path) => json!({ "event": "folder", "path": path.display().to_string() }),
-        Event::CaseStarted { case, round, part, parts, total, seconds } => json!({
+        Event::CaseStarted {
+            case,
+            round,
+            part,
+            parts,
+            total,
+            seconds,
+        } => json!({
             "event": "case_started", "case": case, "round": round, "part": part, "parts": parts, "total": total,
             "seconds": seconds,
         }),
@@ -106,15 +121,23 @@ fn event_object(event: &Event, case: &str, round: u32) -> Option<Value> {
             json!({ "event": "case_ending", "case": case, "round": round, "reason": reason, "message": message })
         }
         Event::Stopping(level) => json!({ "event": "stopping", "at_once": *level == Level::Now }),
-        Event::Probed { case, holds } => json!({ "event": "probed", "case": case, "round": round, "holds": holds }),
+        Event::Probed { case, holds } => {
+            json!({ "event": "probed", "case": case, "round": round, "holds": holds })
+        }
         Event::Done => return None,
     })
 }
 
 fn progress_object(event: &str, case: &str, round: u32, progress: &Progress) -> Value {
     let outcomes = |phase: Phase| {
-        let of_phase = progress.totals.outcomes.iter().filter(|((other, _), _)| *other == phase);
-        of_phase.map(|((_, outcome), count)| ((*outcome).to_owned(), json!(count))).collect::<Map<String, Value>>()
+        let of_phase = progress
+            .totals
+            .outcomes
+            .iter()
+            .filter(|((other, _), _)| *other == phase);
+        of_phase
+            .map(|((_, outcome), count)| ((*outcome).to_owned(), json!(count)))
+            .collect::<Map<String, Value>>()
     };
     json!({
         "event": event,
@@ -153,19 +176,49 @@ mod tests {
 
     #[test]
     fn every_event_has_its_object() {
-        let step = Preparing { what: "counting", unit: "rows", done: 3, total: None };
+        let step = Preparing {
+            what: "counting",
+            unit: "rows",
+            done: 3,
+            total: None,
+        };
         let table = [
-            (Event::Preparing(step), json!({"event": "preparing", "what": "counting", "unit": "rows", "done": 3, "total": null})),
-            (Event::Folder("reports/x".into()), json!({"event": "folder", "path": "reports/x"})),
             (
-                Event::CaseStarted { case: "b".into(), round: 2, part: 0, parts: 4, total: Some(9), seconds: None },
+                Event::Preparing(step),
+                json!({"event": "preparing", "what": "counting", "unit": "rows", "done": 3, "total": null}),
+            ),
+            (
+                Event::Folder("reports/x".into()),
+                json!({"event": "folder", "path": "reports/x"}),
+            ),
+            (
+                Event::CaseStarted {
+                    case: "b".into(),
+                    round: 2,
+                    part: 0,
+                    parts: 4,
+                    total: Some(9),
+                    seconds: None,
+                },
                 json!({"event": "case_started", "case": "b", "round": 2, "part": 0, "parts": 4, "total": 9, "seconds": null}),
             ),
-            (Event::Note("n".into()), json!({"event": "note", "message": "n"})),
-            (Event::Stopping(Level::Drain), json!({"event": "stopping", "at_once": false})),
-            (Event::Stopping(Level::Now), json!({"event": "stopping", "at_once": true})),
             (
-                Event::Probed { case: "b".into(), holds: Some(0.5) },
+                Event::Note("n".into()),
+                json!({"event": "note", "message": "n"}),
+            ),
+            (
+                Event::Stopping(Level::Drain),
+                json!({"event": "stopping", "at_once": false}),
+            ),
+            (
+                Event::Stopping(Level::Now),
+                json!({"event": "stopping", "at_once": true}),
+            ),
+            (
+                Event::Probed {
+                    case: "b".into(),
+                    holds: Some(0.5),
+                },
                 json!({"event": "probed", "case": "b", "round": 1, "holds": 0.5}),
             ),
         ];
@@ -182,14 +235,37 @@ mod tests {
 
     #[test]
     fn outcomes_are_separated_by_phase() {
-        let outcomes = [((Phase::Warmup, "ok"), 2), ((Phase::Measured, "ok"), 5), ((Phase::Measured, "http_5xx"), 1)].into();
-        let totals = LiveTotals { outcomes, events: 40, ..LiveTotals::default() };
-        let line = rendered(Event::CaseEnded(Progress { done: 8, totals, ..Progress::default() }));
-        assert_eq!(line["outcomes"], json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}}));
+        let outcomes = [
+            ((Phase::Warmup, "ok"), 2),
+            ((Phase::Measured, "ok"), 5),
+            ((Phase::Measured, "http_5xx"), 1),
+        ]
+        .into();
+        let totals = LiveTotals {
+            outcomes,
+            events: 40,
+            ..LiveTotals::default()
+        };
+        let line = rendered(Event::CaseEnded(Progress {
+            done: 8,
+            totals,
+            ..Progress::default()
+        }));
         assert_eq!(
-            (&line["event"], &line["round"], &line["done"], &line["token_events"]),
+            line["outcomes"],
+            json!({"warmup": {"ok": 2}, "measured": {"ok": 5, "http_5xx": 1}})
+        );
+        assert_eq!(
+            (
+                &line["event"],
+                &line["round"],
+                &line["done"],
+                &line["token_events"]
+            ),
             (&"case_ended".into(), &1.into(), &8.into(), &40.into())
         );
-        assert!(line["ttft_ms_p50"].is_null() && line.as_object().unwrap().contains_key("ttft_ms_p50"));
+        assert!(
+            line["ttft_ms_p50"].is_null() && line.as_object().unwrap().contains_key("ttft_ms_p50")
+        );
     }
 }

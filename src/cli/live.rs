@@ -80,8 +80,11 @@ impl LiveScreen {
         ACTIVE.store(true, Ordering::Release);
         // Not ratatui's `clear`: it queries the cursor position, which not every terminal answers.
         let entered = execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All));
-        let screen =
-            entered.and_then(|()| ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(InfallibleStderr(stderr())))));
+        let screen = entered.and_then(|()| {
+            ratatui::Terminal::new(CrosstermBackend::new(BufWriter::new(InfallibleStderr(
+                stderr(),
+            ))))
+        });
         let screen = screen.inspect_err(|_| leave())?;
         Ok(LiveScreen {
             screen,
@@ -96,7 +99,10 @@ impl LiveScreen {
 
     /// The display, which prints the permanent lines on `terminal` after the screen is left.
     pub fn on<'a, 'b>(self, terminal: &'a mut Terminal<'b>) -> LiveDisplay<'a, 'b> {
-        LiveDisplay { live: self, terminal }
+        LiveDisplay {
+            live: self,
+            terminal,
+        }
     }
 
     fn handle_keys(&mut self) {
@@ -104,7 +110,8 @@ impl LiveScreen {
             match read() {
                 Ok(Input::Key(key)) if key.kind == KeyEventKind::Press => {
                     let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                    if key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c')) {
+                    if key.code == KeyCode::Char('q') || (control && key.code == KeyCode::Char('c'))
+                    {
                         // As the third signal.
                         if self.stop.level() == Level::Now {
                             leave();
@@ -140,10 +147,17 @@ impl Drop for LiveScreen {
 /// Whether an open terminal has input. On a closed one, crossterm would read forever.
 fn has_input() -> bool {
     let (stdin, stderr) = (io::stdin(), stderr());
-    let terminal = if stdin.is_terminal() { stdin.as_fd() } else { stderr.as_fd() };
+    let terminal = if stdin.is_terminal() {
+        stdin.as_fd()
+    } else {
+        stderr.as_fd()
+    };
     let mut polled = [PollFd::from_borrowed_fd(terminal, PollFlags::IN)];
-    let events = rustix::event::poll(&mut polled, Some(&Timespec::default())).map(|_| polled[0].revents());
-    events.is_ok_and(|events| events.contains(PollFlags::IN) && !events.intersects(PollFlags::HUP | PollFlags::ERR))
+    let events =
+        rustix::event::poll(&mut polled, Some(&Timespec::default())).map(|_| polled[0].revents());
+    events.is_ok_and(|events| {
+        events.contains(PollFlags::IN) && !events.intersects(PollFlags::HUP | PollFlags::ERR)
+    })
 }
 
 /// Restores the terminal, if the full screen is active.
@@ -181,7 +195,11 @@ impl Display for LiveDisplay<'_, '_> {
     fn finish(&mut self) {
         leave();
         self.terminal.update_width();
-        self.live.view.transcript.iter().for_each(|line| self.terminal.status(line));
+        self.live
+            .view
+            .transcript
+            .iter()
+            .for_each(|line| self.terminal.status(line));
     }
 }
 
@@ -194,7 +212,11 @@ const MIN_HEIGHT: u16 = 18;
 /// Draws the state of the run `at` seconds after its beginning.
 pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let mut painter = Painter { view, palette: Palette { color }, frame };
+    let mut painter = Painter {
+        view,
+        palette: Palette { color },
+        frame,
+    };
     let [head, plan, part, body, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -210,9 +232,15 @@ pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
     if area.width < MIN_WIDTH || area.height < MIN_HEIGHT {
         painter.plain_values(body);
     } else if area.width >= WIDE {
-        let [left, _, right] = Layout::horizontal([Constraint::Fill(3), Constraint::Length(2), Constraint::Fill(2)]).areas(body);
+        let [left, _, right] = Layout::horizontal([
+            Constraint::Fill(3),
+            Constraint::Length(2),
+            Constraint::Fill(2),
+        ])
+        .areas(body);
         draw_charts(&mut painter, left);
-        let [cases, notes] = Layout::vertical([Constraint::Fill(3), Constraint::Fill(1)]).areas(right);
+        let [cases, notes] =
+            Layout::vertical([Constraint::Fill(3), Constraint::Fill(1)]).areas(right);
         painter.cases(cases);
         painter.notes(notes);
     } else {
@@ -232,8 +260,20 @@ pub fn draw(view: &View, at: f64, color: bool, frame: &mut Frame<'_>) {
 
 /// The percentiles, the current values and the four charts.
 fn draw_charts(painter: &mut Painter<'_, '_>, area: Rect) {
-    let [top, middle, bottom] = Layout::vertical([Constraint::Length(5), Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
-    let halves = |area| Layout::horizontal([Constraint::Fill(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
+    let [top, middle, bottom] = Layout::vertical([
+        Constraint::Length(5),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
+    let halves = |area| {
+        Layout::horizontal([
+            Constraint::Fill(1),
+            Constraint::Length(2),
+            Constraint::Fill(1),
+        ])
+        .areas(area)
+    };
     let [left, _, right] = halves(top);
     painter.latency(left);
     painter.current_values(right);

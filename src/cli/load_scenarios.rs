@@ -30,7 +30,9 @@ pub struct Sources {
 
 /// Parses the value of `--set`.
 pub fn parse_override(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("expected PATH=VALUE, such as load.concurrency=4")?;
+    let (path, value) = text
+        .split_once('=')
+        .ok_or("expected PATH=VALUE, such as load.concurrency=4")?;
     Ok((path.trim().to_owned(), value.to_owned()))
 }
 
@@ -41,7 +43,11 @@ pub struct Source {
 }
 
 /// Loads all scenarios. `None` after printing every error.
-pub fn load_all(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Vec<Source>> {
+pub fn load_all(
+    sources: &Sources,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Vec<Source>> {
     let mut files = Vec::new();
     let mut valid = true;
     for path in &sources.paths {
@@ -54,7 +60,9 @@ pub fn load_all(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mu
         }
     }
     let mut plans = Vec::new();
-    let seed = sources.seed.map(|seed| ("seed".to_owned(), seed.to_string()));
+    let seed = sources
+        .seed
+        .map(|seed| ("seed".to_owned(), seed.to_string()));
     let set: Vec<(String, String)> = sources.set.iter().cloned().chain(seed).collect();
     for path in files {
         match load_one(&path, &set, env, terminal) {
@@ -69,18 +77,60 @@ pub fn load_all(sources: &Sources, env: &BTreeMap<String, String>, terminal: &mu
 }
 
 /// Loads one scenario and prints its errors and warnings.
-pub fn load_one(path: &Path, set: &[(String, String)], env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    report_loaded(llmscen_scenario::load_with(&Input { path, text: None, env, set }, baseline_of_folder, check_model), terminal)
+pub fn load_one(
+    path: &Path,
+    set: &[(String, String)],
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Plan> {
+    report_loaded(
+        llmscen_scenario::load_with(
+            &Input {
+                path,
+                text: None,
+                env,
+                set,
+            },
+            baseline_of_folder,
+            check_model,
+        ),
+        terminal,
+    )
 }
 
 /// Loads the stored plan of a run. Its secrets need not be set.
-pub fn load_stored(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    report_loaded(llmscen_scenario::reload(&Input { path, text: None, env, set: &[] }), terminal)
+pub fn load_stored(
+    path: &Path,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Plan> {
+    report_loaded(
+        llmscen_scenario::reload(&Input {
+            path,
+            text: None,
+            env,
+            set: &[],
+        }),
+        terminal,
+    )
 }
 
 /// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file.
-pub fn load_slo_override(path: &Path, stored: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    match llmscen_scenario::reload_with_slo(&Input { path: stored, text: None, env, set: &[] }, path) {
+pub fn load_slo_override(
+    path: &Path,
+    stored: &Path,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Plan> {
+    match llmscen_scenario::reload_with_slo(
+        &Input {
+            path: stored,
+            text: None,
+            env,
+            set: &[],
+        },
+        path,
+    ) {
         Ok(None) => load_one(path, &[], env, terminal),
         Ok(Some(loaded)) => report_loaded(Ok(loaded), terminal),
         Err(faults) => report_loaded(Err(faults), terminal),
@@ -88,21 +138,40 @@ pub fn load_slo_override(path: &Path, stored: &Path, env: &BTreeMap<String, Stri
 }
 
 /// As [`load_stored`], without warnings.
-pub fn load_stored_quietly(path: &Path, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<Plan> {
-    let loaded = llmscen_scenario::reload(&Input { path, text: None, env, set: &[] });
-    report_loaded(loaded.map(|loaded| Loaded { warnings: Vec::new(), ..loaded }), terminal)
+pub fn load_stored_quietly(
+    path: &Path,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Plan> {
+    let loaded = llmscen_scenario::reload(&Input {
+        path,
+        text: None,
+        env,
+        set: &[],
+    });
+    report_loaded(
+        loaded.map(|loaded| Loaded {
+            warnings: Vec::new(),
+            ..loaded
+        }),
+        terminal,
+    )
 }
 
 /// Opens a run folder, or prints the error.
 pub fn open_run(path: &Path, terminal: &mut Terminal) -> Option<RunDir> {
-    RunDir::open(path).map_err(|error| terminal.error(&error.to_string())).ok()
+    RunDir::open(path)
+        .map_err(|error| terminal.error(&error.to_string()))
+        .ok()
 }
 
 /// Notes that the files of a run have no checksums.
 pub fn note_unchecked(folder: &RunDir, terminal: &mut Terminal) {
     if !folder.is_sealed() {
         let path = folder.path().display();
-        terminal.status(&format!("note: {path} has no checksums.sha256, so its files are not checked for damage"));
+        terminal.status(&format!(
+            "note: {path} has no checksums.sha256, so its files are not checked for damage"
+        ));
     }
 }
 
@@ -113,7 +182,10 @@ fn report_loaded(loaded: Result<Loaded, Faults>, terminal: &mut Terminal) -> Opt
     match loaded {
         Ok(Loaded { plan, warnings }) => {
             terminal.add_secrets(&plan);
-            warnings.iter().take(MAX_WARNINGS).for_each(|warning| terminal.scenario_warning(warning));
+            warnings
+                .iter()
+                .take(MAX_WARNINGS)
+                .for_each(|warning| terminal.scenario_warning(warning));
             let more = warnings.len().saturating_sub(MAX_WARNINGS);
             if more > 0 {
                 terminal.warn(&format!("… and {}", plural(more, "more warning")));
@@ -134,25 +206,42 @@ fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let entries = std::fs::read_dir(path).map_err(|error| format!("cannot read the folder {}: {error}", path.display()))?;
-    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_yaml).collect();
+    let entries = std::fs::read_dir(path)
+        .map_err(|error| format!("cannot read the folder {}: {error}", path.display()))?;
+    let is_yaml = |path: &PathBuf| {
+        path.extension()
+            .is_some_and(|end| end == "yaml" || end == "yml")
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(is_yaml)
+        .collect();
     files.sort();
     match files.is_empty() {
-        true => Err(format!("the folder {} contains no *.yaml or *.yml file", path.display())),
+        true => Err(format!(
+            "the folder {} contains no *.yaml or *.yml file",
+            path.display()
+        )),
         false => Ok(files),
     }
 }
 
 /// Keeps the cases whose id contains one of the texts, and the plans that have such cases.
 fn select_cases(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
-    let ids: Vec<String> = plans.iter().flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone())).collect();
+    let ids: Vec<String> = plans
+        .iter()
+        .flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone()))
+        .collect();
     for source in plans.iter_mut() {
         source.plan.select_cases(only);
     }
     plans.retain(|source| !source.plan.cases.is_empty());
     if plans.is_empty() {
-        terminal.error(&format!("--only {}: no matching case; available: {}", only.join(", "), ids.join("  ")));
+        terminal.error(&format!(
+            "--only {}: no matching case; available: {}",
+            only.join(", "),
+            ids.join("  ")
+        ));
     }
     !plans.is_empty()
 }
@@ -163,8 +252,14 @@ mod tests {
 
     #[test]
     fn an_override_is_a_path_and_a_value() {
-        assert_eq!(parse_override("load.rate=8/s"), Ok(("load.rate".into(), "8/s".into())));
-        assert_eq!(parse_override("vars.url=http://a/?b=c"), Ok(("vars.url".into(), "http://a/?b=c".into())));
+        assert_eq!(
+            parse_override("load.rate=8/s"),
+            Ok(("load.rate".into(), "8/s".into()))
+        );
+        assert_eq!(
+            parse_override("vars.url=http://a/?b=c"),
+            Ok(("vars.url".into(), "http://a/?b=c".into()))
+        );
         assert!(parse_override("load.rate").is_err());
     }
 
@@ -181,6 +276,10 @@ mod tests {
             .collect();
         assert_eq!(names, ["a.yml", "b.yaml"]);
         let empty = tempfile::tempdir().unwrap();
-        assert!(scenario_files(empty.path()).unwrap_err().contains("no *.yaml"));
+        assert!(
+            scenario_files(empty.path())
+                .unwrap_err()
+                .contains("no *.yaml")
+        );
     }
 }

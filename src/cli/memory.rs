@@ -12,7 +12,10 @@ const MAX_PLAUSIBLE_SIZE: usize = 1 << 44;
 /// mimalloc: short-lived requests of a few KiB alternate with records that stay, and size classes avoid fragmentation.
 pub struct Allocator;
 
-#[expect(unsafe_code, reason = "the trait is unsafe; each call is forwarded unchanged")]
+#[expect(
+    unsafe_code,
+    reason = "the trait is unsafe; each call is forwarded unchanged"
+)]
 // SAFETY: every call goes to `MiMalloc` unchanged.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -41,7 +44,10 @@ fn check_allocated(pointer: *mut u8, size: usize) -> *mut u8 {
 
 /// Must not allocate. Exit handlers may allocate, so `_exit` skips them.
 #[cold]
-#[expect(unsafe_code, reason = "no other way ends a process without its handlers")]
+#[expect(
+    unsafe_code,
+    reason = "no other way ends a process without its handlers"
+)]
 fn out_of_memory() -> ! {
     let message = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit -v`, container memory) or lower the load; \
 results so far are saved: llmscen report RUN_DIR\n";

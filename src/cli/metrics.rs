@@ -44,14 +44,22 @@ impl Endpoint {
     pub fn start(addr: SocketAddr) -> io::Result<Endpoint> {
         let listener = TcpListener::bind(addr)?;
         listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let endpoint = Endpoint { addr: listener.local_addr()?, registry: Arc::default(), scrapes: Arc::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let endpoint = Endpoint {
+            addr: listener.local_addr()?,
+            registry: Arc::default(),
+            scrapes: Arc::default(),
+        };
         let registry = endpoint.registry.clone();
         let scrapes = endpoint.scrapes.clone();
-        std::thread::Builder::new().name("metrics".into()).spawn(move || {
-            lower_thread_priority();
-            runtime.block_on(serve(listener, registry, scrapes))
-        })?;
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || {
+                lower_thread_priority();
+                runtime.block_on(serve(listener, registry, scrapes))
+            })?;
         Ok(endpoint)
     }
 
@@ -66,7 +74,11 @@ impl Endpoint {
     }
 }
 
-async fn serve(listener: TcpListener, registry: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) -> io::Result<()> {
+async fn serve(
+    listener: TcpListener,
+    registry: Arc<MetricRegistry>,
+    scrapes: Arc<AtomicU64>,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         match listener.accept().await {
@@ -86,9 +98,14 @@ async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes:
         served.store(is_scrape, Ordering::Release);
         std::future::ready(Ok::<_, Infallible>(response))
     });
-    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(socket), service);
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), service);
     // A scrape counts when it was sent completely; failures are ignored.
-    let complete = matches!(tokio::time::timeout(CONNECTION_TIMEOUT, connection).await, Ok(Ok(())));
+    let complete = matches!(
+        tokio::time::timeout(CONNECTION_TIMEOUT, connection).await,
+        Ok(Ok(()))
+    );
     if complete && served.load(Ordering::Acquire) {
         scrapes.fetch_add(1, Ordering::AcqRel);
     }
@@ -96,24 +113,43 @@ async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes:
 
 /// The response, and whether it contains the metrics.
 fn respond<B>(request: &Request<B>, registry: &MetricRegistry) -> (Response<Full<Bytes>>, bool) {
-    let plain = |status: StatusCode, text: &'static str| (response(status, "text/plain; charset=utf-8", text.into()), false);
+    let plain = |status: StatusCode, text: &'static str| {
+        (
+            response(status, "text/plain; charset=utf-8", text.into()),
+            false,
+        )
+    };
     if request.uri().path() != "/metrics" {
-        return plain(StatusCode::NOT_FOUND, "not found; metrics are at /metrics\n");
+        return plain(
+            StatusCode::NOT_FOUND,
+            "not found; metrics are at /metrics\n",
+        );
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let (mut response, is_scrape) = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        let (mut response, is_scrape) =
+            plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return (response, is_scrape);
     }
     match metric_registry::render_exposition(registry.snapshot()) {
-        Ok(text) => (response(StatusCode::OK, metric_registry::CONTENT_TYPE, text.into()), *request.method() == Method::GET),
-        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written\n"),
+        Ok(text) => (
+            response(StatusCode::OK, metric_registry::CONTENT_TYPE, text.into()),
+            *request.method() == Method::GET,
+        ),
+        Err(_) => plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the metrics cannot be written\n",
+        ),
     }
 }
 
 fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -69,7 +69,10 @@ impl Compat {
     /// Adds the tools to those of the scenario.
     pub fn add_to(&self, plan: &mut Plan) {
         let compat = &mut plan.report.compat;
-        *compat = ExportFormat::ALL.into_iter().filter(|peer| compat.contains(peer) || self.tools.contains(peer)).collect();
+        *compat = ExportFormat::ALL
+            .into_iter()
+            .filter(|peer| compat.contains(peer) || self.tools.contains(peer))
+            .collect();
     }
 }
 
@@ -104,7 +107,9 @@ pub fn print_report(report: &Report, format: Format, terminal: &mut Terminal) {
     };
     match text {
         // An empty line separates the tables of several runs.
-        Ok(text) if terminal.has_output && format != Format::Json => terminal.print_raw(&format!("\n{text}")),
+        Ok(text) if terminal.has_output && format != Format::Json => {
+            terminal.print_raw(&format!("\n{text}"))
+        }
         Ok(text) => terminal.print_raw(&text),
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }
@@ -117,12 +122,20 @@ fn print_tables(report: &Report, terminal: &mut Terminal) {
     let (width, color) = (terminal.out_width(), terminal.out_color);
     terminal.print(&llmscen_report::case_table(report, width, color));
     terminal.print(&llmscen_report::telemetry_lines(report));
-    llmscen_report::local::terminal_lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
+    llmscen_report::local::terminal_lines(report)
+        .iter()
+        .for_each(|line| terminal.print(&format!("{line}\n")));
     terminal.print(&llmscen_report::local::speed_table(report, width, color));
     // The probes of a search are expected to fail some objectives, so each probe has one line.
-    let objectives = if report.searches.is_empty() { llmscen_report::slo_table } else { llmscen_report::probe_table };
+    let objectives = if report.searches.is_empty() {
+        llmscen_report::slo_table
+    } else {
+        llmscen_report::probe_table
+    };
     terminal.print(&objectives(report, width, color));
-    llmscen_report::correlation_lines(report).iter().for_each(|line| terminal.print(&format!("{line}\n")));
+    llmscen_report::correlation_lines(report)
+        .iter()
+        .for_each(|line| terminal.print(&format!("{line}\n")));
     terminal.print(&llmscen_report::server_lines(report));
     terminal.print(&llmscen_report::verdict_line(report, color));
 }
@@ -139,35 +152,65 @@ impl Summary {
     ///
     /// # Errors
     /// The file of `--summary` cannot be written; the error is already printed.
-    pub fn open(requested: Option<&Path>, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Result<Summary, Exit> {
+    pub fn open(
+        requested: Option<&Path>,
+        env: &BTreeMap<String, String>,
+        terminal: &mut Terminal,
+    ) -> Result<Summary, Exit> {
         let variable = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let default = variable("GITHUB_STEP_SUMMARY").map(PathBuf::from);
         let job = || {
             let server = variable("GITHUB_SERVER_URL")?;
             let repository = variable("GITHUB_REPOSITORY")?;
-            Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
+            Some(format!(
+                "{server}/{repository}/actions/runs/{}",
+                variable("GITHUB_RUN_ID")?
+            ))
         };
-        let Some(path) = requested.map(Path::to_owned).or(default) else { return Ok(Summary { file: None, job: None }) };
+        let Some(path) = requested.map(Path::to_owned).or(default) else {
+            return Ok(Summary {
+                file: None,
+                job: None,
+            });
+        };
         match OpenOptions::new().create(true).append(true).open(&path) {
-            Ok(file) => Ok(Summary { file: Some((path, file)), job: job() }),
+            Ok(file) => Ok(Summary {
+                file: Some((path, file)),
+                job: job(),
+            }),
             Err(error) if requested.is_some() => {
-                terminal.error(&format!("cannot write the summary {} (--summary): {error}", path.display()));
+                terminal.error(&format!(
+                    "cannot write the summary {} (--summary): {error}",
+                    path.display()
+                ));
                 Err(Exit::Scenario)
             }
             Err(error) => {
                 terminal.warn(&not_written(&path, &error));
-                Ok(Summary { file: None, job: None })
+                Ok(Summary {
+                    file: None,
+                    job: None,
+                })
             }
         }
     }
 
     /// Appends the summary of a report.
     pub fn append(&self, report: &Report, folder: &Path, terminal: &mut Terminal) {
-        let Some((path, file)) = &self.file else { return };
+        let Some((path, file)) = &self.file else {
+            return;
+        };
         let folder = folder.display().to_string();
         let written = file.metadata().and_then(|metadata| {
             let free = LIMIT.saturating_sub(metadata.len().try_into().unwrap_or(usize::MAX));
-            let text = terminal.clean(&summary(report, &ReportLocation { folder: &folder, job: self.job.as_deref() }, free));
+            let text = terminal.clean(&summary(
+                report,
+                &ReportLocation {
+                    folder: &folder,
+                    job: self.job.as_deref(),
+                },
+                free,
+            ));
             (&mut &*file).write_all(text.as_bytes())
         });
         if let Err(error) = written {
@@ -187,7 +230,9 @@ pub fn plural(count: usize, noun: &str) -> String {
 
 /// Indents a JSON document; other text is unchanged.
 pub fn indent_json(text: &str) -> String {
-    let document = serde_json::from_str::<serde_json::Value>(text).ok().filter(|value| value.is_object() || value.is_array());
+    let document = serde_json::from_str::<serde_json::Value>(text)
+        .ok()
+        .filter(|value| value.is_object() || value.is_array());
     document.map_or_else(|| text.to_owned(), |value| format!("{value:#}"))
 }
 
@@ -198,7 +243,11 @@ mod tests {
 
     #[test]
     fn only_inconclusive_may_be_mapped_to_pass() {
-        let report = |code| Report { exit_code: code, verdict: RunVerdict::Inconclusive, ..Report::default() };
+        let report = |code| Report {
+            exit_code: code,
+            verdict: RunVerdict::Inconclusive,
+            ..Report::default()
+        };
         assert_eq!(exit_of(&report(5), Inconclusive::Fail), Exit::Inconclusive);
         assert_eq!(exit_of(&report(5), Inconclusive::Pass), Exit::Pass);
         assert_eq!(exit_of(&report(4), Inconclusive::Pass), Exit::Invalid);
@@ -206,7 +255,10 @@ mod tests {
 
     #[test]
     fn only_json_documents_are_indented() {
-        assert_eq!(indent_json(r#"{"b":1.0,"a":[]}"#), "{\n  \"b\": 1.0,\n  \"a\": []\n}");
+        assert_eq!(
+            indent_json(r#"{"b":1.0,"a":[]}"#),
+            "{\n  \"b\": 1.0,\n  \"a\": []\n}"
+        );
         assert_eq!(indent_json("data: {}\n\n"), "data: {}\n\n");
         assert_eq!(indent_json("12"), "12");
     }

@@ -18,13 +18,24 @@ pub struct ProgressArgs {
     #[arg(long, conflicts_with = "progress")]
     pub live: bool,
     /// Progress display on stderr
-    #[arg(long = "progress", id = "progress", value_enum, default_value = "auto", value_name = "HOW")]
+    #[arg(
+        long = "progress",
+        id = "progress",
+        value_enum,
+        default_value = "auto",
+        value_name = "HOW"
+    )]
     pub mode: ProgressMode,
     /// Serve OpenMetrics at http://ADDR/metrics during the run; port 0 selects a free port
     #[arg(long, value_name = "ADDR")]
     pub metrics_addr: Option<SocketAddr>,
     /// Keep the endpoint for up to SECONDS after the run, until the next scrape
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, requires = "metrics_addr")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        requires = "metrics_addr"
+    )]
     pub metrics_linger: u64,
 }
 
@@ -44,7 +55,12 @@ pub enum ProgressMode {
 }
 
 /// Shows all events until the run is done.
-pub fn show_progress(args: &ProgressArgs, watched: &WatchedRun<'_>, inbox: &Receiver<Event>, terminal: &mut Terminal) {
+pub fn show_progress(
+    args: &ProgressArgs,
+    watched: &WatchedRun<'_>,
+    inbox: &Receiver<Event>,
+    terminal: &mut Terminal,
+) {
     let redactor = redactor(watched.plan);
     let mut display = choose_display(args, watched, terminal);
     loop {
@@ -52,7 +68,10 @@ pub fn show_progress(args: &ProgressArgs, watched: &WatchedRun<'_>, inbox: &Rece
             Ok(Event::Done) | Err(RecvTimeoutError::Disconnected) => break,
             Ok(event) => {
                 let event = redact_event(event, &redactor);
-                watched.registry.iter().for_each(|registry| registry.record(&event));
+                watched
+                    .registry
+                    .iter()
+                    .for_each(|registry| registry.record(&event));
                 display.show(&event);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -71,10 +90,20 @@ fn redact_event(event: Event, redactor: &Redactor) -> Event {
     }
 }
 
-fn choose_display<'a>(args: &ProgressArgs, watched: &WatchedRun<'a>, terminal: &'a mut Terminal<'_>) -> Box<dyn Display + 'a> {
-    let option = if args.live { "--live" } else { "--progress bar" };
+fn choose_display<'a>(
+    args: &ProgressArgs,
+    watched: &WatchedRun<'a>,
+    terminal: &'a mut Terminal<'_>,
+) -> Box<dyn Display + 'a> {
+    let option = if args.live {
+        "--live"
+    } else {
+        "--progress bar"
+    };
     if (args.live || args.mode == ProgressMode::Bar) && !terminal.live && !terminal.quiet {
-        terminal.status(&format!("note: {option} requires a terminal on stderr; using plain progress lines"));
+        terminal.status(&format!(
+            "note: {option} requires a terminal on stderr; using plain progress lines"
+        ));
     }
     match args.mode {
         ProgressMode::Json => Box::new(JsonEvents::new(terminal, watched.began)),
@@ -83,13 +112,17 @@ fn choose_display<'a>(args: &ProgressArgs, watched: &WatchedRun<'a>, terminal: &
             terminal.live = false;
             Box::new(LineDisplay::new(terminal))
         }
-        ProgressMode::Auto | ProgressMode::Bar if args.live && terminal.live => match LiveScreen::enter(watched) {
-            Ok(screen) => Box::new(screen.on(terminal)),
-            Err(error) => {
-                terminal.status(&format!("note: the terminal does not support --live ({error}); using a progress bar"));
-                Box::new(LineDisplay::new(terminal))
+        ProgressMode::Auto | ProgressMode::Bar if args.live && terminal.live => {
+            match LiveScreen::enter(watched) {
+                Ok(screen) => Box::new(screen.on(terminal)),
+                Err(error) => {
+                    terminal.status(&format!(
+                        "note: the terminal does not support --live ({error}); using a progress bar"
+                    ));
+                    Box::new(LineDisplay::new(terminal))
+                }
             }
-        },
+        }
         ProgressMode::Auto | ProgressMode::Bar => Box::new(LineDisplay::new(terminal)),
     }
 }

@@ -32,7 +32,9 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     };
     let stored = folder.path().join("plan.yaml");
     note_unchecked(&folder, terminal);
-    let Some(mut plan) = load_stored(&stored, env, terminal) else { return Exit::Scenario };
+    let Some(mut plan) = load_stored(&stored, env, terminal) else {
+        return Exit::Scenario;
+    };
     let folder = folder.with_redactor(redactor(&plan));
     args.results.compat.add_to(&mut plan);
     let slo = match &args.slo {
@@ -42,7 +44,10 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         },
         None => None,
     };
-    if let Some(slo) = slo.as_ref().filter(|slo| slo.plan.cases.iter().all(|case| case.checks.is_empty())) {
+    if let Some(slo) = slo
+        .as_ref()
+        .filter(|slo| slo.plan.cases.iter().all(|case| case.checks.is_empty()))
+    {
         terminal.error(&format!("{} defines no `slo`", slo.path.display()));
         return Exit::Scenario;
     }
@@ -50,15 +55,27 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         Ok(summary) => summary,
         Err(exit) => return exit,
     };
-    match rebuild_report(&mut plan, &folder, slo.as_ref(), args.results.inconclusive.junit_result()) {
+    match rebuild_report(
+        &mut plan,
+        &folder,
+        slo.as_ref(),
+        args.results.inconclusive.junit_result(),
+    ) {
         Ok(report) => {
             print_report(&report, args.results.format, terminal);
-            let changed = report.manifest.notes.iter().filter(|note| note.starts_with(RULES_CHANGED));
+            let changed = report
+                .manifest
+                .notes
+                .iter()
+                .filter(|note| note.starts_with(RULES_CHANGED));
             changed.for_each(|note| terminal.status(note));
             if args.track {
                 upload_to_trackers(&plan, &report, folder.path(), terminal);
             }
-            terminal.status(&format!("report: {}", folder.path().join("report.md").display()));
+            terminal.status(&format!(
+                "report: {}",
+                folder.path().join("report.md").display()
+            ));
             summary.append(&report, folder.path(), terminal);
             exit_of(&report, args.results.inconclusive)
         }
@@ -68,7 +85,11 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         }
         Err(Failure::Run(error)) => {
             terminal.error(&error.to_string());
-            if error.is_of_stored_file() { Exit::Scenario } else { Exit::Error }
+            if error.is_of_stored_file() {
+                Exit::Scenario
+            } else {
+                Exit::Error
+            }
         }
     }
 }
@@ -115,16 +136,19 @@ fn rebuild_report(
         Some(slo) => {
             replace_objectives(plan, slo, &manifest).map_err(Failure::SloMismatch)?;
             let mut report = summarize(plan, &table, &manifest);
-            report
-                .manifest
-                .notes
-                .push(format!("judged against `slo` from `{}` (--slo), not from the original scenario", slo.path.display()));
+            report.manifest.notes.push(format!(
+                "judged against `slo` from `{}` (--slo), not from the original scenario",
+                slo.path.display()
+            ));
             report
         }
         None if interrupted => return Ok(report),
         None => {
             let mut report = report;
-            report.manifest.notes.extend(describe_changed_verdicts(folder, &report));
+            report
+                .manifest
+                .notes
+                .extend(describe_changed_verdicts(folder, &report));
             report
         }
     };
@@ -140,19 +164,32 @@ const MAX_LISTED: usize = 5;
 /// A note about stored verdicts that differ because the verdict rules changed.
 fn describe_changed_verdicts(folder: &RunDir, report: &Report) -> Option<String> {
     let stored: Value = serde_json::from_slice(&folder.read("results.json").ok()?).ok()?;
-    let rules = stored.get("verdict_rules").and_then(Value::as_u64).unwrap_or(1);
+    let rules = stored
+        .get("verdict_rules")
+        .and_then(Value::as_u64)
+        .unwrap_or(1);
     if rules >= VERDICT_RULES {
         return None;
     }
     let mut changed = Vec::new();
     for case in &report.cases {
         let stored_cases = array(&stored, "cases");
-        let Some(old) = stored_cases.iter().find(|old| text(old, "id") == Some(&case.id)) else { continue };
+        let Some(old) = stored_cases
+            .iter()
+            .find(|old| text(old, "id") == Some(&case.id))
+        else {
+            continue;
+        };
         for (verdict, old) in case.verdicts.iter().zip(array(old, "slo")) {
-            let (Some(expr), Some(before)) = (text(old, "expr"), text(old, "verdict")) else { continue };
+            let (Some(expr), Some(before)) = (text(old, "expr"), text(old, "verdict")) else {
+                continue;
+            };
             let now = verdict.ruling.name();
             if expr == verdict.check.expr && before != now {
-                changed.push(format!("`{expr}` of `{}` was {before} and is {now}", case.id));
+                changed.push(format!(
+                    "`{expr}` of `{}` was {before} and is {now}",
+                    case.id
+                ));
             }
         }
     }
@@ -168,7 +205,10 @@ fn describe_changed_verdicts(folder: &RunDir, report: &Report) -> Option<String>
 }
 
 fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
-    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    object
+        .get(key)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
@@ -177,7 +217,11 @@ fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 
 /// Replaces the objectives of each case with those of the other scenario's case of the same id, or of its only case. Cases that
 /// never ran need none.
-fn replace_objectives(plan: &mut Plan, slo: &SloOverride<'_>, manifest: &Manifest) -> Result<(), String> {
+fn replace_objectives(
+    plan: &mut Plan,
+    slo: &SloOverride<'_>,
+    manifest: &Manifest,
+) -> Result<(), String> {
     let others = &slo.plan.cases;
     let file = slo.path.display();
     for case in plan.cases.iter_mut() {
@@ -186,7 +230,11 @@ fn replace_objectives(plan: &mut Plan, slo: &SloOverride<'_>, manifest: &Manifes
             if !manifest.parts.iter().any(|part| part.case == case.id) {
                 continue;
             }
-            let available = others.iter().map(|other| other.id.as_str()).collect::<Vec<_>>().join("  ");
+            let available = others
+                .iter()
+                .map(|other| other.id.as_str())
+                .collect::<Vec<_>>()
+                .join("  ");
             return Err(format!(
                 "{file} has no case `{}` of the run; it has: {available}. Use the same matrix, or a single case for all",
                 case.id
@@ -195,7 +243,11 @@ fn replace_objectives(plan: &mut Plan, slo: &SloOverride<'_>, manifest: &Manifes
         // A relative objective belongs to one case, and cannot judge another case or the stages of a load.
         let has_stages = !other.load.shape.stages().is_empty();
         let is_foreign = same_id.is_none() || !has_stages && !case.load.shape.stages().is_empty();
-        if let Some(check) = other.checks.iter().find(|check| is_foreign && check.relative.is_some()) {
+        if let Some(check) = other
+            .checks
+            .iter()
+            .find(|check| is_foreign && check.relative.is_some())
+        {
             return Err(format!(
                 "{file}: `{}` is relative to values of `{}` and cannot judge `{}`; use the same matrix and load",
                 check.expr, other.id, case.id
@@ -203,7 +255,11 @@ fn replace_objectives(plan: &mut Plan, slo: &SloOverride<'_>, manifest: &Manifes
         }
         case.checks = other.checks.clone();
         // Objectives of a load without stages apply to each stage, too.
-        case.stage_checks = if has_stages { other.stage_checks.clone() } else { other.checks.clone() };
+        case.stage_checks = if has_stages {
+            other.stage_checks.clone()
+        } else {
+            other.checks.clone()
+        };
     }
     Ok(())
 }

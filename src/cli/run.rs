@@ -30,7 +30,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub fn run(args: &RunArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let began = Instant::now();
     terminal.json = args.progress.mode == ProgressMode::Json;
-    let RunResult { exit, verdict } = run_all(args, env, began, terminal).unwrap_or_else(RunResult::without_verdict);
+    let RunResult { exit, verdict } =
+        run_all(args, env, began, terminal).unwrap_or_else(RunResult::without_verdict);
     if terminal.json {
         json_events::write_event(json_events::done(verdict, exit.code()), began, terminal);
     }
@@ -47,25 +48,50 @@ struct RunResult {
 
 impl RunResult {
     fn without_verdict(exit: Exit) -> RunResult {
-        RunResult { exit, verdict: None }
+        RunResult {
+            exit,
+            verdict: None,
+        }
     }
 
     fn worst(self, other: RunResult) -> RunResult {
-        if self.exit.worst(other.exit) == self.exit && self.verdict.is_some() { self } else { other }
+        if self.exit.worst(other.exit) == self.exit && self.verdict.is_some() {
+            self
+        } else {
+            other
+        }
     }
 }
 
-fn run_all(args: &RunArgs, env: &BTreeMap<String, String>, began: Instant, terminal: &mut Terminal) -> Result<RunResult, Exit> {
+fn run_all(
+    args: &RunArgs,
+    env: &BTreeMap<String, String>,
+    began: Instant,
+    terminal: &mut Terminal,
+) -> Result<RunResult, Exit> {
     let mut plans = load_all(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
-    plans.iter_mut().for_each(|source| args.results.compat.add_to(&mut source.plan));
+    plans
+        .iter_mut()
+        .for_each(|source| args.results.compat.add_to(&mut source.plan));
     if args.output.is_some() && plans.len() > 1 {
         terminal.error("--output is the folder of one run, but several scenarios were given");
         return Err(Exit::Scenario);
     }
     let summary = Summary::open(args.results.summary.as_deref(), env, terminal)?;
-    let endpoint = args.progress.metrics_addr.map(|addr| start_endpoint(addr, terminal)).transpose()?;
+    let endpoint = args
+        .progress
+        .metrics_addr
+        .map(|addr| start_endpoint(addr, terminal))
+        .transpose()?;
     let (events, inbox) = mpsc::channel();
-    let session = Session { began, stop: Stop::default(), events, inbox, endpoint, summary };
+    let session = Session {
+        began,
+        stop: Stop::default(),
+        events,
+        inbox,
+        endpoint,
+        summary,
+    };
     if let Err(error) = signals::listen(session.stop.clone(), session.events.clone()) {
         terminal.error(&format!("cannot listen for signals: {error}"));
         return Err(Exit::Error);
@@ -78,7 +104,10 @@ fn run_all(args: &RunArgs, env: &BTreeMap<String, String>, began: Instant, termi
         }
     }
     let linger = Duration::from_secs(args.progress.metrics_linger);
-    session.endpoint.iter().for_each(|endpoint| endpoint.wait_for_scrape(linger, &session.stop));
+    session
+        .endpoint
+        .iter()
+        .for_each(|endpoint| endpoint.wait_for_scrape(linger, &session.stop));
     Ok(worst)
 }
 
@@ -89,7 +118,9 @@ fn start_endpoint(addr: SocketAddr, terminal: &mut Terminal) -> Result<Endpoint,
             Ok(endpoint)
         }
         Err(error) => {
-            terminal.error(&format!("cannot serve metrics at {addr} (--metrics-addr): {error}; no request was sent"));
+            terminal.error(&format!(
+                "cannot serve metrics at {addr} (--metrics-addr): {error}; no request was sent"
+            ));
             Err(Exit::Error)
         }
     }
@@ -117,11 +148,25 @@ fn run_one(
         force: args.force,
         keep_going: args.keep_going,
         inconclusive: args.results.inconclusive.junit_result(),
-        ..new_context(env, &args.sources, session.stop.clone(), session.events.clone())
+        ..new_context(
+            env,
+            &args.sources,
+            session.stop.clone(),
+            session.events.clone(),
+        )
     };
     announce(source, session, terminal);
-    let registry = session.endpoint.as_ref().map(|endpoint| &*endpoint.registry);
-    let watched = WatchedRun { plan: &source.plan, began: session.began, stop: &session.stop, events: &session.events, registry };
+    let registry = session
+        .endpoint
+        .as_ref()
+        .map(|endpoint| &*endpoint.registry);
+    let watched = WatchedRun {
+        plan: &source.plan,
+        began: session.began,
+        stop: &session.stop,
+        events: &session.events,
+        registry,
+    };
     let result = run_with_display(
         &context.events,
         || run_plan(&source.plan, &context),
@@ -131,7 +176,11 @@ fn run_one(
         Ok(Ok(completed)) => print_result(&source.plan, &completed, args, session, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
-            RunResult::without_verdict(if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error })
+            RunResult::without_verdict(if matches!(error, RunError::Interrupted) {
+                Exit::Interrupted
+            } else {
+                Exit::Error
+            })
         }
         Err(error) => {
             terminal.error(&error.to_string());
@@ -141,8 +190,15 @@ fn run_one(
 }
 
 /// The defaults of one request or run, now.
-pub fn new_context(env: &BTreeMap<String, String>, sources: &Sources, stop: Stop, events: mpsc::Sender<Event>) -> Context {
-    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+pub fn new_context(
+    env: &BTreeMap<String, String>,
+    sources: &Sources,
+    stop: Stop,
+    events: mpsc::Sender<Event>,
+) -> Context {
+    let wall = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     Context {
         env: env.clone(),
         cache: cache_dir(env),
@@ -176,10 +232,12 @@ fn run_with_display<T: Send>(
 ) -> Result<T, RunError> {
     let sender = events.clone();
     std::thread::scope(|scope| {
-        let work = std::thread::Builder::new().name("run".into()).spawn_scoped(scope, move || {
-            let _end_marker = EndMarker(&sender);
-            work()
-        });
+        let work = std::thread::Builder::new()
+            .name("run".into())
+            .spawn_scoped(scope, move || {
+                let _end_marker = EndMarker(&sender);
+                work()
+            });
         let work = work.map_err(RunError::Thread)?;
         // A display that panics has printed a message, and must not lose the result.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(display));
@@ -190,15 +248,35 @@ fn run_with_display<T: Send>(
 /// Prints the plan and its warnings.
 fn announce(source: &Source, session: &Session, terminal: &mut Terminal) {
     let plan = &source.plan;
-    session.endpoint.iter().for_each(|endpoint| endpoint.registry.start_run(plan));
+    session
+        .endpoint
+        .iter()
+        .for_each(|endpoint| endpoint.registry.start_run(plan));
     match terminal.json {
-        true => json_events::write_event(json_events::run_started(plan, &source.path), session.began, terminal),
-        false => terminal.status(&llmscen_report::plan_table(plan, terminal.err_width(), terminal.err_color)),
+        true => json_events::write_event(
+            json_events::run_started(plan, &source.path),
+            session.began,
+            terminal,
+        ),
+        false => terminal.status(&llmscen_report::plan_table(
+            plan,
+            terminal.err_width(),
+            terminal.err_color,
+        )),
     }
-    describe_logits(plan).iter().for_each(|warning| terminal.warn(&plain(warning)));
+    describe_logits(plan)
+        .iter()
+        .for_each(|warning| terminal.warn(&plain(warning)));
     let warnings = undecidable(plan);
-    warnings.iter().take(MAX_WARNINGS).for_each(|warning| terminal.warn(&plain(warning)));
-    if let Some(more) = warnings.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
+    warnings
+        .iter()
+        .take(MAX_WARNINGS)
+        .for_each(|warning| terminal.warn(&plain(warning)));
+    if let Some(more) = warnings
+        .len()
+        .checked_sub(MAX_WARNINGS)
+        .filter(|more| *more > 0)
+    {
         terminal.warn(&format!("{more} more warnings; `llmscen plan` lists them"));
     }
 }
@@ -207,7 +285,13 @@ fn announce(source: &Source, session: &Session, terminal: &mut Terminal) {
 const MAX_WARNINGS: usize = 5;
 
 /// Prints the tables, uploads to trackers, and appends the summary of a completed run.
-fn print_result(plan: &Plan, completed: &CompletedRun, args: &RunArgs, session: &Session, terminal: &mut Terminal) -> RunResult {
+fn print_result(
+    plan: &Plan,
+    completed: &CompletedRun,
+    args: &RunArgs,
+    session: &Session,
+    terminal: &mut Terminal,
+) -> RunResult {
     let report = &completed.report;
     let exit = exit_of(report, args.results.inconclusive);
     print_report(report, args.results.format, terminal);
@@ -220,16 +304,26 @@ fn print_result(plan: &Plan, completed: &CompletedRun, args: &RunArgs, session: 
             let ended = json_events::run_ended(report, exit.code(), &completed.folder);
             json_events::write_event(ended, session.began, terminal);
         }
-        false => terminal.status(&format!("report: {}", completed.folder.join("report.md").display())),
+        false => terminal.status(&format!(
+            "report: {}",
+            completed.folder.join("report.md").display()
+        )),
     }
     session.summary.append(report, &completed.folder, terminal);
-    RunResult { exit, verdict: Some(report.verdict) }
+    RunResult {
+        exit,
+        verdict: Some(report.verdict),
+    }
 }
 
 /// The path of this program, even if its file was replaced since it started.
 fn own_program() -> PathBuf {
     let link = PathBuf::from("/proc/self/exe");
-    if link.exists() { link } else { std::env::current_exe().unwrap_or_else(|_| "llmscen".into()) }
+    if link.exists() {
+        link
+    } else {
+        std::env::current_exe().unwrap_or_else(|_| "llmscen".into())
+    }
 }
 
 /// The dataset hub (`LLMSCEN_HUB`) and cache folder (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else
@@ -239,8 +333,16 @@ pub fn cache_dir(env: &BTreeMap<String, String>) -> CacheDir {
     let explicit = variable("LLMSCEN_CACHE").map(PathBuf::from);
     let xdg = || variable("XDG_CACHE_HOME").map(|base| PathBuf::from(base).join("llmscen"));
     let home = || variable("HOME").map(|home| PathBuf::from(home).join(".cache/llmscen"));
-    let dir = explicit.or_else(xdg).or_else(home).unwrap_or_else(|| PathBuf::from(".llmscen-cache"));
-    CacheDir { dir, hub: variable(HUB_VARIABLE).cloned().unwrap_or_else(|| DEFAULT_HUB.into()) }
+    let dir = explicit
+        .or_else(xdg)
+        .or_else(home)
+        .unwrap_or_else(|| PathBuf::from(".llmscen-cache"));
+    CacheDir {
+        dir,
+        hub: variable(HUB_VARIABLE)
+            .cloned()
+            .unwrap_or_else(|| DEFAULT_HUB.into()),
+    }
 }
 
 #[cfg(test)]
@@ -250,20 +352,43 @@ mod tests {
     #[test]
     fn a_panic_of_the_run_or_the_display_does_not_lose_the_other() {
         let (events, inbox) = mpsc::channel();
-        let until_done = || while !matches!(inbox.recv_timeout(Duration::from_secs(60)), Ok(Event::Done) | Err(_)) {};
+        let until_done = || {
+            while !matches!(
+                inbox.recv_timeout(Duration::from_secs(60)),
+                Ok(Event::Done) | Err(_)
+            ) {}
+        };
         let began = Instant::now();
         let panicked = run_with_display(&events, || -> u8 { panic!("no memory") }, until_done);
-        assert!(matches!(panicked, Err(RunError::Panicked("run"))) && began.elapsed() < Duration::from_secs(50));
-        assert_eq!(run_with_display(&events, || 7, || panic!("no screen")).unwrap(), 7);
+        assert!(
+            matches!(panicked, Err(RunError::Panicked("run")))
+                && began.elapsed() < Duration::from_secs(50)
+        );
+        assert_eq!(
+            run_with_display(&events, || 7, || panic!("no screen")).unwrap(),
+            7
+        );
     }
 
     #[test]
     fn the_cache_folder_follows_the_environment() {
         let dir = |pairs: &[(&str, &str)]| {
-            cache_dir(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).dir
+            cache_dir(
+                &pairs
+                    .iter()
+                    .map(|(key, value)| (key.to_string(), value.to_string()))
+                    .collect(),
+            )
+            .dir
         };
-        assert_eq!(dir(&[("LLMSCEN_CACHE", "/c"), ("HOME", "/h")]), PathBuf::from("/c"));
-        assert_eq!(dir(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), PathBuf::from("/x/llmscen"));
+        assert_eq!(
+            dir(&[("LLMSCEN_CACHE", "/c"), ("HOME", "/h")]),
+            PathBuf::from("/c")
+        );
+        assert_eq!(
+            dir(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]),
+            PathBuf::from("/x/llmscen")
+        );
         assert_eq!(dir(&[("HOME", "/h")]), PathBuf::from("/h/.cache/llmscen"));
     }
 }

@@ -13,11 +13,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// ends the process. A closed terminal sends SIGHUP twice (from the system and the shell), so SIGHUP only drains.
 pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     panics::set_switch(&stop);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
     let guard = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+    let mut hangup = if ignores_hangup() {
+        None
+    } else {
+        Some(signal(SignalKind::hangup())?)
+    };
     drop(guard);
     let wait = async move {
         loop {
@@ -40,14 +47,19 @@ pub fn listen(stop: Stop, events: mpsc::Sender<Event>) -> std::io::Result<()> {
             }
             if stop.level() == Level::Now {
                 leave();
-                let _ = writeln!(stderr(), "stopped; results so far are saved: llmscen report RUN_DIR");
+                let _ = writeln!(
+                    stderr(),
+                    "stopped; results so far are saved: llmscen report RUN_DIR"
+                );
                 std::process::exit(Exit::Interrupted.code().into());
             }
             stop.press();
             let _ = events.send(Event::Stopping(stop.level()));
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(wait))?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || runtime.block_on(wait))?;
     Ok(())
 }
 
@@ -61,6 +73,8 @@ async fn receive(signal: &mut Option<Signal>) -> Option<()> {
 /// Whether SIGHUP is ignored, as `nohup` does (Linux only).
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let ignored = status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     ignored.is_some_and(|signals| signals & 1 == 1)
 }

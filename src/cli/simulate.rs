@@ -19,8 +19,14 @@ use std::time::Instant;
 /// The scenario of a command without one, so that `--set` works.
 const DEFAULT_SCENARIO: &str = "version: 1\nname: simulate\ntarget: { api: simulator }\ndataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
 
-pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some((config, seed)) = load_config(args, env, terminal) else { return Exit::Scenario };
+pub fn simulate(
+    args: &SimulateArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Exit {
+    let Some((config, seed)) = load_config(args, env, terminal) else {
+        return Exit::Scenario;
+    };
     // Opened first, so that an invalid path is an error before anything is served.
     let truth_file = match args.truth.as_deref().map(create_file).transpose() {
         Ok(file) => file,
@@ -29,7 +35,11 @@ pub fn simulate(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &
             return Exit::Scenario;
         }
     };
-    let truth = if truth_file.is_some() { Truth::since(Instant::now()) } else { Truth::off() };
+    let truth = if truth_file.is_some() {
+        Truth::since(Instant::now())
+    } else {
+        Truth::off()
+    };
     let server = match llmscen_simulator::start(&config, seed, args.listen, truth) {
         Ok(server) => server,
         Err(error) => {
@@ -53,22 +63,40 @@ fn create_file(path: &Path) -> Result<File, String> {
     File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn load_config(args: &SimulateArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Option<(Simulator, Seed)> {
+fn load_config(
+    args: &SimulateArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<(Simulator, Seed)> {
     let text = args.scenario.is_none().then(|| DEFAULT_SCENARIO.to_owned());
-    let path = args.scenario.as_deref().unwrap_or(Path::new("simulate.yaml"));
-    let plan = match llmscen_scenario::load(&Input { path, text, env, set: &args.set }) {
+    let path = args
+        .scenario
+        .as_deref()
+        .unwrap_or(Path::new("simulate.yaml"));
+    let plan = match llmscen_scenario::load(&Input {
+        path,
+        text,
+        env,
+        set: &args.set,
+    }) {
         Ok(loaded) => loaded.plan,
         Err(faults) => {
             terminal.diagnostic(&faults.render(terminal.err_color, terminal.width));
             return None;
         }
     };
-    let found = plan.cases.iter().find_map(|case| match &case.target.location {
-        TargetLocation::Simulator { server, .. } => Some((**server).clone()),
-        TargetLocation::Url(_) | TargetLocation::Local(_) => None,
-    });
+    let found = plan
+        .cases
+        .iter()
+        .find_map(|case| match &case.target.location {
+            TargetLocation::Simulator { server, .. } => Some((**server).clone()),
+            TargetLocation::Url(_) | TargetLocation::Local(_) => None,
+        });
     if found.is_none() {
-        terminal.error(&format!("{} has no case whose target is the simulator", path.display()));
+        terminal.error(&format!(
+            "{} has no case whose target is the simulator",
+            path.display()
+        ));
     }
     found.map(|config| (config, plan.seed))
 }

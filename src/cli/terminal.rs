@@ -62,7 +62,11 @@ impl<'a> Terminal<'a> {
         let dumb = env.get("TERM").is_some_and(|term| term == "dumb");
         let color = !args.no_color && !is_set("NO_COLOR") && !dumb;
         let columns = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
-        let size = if terminals.0 || terminals.1 { terminal_columns() } else { None };
+        let size = if terminals.0 || terminals.1 {
+            terminal_columns()
+        } else {
+            None
+        };
         Terminal {
             out,
             err,
@@ -81,7 +85,11 @@ impl<'a> Terminal<'a> {
 
     /// Updates the width of the terminal, unless `COLUMNS` sets it.
     pub fn update_width(&mut self) {
-        let size = if self.fixed_width || !(self.terminals.0 || self.terminals.1) { None } else { terminal_columns() };
+        let size = if self.fixed_width || !(self.terminals.0 || self.terminals.1) {
+            None
+        } else {
+            terminal_columns()
+        };
         self.width = size.unwrap_or(self.width);
     }
 
@@ -102,7 +110,11 @@ impl<'a> Terminal<'a> {
 
     /// Removes the secrets of all loaded scenarios.
     pub fn clean(&self, text: &str) -> String {
-        if text.trim_start().starts_with('{') { self.redactor.redact_json(text) } else { self.redactor.redact(text.to_owned()) }
+        if text.trim_start().starts_with('{') {
+            self.redactor.redact_json(text)
+        } else {
+            self.redactor.redact(text.to_owned())
+        }
     }
 
     /// Prints human-readable text to stdout, without control characters.
@@ -113,7 +125,11 @@ impl<'a> Terminal<'a> {
 
     /// Prints data for programs, or a body, to stdout; unchanged if that is not a terminal.
     pub fn print_raw(&mut self, text: &str) {
-        let shown = if self.terminals.0 { escape_controls(text, false) } else { text.into() };
+        let shown = if self.terminals.0 {
+            escape_controls(text, false)
+        } else {
+            text.into()
+        };
         self.write_out(&shown);
     }
 
@@ -138,13 +154,21 @@ impl<'a> Terminal<'a> {
 
     /// `error: …` on stderr.
     pub fn error(&mut self, text: &str) {
-        let label = if self.err_color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
+        let label = if self.err_color {
+            "\u{1b}[1;31merror\u{1b}[0m"
+        } else {
+            "error"
+        };
         self.write_message("error", text, &format!("{label}: {text}"));
     }
 
     /// `warning: …` on stderr, unless `--quiet` is set.
     pub fn warn(&mut self, text: &str) {
-        let label = if self.err_color { "\u{1b}[1;33mwarning\u{1b}[0m" } else { "warning" };
+        let label = if self.err_color {
+            "\u{1b}[1;33mwarning\u{1b}[0m"
+        } else {
+            "warning"
+        };
         if !self.quiet {
             self.write_message("warning", text, &format!("{label}: {text}"));
         }
@@ -161,14 +185,21 @@ impl<'a> Terminal<'a> {
     /// The only write to stderr: one line.
     pub fn err_line(&mut self, text: &str) {
         let clean = self.clean(text);
-        let shown = if self.json { escape_controls_in_json(&clean) } else { escape_controls(&clean, self.err_color) };
+        let shown = if self.json {
+            escape_controls_in_json(&clean)
+        } else {
+            escape_controls(&clean, self.err_color)
+        };
         let _ = writeln!(self.err, "{shown}");
     }
 
     /// Writes `message` as a JSON event, or `line` for humans.
     fn write_message(&mut self, event: &str, message: &str, line: &str) {
         if self.json {
-            self.err_line(&serde_json::json!({ "event": event, "message": message.trim_end_matches('\n') }).to_string());
+            self.err_line(
+                &serde_json::json!({ "event": event, "message": message.trim_end_matches('\n') })
+                    .to_string(),
+            );
         } else {
             self.err_line(line.trim_end_matches('\n'));
         }

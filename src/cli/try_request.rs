@@ -19,17 +19,30 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
 
-pub fn try_request(args: &TryArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_all(&args.sources, env, terminal) else { return Exit::Scenario };
-    let [Source { plan, .. }] = plans.as_slice() else {
-        terminal.error(&format!("`try` sends one request of one scenario, but {} scenarios were given", plans.len()));
+pub fn try_request(
+    args: &TryArgs,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Exit {
+    let Some(plans) = load_all(&args.sources, env, terminal) else {
         return Exit::Scenario;
     };
-    let Some((index, case)) = find_case(plan, args.case.as_deref(), terminal) else { return Exit::Scenario };
+    let [Source { plan, .. }] = plans.as_slice() else {
+        terminal.error(&format!(
+            "`try` sends one request of one scenario, but {} scenarios were given",
+            plans.len()
+        ));
+        return Exit::Scenario;
+    };
+    let Some((index, case)) = find_case(plan, args.case.as_deref(), terminal) else {
+        return Exit::Scenario;
+    };
     let folder = match tempfile::Builder::new().prefix("llmscen-try-").tempdir() {
         Ok(folder) => folder,
         Err(error) => {
-            terminal.error(&format!("cannot create a temporary folder: {error}; set TMPDIR to a writable folder"));
+            terminal.error(&format!(
+                "cannot create a temporary folder: {error}; set TMPDIR to a writable folder"
+            ));
             return Exit::Error;
         }
     };
@@ -42,17 +55,33 @@ pub fn try_request(args: &TryArgs, env: &BTreeMap<String, String>, terminal: &mu
             if matches!(error, RunError::Server(_)) {
                 let _ = folder.keep();
             }
-            if matches!(error, RunError::Interrupted) { Exit::Interrupted } else { Exit::Error }
+            if matches!(error, RunError::Interrupted) {
+                Exit::Interrupted
+            } else {
+                Exit::Error
+            }
         }
     }
 }
 
 /// The case with this id, or the first one.
-fn find_case<'a>(plan: &'a Plan, id: Option<&str>, terminal: &mut Terminal) -> Option<(usize, &'a Case)> {
-    let found = plan.cases.iter().enumerate().find(|(_, case)| id.is_none_or(|id| case.id == id));
+fn find_case<'a>(
+    plan: &'a Plan,
+    id: Option<&str>,
+    terminal: &mut Terminal,
+) -> Option<(usize, &'a Case)> {
+    let found = plan
+        .cases
+        .iter()
+        .enumerate()
+        .find(|(_, case)| id.is_none_or(|id| case.id == id));
     if found.is_none() {
         let ids: Vec<&str> = plan.cases.iter().map(|case| case.id.as_str()).collect();
-        terminal.error(&format!("no case has the id `{}`; available: {}", id.unwrap_or_default(), ids.join("  ")));
+        terminal.error(&format!(
+            "no case has the id `{}`; available: {}",
+            id.unwrap_or_default(),
+            ids.join("  ")
+        ));
     }
     found
 }
@@ -60,7 +89,9 @@ fn find_case<'a>(plan: &'a Plan, id: Option<&str>, terminal: &mut Terminal) -> O
 fn announce(case: &Case, terminal: &mut Terminal) {
     match (&case.target.server, &case.target.location) {
         (Some(_), _) => terminal.status(&format!("case {}: starting the server", case.id)),
-        (None, TargetLocation::Local(_)) => terminal.status(&format!("case {}: loading the model", case.id)),
+        (None, TargetLocation::Local(_)) => {
+            terminal.status(&format!("case {}: loading the model", case.id))
+        }
         (None, _) => terminal.status(&format!("case {}", case.id)),
     }
 }
@@ -76,7 +107,13 @@ fn send_request(
     let (events, _) = mpsc::channel();
     let context = new_context(env, sources, Stop::default(), events.clone());
     signals::listen(context.stop.clone(), events).map_err(RunError::Thread)?;
-    let location = RunLocation { explicit: Some(folder), dir: folder, name: "try", started: "", force: false };
+    let location = RunLocation {
+        explicit: Some(folder),
+        dir: folder,
+        name: "try",
+        started: "",
+        force: false,
+    };
     send_one(plan, case, &RunDir::create(&location)?, &context)
 }
 
@@ -92,7 +129,11 @@ fn print_exchange(case: &Case, sent: &SingleRequest, terminal: &mut Terminal) ->
         Err(failure) => {
             let hint = hint.map_or_else(String::new, |hint| format!("\n  {hint}"));
             terminal.error(&format!("{}{hint}", describe_failure(failure)));
-            if failure.kind == FailureKind::Cancelled { Exit::Interrupted } else { Exit::Error }
+            if failure.kind == FailureKind::Cancelled {
+                Exit::Interrupted
+            } else {
+                Exit::Error
+            }
         }
     }
 }
@@ -104,15 +145,28 @@ fn format_exchange(case: &Case, sent: &SingleRequest) -> String {
     }
     text.push_str(&format!("{}\n\n", indent_json(&sent.body)));
     if let Some(reply) = &sent.reply {
-        let at = sent.outcome.timeline.headers.map(|at| format!("  (after {})", format_ms(since_send(&sent.outcome, at))));
-        text.push_str(&format!("{}{}\n{}\n", reply.status, at.unwrap_or_default(), format_headers(&reply.headers)));
+        let at = sent
+            .outcome
+            .timeline
+            .headers
+            .map(|at| format!("  (after {})", format_ms(since_send(&sent.outcome, at))));
+        text.push_str(&format!(
+            "{}{}\n{}\n",
+            reply.status,
+            at.unwrap_or_default(),
+            format_headers(&reply.headers)
+        ));
     }
     text.push_str(&format_content(case, &sent.content));
     let message = sent.message.as_ref();
-    let reasoning = message.map(|message| message.reasoning.as_str()).filter(|text| !text.is_empty());
+    let reasoning = message
+        .map(|message| message.reasoning.as_str())
+        .filter(|text| !text.is_empty());
     // With reasoning, the generated text contains both parts, so the content of the message is shown instead.
     let answer = match reasoning {
-        Some(_) => message.map(|message| message.content.as_str()).filter(|text| !text.is_empty()),
+        Some(_) => message
+            .map(|message| message.content.as_str())
+            .filter(|text| !text.is_empty()),
         None => sent.text.as_deref(),
     };
     for (title, part) in [("reasoning", reasoning), ("text", answer)] {
@@ -125,20 +179,32 @@ fn format_exchange(case: &Case, sent: &SingleRequest) -> String {
 }
 
 fn format_headers(headers: &[(String, String)]) -> String {
-    headers.iter().map(|(name, value)| format!("  {name}: {value}\n")).collect()
+    headers
+        .iter()
+        .map(|(name, value)| format!("  {name}: {value}\n"))
+        .collect()
 }
 
 fn format_content(case: &Case, content: &Content) -> String {
     match content {
         // The text of a local model is shown below.
-        Content::Document(_) if matches!(case.target.location, TargetLocation::Local(_)) => String::new(),
+        Content::Document(_) if matches!(case.target.location, TargetLocation::Local(_)) => {
+            String::new()
+        }
         Content::Document(text) if text.is_empty() => String::new(),
         Content::Document(text) => format!("{}\n\n", indent_json(text).trim_end_matches('\n')),
         Content::Events(events) => {
             let line = |(at, event): &(Nanos, String)| {
                 let mut lines = event.lines();
-                let first = format!("{:>10}  {}\n", format_ms(*at), lines.next().unwrap_or_default());
-                first + &lines.map(|line| format!("{:>10}  {line}\n", "")).collect::<String>()
+                let first = format!(
+                    "{:>10}  {}\n",
+                    format_ms(*at),
+                    lines.next().unwrap_or_default()
+                );
+                first
+                    + &lines
+                        .map(|line| format!("{:>10}  {line}\n", ""))
+                        .collect::<String>()
             };
             events.iter().map(line).collect::<String>() + "\n"
         }
@@ -153,15 +219,30 @@ fn format_summary(sent: &SingleRequest) -> String {
         Ok(_) => "ok".to_owned(),
         Err(failure) => format!("failed ({})", failure.kind),
     }];
-    parts.extend(outcome.timeline.tokens.first().map(|first| format!("TTFT {}", after(*first))));
+    parts.extend(
+        outcome
+            .timeline
+            .tokens
+            .first()
+            .map(|first| format!("TTFT {}", after(*first))),
+    );
     parts.push(format!("end {}", after(outcome.timeline.end)));
     let events = outcome.timeline.tokens.len();
     if events > 0 {
-        parts.push(format!("{} in {}", plural(events, "token event"), plural(outcome.reads as usize, "read")));
+        parts.push(format!(
+            "{} in {}",
+            plural(events, "token event"),
+            plural(outcome.reads as usize, "read")
+        ));
     }
     parts.extend(format_tokens(&outcome.usage, sent.counted));
     parts.extend(outcome.items.map(|items| plural(items as usize, "input")));
-    let reason = outcome.end.as_ref().ok().map(|finish| finish.reason.as_str()).filter(|reason| !reason.is_empty());
+    let reason = outcome
+        .end
+        .as_ref()
+        .ok()
+        .map(|finish| finish.reason.as_str())
+        .filter(|reason| !reason.is_empty());
     parts.extend(reason.map(|reason| format!("finish reason {reason}")));
     parts.join(", ")
 }
@@ -169,26 +250,46 @@ fn format_summary(sent: &SingleRequest) -> String {
 /// The token counts of the server, or else the local count.
 fn format_tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
     let named = |(name, count): (&str, Option<u64>)| Some(format!("{} {name}", count?));
-    let totals: Vec<String> = [("prompt", usage.prompt), ("output", usage.output)].into_iter().filter_map(named).collect();
+    let totals: Vec<String> = [("prompt", usage.prompt), ("output", usage.output)]
+        .into_iter()
+        .filter_map(named)
+        .collect();
     // Subsets of prompt and output tokens.
-    let parts = [("reasoning", usage.reasoning), ("cached", usage.cached)].map(|(name, count)| (name, count.filter(|n| *n > 0)));
+    let parts = [("reasoning", usage.reasoning), ("cached", usage.cached)]
+        .map(|(name, count)| (name, count.filter(|n| *n > 0)));
     let parts: Vec<String> = parts.into_iter().filter_map(named).collect();
-    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let parts = if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
     match (totals.is_empty(), counted) {
         (false, _) => Some(format!("usage: {} tokens{parts}", totals.join(" + "))),
-        (true, Some(counted)) => Some(format!("no usage reported, {} counted", plural(counted as usize, "output token"))),
+        (true, Some(counted)) => Some(format!(
+            "no usage reported, {} counted",
+            plural(counted as usize, "output token")
+        )),
         (true, None) => None,
     }
 }
 
 fn describe_failure(failure: &Failure) -> String {
-    let position = if failure.at.is_empty() { String::new() } else { format!(" ({})", failure.at) };
+    let position = if failure.at.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", failure.at)
+    };
     format!("the request failed: {}{position}", failure.message)
 }
 
 fn since_send(outcome: &Outcome, at: Nanos) -> Nanos {
     let timeline = &outcome.timeline;
-    at.since(timeline.last_sent.or(timeline.sent).unwrap_or(timeline.intended))
+    at.since(
+        timeline
+            .last_sent
+            .or(timeline.sent)
+            .unwrap_or(timeline.intended),
+    )
 }
 
 fn format_ms(span: Nanos) -> String {

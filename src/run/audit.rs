@@ -80,26 +80,54 @@ impl<'a> Audited<'a> {
     /// The audit of the case as a whole. Send delays are those of all sent measured requests; other values are measured by the worker
     /// threads, and the worst round counts.
     pub fn examine(&self) -> (Audit, Findings) {
-        let Audited { case, parts, sample, limits, .. } = *self;
+        let Audited {
+            case,
+            parts,
+            sample,
+            limits,
+            ..
+        } = *self;
         let mut delays: Vec<f64> = sample.requests.values(Metric::ScheduleLag).collect();
         quantile::sort(&mut delays);
-        let delay_at = |share: f64| quantile::quantile(&delays, share, quantile::Method::NearestRank);
-        let offered = sample.scalars.get(&Metric::RateOffered).filter(|offered| **offered > 0.0);
+        let delay_at =
+            |share: f64| quantile::quantile(&delays, share, quantile::Method::NearestRank);
+        let offered = sample
+            .scalars
+            .get(&Metric::RateOffered)
+            .filter(|offered| **offered > 0.0);
         let achieved = sample.scalars.get(&Metric::RateAchieved);
-        let worst =
-            |value: fn(&Vitals) -> f64| parts.iter().filter_map(|part| part.vitals.as_ref()).map(value).max_by(f64::total_cmp);
+        let worst = |value: fn(&Vitals) -> f64| {
+            parts
+                .iter()
+                .filter_map(|part| part.vitals.as_ref())
+                .map(value)
+                .max_by(f64::total_cmp)
+        };
         let cached = cache::cached(case, parts, sample);
         let mut audit = Audit {
             schedule_lag_ms_p50: delay_at(0.50),
             schedule_lag_ms_p99: delay_at(0.99),
             schedule_lag_ms_max: delays.last().copied(),
-            achieved_over_offered: offered.zip(achieved).map(|(offered, achieved)| achieved / offered),
+            achieved_over_offered: offered
+                .zip(achieved)
+                .map(|(offered, achieved)| achieved / offered),
             stall_ms_p99: worst(|vitals| vitals.stall_ms_p99),
             stall_ms_max: worst(|vitals| vitals.stall_ms_max),
             cached: cached.share,
             cached_unique: cached.unique,
-            cpu_share_max: worst(|vitals| vitals.cpu_shares.iter().copied().fold(0.0, f64::max).min(1.0)),
-            memory_peak: parts.iter().filter_map(|part| part.vitals.as_ref()).map(|vitals| vitals.memory_peak).max(),
+            cpu_share_max: worst(|vitals| {
+                vitals
+                    .cpu_shares
+                    .iter()
+                    .copied()
+                    .fold(0.0, f64::max)
+                    .min(1.0)
+            }),
+            memory_peak: parts
+                .iter()
+                .filter_map(|part| part.vitals.as_ref())
+                .map(|vitals| vitals.memory_peak)
+                .max(),
             events_per_s: worst(|vitals| vitals.events_per_s),
             bytes_in_per_s: worst(|vitals| vitals.bytes_in_per_s),
             bytes_out_per_s: worst(|vitals| vitals.bytes_out_per_s),
@@ -108,22 +136,43 @@ impl<'a> Audited<'a> {
         };
         // A local model takes its own timestamps, and may use all cores.
         let local = parts.iter().any(|part| part.local.is_some());
-        let is_old = parts.iter().filter_map(|part| part.vitals.as_ref()).any(|vitals| vitals.stalls.is_none());
-        let mut findings = if is_old { self.check_old_run(&audit, &delays, local) } else { self.check_delays(&mut audit, local) };
+        let is_old = parts
+            .iter()
+            .filter_map(|part| part.vitals.as_ref())
+            .any(|vitals| vitals.stalls.is_none());
+        let mut findings = if is_old {
+            self.check_old_run(&audit, &delays, local)
+        } else {
+            self.check_delays(&mut audit, local)
+        };
         let short = short_rate(&audit, sample.counts.scheduled, limits.achieved);
         match short {
             Some(why) if is_old || why.starts_with(OFF_PLAN) => findings.invalidating.push(why),
             short => findings.not_offered.extend(short),
         }
         if !is_old {
-            findings.missing_load = audit.achieved_over_offered.map_or(findings.missing_load, |share| (1.0 - share).max(0.0));
+            findings.missing_load = audit
+                .achieved_over_offered
+                .map_or(findings.missing_load, |share| (1.0 - share).max(0.0));
         }
         let without_file = without_file(sample.without_file);
         findings.own_failures = without_file.is_some();
-        let stalled = sample.counts.failures.get(&FailureKind::ToolStall).copied().unwrap_or(0);
+        let stalled = sample
+            .counts
+            .failures
+            .get(&FailureKind::ToolStall)
+            .copied()
+            .unwrap_or(0);
         let failures = without_file.into_iter().chain(stalled_requests(stalled));
-        if is_old { &mut findings.invalidating } else { &mut findings.not_offered }.extend(failures);
-        findings.invalidating.extend(cache::reason(cached, limits.cache, case, self.seed.0));
+        if is_old {
+            &mut findings.invalidating
+        } else {
+            &mut findings.not_offered
+        }
+        .extend(failures);
+        findings
+            .invalidating
+            .extend(cache::reason(cached, limits.cache, case, self.seed.0));
         findings.invalidating.extend(self.off_plan());
         audit.reasons = findings
             .invalidating
@@ -140,62 +189,122 @@ impl<'a> Audited<'a> {
 
     /// The rules for a run that was stored without a list of stalls. `delays`: sorted send delays.
     fn check_old_run(&self, audit: &Audit, delays: &[f64], local: bool) -> Findings {
-        let late = decisive_late_count(delays.len() as u64).and_then(|count| delays.get(delays.len() - count as usize).copied());
+        let late = decisive_late_count(delays.len() as u64)
+            .and_then(|count| delays.get(delays.len() - count as usize).copied());
         let vitals = self.parts.iter().filter_map(|part| part.vitals.as_ref());
         // Without the decisive stall, p99 is the best estimate.
-        let stalled = vitals.map(|vitals| vitals.stall_ms_sure.unwrap_or(vitals.stall_ms_p99)).max_by(f64::total_cmp);
+        let stalled = vitals
+            .map(|vitals| vitals.stall_ms_sure.unwrap_or(vitals.stall_ms_p99))
+            .max_by(f64::total_cmp);
         let invalidating = match local {
             false => reasons_without_stalls(audit, [late, stalled], self.limits),
-            true => reasons_without_stalls(&Audit { cpu_share_max: None, ..audit.clone() }, [late, None], self.limits),
+            true => reasons_without_stalls(
+                &Audit {
+                    cpu_share_max: None,
+                    ..audit.clone()
+                },
+                [late, None],
+                self.limits,
+            ),
         };
         // Every delay below the limits is accepted.
-        let accepted = Accepted { delays: true, timestamps: true, ..Accepted::default() };
-        Findings { invalidating, accepted, ..Findings::default() }
+        let accepted = Accepted {
+            delays: true,
+            timestamps: true,
+            ..Accepted::default()
+        };
+        Findings {
+            invalidating,
+            accepted,
+            ..Findings::default()
+        }
     }
 
     /// Checks stalls, CPU use and send delays.
     fn check_delays(&self, audit: &mut Audit, local: bool) -> Findings {
         let (sample, limits) = (self.sample, self.limits);
         let vitals = self.parts.iter().filter_map(|part| part.vitals.as_ref());
-        let workers: Vec<&WorkerStalls> = vitals.filter_map(|vitals| vitals.stalls.as_ref()).flatten().collect();
-        let longest = workers.iter().flat_map(|worker| &worker.longest).map(|stall| stall.to.saturating_sub(stall.from)).max();
+        let workers: Vec<&WorkerStalls> = vitals
+            .filter_map(|vitals| vitals.stalls.as_ref())
+            .flatten()
+            .collect();
+        let longest = workers
+            .iter()
+            .flat_map(|worker| &worker.longest)
+            .map(|stall| stall.to.saturating_sub(stall.from))
+            .max();
         let counts = longest.is_some_and(|longest| longest > limits.stall_p99.0) && !local;
-        let worst = |value: fn(&WorkerStalls) -> f64| workers.iter().map(|worker| value(worker)).max_by(f64::total_cmp);
+        let worst = |value: fn(&WorkerStalls) -> f64| {
+            workers
+                .iter()
+                .map(|worker| value(worker))
+                .max_by(f64::total_cmp)
+        };
         if !workers.is_empty() && !local {
             audit.stalls = Some(workers.iter().map(|worker| worker.count).sum());
-            (audit.stalled, audit.frozen_ms) = (worst(|worker| worker.shut), worst(|worker| worker.frozen_ms));
+            (audit.stalled, audit.frozen_ms) = (
+                worst(|worker| worker.shut),
+                worst(|worker| worker.frozen_ms),
+            );
         }
-        let delays_accepted = audit.schedule_lag_ms_p99.is_none_or(|lag| lag <= limits.lag_p99.millis());
+        let delays_accepted = audit
+            .schedule_lag_ms_p99
+            .is_none_or(|lag| lag <= limits.lag_p99.millis());
         let stall_ms = audit.frozen_ms.filter(|_| counts).unwrap_or(0.0);
-        audit.idle = idle_share(sample, stall_ms, audit.stalled.unwrap_or(0.0), delays_accepted)
-            .filter(|_| audit.achieved_over_offered.is_none());
-        let exceeds = |share: Option<f64>, limit: f64, key: &str, describe: &dyn Fn(&str) -> String| {
-            let share = share.filter(|share| *share > limit)?;
-            let reason = describe(&against(Some(share), limit, Unit::Share));
-            Some(format!("{reason} (limit {}, `audit.{key}`)", against(Some(limit), limit, Unit::Share)))
-        };
+        audit.idle = idle_share(
+            sample,
+            stall_ms,
+            audit.stalled.unwrap_or(0.0),
+            delays_accepted,
+        )
+        .filter(|_| audit.achieved_over_offered.is_none());
+        let exceeds =
+            |share: Option<f64>, limit: f64, key: &str, describe: &dyn Fn(&str) -> String| {
+                let share = share.filter(|share| *share > limit)?;
+                let reason = describe(&against(Some(share), limit, Unit::Share));
+                Some(format!(
+                    "{reason} (limit {}, `audit.{key}`)",
+                    against(Some(limit), limit, Unit::Share)
+                ))
+            };
         let not_offered = exceeds(audit.idle, limits.idle, "idle", &|share| {
             format!("users waited for the load generator for {share} of their time")
         });
         // A few late ticks of a short run are no evidence of a high share.
         let is_significant = |worker: &&WorkerStalls| {
             let late = (worker.shut * worker.ticks as f64).round() as u64;
-            share::decisive(worker.ticks, limits.stalled, STALL_CONFIDENCE).is_some_and(|count| late >= count)
+            share::decisive(worker.ticks, limits.stalled, STALL_CONFIDENCE)
+                .is_some_and(|count| late >= count)
         };
-        let stalled_share = workers.iter().copied().filter(is_significant).map(|worker| worker.shut).max_by(f64::total_cmp);
-        let stalled = exceeds(stalled_share.filter(|_| counts), limits.stalled, "stalled", &|share| {
-            format!("one worker thread was stalled for {share} of the time")
-        });
-        let busy = exceeds(audit.cpu_share_max.filter(|_| !local), limits.cpu, "cpu", &|share| {
-            format!("one worker thread used {share} of a CPU core")
-        });
+        let stalled_share = workers
+            .iter()
+            .copied()
+            .filter(is_significant)
+            .map(|worker| worker.shut)
+            .max_by(f64::total_cmp);
+        let stalled = exceeds(
+            stalled_share.filter(|_| counts),
+            limits.stalled,
+            "stalled",
+            &|share| format!("one worker thread was stalled for {share} of the time"),
+        );
+        let busy = exceeds(
+            audit.cpu_share_max.filter(|_| !local),
+            limits.cpu,
+            "cpu",
+            &|share| format!("one worker thread used {share} of a CPU core"),
+        );
         Findings {
             not_offered: not_offered.into_iter().collect(),
             stalled,
             busy,
             missing_load: audit.idle.unwrap_or(0.0),
             delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays_accepted),
-            accepted: Accepted { stall: limits.stall_p99, delays: delays_accepted, timestamps: local },
+            accepted: Accepted {
+                stall: limits.stall_p99,
+                delays: delays_accepted,
+                timestamps: local,
+            },
             cause: lateness_cause(self.case, sample),
             ..Findings::default()
         }
@@ -205,35 +314,69 @@ impl<'a> Audited<'a> {
     fn off_plan(&self) -> Vec<String> {
         let cut = self.parts.iter().filter_map(|part| part.cut_short.as_ref());
         let mut reasons: Vec<String> = cut.map(|why| format!("{OFF_PLAN}{why}")).collect();
-        let aborted = self.parts.iter().any(|part| part.ending.as_ref().is_some_and(EarlyStop::ends_case));
+        let aborted = self
+            .parts
+            .iter()
+            .any(|part| part.ending.as_ref().is_some_and(EarlyStop::ends_case));
         if self.parts.len() < self.rounds as usize && !aborted {
-            reasons.push(format!("{OFF_PLAN}{} of {} rounds ran", self.parts.len(), self.rounds));
+            reasons.push(format!(
+                "{OFF_PLAN}{} of {} rounds ran",
+                self.parts.len(),
+                self.rounds
+            ));
         }
         reasons
     }
 
     /// The verdicts on the objectives of the case, with their audits. A verdict that the load generator could have flipped is INVALID.
-    pub fn verdicts(&self, table: &Table, facts: &CaseFacts<'_>, findings: &Findings) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
+    pub fn verdicts(
+        &self,
+        table: &Table,
+        facts: &CaseFacts<'_>,
+        findings: &Findings,
+    ) -> (Vec<Verdict>, Vec<ObjectiveAudit>) {
         let checks = &self.case.checks;
         let load = judge::LoadKind::of_shape(&self.case.load.shape);
         let rule = |sample: &Sample, valid: bool| -> Vec<Verdict> {
-            checks.iter().map(|check| judge::rule(check, sample, &judge::Conditions { valid, load })).collect()
+            checks
+                .iter()
+                .map(|check| judge::rule(check, sample, &judge::Conditions { valid, load }))
+                .collect()
         };
         if let Some(why) = findings.invalidating.first() {
             let explained = |verdict: Verdict| match verdict.note.as_deref() {
-                Some(judge::REJECTED) => Verdict { note: Some(format!("{} ({why})", judge::REJECTED)), ..verdict },
+                Some(judge::REJECTED) => Verdict {
+                    note: Some(format!("{} ({why})", judge::REJECTED)),
+                    ..verdict
+                },
                 _ => verdict,
             };
-            return (rule(self.sample, false).into_iter().map(explained).collect(), Vec::new());
+            return (
+                rule(self.sample, false)
+                    .into_iter()
+                    .map(explained)
+                    .collect(),
+                Vec::new(),
+            );
         }
-        let late = if checks.is_empty() { None } else { llmscen_analysis::measure_lateness(table, facts, findings.accepted) };
-        let late =
-            late.or_else(|| (findings.missing_load > 0.0 && checks.iter().any(objective::is_throughput)).then(Lateness::default));
-        let ends =
-            late.map(|late| [End::Slow, End::Fast].map(|end| rule(&late.shift(self.sample, end, findings.missing_load), true)));
+        let late = if checks.is_empty() {
+            None
+        } else {
+            llmscen_analysis::measure_lateness(table, facts, findings.accepted)
+        };
+        let late = late.or_else(|| {
+            (findings.missing_load > 0.0 && checks.iter().any(objective::is_throughput))
+                .then(Lateness::default)
+        });
+        let ends = late.map(|late| {
+            [End::Slow, End::Fast]
+                .map(|end| rule(&late.shift(self.sample, end, findings.missing_load), true))
+        });
         let mut ends = ends.map(|ends| ends.map(Vec::into_iter));
         let audited = rule(self.sample, true).into_iter().map(|measured| {
-            let ends = ends.as_mut().and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));
+            let ends = ends
+                .as_mut()
+                .and_then(|[slow, fast]| Some([slow.next()?, fast.next()?]));
             objective::audit_verdict(measured, ends, findings)
         });
         audited.unzip()
@@ -242,8 +385,16 @@ impl<'a> Audited<'a> {
 
 /// The share of their time that the users of a closed loop wait for the load generator: before a send, and before a reply is read. A
 /// stall adds `stall_ms` on average at both ends of a request, but at most `stalled_share` of the time.
-fn idle_share(sample: &Sample, stall_ms: f64, stalled_share: f64, delays_accepted: bool) -> Option<f64> {
-    let sent = sample.requests.iter().filter_map(|request| Some((request.busy_ms(), request.value(Metric::ScheduleLag)?)));
+fn idle_share(
+    sample: &Sample,
+    stall_ms: f64,
+    stalled_share: f64,
+    delays_accepted: bool,
+) -> Option<f64> {
+    let sent = sample
+        .requests
+        .iter()
+        .filter_map(|request| Some((request.busy_ms(), request.value(Metric::ScheduleLag)?)));
     let mut n = 0.0;
     let mut busy = 0.0;
     let mut delay = 0.0;
@@ -253,8 +404,13 @@ fn idle_share(sample: &Sample, stall_ms: f64, stalled_share: f64, delays_accepte
         delay += request_delay;
     }
     let cycle = (busy + delay) / n;
-    let delayed = if delays_accepted { 0.0 } else { delay / n / cycle };
-    (n > 0.0 && cycle > 0.0).then(|| (delayed + (2.0 * stall_ms / cycle).min(stalled_share)).min(1.0))
+    let delayed = if delays_accepted {
+        0.0
+    } else {
+        delay / n / cycle
+    };
+    (n > 0.0 && cycle > 0.0)
+        .then(|| (delayed + (2.0 * stall_ms / cycle).min(stalled_share)).min(1.0))
 }
 
 /// Requests that were not sent for lack of a file descriptor or port are failures of the load generator.
@@ -266,7 +422,8 @@ fn without_file(requests: u64) -> Option<String> {
 
 /// It is unknown whether these requests would have failed without the stalls.
 fn stalled_requests(requests: u64) -> Option<String> {
-    let why = "requests reached a timeout while the load generator stalled repeatedly (`tool_stall`)";
+    let why =
+        "requests reached a timeout while the load generator stalled repeatedly (`tool_stall`)";
     (requests > 0).then(|| format!("{requests} {why}; free CPU on this machine, or lower the load"))
 }
 
@@ -275,21 +432,34 @@ fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
     let share = audit.achieved_over_offered.filter(|share| *share < limit)?;
     let achieved = against(Some(share), limit, Unit::Share);
     let limit_text = against(Some(limit), limit, Unit::Share);
-    let reason = format!("achieved {achieved} of the offered rate (limit {limit_text}, `audit.achieved`)");
+    let reason =
+        format!("achieved {achieved} of the offered rate (limit {limit_text}, `audit.achieved`)");
     if audit.dropped == 0 {
         return Some(reason);
     }
     let explained = share + audit.dropped as f64 / scheduled.max(1) as f64 >= limit;
     let prefix = if explained { OFF_PLAN } else { "" };
-    Some(format!("{prefix}{reason}; {} of {scheduled} arrivals were dropped at `load.max_in_flight`", audit.dropped))
+    Some(format!(
+        "{prefix}{reason}; {} of {scheduled} arrivals were dropped at `load.max_in_flight`",
+        audit.dropped
+    ))
 }
 
 /// A note on stalls that affect no verdict, but a part of the measured latencies.
 pub fn note_stall(audit: &Audit, sample: &Sample) -> Option<String> {
-    let p99 =
-        |metric| sample.distributions.get(&metric).and_then(|distribution| distribution.quantile(0.99)).map(|p99| (metric, p99));
-    let (metric, span) = p99(Metric::Itl).filter(|(_, itl)| *itl > 0.0).or_else(|| p99(Metric::Ttft))?;
-    let stall = audit.stall_ms_p99.filter(|stall| audit.valid && *stall > MIN_NOTED_STALL && *stall > MIN_NOTED_SHARE * span)?;
+    let p99 = |metric| {
+        sample
+            .distributions
+            .get(&metric)
+            .and_then(|distribution| distribution.quantile(0.99))
+            .map(|p99| (metric, p99))
+    };
+    let (metric, span) = p99(Metric::Itl)
+        .filter(|(_, itl)| *itl > 0.0)
+        .or_else(|| p99(Metric::Ttft))?;
+    let stall = audit.stall_ms_p99.filter(|stall| {
+        audit.valid && *stall > MIN_NOTED_STALL && *stall > MIN_NOTED_SHARE * span
+    })?;
     Some(format!(
         "Event-loop stalls reached {} at p99, {} of `{metric}` p99; part of the `{metric}` tail is the load generator's.",
         millis(stall),
@@ -300,9 +470,13 @@ pub fn note_stall(audit: &Audit, sample: &Sample) -> Option<String> {
 /// A note that cache hits of unique prompts cannot be detected.
 pub fn note_unknown_cache(audit: &Audit, case: &Case) -> Option<String> {
     // The simulator reports the hits of its cache, if it has one.
-    let known =
-        audit.cached.is_some() || matches!(case.target.location, TargetLocation::Simulator { .. } | TargetLocation::Local(_));
-    let note = "Prefix cache hits are not visible: the server reports no cached tokens and no hit rate.";
+    let known = audit.cached.is_some()
+        || matches!(
+            case.target.location,
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_)
+        );
+    let note =
+        "Prefix cache hits are not visible: the server reports no cached tokens and no hit rate.";
     (!known && cache::has_unique_prompts(case)).then(|| note.to_owned())
 }
 
@@ -313,25 +487,33 @@ const FULL_CPU: f64 = 0.9;
 pub(crate) fn lateness_cause(case: &Case, sample: &Sample) -> Option<String> {
     let mean = |signal| sample.signals.get(&signal).and_then(|signal| signal.mean);
     let shared = match &case.target.location {
-        TargetLocation::Simulator { .. } => Some("the built-in simulator and the load generator share the cores of this machine"),
-        TargetLocation::Url(url) => {
-            on_this_machine(url).then_some("the server and the load generator share the cores of this machine")
+        TargetLocation::Simulator { .. } => {
+            Some("the built-in simulator and the load generator share the cores of this machine")
         }
+        TargetLocation::Url(url) => on_this_machine(url)
+            .then_some("the server and the load generator share the cores of this machine"),
         TargetLocation::Local(_) => None,
     };
-    let cpu = mean(Signal::HostCpu).zip(mean(Signal::ToolCpu)).map(|(host, tool)| {
-        let used = format!("host CPU was {}, llmscen used {} of one core", percent(host), percent(tool));
-        match (host >= FULL_CPU, shared) {
-            (true, Some(shared)) => format!("{used}; {shared}"),
-            (true, None) if tool < 0.5 => format!("{used}: other processes"),
-            _ => used,
-        }
-    });
+    let cpu = mean(Signal::HostCpu)
+        .zip(mean(Signal::ToolCpu))
+        .map(|(host, tool)| {
+            let used = format!(
+                "host CPU was {}, llmscen used {} of one core",
+                percent(host),
+                percent(tool)
+            );
+            match (host >= FULL_CPU, shared) {
+                (true, Some(shared)) => format!("{used}; {shared}"),
+                (true, None) if tool < 0.5 => format!("{used}: other processes"),
+                _ => used,
+            }
+        });
     cpu.or(shared.map(str::to_owned))
 }
 
 fn on_this_machine(url: &str) -> bool {
-    url.parse::<Uri>().is_ok_and(|uri| uri.host().is_some_and(is_loopback))
+    url.parse::<Uri>()
+        .is_ok_and(|uri| uri.host().is_some_and(is_loopback))
 }
 
 /// Share of requests or ticks that may be later than the limit, and the confidence that more were.
@@ -347,23 +529,45 @@ pub(crate) fn decisive_late_count(n: u64) -> Option<u64> {
 
 /// The reasons by the rules for old runs. The decisive delay and stall are compared with the limits; the reason names the p99, which is at
 /// least as high. Values have enough digits to show their difference from the limit.
-fn reasons_without_stalls(audit: &Audit, [late, stalled]: [Option<f64>; 2], limits: &AuditLimits) -> Vec<String> {
-    let p99 = |decisive: Option<f64>, limit: f64, p99: Option<f64>| decisive.filter(|decisive| *decisive > limit).and(p99);
-    let mut reasons = Vec::new();
-    let mut check = |value: Option<f64>, limit: f64, unit: Unit, describe: &dyn Fn(&str) -> String| {
-        if let Some(value) = value.filter(|value| *value > limit) {
-            let limit_text = against(Some(limit), limit, unit);
-            reasons.push(describe(&format!("{} (limit {limit_text})", against(Some(value), limit, unit))));
-        }
+fn reasons_without_stalls(
+    audit: &Audit,
+    [late, stalled]: [Option<f64>; 2],
+    limits: &AuditLimits,
+) -> Vec<String> {
+    let p99 = |decisive: Option<f64>, limit: f64, p99: Option<f64>| {
+        decisive.filter(|decisive| *decisive > limit).and(p99)
     };
+    let mut reasons = Vec::new();
+    let mut check =
+        |value: Option<f64>, limit: f64, unit: Unit, describe: &dyn Fn(&str) -> String| {
+            if let Some(value) = value.filter(|value| *value > limit) {
+                let limit_text = against(Some(limit), limit, unit);
+                reasons.push(describe(&format!(
+                    "{} (limit {limit_text})",
+                    against(Some(value), limit, unit)
+                )));
+            }
+        };
     let limit = limits.lag_p99.millis();
-    check(p99(late, limit, audit.schedule_lag_ms_p99), limit, Unit::Millis, &|lag| {
-        format!("send delay was {lag} at p99: the load generator fell behind its schedule")
-    });
+    check(
+        p99(late, limit, audit.schedule_lag_ms_p99),
+        limit,
+        Unit::Millis,
+        &|lag| format!("send delay was {lag} at p99: the load generator fell behind its schedule"),
+    );
     let limit = limits.stall_p99.millis();
-    check(p99(stalled, limit, audit.stall_ms_p99), limit, Unit::Millis, &|stall| {
-        format!("event loop stalled for {stall} at p99; latencies may be overstated by up to that much")
+    check(
+        p99(stalled, limit, audit.stall_ms_p99),
+        limit,
+        Unit::Millis,
+        &|stall| {
+            format!(
+                "event loop stalled for {stall} at p99; latencies may be overstated by up to that much"
+            )
+        },
+    );
+    check(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| {
+        format!("one worker thread used {share} of a CPU core")
     });
-    check(audit.cpu_share_max, limits.cpu, Unit::Share, &|share| format!("one worker thread used {share} of a CPU core"));
     reasons
 }

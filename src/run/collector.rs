@@ -81,13 +81,18 @@ pub struct Collector(JoinHandle<Result<CollectorState, RunError>>);
 
 impl Collector {
     /// Starts to receive outcomes, until every worker has ended.
-    pub fn start(state: CollectorState, results: Receiver<CompletedCall>) -> Result<Collector, RunError> {
-        let thread = std::thread::Builder::new().name("collect".into()).spawn(move || {
-            lower_thread_priority();
-            // Without the collector nothing is recorded, so the workers must stop.
-            let _on_panic = PressOnPanic(state.halt.clone());
-            run(state, results)
-        });
+    pub fn start(
+        state: CollectorState,
+        results: Receiver<CompletedCall>,
+    ) -> Result<Collector, RunError> {
+        let thread = std::thread::Builder::new()
+            .name("collect".into())
+            .spawn(move || {
+                lower_thread_priority();
+                // Without the collector nothing is recorded, so the workers must stop.
+                let _on_panic = PressOnPanic(state.halt.clone());
+                run(state, results)
+            });
         thread.map(Collector).map_err(RunError::Thread)
     }
 
@@ -97,8 +102,14 @@ impl Collector {
     }
 }
 
-fn run(mut state: CollectorState, results: Receiver<CompletedCall>) -> Result<CollectorState, RunError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
+fn run(
+    mut state: CollectorState,
+    results: Receiver<CompletedCall>,
+) -> Result<CollectorState, RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(RunError::Thread)?;
     runtime.block_on(state.collect(results));
     Ok(state)
 }
@@ -137,7 +148,12 @@ impl CollectorState {
         if self.fault.is_none() {
             self.unwritten.clear();
         }
-        self.store(|state| state.body_recorder.as_mut().map_or(Ok(()), BodyRecorder::flush));
+        self.store(|state| {
+            state
+                .body_recorder
+                .as_mut()
+                .map_or(Ok(()), BodyRecorder::flush)
+        });
     }
 
     /// Writes to the journal or the bodies. The first error halts the round; outcomes in flight are still received, but not stored.
@@ -148,27 +164,53 @@ impl CollectorState {
     }
 
     fn record(&mut self, finished: CompletedCall) {
-        let CompletedCall { mut outcome, text, captured: copy, .. } = finished;
+        let CompletedCall {
+            mut outcome,
+            text,
+            captured: copy,
+            ..
+        } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
-        let tokenizer = self.tokenizers.iter().find(|(name, _)| name.is_empty() || is_in_group(group, name));
+        let tokenizer = self
+            .tokenizers
+            .iter()
+            .find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
         self.live_metrics.record(&outcome);
         if let Some(copies) = copy {
             self.store(|state| {
-                state.body_recorder.as_mut().map_or(Ok(()), |body_recorder| body_recorder.record(&outcome, &copies))
+                state
+                    .body_recorder
+                    .as_mut()
+                    .map_or(Ok(()), |body_recorder| {
+                        body_recorder.record(&outcome, &copies)
+                    })
             });
         }
         self.check_early_stop(&outcome);
         self.tally.count(&outcome);
         if let Some(rows) = &mut self.rows {
-            rows.push(&TaggedOutcome { case: &self.id, round: self.round, shard: 0, outcome: &outcome });
-            if self.futility_stop.as_mut().is_some_and(|futility_stop| futility_stop.check(&outcome, rows)) {
+            rows.push(&TaggedOutcome {
+                case: &self.id,
+                round: self.round,
+                shard: 0,
+                outcome: &outcome,
+            });
+            if self
+                .futility_stop
+                .as_mut()
+                .is_some_and(|futility_stop| futility_stop.check(&outcome, rows))
+            {
                 self.halt.press();
             }
         }
-        let record = Record::Outcome { case: self.case, round: self.round, outcome };
+        let record = Record::Outcome {
+            case: self.case,
+            round: self.round,
+            outcome,
+        };
         self.store(|state| state.journal.append(&record));
         if let Record::Outcome { outcome, .. } = record {
             self.unwritten.push(outcome);
@@ -177,9 +219,16 @@ impl CollectorState {
 
     fn check_early_stop(&mut self, outcome: &Outcome) {
         let gauges = &self.gauges;
-        let ending = self.early_stop.as_mut().and_then(|early_stop| early_stop.see(outcome, || total_counters(gauges).in_flight));
+        let ending = self
+            .early_stop
+            .as_mut()
+            .and_then(|early_stop| early_stop.see(outcome, || total_counters(gauges).in_flight));
         // A round that has ended by plan or by signal has no other reason.
-        let Some(ending) = ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run) else { return };
+        let Some(ending) =
+            ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run)
+        else {
+            return;
+        };
         self.stop.press();
         let _ = self.events.send(Event::Ending(ending.clone()));
         self.ending = Some(ending);
@@ -193,7 +242,9 @@ impl CollectorState {
 
 /// The sum of the workers' counters.
 pub fn total_counters(gauges: &[Arc<LiveCounters>]) -> CounterTotals {
-    gauges.iter().fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
+    gauges
+        .iter()
+        .fold(CounterTotals::default(), |sum, worker| worker.add_to(sum))
 }
 
 #[cfg(test)]
@@ -209,7 +260,13 @@ mod tests {
     fn a_journal_error_halts_the_round_and_loses_no_outcome() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.bin");
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
         // The reader of the pipe ends after the header of the journal: every later write fails.
         let header = {
             let path = path.clone();
@@ -241,15 +298,28 @@ mod tests {
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(state, results).unwrap();
         for seq in 0..2000 {
-            let call = PreparedRequest { seq, ..PreparedRequest::default() };
+            let call = PreparedRequest {
+                seq,
+                ..PreparedRequest::default()
+            };
             let outcome = dropped_outcome(&call, Phase::Measured, Nanos::ZERO, &"x".repeat(100));
             sender.send_blocking(CompletedCall::bare(outcome)).unwrap();
         }
         drop(sender);
         let collected = collector.finish().unwrap();
         // Only outcomes in the pipe are lost.
-        let first = collected.unwritten.first().map_or(2000, |outcome| outcome.seq);
-        assert_eq!(collected.unwritten.iter().map(|outcome| outcome.seq).collect::<Vec<_>>(), (first..2000).collect::<Vec<_>>());
+        let first = collected
+            .unwritten
+            .first()
+            .map_or(2000, |outcome| outcome.seq);
+        assert_eq!(
+            collected
+                .unwritten
+                .iter()
+                .map(|outcome| outcome.seq)
+                .collect::<Vec<_>>(),
+            (first..2000).collect::<Vec<_>>()
+        );
         assert!(collected.unwritten.len() > 1000 && collected.tally.begun().len() == 2000);
         assert!(collected.fault.is_some());
         assert_eq!(halt.level(), Level::Drain);

@@ -2,7 +2,9 @@
 
 use crate::run::error::RunError;
 use crate::run::outputs::recover::recover;
-use crate::run::outputs::summarize::{Judged, build_report, cases_that_ran, judge_case, mark_judged_elsewhere, with_stages};
+use crate::run::outputs::summarize::{
+    Judged, build_report, cases_that_ran, judge_case, mark_judged_elsewhere, with_stages,
+};
 use crate::run::search::search_reports;
 use crate::store::RunDir;
 use llmscen_analysis::judge::compare::{Side, summarize_side};
@@ -37,10 +39,16 @@ pub fn load_run(
     let mut cases = Vec::new();
     let mut sides = Vec::new();
     for case in cases_that_ran(plan, &manifest) {
-        let mut reports = with_stages(case, &table, &manifest, |table, facts, case_evidence: Option<&CaseEvidence>| {
-            let reasons: &[String] = case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
-            collect_evidence(plan, table, facts, reasons, spec)
-        });
+        let mut reports = with_stages(
+            case,
+            &table,
+            &manifest,
+            |table, facts, case_evidence: Option<&CaseEvidence>| {
+                let reasons: &[String] =
+                    case_evidence.map_or(&[], |(report, _)| &report.audit.reasons);
+                collect_evidence(plan, table, facts, reasons, spec)
+            },
+        );
         mark_judged_elsewhere(reports.iter_mut().map(|(report, _)| report));
         for (report, evidence) in reports {
             cases.push(report);
@@ -49,7 +57,15 @@ pub fn load_run(
     }
     let searches = search_reports(plan, &table, &manifest);
     let report = build_report(plan, manifest, cases, searches);
-    Ok((Run { label, side, folder: folder.path().display().to_string(), report }, sides))
+    Ok((
+        Run {
+            label,
+            side,
+            folder: folder.path().display().to_string(),
+            report,
+        },
+        sides,
+    ))
 }
 
 /// A case and its evidence: one per round if the server was restarted for each, else one.
@@ -64,12 +80,22 @@ fn collect_evidence(
     spec: ComparisonSpec<'_>,
 ) -> CaseEvidence {
     let case = facts.case;
-    let Judged { sample, audit, verdicts, .. } = judge_case(plan, table, facts, inherited);
+    let Judged {
+        sample,
+        audit,
+        verdicts,
+        ..
+    } = judge_case(plan, table, facts, inherited);
     let seed = plan.seed.child("compare").child(case.id.as_str());
-    let evidence = |sample: &Sample| summarize_side(&case.id, sample, spec.measures, spec.level, seed);
+    let evidence =
+        |sample: &Sample| summarize_side(&case.id, sample, spec.measures, spec.level, seed);
     let restarted = Part::restarted(facts.parts);
     let round = |part: &Part| evidence(&llmscen_analysis::sample_round(table, facts, part.round));
-    let sides = if restarted { facts.parts.iter().map(round).collect() } else { vec![evidence(&sample)] };
+    let sides = if restarted {
+        facts.parts.iter().map(round).collect()
+    } else {
+        vec![evidence(&sample)]
+    };
     let (load_value, load_axis) = case.load.shape.size();
     let report = CaseReport {
         id: case.id.clone(),

@@ -35,7 +35,9 @@ pub enum RunError {
         seconds: f64,
     },
     /// The server of a capacity search stopped responding.
-    #[error("target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})")]
+    #[error(
+        "target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})"
+    )]
     Gone {
         /// Case of the probe.
         case: String,
@@ -63,7 +65,9 @@ pub enum RunError {
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,
     /// The dataset ended before the load, with `on_exhausted: fail`.
-    #[error("the dataset ended after {rows} rows; lower `load.requests`, or set `dataset.on_exhausted` to `cycle` or `stop`")]
+    #[error(
+        "the dataset ended after {rows} rows; lower `load.requests`, or set `dataset.on_exhausted` to `cycle` or `stop`"
+    )]
     Exhausted {
         /// Usable rows.
         rows: u64,
@@ -85,7 +89,9 @@ pub enum RunError {
         turns: u32,
     },
     /// A session has fewer turns than before.
-    #[error("the dataset file changed during the run (session {seq}); run again with the final file")]
+    #[error(
+        "the dataset file changed during the run (session {seq}); run again with the final file"
+    )]
     Session {
         /// Number of the session.
         seq: u64,
@@ -106,10 +112,14 @@ pub enum RunError {
     #[error("cannot start a worker: {0}")]
     Thread(std::io::Error),
     /// A thread panicked.
-    #[error("internal error: the {0} thread panicked. This is a bug in llmscen; please report it. Results so far are saved")]
+    #[error(
+        "internal error: the {0} thread panicked. This is a bug in llmscen; please report it. Results so far are saved"
+    )]
     Panicked(&'static str),
     /// A thread or task panicked while requests were sent; the message names it.
-    #[error("internal error: {0}. This is a bug in llmscen or a lack of memory. Results so far are saved")]
+    #[error(
+        "internal error: {0}. This is a bug in llmscen or a lack of memory. Results so far are saved"
+    )]
     Defect(&'static str),
     /// The HTTP client cannot be set up for the target.
     #[error(transparent)]
@@ -139,7 +149,9 @@ pub enum RunError {
     #[error(transparent)]
     Frame(#[from] TableError),
     /// The stored request table of a run cannot be read.
-    #[error("cannot read {path}: {source}; restore the file from a copy, or run the scenario again")]
+    #[error(
+        "cannot read {path}: {source}; restore the file from a copy, or run the scenario again"
+    )]
     Rows {
         /// The file.
         path: PathBuf,
@@ -195,10 +207,16 @@ impl RunError {
     pub fn brief(&self) -> String {
         let message = self.to_string();
         match self {
-            RunError::Server(ServerError::ExitedEarly { .. } | ServerError::NotReady { .. } | ServerError::Exited { .. }) => {
-                message.lines().next().unwrap_or_default().to_owned()
-            }
-            _ => message.lines().map(str::trim).collect::<Vec<_>>().join("; "),
+            RunError::Server(
+                ServerError::ExitedEarly { .. }
+                | ServerError::NotReady { .. }
+                | ServerError::Exited { .. },
+            ) => message.lines().next().unwrap_or_default().to_owned(),
+            _ => message
+                .lines()
+                .map(str::trim)
+                .collect::<Vec<_>>()
+                .join("; "),
         }
     }
 }
@@ -209,11 +227,22 @@ mod tests {
 
     #[test]
     fn the_brief_form_joins_lines_and_leaves_out_logs() {
-        let taken = RunError::from(ServerError::AddressInUse { address: "h:1".into() });
-        let help = "cannot bind it; help: stop the other process or change the port in `target.url`";
+        let taken = RunError::from(ServerError::AddressInUse {
+            address: "h:1".into(),
+        });
+        let help =
+            "cannot bind it; help: stop the other process or change the port in `target.url`";
         assert!(taken.brief().ends_with(help), "{}", taken.brief());
         let log = vec!["a secret".to_owned()];
-        let early = ServerError::ExitedEarly { how: "exit status 7".into(), after_s: 0.0123, log, file: "server.log".into() };
-        assert_eq!(RunError::from(early).brief(), "the server exited 12 ms after its start, before it was ready: exit status 7");
+        let early = ServerError::ExitedEarly {
+            how: "exit status 7".into(),
+            after_s: 0.0123,
+            log,
+            file: "server.log".into(),
+        };
+        assert_eq!(
+            RunError::from(early).brief(),
+            "the server exited 12 ms after its start, before it was ready: exit status 7"
+        );
     }
 }

@@ -11,7 +11,9 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
 use crate::run::outputs::publish;
-use crate::run::prepare::{Context, PreparedCase, describe_targets, prepare_cases, raise_open_file_limit, reach_all};
+use crate::run::prepare::{
+    Context, PreparedCase, describe_targets, prepare_cases, raise_open_file_limit, reach_all,
+};
 use crate::run::search::{PreparedSearch, run_search};
 use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
@@ -48,8 +50,15 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
     let manifest = redactor.redact_value(manifest);
-    match (publish(plan, &table, &manifest, &folder, context.inconclusive), fault) {
-        (Ok(report), fault) => Ok(CompletedRun { report, folder: folder.path().to_owned(), fault }),
+    match (
+        publish(plan, &table, &manifest, &folder, context.inconclusive),
+        fault,
+    ) {
+        (Ok(report), fault) => Ok(CompletedRun {
+            report,
+            folder: folder.path().to_owned(),
+            fault,
+        }),
         // The first fault is the cause: a full disk, for example, also prevents the report.
         (Err(_), Some(fault)) | (Err(fault), None) => Err(fault),
     }
@@ -66,7 +75,9 @@ enum PreparedRun {
 impl PreparedRun {
     fn new(plan: &Plan, context: &Context) -> Result<PreparedRun, RunError> {
         if !plan.searches.is_empty() {
-            return PreparedSearch::new(plan, context).map(Box::new).map(PreparedRun::Search);
+            return PreparedSearch::new(plan, context)
+                .map(Box::new)
+                .map(PreparedRun::Search);
         }
         let prepared_cases = prepare_cases(plan, context)?;
         reach_all(&plan.cases, &prepared_cases, context)?;
@@ -79,7 +90,9 @@ impl PreparedRun {
             PreparedRun::Search(search) => std::slice::from_ref(&search.first_case),
         };
         let mut notes = Vec::new();
-        prepared_cases.iter().for_each(|prepared| prepared.add_notes(&mut notes));
+        prepared_cases
+            .iter()
+            .for_each(|prepared| prepared.add_notes(&mut notes));
         notes
     }
 }
@@ -106,11 +119,18 @@ fn new_manifest(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest 
 
 fn note_insecure_tls(plan: &Plan) -> Option<String> {
     let insecure = plan.cases.iter().any(|case| case.target.tls.insecure);
-    insecure.then(|| "TLS certificates of the target are not verified (`target.tls.insecure: true`)".to_owned())
+    insecure.then(|| {
+        "TLS certificates of the target are not verified (`target.tls.insecure: true`)".to_owned()
+    })
 }
 
 /// Creates the run folder and writes what is known at the start.
-fn create_folder(plan: &Plan, manifest: &Manifest, redactor: Redactor, context: &Context) -> Result<RunDir, RunError> {
+fn create_folder(
+    plan: &Plan,
+    manifest: &Manifest,
+    redactor: Redactor,
+    context: &Context,
+) -> Result<RunDir, RunError> {
     let folder = RunDir::create(&RunLocation {
         explicit: context.output.as_deref(),
         dir: Path::new(&plan.report.dir),
@@ -121,7 +141,11 @@ fn create_folder(plan: &Plan, manifest: &Manifest, redactor: Redactor, context: 
     let folder = folder.with_redactor(redactor);
     folder.write("plan.yaml", plan.resolved.as_bytes())?;
     // A later report compares with the same baseline, even if the original file has changed.
-    if let Some(text) = plan.baseline.as_ref().and_then(|baseline| baseline.text.as_ref()) {
+    if let Some(text) = plan
+        .baseline
+        .as_ref()
+        .and_then(|baseline| baseline.text.as_ref())
+    {
         folder.write("baseline.json", text.as_bytes())?;
     }
     folder.seal()?;
@@ -171,7 +195,8 @@ fn round_order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
 
 /// Whether an earlier round of the case was aborted, so that further rounds cannot change the verdict.
 fn is_aborted(case: &Case, manifest: &Manifest) -> bool {
-    let aborted = |part: &Part| part.case == case.id && matches!(part.ending, Some(EarlyStop::Aborted(_)));
+    let aborted =
+        |part: &Part| part.case == case.id && matches!(part.ending, Some(EarlyStop::Aborted(_)));
     manifest.parts.iter().any(aborted)
 }
 

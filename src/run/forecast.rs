@@ -64,32 +64,61 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Vec<RoundExtent>, RunError> 
     let mut traces = TraceCache::default();
     let extents = plan.cases.iter().map(|case| {
         if !matches!(case.load.shape, Shape::Replay { .. }) {
-            return Ok(RoundExtent { sessions: case.load.planned(), last_due: None });
+            return Ok(RoundExtent {
+                sessions: case.load.planned(),
+                last_due: None,
+            });
         }
         let arrivals = match traces.open(case)? {
             Some(trace) => Some(trace.arrivals),
-            None => llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.arrivals(),
+            None => llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?
+                .prompts
+                .arrivals(),
         };
-        Ok(RoundExtent::new(case, plan.seed, Some(&arrivals.ok_or(RunError::NoArrivals)?)))
+        Ok(RoundExtent::new(
+            case,
+            plan.seed,
+            Some(&arrivals.ok_or(RunError::NoArrivals)?),
+        ))
     });
     extents.collect()
 }
 
 fn describe_requests(plan: &Plan, extents: &[RoundExtent]) -> String {
-    let known: u64 = extents.iter().filter_map(|extent| extent.sessions).sum::<u64>() * u64::from(plan.rounds);
-    let unknown = extents.iter().filter(|extent| extent.sessions.is_none()).count();
+    let known: u64 = extents
+        .iter()
+        .filter_map(|extent| extent.sessions)
+        .sum::<u64>()
+        * u64::from(plan.rounds);
+    let unknown = extents
+        .iter()
+        .filter(|extent| extent.sessions.is_none())
+        .count();
     let conversations = plan.cases.iter().any(Case::has_conversations);
-    let counted = if conversations { "warm-up included, a conversation counted once" } else { "warm-up included" };
+    let counted = if conversations {
+        "warm-up included, a conversation counted once"
+    } else {
+        "warm-up included"
+    };
     match (known, unknown) {
-        (known, 0) if plan.cases.iter().any(has_random_count) => format!("about {known} ({counted})"),
+        (known, 0) if plan.cases.iter().any(has_random_count) => {
+            format!("about {known} ({counted})")
+        }
         (known, 0) => format!("{known} ({counted})"),
         (0, _) => "as many as the durations allow".into(),
-        (known, unknown) => format!("{known} plus as many as the durations of {} allow", count_cases(unknown)),
+        (known, unknown) => format!(
+            "{known} plus as many as the durations of {} allow",
+            count_cases(unknown)
+        ),
     }
 }
 
 fn count_cases(n: usize) -> String {
-    if n == 1 { "1 case".to_owned() } else { format!("{n} cases") }
+    if n == 1 {
+        "1 case".to_owned()
+    } else {
+        format!("{n} cases")
+    }
 }
 
 /// Whether random arrivals within a duration determine the number of requests.
@@ -100,21 +129,30 @@ fn has_random_count(case: &Case) -> bool {
     );
     // The constant arrivals of several entries do not end at the same time.
     let random = random || case.entry_rates().is_some();
-    random && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
+    random
+        && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
 
 /// The duration is known for loads with a duration or a schedule. That of a closed loop with a number of requests depends on the server.
 fn describe_time(plan: &Plan, extents: &[RoundExtent]) -> String {
     let runs = plan.cases.len() as u32 * plan.rounds;
     let pauses = plan.pause.secs() * f64::from(runs.saturating_sub(1));
-    let seconds: Vec<Option<f64>> =
-        plan.cases.iter().zip(extents).map(|(case, extent)| round_seconds(case, extent.last_due)).collect();
+    let seconds: Vec<Option<f64>> = plan
+        .cases
+        .iter()
+        .zip(extents)
+        .map(|(case, extent)| round_seconds(case, extent.last_due))
+        .collect();
     let known: f64 = seconds.iter().flatten().sum::<f64>() * f64::from(plan.rounds) + pauses;
     match seconds.iter().filter(|seconds| seconds.is_none()).count() {
         0 => format!("about {}", format_duration(known)),
         unknown if known > 0.0 => {
             let depend = if unknown == 1 { "depends" } else { "depend" };
-            format!("{} plus {} that {depend} on server speed", format_duration(known), count_cases(unknown))
+            format!(
+                "{} plus {} that {depend} on server speed",
+                format_duration(known),
+                count_cases(unknown)
+            )
         }
         _ => "depends on server speed".into(),
     }
@@ -142,23 +180,38 @@ fn format_duration(seconds: f64) -> String {
 }
 
 fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, String)>, RunError> {
-    let Some(case) = plan.cases.first() else { return Err(RunError::NothingToSend) };
+    let Some(case) = plan.cases.first() else {
+        return Err(RunError::NothingToSend);
+    };
     let round = plan.seed.child(case.id.as_str()).child(0u64);
     let body = |(index, class_case): (usize, &Case)| {
         let entry = case.mix.get(index);
         let seed = entry.map_or(round, |entry| mix::entry_seed(round, &entry.name));
-        Ok((entry.map(|entry| entry.name.clone()), first_body(class_case, plan, seed, cache)?))
+        Ok((
+            entry.map(|entry| entry.name.clone()),
+            first_body(class_case, plan, seed, cache)?,
+        ))
     };
-    case.traffic_classes().iter().enumerate().map(body).collect()
+    case.traffic_classes()
+        .iter()
+        .enumerate()
+        .map(body)
+        .collect()
 }
 
 fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<String, RunError> {
     let opened = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
-    let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+    let protocol =
+        protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
-    let first = opened.prompts.session(0).and_then(|session| session.turns.into_iter().next()).ok_or(RunError::NothingToSend)?;
+    let first = opened
+        .prompts
+        .session(0)
+        .and_then(|session| session.turns.into_iter().next())
+        .ok_or(RunError::NothingToSend)?;
     let body = renderer.body(&prepare_first_turn(first), 0, seed)?.bytes;
-    let indented = serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
+    let indented =
+        serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
     Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))
 }
 
@@ -166,24 +219,57 @@ const NEVER_PASSES: &str = "cannot pass";
 
 /// One line per reason why objectives cannot pass, or may stay inconclusive, with the objectives and their cases.
 pub fn undecidable(plan: &Plan) -> Vec<String> {
-    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case).collect::<Vec<_>>();
+    let stages = |case: &Case| {
+        case.stages()
+            .into_iter()
+            .map(|stage| stage.case)
+            .collect::<Vec<_>>()
+    };
     // All loads of a search have the same objectives, so the first one is enough.
-    let is_checked = |index: usize| plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == index);
-    let cases = plan.cases.iter().enumerate().filter(|(index, _)| is_checked(*index)).map(|(_, case)| case);
-    let cases: Vec<Case> = cases.flat_map(|case| std::iter::once(case.clone()).chain(stages(case))).collect();
+    let is_checked = |index: usize| {
+        plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == index)
+    };
+    let cases = plan
+        .cases
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| is_checked(*index))
+        .map(|(_, case)| case);
+    let cases: Vec<Case> = cases
+        .flat_map(|case| std::iter::once(case.clone()).chain(stages(case)))
+        .collect();
     let latest = LatestResults::read(plan);
     let undecidable = cases.iter().flat_map(|case| {
-        let reason =
-            |check: &Check| Some((why_undecidable(case, check, plan.rounds, &latest)?, check.expr.clone(), case.id.clone()));
+        let reason = |check: &Check| {
+            Some((
+                why_undecidable(case, check, plan.rounds, &latest)?,
+                check.expr.clone(),
+                case.id.clone(),
+            ))
+        };
         case.checks.iter().filter_map(reason).collect::<Vec<_>>()
     });
     // First the cases of each objective, then the objectives with the same reason and the same cases.
     let by_check = group_by_key(undecidable.map(|(why, expr, case)| ((why, expr), case)));
-    let by_reason = group_by_key(by_check.into_iter().map(|((why, expr), cases)| ((why, cases), expr)));
+    let by_reason = group_by_key(
+        by_check
+            .into_iter()
+            .map(|((why, expr), cases)| ((why, cases), expr)),
+    );
     let line = |((why, cases), exprs): ((Undecidable, Vec<String>), Vec<String>)| {
-        format!("{} {} in {}: {}", list_names(&exprs, "objectives"), why.consequence, list_names(&cases, "cases"), why.reason)
+        format!(
+            "{} {} in {}: {}",
+            list_names(&exprs, "objectives"),
+            why.consequence,
+            list_names(&cases, "cases"),
+            why.reason
+        )
     };
-    by_reason.into_iter().map(line).chain(check_search_objectives(plan)).collect()
+    by_reason
+        .into_iter()
+        .map(line)
+        .chain(check_search_objectives(plan))
+        .collect()
 }
 
 /// Why an objective cannot be decided.
@@ -194,19 +280,34 @@ struct Undecidable {
 }
 
 /// Why an objective cannot pass, or may stay inconclusive; None if it can be decided.
-fn why_undecidable(case: &Case, check: &Check, rounds: u32, latest: &LatestResults) -> Option<Undecidable> {
+fn why_undecidable(
+    case: &Case,
+    check: &Check,
+    rounds: u32,
+    latest: &LatestResults,
+) -> Option<Undecidable> {
     if let Some(reason) = judge::never_passes(check) {
-        return Some(Undecidable { consequence: NEVER_PASSES, reason });
+        return Some(Undecidable {
+            consequence: NEVER_PASSES,
+            reason,
+        });
     }
     let needed = judge::required_samples(check)?;
     let most = max_requests_of_check(case, check, rounds_of_check(check, rounds))?;
     if needed > most {
-        let reason = format!("it needs at least {needed} requests, at most {most} will be measured");
-        return Some(Undecidable { consequence: NEVER_PASSES, reason });
+        let reason =
+            format!("it needs at least {needed} requests, at most {most} will be measured");
+        return Some(Undecidable {
+            consequence: NEVER_PASSES,
+            reason,
+        });
     }
     let (effect, source) = match latest.design_effect(case, check) {
         Some(effect) => (effect, "as in the latest run of this plan"),
-        None => (judge::usual_design_effect(check, case.load.shape.is_closed_loop()), "usual for this metric and load"),
+        None => (
+            judge::usual_design_effect(check, case.load.shape.is_closed_loop()),
+            "usual for this metric and load",
+        ),
     };
     let correlated = (needed as f64 * effect).ceil() as u64;
     (correlated > most).then(|| {
@@ -236,8 +337,16 @@ const MAX_NAMES: usize = 4;
 /// `` `a`, `b` and 3 more cases ``.
 fn list_names(names: &[String], what: &str) -> String {
     // "and 1 more" would not be shorter than the name.
-    let shown = if names.len() > MAX_NAMES + 1 { MAX_NAMES } else { names.len() };
-    let listed: Vec<String> = names.iter().take(shown).map(|name| format!("`{name}`")).collect();
+    let shown = if names.len() > MAX_NAMES + 1 {
+        MAX_NAMES
+    } else {
+        names.len()
+    };
+    let listed: Vec<String> = names
+        .iter()
+        .take(shown)
+        .map(|name| format!("`{name}`"))
+        .collect();
     match names.len() - shown {
         0 => listed.join(", "),
         more => format!("{} and {more} more {what}", listed.join(", ")),
@@ -246,11 +355,16 @@ fn list_names(names: &[String], what: &str) -> String {
 
 /// Warns of a search without an objective that counts failures: an overloaded server may fail fast and still meet the others.
 fn check_search_objectives(plan: &Plan) -> Option<String> {
-    let first = plan.searches.first().and_then(|quest| plan.cases.get(quest.first))?;
+    let first = plan
+        .searches
+        .first()
+        .and_then(|quest| plan.cases.get(quest.first))?;
     let counts_failures = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
         Subject::Signal { .. } => false,
-        Subject::Metric { metric, .. } => *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled,
+        Subject::Metric { metric, .. } => {
+            *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled
+        }
     };
     let warning = "the search has no error objective, so a server that only returns errors would pass; add `error_rate < 1%`";
     (!first.checks.iter().any(counts_failures)).then(|| warning.to_owned())
@@ -268,7 +382,9 @@ fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
 /// standard deviations.
 fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
     let total = max_measured_requests(case, rounds)?;
-    let Some(entry) = case.entry_for_group(check.group()) else { return Some(total) };
+    let Some(entry) = case.entry_for_group(check.group()) else {
+        return Some(total);
+    };
     let share = case.expected_share(entry);
     let n = total as f64;
     Some(((n * share + 4.0 * (n * share * (1.0 - share)).sqrt()).ceil() as u64).min(total))
@@ -278,8 +394,20 @@ fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64>
 /// deviations. Every turn of a conversation counts, so the number of turns must be bounded too.
 fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
     let load = &case.load;
-    let turns = |class_case: &Case| class_case.dataset.turns.as_ref().map_or(Some(1), |turns| turns.max.map(u64::from));
-    let turns = case.traffic_classes().iter().map(turns).collect::<Option<Vec<u64>>>()?.into_iter().max()?;
+    let turns = |class_case: &Case| {
+        class_case
+            .dataset
+            .turns
+            .as_ref()
+            .map_or(Some(1), |turns| turns.max.map(u64::from))
+    };
+    let turns = case
+        .traffic_classes()
+        .iter()
+        .map(turns)
+        .collect::<Option<Vec<u64>>>()?
+        .into_iter()
+        .max()?;
     let by_time = load.sending_duration().and_then(|span| {
         let (mean, arrival) = match &load.shape {
             Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
@@ -296,7 +424,11 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
         Some((mean + 4.0 * spread).ceil() as u64)
     });
     let by_count = load.requests.map(|count| count * u64::from(rounds));
-    by_count.into_iter().chain(by_time).min().map(|sessions| sessions * turns)
+    by_count
+        .into_iter()
+        .chain(by_time)
+        .min()
+        .map(|sessions| sessions * turns)
 }
 
 /// One line per case whose dataset ends before its load.
@@ -304,21 +436,32 @@ fn short_datasets(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunError
     let mut known: Vec<(&DatasetSpec, Option<u64>)> = Vec::new();
     let mut lines = Vec::new();
     // The rows of mix entries with the same dataset are only known during a run.
-    let finite = plan.cases.iter().filter(|case| case.mix.is_empty() && case.dataset.on_exhausted != OnExhausted::Cycle);
+    let finite = plan
+        .cases
+        .iter()
+        .filter(|case| case.mix.is_empty() && case.dataset.on_exhausted != OnExhausted::Cycle);
     // The output of a command is only known when it ends.
     let finite = finite.filter(|case| !matches!(case.dataset.source, Source::Command(_)));
     for case in finite {
-        let Some(requests) = case.load.requests else { continue };
+        let Some(requests) = case.load.requests else {
+            continue;
+        };
         let rows = match known.iter().find(|(spec, _)| *spec == &case.dataset) {
             Some((_, rows)) => *rows,
             None => {
-                let rows = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?.prompts.len();
+                let rows = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?
+                    .prompts
+                    .len();
                 known.push((&case.dataset, rows));
                 rows
             }
         };
         if let Some(rows) = rows.filter(|rows| *rows < case.load.planned().unwrap_or(requests)) {
-            let what = if case.dataset.on_exhausted == OnExhausted::Fail { "fails" } else { "ends" };
+            let what = if case.dataset.on_exhausted == OnExhausted::Fail {
+                "fails"
+            } else {
+                "ends"
+            };
             lines.push(format!(
                 "the dataset of `{}` has {rows} usable rows, `load.requests` is {requests}: the case {what} after {rows} requests; \
                  lower `load.requests`, or set `dataset.on_exhausted: cycle`",
@@ -334,18 +477,40 @@ struct LatestResults(Option<Value>);
 
 impl LatestResults {
     fn read(plan: &Plan) -> LatestResults {
-        let file = Path::new(&plan.report.dir).join(&plan.name).join("latest/results.json");
-        let stored: Option<Value> = fs::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        LatestResults(stored.filter(|results| results.get("plan_id").and_then(Value::as_str) == Some(plan.id.as_str())))
+        let file = Path::new(&plan.report.dir)
+            .join(&plan.name)
+            .join("latest/results.json");
+        let stored: Option<Value> = fs::read(file)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        LatestResults(stored.filter(|results| {
+            results.get("plan_id").and_then(Value::as_str) == Some(plan.id.as_str())
+        }))
     }
 
     /// The design effect of an objective: number of requests over effective sample size.
     fn design_effect(&self, case: &Case, check: &Check) -> Option<f64> {
-        let list = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
-        let has_name = |value: &Value, key: &str, name: &str| value.get(key).and_then(Value::as_str) == Some(name);
-        let case = list(self.0.as_ref()?, "cases").into_iter().find(|value| has_name(value, "id", &case.id))?;
-        let slo = list(&case, "slo").into_iter().find(|value| has_name(value, "expr", &check.expr))?;
-        let number = |name: &str| slo.get(name).and_then(Value::as_f64).filter(|number| *number > 0.0);
+        let list = |value: &Value, name: &str| {
+            value
+                .get(name)
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default()
+        };
+        let has_name = |value: &Value, key: &str, name: &str| {
+            value.get(key).and_then(Value::as_str) == Some(name)
+        };
+        let case = list(self.0.as_ref()?, "cases")
+            .into_iter()
+            .find(|value| has_name(value, "id", &case.id))?;
+        let slo = list(&case, "slo")
+            .into_iter()
+            .find(|value| has_name(value, "expr", &check.expr))?;
+        let number = |name: &str| {
+            slo.get(name)
+                .and_then(Value::as_f64)
+                .filter(|number| *number > 0.0)
+        };
         Some(number("n")? / number("effective_n")?)
     }
 }

@@ -62,7 +62,9 @@ pub fn publish(
     folder: &RunDir,
     inconclusive: Inconclusive,
 ) -> Result<Report, RunError> {
-    folder.write_with(ROWS, |out| table.write_parquet(out).map_err(io::Error::other))?;
+    folder.write_with(ROWS, |out| {
+        table.write_parquet(out).map_err(io::Error::other)
+    })?;
     telemetry::write_telemetry(folder, table.recorded())?;
     manifest::write(folder, manifest)?;
     folder.seal()?;
@@ -73,10 +75,26 @@ pub fn publish(
 }
 
 /// Renders all outputs of a plan. An output that cannot be written does not prevent the others; the first error is returned.
-pub fn render(plan: &Plan, table: &Table, report: &Report, folder: &RunDir, inconclusive: Inconclusive) -> Result<(), RunError> {
+pub fn render(
+    plan: &Plan,
+    table: &Table,
+    report: &Report,
+    folder: &RunDir,
+    inconclusive: Inconclusive,
+) -> Result<(), RunError> {
     let charts = llmscen_report::charts(report, &plan.report.formats)?;
-    let results = Results { plan, table, report, charts: &charts, folder, inconclusive };
-    let faults: Vec<RunError> = OUTPUTS.iter().filter_map(|write| write(&results).err()).collect();
+    let results = Results {
+        plan,
+        table,
+        report,
+        charts: &charts,
+        folder,
+        inconclusive,
+    };
+    let faults: Vec<RunError> = OUTPUTS
+        .iter()
+        .filter_map(|write| write(&results).err())
+        .collect();
     faults.into_iter().next().map_or(Ok(()), Err)
 }
 
@@ -87,32 +105,55 @@ impl Results<'_> {
 }
 
 fn write_json(results: &Results<'_>) -> Result<(), RunError> {
-    Ok(results.folder.write("results.json", llmscen_report::json(results.report)?.as_bytes())?)
+    Ok(results.folder.write(
+        "results.json",
+        llmscen_report::json(results.report)?.as_bytes(),
+    )?)
 }
 
 fn write_charts(results: &Results<'_>) -> Result<(), RunError> {
-    let pngs = results.charts.iter().map(|chart| (format!("{}.png", chart.name), chart.png.as_slice()));
-    let svgs = results.charts.iter().map(|chart| (format!("{}.svg", chart.name), chart.svg.as_bytes()));
-    Ok(results.folder.write_charts(&pngs.chain(svgs).filter(|(_, bytes)| !bytes.is_empty()).collect::<Vec<_>>())?)
+    let pngs = results
+        .charts
+        .iter()
+        .map(|chart| (format!("{}.png", chart.name), chart.png.as_slice()));
+    let svgs = results
+        .charts
+        .iter()
+        .map(|chart| (format!("{}.svg", chart.name), chart.svg.as_bytes()));
+    Ok(results.folder.write_charts(
+        &pngs
+            .chain(svgs)
+            .filter(|(_, bytes)| !bytes.is_empty())
+            .collect::<Vec<_>>(),
+    )?)
 }
 
 fn write_markdown(results: &Results<'_>) -> Result<(), RunError> {
     if results.has_format(Format::Md) {
-        results.folder.write("report.md", llmscen_report::markdown(results.report, results.charts)?.as_bytes())?;
+        results.folder.write(
+            "report.md",
+            llmscen_report::markdown(results.report, results.charts)?.as_bytes(),
+        )?;
     }
     Ok(())
 }
 
 fn write_html(results: &Results<'_>) -> Result<(), RunError> {
     if results.has_format(Format::Html) {
-        results.folder.write("report.html", llmscen_report::html(results.report, &results.plan.resolved)?.as_bytes())?;
+        results.folder.write(
+            "report.html",
+            llmscen_report::html(results.report, &results.plan.resolved)?.as_bytes(),
+        )?;
     }
     Ok(())
 }
 
 fn write_junit(results: &Results<'_>) -> Result<(), RunError> {
     if results.has_format(Format::Junit) {
-        results.folder.write("junit.xml", llmscen_report::junit(results.report, results.inconclusive)?.as_bytes())?;
+        results.folder.write(
+            "junit.xml",
+            llmscen_report::junit(results.report, results.inconclusive)?.as_bytes(),
+        )?;
     }
     Ok(())
 }
@@ -131,30 +172,66 @@ const COMPAT_FOLDER: &str = "compat";
 
 /// Writes the exports of `report.compat`. Cases that did not run are left out; a stage is part of its case.
 fn write_compat(results: &Results<'_>) -> Result<(), RunError> {
-    let mut exports: Vec<(&str, Box<dyn Export>)> =
-        results.plan.report.compat.iter().map(|&format| (format.name(), export(format))).collect();
+    let mut exports: Vec<(&str, Box<dyn Export>)> = results
+        .plan
+        .report
+        .compat
+        .iter()
+        .map(|&format| (format.name(), export(format)))
+        .collect();
     if exports.is_empty() {
         return Ok(());
     }
-    for report in results.report.cases.iter().filter(|report| !report.is_stage()) {
-        let Some(measured) = measured_case(results, report)? else { continue };
+    for report in results
+        .report
+        .cases
+        .iter()
+        .filter(|report| !report.is_stage())
+    {
+        let Some(measured) = measured_case(results, report)? else {
+            continue;
+        };
         for (tool, export) in &mut exports {
             write_export(results, tool, export.case(&measured)?)?;
         }
     }
-    exports.iter_mut().try_for_each(|(tool, export)| write_export(results, tool, export.end()?))
+    exports
+        .iter_mut()
+        .try_for_each(|(tool, export)| write_export(results, tool, export.end()?))
 }
 
-fn measured_case<'a>(results: &Results<'a>, report: &'a CaseReport) -> Result<Option<Measured<'a>>, RunError> {
+fn measured_case<'a>(
+    results: &Results<'a>,
+    report: &'a CaseReport,
+) -> Result<Option<Measured<'a>>, RunError> {
     let manifest = &results.report.manifest;
     let has_id = |case: &&Case| case.id == report.id;
-    let Some(case) = results.plan.cases.iter().find(has_id) else { return Ok(None) };
-    let rows = llmscen_analysis::timed_requests(results.table, &CaseFacts { case, parts: &manifest.parts, until: None });
-    Ok((!rows.is_empty()).then_some(Measured { manifest, case, report, rows }))
+    let Some(case) = results.plan.cases.iter().find(has_id) else {
+        return Ok(None);
+    };
+    let rows = llmscen_analysis::timed_requests(
+        results.table,
+        &CaseFacts {
+            case,
+            parts: &manifest.parts,
+            until: None,
+        },
+    );
+    Ok((!rows.is_empty()).then_some(Measured {
+        manifest,
+        case,
+        report,
+        rows,
+    }))
 }
 
 fn write_export(results: &Results<'_>, tool: &str, files: Vec<File>) -> Result<(), RunError> {
-    files.iter().try_for_each(|file| Ok(results.folder.write(&format!("{COMPAT_FOLDER}/{tool}/{}", file.name), &file.bytes)?))
+    files.iter().try_for_each(|file| {
+        Ok(results.folder.write(
+            &format!("{COMPAT_FOLDER}/{tool}/{}", file.name),
+            &file.bytes,
+        )?)
+    })
 }
 
 /// Writes requests.db and removes the spool of bodies. A database that the plan does not ask for is removed, unless it has bodies, which
@@ -162,7 +239,14 @@ fn write_export(results: &Results<'_>, tool: &str, files: Vec<File>) -> Result<(
 fn write_database(results: &Results<'_>) -> Result<(), RunError> {
     let folder = results.folder;
     if results.plan.report.store.contains(&Store::Sqlite) {
-        sqlite::write(folder, &Content { plan: results.plan, table: results.table, report: results.report })?;
+        sqlite::write(
+            folder,
+            &Content {
+                plan: results.plan,
+                table: results.table,
+                report: results.report,
+            },
+        )?;
     } else if folder.file(DATABASE).exists() && !sqlite::holds_bodies(folder)? {
         sqlite::remove(folder)?;
     }
@@ -175,7 +259,11 @@ fn write_histograms(results: &Results<'_>) -> Result<(), RunError> {
         return Ok(results.folder.remove(hlog::FILE)?);
     }
     let mut log = Vec::new();
-    hlog::write(results.table, &results.report.manifest, &mut log)
-        .map_err(|error| StoreError::Write { path: results.folder.file(hlog::FILE), source: std::io::Error::other(error) })?;
+    hlog::write(results.table, &results.report.manifest, &mut log).map_err(|error| {
+        StoreError::Write {
+            path: results.folder.file(hlog::FILE),
+            source: std::io::Error::other(error),
+        }
+    })?;
     Ok(results.folder.write(hlog::FILE, &log)?)
 }

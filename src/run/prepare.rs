@@ -97,13 +97,19 @@ pub struct PreparedCase {
 /// An input is unusable, or a signal came: [`RunError::Interrupted`].
 pub fn prepare_cases(plan: &Plan, context: &Context) -> Result<Vec<PreparedCase>, RunError> {
     let mut datasets = DatasetCache::default();
-    plan.cases.iter().enumerate().map(|(index, case)| datasets.prepare_case(index, case, plan, context)).collect()
+    plan.cases
+        .iter()
+        .enumerate()
+        .map(|(index, case)| datasets.prepare_case(index, case, plan, context))
+        .collect()
 }
 
 impl PreparedCase {
     /// Adds the notes on the datasets that are known so far, sorted. Cases that share a dataset share its notes.
     pub fn add_notes(&self, notes: &mut Vec<String>) {
-        let problems = distinct_datasets(&self.classes).into_iter().flat_map(|class| class.prompts.problems());
+        let problems = distinct_datasets(&self.classes)
+            .into_iter()
+            .flat_map(|class| class.prompts.problems());
         notes.extend(self.notes.iter().cloned().chain(problems));
         notes.sort();
         notes.dedup();
@@ -111,7 +117,10 @@ impl PreparedCase {
 
     /// Dataset rows left out so far.
     pub fn dropped_rows(&self) -> u64 {
-        distinct_datasets(&self.classes).iter().map(|class| class.prompts.dropped()).sum()
+        distinct_datasets(&self.classes)
+            .iter()
+            .map(|class| class.prompts.dropped())
+            .sum()
     }
 
     /// The extent of one round of this case.
@@ -137,7 +146,10 @@ impl RoundExtent {
                 let (sessions, last_due) = schedule.extent().unzip();
                 RoundExtent { sessions, last_due }
             }
-            None => RoundExtent { sessions: case.load.planned(), last_due: None },
+            None => RoundExtent {
+                sessions: case.load.planned(),
+                last_due: None,
+            },
         }
     }
 }
@@ -154,22 +166,35 @@ impl DatasetCache {
     ///
     /// # Errors
     /// As of [`prepare_cases`].
-    pub fn prepare_case(&mut self, index: usize, case: &Case, plan: &Plan, context: &Context) -> Result<PreparedCase, RunError> {
+    pub fn prepare_case(
+        &mut self,
+        index: usize,
+        case: &Case,
+        plan: &Plan,
+        context: &Context,
+    ) -> Result<PreparedCase, RunError> {
         let class_cases = case.traffic_classes();
-        let datasets = class_cases.iter().map(|class_case| self.dataset(&class_case.dataset, plan, context));
+        let datasets = class_cases
+            .iter()
+            .map(|class_case| self.dataset(&class_case.dataset, plan, context));
         let datasets: Vec<Dataset> = datasets.collect::<Result<_, _>>()?;
         let trace = self.traces.open(case)?;
         let route = match &case.target.location {
             TargetLocation::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
             TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
         };
-        let protocol = protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
-        let mut notes: Vec<String> = datasets.iter().flat_map(|dataset| dataset.notes.iter().cloned()).collect();
+        let protocol =
+            protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+        let mut notes: Vec<String> = datasets
+            .iter()
+            .flat_map(|dataset| dataset.notes.iter().cloned())
+            .collect();
         notes.extend(trace.iter().flat_map(|trace| trace.notes.clone()));
         let arrivals = replayed_arrivals(case, &datasets, trace)?;
         let mut conversations = case.has_conversations();
         for dataset in &datasets {
-            conversations = conversations || starts_with_conversation(dataset.prompts.as_ref(), context)?;
+            conversations =
+                conversations || starts_with_conversation(dataset.prompts.as_ref(), context)?;
         }
         let mut classes = Vec::new();
         for (entry, (class_case, dataset)) in class_cases.into_iter().zip(datasets).enumerate() {
@@ -177,10 +202,23 @@ impl DatasetCache {
             classes.push(Arc::new(class));
         }
         let stem = format!("{}-{index}", plan.id.get(..8).unwrap_or(&plan.id));
-        Ok(PreparedCase { classes, protocol, notes, arrivals, conversations, route, stem })
+        Ok(PreparedCase {
+            classes,
+            protocol,
+            notes,
+            arrivals,
+            conversations,
+            route,
+            stem,
+        })
     }
 
-    fn dataset(&mut self, spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
+    fn dataset(
+        &mut self,
+        spec: &DatasetSpec,
+        plan: &Plan,
+        context: &Context,
+    ) -> Result<Dataset, RunError> {
         if let Some((_, dataset)) = self.datasets.iter().find(|(known, _)| known == spec) {
             return Ok(dataset.clone());
         }
@@ -197,17 +235,37 @@ fn traffic_class(
     protocol: &dyn Protocol,
 ) -> Result<TrafficClass, RunError> {
     let renderer = Arc::new(Renderer::new(&case, |stream| protocol.body(stream))?);
-    let tokenizer = dataset.tokenizer.filter(|_| case.dataset.tokenizer.is_some());
-    Ok(TrafficClass { entry: entry.cloned(), case, prompts: dataset.prompts, tokenizer, renderer })
+    let tokenizer = dataset
+        .tokenizer
+        .filter(|_| case.dataset.tokenizer.is_some());
+    Ok(TrafficClass {
+        entry: entry.cloned(),
+        case,
+        prompts: dataset.prompts,
+        tokenizer,
+        renderer,
+    })
 }
 
 /// The arrivals that a case replays: those of a trace, or those of its dataset. None if it replays none.
-fn replayed_arrivals(case: &Case, datasets: &[Dataset], trace: Option<Log>) -> Result<Option<Arc<[Nanos]>>, RunError> {
+fn replayed_arrivals(
+    case: &Case,
+    datasets: &[Dataset],
+    trace: Option<Log>,
+) -> Result<Option<Arc<[Nanos]>>, RunError> {
     if !matches!(case.load.shape, Shape::Replay { .. }) {
         return Ok(None);
     }
-    let of_dataset = || datasets.first().and_then(|dataset| dataset.prompts.arrivals());
-    trace.map(|trace| trace.arrivals).or_else(of_dataset).map(Some).ok_or(RunError::NoArrivals)
+    let of_dataset = || {
+        datasets
+            .first()
+            .and_then(|dataset| dataset.prompts.arrivals())
+    };
+    trace
+        .map(|trace| trace.arrivals)
+        .or_else(of_dataset)
+        .map(Some)
+        .ok_or(RunError::NoArrivals)
 }
 
 /// Whether the first session of a dataset has several turns.
@@ -217,7 +275,9 @@ fn starts_with_conversation(prompts: &dyn Prompts, context: &Context) -> Result<
             return Err(RunError::Interrupted);
         }
     }
-    Ok(prompts.session(0).is_some_and(|first| first.turns.len() > 1))
+    Ok(prompts
+        .session(0)
+        .is_some_and(|first| first.turns.len() > 1))
 }
 
 /// The traces of arrivals opened so far. Cases with the same trace share it.
@@ -237,13 +297,23 @@ impl TraceCache {
     /// The file cannot be read, or has no arrivals.
     pub fn open(&mut self, case: &Case) -> Result<Option<Log>, RunError> {
         let replays = matches!(case.load.shape, Shape::Replay { .. });
-        let Some(file) = case.trace.as_ref().filter(|_| replays) else { return Ok(None) };
+        let Some(file) = case.trace.as_ref().filter(|_| replays) else {
+            return Ok(None);
+        };
         let strict = case.dataset.strict;
-        if let Some(opened) = self.0.iter().find(|opened| opened.file == *file && opened.strict == strict) {
+        if let Some(opened) = self
+            .0
+            .iter()
+            .find(|opened| opened.file == *file && opened.strict == strict)
+        {
             return Ok(Some(opened.trace.clone()));
         }
         let trace = llmscen_datasets::trace_log(file.path.as_ref(), &file.spec, strict)?;
-        self.0.push(OpenedTrace { file: file.clone(), strict, trace: trace.clone() });
+        self.0.push(OpenedTrace {
+            file: file.clone(),
+            strict,
+            trace: trace.clone(),
+        });
         Ok(Some(trace))
     }
 }
@@ -259,7 +329,10 @@ struct Dataset {
 /// Opens a dataset on a separate thread, so that a signal can interrupt a long download.
 fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Dataset, RunError> {
     // The rounds apply `on_exhausted` themselves: each starts after the rows of the one before.
-    let spec = DatasetSpec { on_exhausted: OnExhausted::Cycle, ..spec.clone() };
+    let spec = DatasetSpec {
+        on_exhausted: OnExhausted::Cycle,
+        ..spec.clone()
+    };
     let seed = plan.seed;
     let cache = context.cache.clone();
     let events = context.events.clone();
@@ -267,31 +340,60 @@ fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Da
     let work = move || {
         let opened = llmscen_datasets::open(&spec, seed, 0, &cache, &|progress| {
             let _ = events.send(Event::Preparing(match progress {
-                Progress::Download { bytes, total } => Preparing { what: "downloading", unit: "bytes", done: bytes, total },
-                Progress::Rows { done, total } => Preparing { what: "counting", unit: "rows", done, total },
+                Progress::Download { bytes, total } => Preparing {
+                    what: "downloading",
+                    unit: "bytes",
+                    done: bytes,
+                    total,
+                },
+                Progress::Rows { done, total } => Preparing {
+                    what: "counting",
+                    unit: "rows",
+                    done,
+                    total,
+                },
             }));
         });
         let _ = sender.send(opened);
     };
-    std::thread::Builder::new().name("dataset".into()).spawn(work).map_err(RunError::Thread)?;
+    std::thread::Builder::new()
+        .name("dataset".into())
+        .spawn(work)
+        .map_err(RunError::Thread)?;
     let opened = loop {
         match receiver.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(opened) => break opened?,
             Err(RecvTimeoutError::Disconnected) => return Err(RunError::Panicked("dataset")),
-            Err(RecvTimeoutError::Timeout) if context.stop.level() > Level::Run => return Err(RunError::Interrupted),
+            Err(RecvTimeoutError::Timeout) if context.stop.level() > Level::Run => {
+                return Err(RunError::Interrupted);
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     };
-    Ok(Dataset { prompts: opened.prompts.into(), tokenizer: opened.tokenizer, notes: opened.notes })
+    Ok(Dataset {
+        prompts: opened.prompts.into(),
+        tokenizer: opened.tokenizer,
+        notes: opened.notes,
+    })
 }
 
 /// Opens and closes one connection to every distinct target, except managed servers, which do not run yet. No request is sent.
 ///
 /// # Errors
 /// A target cannot be reached, or a signal came.
-pub fn reach_all(cases: &[Case], prepared_cases: &[PreparedCase], context: &Context) -> Result<(), RunError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
-    let running = cases.iter().zip(prepared_cases).filter(|(case, _)| case.target.server.is_none());
+pub fn reach_all(
+    cases: &[Case],
+    prepared_cases: &[PreparedCase],
+    context: &Context,
+) -> Result<(), RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::Thread)?;
+    let running = cases
+        .iter()
+        .zip(prepared_cases)
+        .filter(|(case, _)| case.target.server.is_none());
     let reached = LocalSet::new().block_on(&runtime, reach_targets(running, context));
     // A host name may still be resolving; do not wait for it.
     runtime.shutdown_background();
@@ -302,14 +404,23 @@ pub fn reach_all(cases: &[Case], prepared_cases: &[PreparedCase], context: &Cont
 ///
 /// # Errors
 /// As of [`reach_all`].
-pub async fn reach_started(case: &Case, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
+pub async fn reach_started(
+    case: &Case,
+    prepared: &PreparedCase,
+    context: &Context,
+) -> Result<(), RunError> {
     reach_targets(std::iter::once((case, prepared)), context).await
 }
 
-async fn reach_targets<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>, context: &Context) -> Result<(), RunError> {
+async fn reach_targets<'a>(
+    cases: impl Iterator<Item = (&'a Case, &'a PreparedCase)>,
+    context: &Context,
+) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
     for (case, prepared) in cases {
-        let TargetLocation::Url(url) = &case.target.location else { continue };
+        let TargetLocation::Url(url) = &case.target.location else {
+            continue;
+        };
         if !reached.contains(&url.as_str()) {
             reach_target(&case.target, url, prepared, context).await?;
             reached.push(url);
@@ -318,9 +429,16 @@ async fn reach_targets<'a>(cases: impl Iterator<Item = (&'a Case, &'a PreparedCa
     Ok(())
 }
 
-async fn reach_target(target: &Target, url: &str, prepared: &PreparedCase, context: &Context) -> Result<(), RunError> {
+async fn reach_target(
+    target: &Target,
+    url: &str,
+    prepared: &PreparedCase,
+    context: &Context,
+) -> Result<(), RunError> {
     let start = Instant::now();
-    let Some(client) = http_client(target, prepared, start)? else { return Ok(()) };
+    let Some(client) = http_client(target, prepared, start)? else {
+        return Ok(());
+    };
     let connected = tokio::select! {
         biased;
         () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
@@ -341,7 +459,9 @@ async fn connect(client: &HttpClient) -> Result<(), (u32, Failure)> {
     loop {
         match client.reach().await {
             Ok(()) => return Ok(()),
-            Err(failure) if attempt == CONNECT_ATTEMPTS || failure.kind == FailureKind::TimeoutConnect => {
+            Err(failure)
+                if attempt == CONNECT_ATTEMPTS || failure.kind == FailureKind::TimeoutConnect =>
+            {
                 return Err((attempt, failure));
             }
             Err(_) => tokio::time::sleep(CONNECT_PAUSE).await,
@@ -351,8 +471,14 @@ async fn connect(client: &HttpClient) -> Result<(), (u32, Failure)> {
 }
 
 /// A client for requests outside of rounds; None without a route.
-fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Result<Option<HttpClient>, RunError> {
-    let Some(route) = &prepared.route else { return Ok(None) };
+fn http_client(
+    target: &Target,
+    prepared: &PreparedCase,
+    start: Instant,
+) -> Result<Option<HttpClient>, RunError> {
+    let Some(route) = &prepared.route else {
+        return Ok(None);
+    };
     let setting = HttpOptions {
         clock: Clock::new(start),
         counters: Arc::new(LiveCounters::default()),
@@ -368,24 +494,48 @@ fn http_client(target: &Target, prepared: &PreparedCase, start: Instant) -> Resu
 pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut targets = BTreeMap::new();
     for case in &plan.cases {
-        let TargetLocation::Url(url) = &case.target.location else { continue };
+        let TargetLocation::Url(url) = &case.target.location else {
+            continue;
+        };
         let proxy = url.parse::<Uri>().ok().and_then(|uri| proxy_for(&uri, env));
-        let proxy = proxy.map(|proxy| format!("through the proxy {proxy}")).unwrap_or_default();
-        targets.insert(case.target.redactor().redact_truncated(&redact_url(url)), proxy);
+        let proxy = proxy
+            .map(|proxy| format!("through the proxy {proxy}"))
+            .unwrap_or_default();
+        targets.insert(
+            case.target.redactor().redact_truncated(&redact_url(url)),
+            proxy,
+        );
     }
     targets
 }
 
 /// Lists the models that the target of a case serves in `served`, by its URL, if a request failed with 404 (`not_found`) and the target
 /// is not in the list yet.
-pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served: &mut BTreeMap<String, Vec<String>>) {
-    let TargetLocation::Url(url) = &case.target.location else { return };
+pub fn list_models(
+    case: &Case,
+    prepared: &PreparedCase,
+    not_found: bool,
+    served: &mut BTreeMap<String, Vec<String>>,
+) {
+    let TargetLocation::Url(url) = &case.target.location else {
+        return;
+    };
     let url = case.target.redactor().redact_truncated(url);
     if !not_found || served.contains_key(&url) {
         return;
     }
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let models = async { http_client(&case.target, prepared, Instant::now()).ok()??.served_models().await };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return;
+    };
+    let models = async {
+        http_client(&case.target, prepared, Instant::now())
+            .ok()??
+            .served_models()
+            .await
+    };
     let names = LocalSet::new().block_on(&runtime, models);
     runtime.shutdown_background();
     // An empty list is stored too, so that the request is sent once.
@@ -396,12 +546,20 @@ pub fn list_models(case: &Case, prepared: &PreparedCase, not_found: bool, served
 pub(crate) fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
     let needed = plan.cases.iter().map(open_files).max().unwrap_or_default();
     let unbounded = plan.cases.iter().any(has_unbounded_connections);
-    let wanted = if unbounded { needed.files.max(MANY_FILES) } else { needed.files };
+    let wanted = if unbounded {
+        needed.files.max(MANY_FILES)
+    } else {
+        needed.files
+    };
     let allowed = allow_open_files(wanted);
     if allowed >= needed.files {
         return Ok(());
     }
-    Err(RunError::OpenFiles { connections: needed.connections, wanted: needed.files, allowed })
+    Err(RunError::OpenFiles {
+        connections: needed.connections,
+        wanted: needed.files,
+        allowed,
+    })
 }
 
 /// Whether nothing bounds the number of requests in flight, and so of connections.
@@ -427,7 +585,10 @@ fn open_files(case: &Case) -> OpenFiles {
         TargetLocation::Local(_) => 0,
         TargetLocation::Simulator { .. } => 2,
     };
-    OpenFiles { files: connections * files_per_connection + SPARE_FILES, connections }
+    OpenFiles {
+        files: connections * files_per_connection + SPARE_FILES,
+        connections,
+    }
 }
 
 #[cfg(test)]
@@ -438,9 +599,18 @@ mod tests {
     use std::path::Path;
 
     fn plan(target: &str, load: &str) -> Plan {
-        let text = format!("version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n");
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+        let text = format!(
+            "version: 1\nname: t\ntarget: {target}\ndataset: {{ kind: prompt, text: x }}\nload: {load}\n"
+        );
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        llmscen_scenario::load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan
     }
 
     #[test]
@@ -449,7 +619,8 @@ mod tests {
         let is_unbounded = |load| has_unbounded_connections(&plan(url, load).cases[0]);
         assert!(is_unbounded("{ rate: 5/s, duration: 9s }"));
         assert!(
-            !is_unbounded("{ rate: 5/s, duration: 9s, max_in_flight: 7 }") && !is_unbounded("{ concurrency: 8, requests: 9 }")
+            !is_unbounded("{ rate: 5/s, duration: 9s, max_in_flight: 7 }")
+                && !is_unbounded("{ concurrency: 8, requests: 9 }")
         );
     }
 
@@ -458,11 +629,19 @@ mod tests {
         let url = "{ url: \"http://h/v1/chat/completions\", model: m }";
         for (target, load, files) in [
             (url, "{ concurrency: 1000, requests: 5000 }", 1000),
-            ("{ api: simulator }", "{ concurrency: 1000, requests: 5000 }", 2000),
+            (
+                "{ api: simulator }",
+                "{ concurrency: 1000, requests: 5000 }",
+                2000,
+            ),
             (url, "{ rate: burst, requests: 300, warmup: 20 }", 320),
             (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
         ] {
-            assert_eq!(open_files(&plan(target, load).cases[0]).files - SPARE_FILES, files, "{load}");
+            assert_eq!(
+                open_files(&plan(target, load).cases[0]).files - SPARE_FILES,
+                files,
+                "{load}"
+            );
         }
     }
 }

@@ -74,11 +74,20 @@ struct PlannedRequest {
 
 impl RequestGenerator {
     /// The generator of one round of a case; `prompts`: those of each class.
-    pub fn new(case: &Case, prepared: &PreparedCase, prompts: &[Arc<dyn Prompts>], seed: Seed) -> RequestGenerator {
+    pub fn new(
+        case: &Case,
+        prepared: &PreparedCase,
+        prompts: &[Arc<dyn Prompts>],
+        seed: Seed,
+    ) -> RequestGenerator {
         let schedule = Schedule::for_case(case, seed, prepared.arrivals.as_ref());
         // The number of requests of a warm-up by time is unknown: the quota ends such a case, not the request queue.
         let counted = matches!(case.load.warmup, Warmup::Requests(_));
-        let limit = if schedule.is_some() || !counted || case.load.requests.is_none() { None } else { case.load.planned() };
+        let limit = if schedule.is_some() || !counted || case.load.requests.is_none() {
+            None
+        } else {
+            case.load.planned()
+        };
         RequestGenerator {
             classes: ClassSource::new_all(&prepared.classes, prompts, seed),
             deal: MixAssigner::new(&case.mix, seed),
@@ -96,12 +105,19 @@ impl RequestGenerator {
     fn plan_next(&mut self) -> Option<PlannedRequest> {
         if self.next.is_none() {
             let (due, planned) = match &mut self.schedule {
-                Some(schedule) => schedule.next().map(|due| (Some((due.at, due.phase)), due.entry))?,
+                Some(schedule) => schedule
+                    .next()
+                    .map(|due| (Some((due.at, due.phase)), due.entry))?,
                 None if self.limit.is_some_and(|limit| self.seq >= limit) => return None,
                 None => (None, None),
             };
             let (entry, number) = self.deal.next(planned);
-            let position = RequestPosition { seq: self.seq, entry, number, ..RequestPosition::default() };
+            let position = RequestPosition {
+                seq: self.seq,
+                entry,
+                number,
+                ..RequestPosition::default()
+            };
             self.next = Some(PlannedRequest { position, due });
             self.seq += 1;
         }
@@ -110,17 +126,35 @@ impl RequestGenerator {
 
     /// Whether the next request can be rendered at once; waits for its dataset row up to `timeout`.
     fn is_ready(&mut self, timeout: Duration) -> bool {
-        let Some(PlannedRequest { position, .. }) = self.plan_next() else { return true };
-        self.classes.get(position.entry).is_none_or(|source| source.prompts.ready(position.number, timeout))
+        let Some(PlannedRequest { position, .. }) = self.plan_next() else {
+            return true;
+        };
+        self.classes
+            .get(position.entry)
+            .is_none_or(|source| source.prompts.ready(position.number, timeout))
     }
 
     /// Size in bytes of the longest first body among the entries of a mix: requests of that entry may follow each other.
     fn longest_body(&self, stop: &Stop) -> Result<usize, RunError> {
         let mut longest = 0;
-        for ClassSource { class, prompts, seed } in self.classes.iter().filter(|_| self.classes.len() > 1) {
+        for ClassSource {
+            class,
+            prompts,
+            seed,
+        } in self.classes.iter().filter(|_| self.classes.len() > 1)
+        {
             wait_until(|| prompts.ready(0, STOP_POLL_INTERVAL), stop)?;
-            if let Some(first) = prompts.session(0).and_then(|session| session.turns.into_iter().next()) {
-                longest = longest.max(class.renderer.body(&prepare_first_turn(first), 0, *seed)?.bytes.len());
+            if let Some(first) = prompts
+                .session(0)
+                .and_then(|session| session.turns.into_iter().next())
+            {
+                longest = longest.max(
+                    class
+                        .renderer
+                        .body(&prepare_first_turn(first), 0, *seed)?
+                        .bytes
+                        .len(),
+                );
             }
         }
         Ok(longest)
@@ -128,28 +162,55 @@ impl RequestGenerator {
 
     /// Renders the next request; None at the end of the load or of the dataset.
     fn render_next(&mut self) -> Result<Option<PreparedRequest>, RunError> {
-        let Some(PlannedRequest { position, due }) = self.plan_next() else { return Ok(None) };
+        let Some(PlannedRequest { position, due }) = self.plan_next() else {
+            return Ok(None);
+        };
         self.next = None;
-        let Some(ClassSource { class, prompts, seed }) = self.classes.get(position.entry) else { return Ok(None) };
-        let Some(session) = prompts.session(position.number).filter(|session| !session.turns.is_empty()) else {
+        let Some(ClassSource {
+            class,
+            prompts,
+            seed,
+        }) = self.classes.get(position.entry)
+        else {
+            return Ok(None);
+        };
+        let Some(session) = prompts
+            .session(position.number)
+            .filter(|session| !session.turns.is_empty())
+        else {
             if let Some(fault) = prompts.fault() {
                 return Err(RunError::Data(fault));
             }
             if class.case.dataset.on_exhausted == OnExhausted::Fail {
-                return Err(RunError::Exhausted { rows: position.number });
+                return Err(RunError::Exhausted {
+                    rows: position.number,
+                });
             }
             self.data_ended = Some(position.seq);
             return Ok(None);
         };
         let turns = turn_count(&session, class.case.dataset.turns.as_ref());
         if turns > 1 && !self.conversations {
-            return Err(RunError::Conversation { seq: position.number, turns });
+            return Err(RunError::Conversation {
+                seq: position.number,
+                turns,
+            });
         }
-        let mut prompt = session.turns.into_iter().next().map(prepare_first_turn).unwrap_or_default();
+        let mut prompt = session
+            .turns
+            .into_iter()
+            .next()
+            .map(prepare_first_turn)
+            .unwrap_or_default();
         prompt.group = class.group(prompt.group);
         let rendered = class.renderer.body(&prompt, position.number, *seed)?;
         let position = RequestPosition { turns, ..position };
-        let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, position, &prompt.fields);
+        let leave = draw_client_cancel(
+            class.case.request.cancel.as_ref(),
+            *seed,
+            position,
+            &prompt.fields,
+        );
         Ok(Some(build_call(prompt, position, rendered, due, leave)))
     }
 }
@@ -158,7 +219,10 @@ impl RequestGenerator {
 ///
 /// # Errors
 /// It cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
-pub fn render_first(generator: &mut RequestGenerator, stop: &Stop) -> Result<PreparedRequest, RunError> {
+pub fn render_first(
+    generator: &mut RequestGenerator,
+    stop: &Stop,
+) -> Result<PreparedRequest, RunError> {
     wait_until(|| generator.is_ready(STOP_POLL_INTERVAL), stop)?;
     generator.render_next()?.ok_or(RunError::NothingToSend)
 }
@@ -172,22 +236,43 @@ pub struct RequestQueue {
 
 impl RequestQueue {
     /// Starts rendering. Returns when the queue is full, when all requests are rendered, or when `stop` is pressed.
-    pub fn start(mut generator: RequestGenerator, workers: usize, stop: &Stop) -> Result<RequestQueue, RunError> {
+    pub fn start(
+        mut generator: RequestGenerator,
+        workers: usize,
+        stop: &Stop,
+    ) -> Result<RequestQueue, RunError> {
         let first = render_first(&mut generator, stop)?;
         let fitting = MAX_QUEUED_BYTES / generator.longest_body(stop)?.max(first.body.len()).max(1);
-        let most = if generator.burst { QUEUED_BURST_REQUESTS } else { *QUEUED_REQUESTS.end() };
+        let most = if generator.burst {
+            QUEUED_BURST_REQUESTS
+        } else {
+            *QUEUED_REQUESTS.end()
+        };
         let capacity = fitting.clamp(*QUEUED_REQUESTS.start(), most);
-        let queues = if generator.schedule.is_some() { workers } else { 1 };
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues).map(|_| bounded(capacity.div_ceil(queues))).unzip();
+        let queues = if generator.schedule.is_some() {
+            workers
+        } else {
+            1
+        };
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..queues)
+            .map(|_| bounded(capacity.div_ceil(queues)))
+            .unzip();
         let (ready, is_ready) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("requests".into()).spawn(move || {
-            lower_thread_priority();
-            fill_queues(generator, first, &senders, ready)
-        });
+        let thread = std::thread::Builder::new()
+            .name("requests".into())
+            .spawn(move || {
+                lower_thread_priority();
+                fill_queues(generator, first, &senders, ready)
+            });
         let thread = thread.map_err(RunError::Thread)?;
         // The sender is dropped when enough requests are rendered or the thread has ended; `finish` returns its error.
-        while stop.level() == Level::Run && is_ready.recv_timeout(STOP_POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {}
-        Ok(RequestQueue { queues: receivers.iter().cycle().take(workers).cloned().collect(), thread })
+        while stop.level() == Level::Run
+            && is_ready.recv_timeout(STOP_POLL_INTERVAL) == Err(RecvTimeoutError::Timeout)
+        {}
+        Ok(RequestQueue {
+            queues: receivers.iter().cycle().take(workers).cloned().collect(),
+            thread,
+        })
     }
 
     /// Ends the queue and discards its requests. Returns the number of sessions before the end of the dataset, if that came before
@@ -197,7 +282,9 @@ impl RequestQueue {
     /// A request could not be rendered.
     pub fn finish(self) -> Result<Option<u64>, RunError> {
         drop(self.queues);
-        self.thread.join().map_err(|_| RunError::Panicked("requests"))?
+        self.thread
+            .join()
+            .map_err(|_| RunError::Panicked("requests"))?
     }
 }
 

@@ -18,7 +18,9 @@ use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::measured_from;
 use crate::run::prepare::{Context, PreparedCase};
 use crate::run::requests::row_usage::{self, SentRows};
-use crate::run::requests::traffic_class::{ClassSource, MixAssignment, RowStride, strided_prompts, tokenizers};
+use crate::run::requests::traffic_class::{
+    ClassSource, MixAssignment, RowStride, strided_prompts, tokenizers,
+};
 use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest};
 use crate::run::requests::{RequestGenerator, RequestQueue};
 use crate::run::round::preconnect::{connections_needed, connections_of_all_workers, lead_time};
@@ -115,7 +117,11 @@ pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound
     let prompts = strided_prompts(&input.prepared.classes, &input.strides);
     let generator = RequestGenerator::new(input.case, input.prepared, &prompts, input.seed);
     let request_queue = RequestQueue::start(generator, worker_count(input.case), &stop)?;
-    Ok(PreparedRound { prompts, request_queue, stop })
+    Ok(PreparedRound {
+        prompts,
+        request_queue,
+        stop,
+    })
 }
 
 /// Runs one round: warm up, measure, drain, collect.
@@ -128,20 +134,32 @@ pub fn run_round(
     mut journal: Writer,
     context: &Context,
 ) -> Result<RoundResult, RunError> {
-    let PreparedRound { prompts, request_queue, stop } = prepared_round;
-    let RoundInput { case, round, seed, .. } = *input;
+    let PreparedRound {
+        prompts,
+        request_queue,
+        stop,
+    } = prepared_round;
+    let RoundInput {
+        case, round, seed, ..
+    } = *input;
     let sending = Sending::begin();
     if let Some(server) = input.server {
         server.press_on_exit(&stop);
     }
     let simulator = start_simulator(case, seed)?;
     let simulator_address = simulator.as_ref().map(|simulator| simulator.addr());
-    let sampler = input.observer.start(case, input.server_process, simulator_address)?;
+    let sampler = input
+        .observer
+        .start(case, input.server_process, simulator_address)?;
     let origin = Instant::now() + lead_time(case, connections_of_all_workers(case, &request_queue));
     sampler.count_from(origin);
     let route = route_of_round(input.prepared.route.as_ref(), simulator.as_ref(), case)?;
     let origin_ns = (origin - context.origin).as_nanos() as u64;
-    journal.append(&Record::Started { case: input.index as u32, round, origin_ns })?;
+    journal.append(&Record::Started {
+        case: input.index as u32,
+        round,
+        origin_ns,
+    })?;
 
     let (sender, results) = bounded(RESULTS_CAPACITY);
     let state = RoundState::new(input, route, stop, Clock::new(origin), context);
@@ -155,10 +173,23 @@ pub fn run_round(
     drop((simulator, sending));
 
     let sent = state.count_sent_rows(&collected.tally);
-    let mut part = Part { case: case.id.clone(), round, origin_ns, untold: missing_telemetry, ..Part::default() };
-    state.describe_result(&mut part, &collected, &sent, queue_end.as_ref().ok().copied().flatten());
+    let mut part = Part {
+        case: case.id.clone(),
+        round,
+        origin_ns,
+        untold: missing_telemetry,
+        ..Part::default()
+    };
+    state.describe_result(
+        &mut part,
+        &collected,
+        &sent,
+        queue_end.as_ref().ok().copied().flatten(),
+    );
     state.describe_workers(&mut part, &workers.reports);
-    let server_fault = input.server.and_then(|server| server.describe(&mut part, origin, collected.tally.first_answer()));
+    let server_fault = input
+        .server
+        .and_then(|server| server.describe(&mut part, origin, collected.tally.first_answer()));
     let faults = [
         collected.fault.take().map(RunError::from),
         workers.fault,
@@ -177,18 +208,37 @@ pub fn run_round(
     let redactor = case.target.redactor();
     redact_readings(&redactor, &mut readings);
     // Case ids hold no secrets, and the rows are found by them.
-    let part = Part { case: case.id.clone(), ..redactor.redact_value(part) };
-    let CollectorState { mut tally, rows, mut journal, unwritten, .. } = collected;
-    let closed = journal.append(&Record::Ended { part: part.clone() }).and_then(|()| journal.flush());
+    let part = Part {
+        case: case.id.clone(),
+        ..redactor.redact_value(part)
+    };
+    let CollectorState {
+        mut tally,
+        rows,
+        mut journal,
+        unwritten,
+        ..
+    } = collected;
+    let closed = journal
+        .append(&Record::Ended { part: part.clone() })
+        .and_then(|()| journal.flush());
     tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
     Ok(RoundResult {
         part,
         tally,
-        absurd: state.gauges.iter().map(|gauges| gauges.absurd()).fold(None, ImplausibleCounts::joined),
+        absurd: state
+            .gauges
+            .iter()
+            .map(|gauges| gauges.absurd())
+            .fold(None, ImplausibleCounts::joined),
         rows: rows.map(Builder::finish),
         unwritten,
         sent,
-        recorded: TelemetryRecord { case: case.id.clone(), round, readings },
+        recorded: TelemetryRecord {
+            case: case.id.clone(),
+            round,
+            readings,
+        },
         journal,
         fault: fault.or(closed.err().map(RunError::from)),
     })
@@ -225,26 +275,68 @@ struct WorkerResults {
 }
 
 impl<'a> RoundState<'a> {
-    fn new(input: &'a RoundInput<'a>, route: Option<Route>, stop: Stop, clock: Clock, context: &'a Context) -> RoundState<'a> {
-        let target_health = TargetHealth::new(stop.clone(), context.events.clone(), input.fail_fast.clone());
+    fn new(
+        input: &'a RoundInput<'a>,
+        route: Option<Route>,
+        stop: Stop,
+        clock: Clock,
+        context: &'a Context,
+    ) -> RoundState<'a> {
+        let target_health = TargetHealth::new(
+            stop.clone(),
+            context.events.clone(),
+            input.fail_fast.clone(),
+        );
         let shared = SharedState::new(&input.case.load, input.seed, clock, stop, target_health);
-        let logits_writer = Arc::new(LogitsWriter::new(input.folder, input.index, input.case, input.round, shared.halt.clone()));
+        let logits_writer = Arc::new(LogitsWriter::new(
+            input.folder,
+            input.index,
+            input.case,
+            input.round,
+            shared.halt.clone(),
+        ));
         let local = input.model.clone().map(|host| {
             let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
             ModelSession::new(host, input.case, clock, Some(&logits_writer), switches)
         });
-        let gauges = (0..worker_count(input.case)).map(|_| Arc::default()).collect();
-        RoundState { input, context, route, local, logits_writer, gauges, shared }
+        let gauges = (0..worker_count(input.case))
+            .map(|_| Arc::default())
+            .collect();
+        RoundState {
+            input,
+            context,
+            route,
+            local,
+            logits_writer,
+            gauges,
+            shared,
+        }
     }
 
     fn collector(&self, journal: Writer) -> Result<CollectorState, RunError> {
-        let RoundInput { case, round, planned, probe, seed, bodies, folder, .. } = *self.input;
+        let RoundInput {
+            case,
+            round,
+            planned,
+            probe,
+            seed,
+            bodies,
+            folder,
+            ..
+        } = *self.input;
         Ok(CollectorState {
             case: self.input.index as u32,
             id: case.id.clone(),
             round,
             journal,
-            body_recorder: BodyRecorder::new(case, round, seed, bodies, folder, self.route.as_ref())?,
+            body_recorder: BodyRecorder::new(
+                case,
+                round,
+                seed,
+                bodies,
+                folder,
+                self.route.as_ref(),
+            )?,
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: probe.map(|_| Builder::default()),
@@ -254,7 +346,9 @@ impl<'a> RoundState<'a> {
             halt: self.shared.halt.clone(),
             early_stop: EarlyStopMonitor::over(case, round, planned),
             stop: self.shared.stop.clone(),
-            futility_stop: probe.filter(|probe| probe.may_stop).map(|_| FutilityStop::new(case)),
+            futility_stop: probe
+                .filter(|probe| probe.may_stop)
+                .map(|_| FutilityStop::new(case)),
             unwritten: Vec::new(),
             fault: None,
             ending: None,
@@ -262,7 +356,10 @@ impl<'a> RoundState<'a> {
     }
 
     /// Starts the thread that renders later turns; None if no session has several.
-    fn start_turn_renderer(&self, prompts: &[Arc<dyn Prompts>]) -> Result<Option<TurnRenderer>, RunError> {
+    fn start_turn_renderer(
+        &self,
+        prompts: &[Arc<dyn Prompts>],
+    ) -> Result<Option<TurnRenderer>, RunError> {
         let RoundInput { prepared, seed, .. } = *self.input;
         if !prepared.conversations {
             return Ok(None);
@@ -279,10 +376,12 @@ impl<'a> RoundState<'a> {
         results: Sender<CompletedCall>,
     ) -> WorkerResults {
         let start = |(index, queue): (usize, &Receiver<PreparedRequest>)| {
-            let turn_requests = turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
+            let turn_requests =
+                turn_renderer.map(|turn_renderer| turn_renderer.turn_requests.clone());
             self.start_worker(index, queue.clone(), turn_requests, results.clone())
         };
-        let running: Vec<Result<WorkerHandle, RunError>> = request_queue.queues.iter().enumerate().map(start).collect();
+        let running: Vec<Result<WorkerHandle, RunError>> =
+            request_queue.queues.iter().enumerate().map(start).collect();
         // The collector ends when the last sender is dropped.
         drop(results);
         let mut reports = Vec::new();
@@ -312,32 +411,55 @@ impl<'a> RoundState<'a> {
         let shared = self.shared.clone();
         let changes = users::changes(&case.load, index as u32, self.gauges.len() as u32);
         let preconnect = connections_needed(&case.load, &changes, queue.len());
-        WorkerHandle::start(index, shared.clock, gauges, shared.halt.clone(), move || {
-            Ok(Worker {
-                shared,
-                engine: Engine::open(&target, route.as_ref(), local, setting)?,
-                concurrency_limit: ConcurrencyLimit::new(changes),
-                queue,
-                results,
-                timer: Timer::new().map_err(RunError::Thread)?,
-                ramp_timer: Timer::new().map_err(RunError::Thread)?,
-                cancel: tokio::sync::watch::Sender::new(false),
-                preconnect,
-                session_runner: turn_requests.map(SessionRunner::new).transpose().map_err(RunError::Thread)?,
-            })
-        })
+        WorkerHandle::start(
+            index,
+            shared.clock,
+            gauges,
+            shared.halt.clone(),
+            move || {
+                Ok(Worker {
+                    shared,
+                    engine: Engine::open(&target, route.as_ref(), local, setting)?,
+                    concurrency_limit: ConcurrencyLimit::new(changes),
+                    queue,
+                    results,
+                    timer: Timer::new().map_err(RunError::Thread)?,
+                    ramp_timer: Timer::new().map_err(RunError::Thread)?,
+                    cancel: tokio::sync::watch::Sender::new(false),
+                    preconnect,
+                    session_runner: turn_requests
+                        .map(SessionRunner::new)
+                        .transpose()
+                        .map_err(RunError::Thread)?,
+                })
+            },
+        )
     }
 
     fn engine_setting(&self, gauges: Arc<LiveCounters>) -> HttpOptions {
-        let RoundInput { prepared, round, seed, bodies, .. } = *self.input;
+        let RoundInput {
+            prepared,
+            round,
+            seed,
+            bodies,
+            ..
+        } = *self.input;
         HttpOptions {
             clock: self.shared.clock,
             counters: gauges,
             protocol: prepared.protocol.clone(),
-            keep_text: prepared.conversations || prepared.classes.iter().any(|class| class.tokenizer.is_some()),
+            keep_text: prepared.conversations
+                || prepared
+                    .classes
+                    .iter()
+                    .any(|class| class.tokenizer.is_some()),
             keep_bodies: bodies != Bodies::None,
             policy: RequestPolicy {
-                retry: prepared.classes.iter().map(|class| class.case.request.retry.clone()).collect(),
+                retry: prepared
+                    .classes
+                    .iter()
+                    .map(|class| class.case.request.retry.clone())
+                    .collect(),
                 seed,
                 id_prefix: format!("{}-{round}", prepared.stem),
             },
@@ -346,18 +468,41 @@ impl<'a> RoundState<'a> {
 
     /// The dataset rows that each traffic class has sent.
     fn count_sent_rows(&self, tally: &Tally) -> Vec<SentRows> {
-        let RoundInput { case, prepared, seed, .. } = *self.input;
+        let RoundInput {
+            case,
+            prepared,
+            seed,
+            ..
+        } = *self.input;
         let assignment = MixAssignment::new(case, seed, prepared.arrivals.as_ref());
         row_usage::count_sent_rows(prepared, &self.input.strides, assignment, &tally.begun())
     }
 
     /// Adds to `part` what was sent and why the round ended. `data_ended`: sessions before the dataset ended, if it did.
-    fn describe_result(&self, part: &mut Part, collected: &CollectorState, sent: &[SentRows], data_ended: Option<u64>) {
-        let RoundInput { case, prepared, probe, .. } = *self.input;
-        let hopeless = collected.futility_stop.as_ref().is_some_and(FutilityStop::is_hopeless);
+    fn describe_result(
+        &self,
+        part: &mut Part,
+        collected: &CollectorState,
+        sent: &[SentRows],
+        data_ended: Option<u64>,
+    ) {
+        let RoundInput {
+            case,
+            prepared,
+            probe,
+            ..
+        } = *self.input;
+        let hopeless = collected
+            .futility_stop
+            .as_ref()
+            .is_some_and(FutilityStop::is_hopeless);
         part.probe = probe.map(|ProbeSize { share, .. }| ProbePart { share, hopeless });
-        part.ending = collected.ending.clone().or(self.shared.target_health.ending());
-        part.dataset_ended = data_ended.is_some_and(|sessions| collected.tally.begun().len() as u64 >= sessions);
+        part.ending = collected
+            .ending
+            .clone()
+            .or(self.shared.target_health.ending());
+        part.dataset_ended =
+            data_ended.is_some_and(|sessions| collected.tally.begun().len() as u64 >= sessions);
         part.rows_repeated = sent.iter().map(|class| class.repeated).sum();
         part.rows_dropped = prepared.dropped_rows();
         part.measured_from_ns = measured_from(case, collected.tally.measured_from).0;
@@ -372,7 +517,10 @@ impl<'a> RoundState<'a> {
         part.local = self.local.as_ref().map(ModelSession::describe);
         let model_memory = part.local.as_ref().map_or(0, |local| local.memory_peak);
         let vitals = self.vitals(workers);
-        part.vitals = Some(Vitals { memory_peak: vitals.memory_peak.max(model_memory), ..vitals });
+        part.vitals = Some(Vitals {
+            memory_peak: vitals.memory_peak.max(model_memory),
+            ..vitals
+        });
     }
 
     fn vitals(&self, workers: &[WorkerReport]) -> Vitals {
@@ -382,7 +530,8 @@ impl<'a> RoundState<'a> {
         let totals = total_counters(&self.gauges);
         Vitals {
             stall_ms_p99: stall.millis_at(0.99).unwrap_or(0.0),
-            stall_ms_sure: decisive_late_count(stall.count()).and_then(|count| stall.millis_from_top(count)),
+            stall_ms_sure: decisive_late_count(stall.count())
+                .and_then(|count| stall.millis_from_top(count)),
             stall_ms_max: stall.millis_at(1.0).unwrap_or(0.0),
             stalls: Some(workers.iter().map(|worker| worker.stalls.clone()).collect()),
             cpu_shares: workers.iter().map(|worker| worker.cpu_share).collect(),
@@ -429,12 +578,20 @@ pub struct RoundResult {
 ///
 /// # Errors
 /// It cannot listen.
-pub fn start_simulator(case: &Case, seed: Seed) -> Result<Option<llmscen_simulator::Running>, RunError> {
+pub fn start_simulator(
+    case: &Case,
+    seed: Seed,
+) -> Result<Option<llmscen_simulator::Running>, RunError> {
     match &case.target.location {
         TargetLocation::Url(_) | TargetLocation::Local(_) => Ok(None),
         TargetLocation::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            Ok(Some(llmscen_simulator::start(server, seed.child("simulator"), loopback, Truth::off())?))
+            Ok(Some(llmscen_simulator::start(
+                server,
+                seed.child("simulator"),
+                loopback,
+                Truth::off(),
+            )?))
         }
     }
 }
@@ -450,7 +607,11 @@ pub fn route_of_round(
 ) -> Result<Option<Route>, RunError> {
     Ok(match (case_route, simulator) {
         (Some(route), _) => Some(route.clone()),
-        (None, Some(server)) => Some(Route::new(&simulator_url(server.addr(), case), &Default::default(), &Default::default())?),
+        (None, Some(server)) => Some(Route::new(
+            &simulator_url(server.addr(), case),
+            &Default::default(),
+            &Default::default(),
+        )?),
         (None, None) => None,
     })
 }
@@ -458,7 +619,9 @@ pub fn route_of_round(
 /// The URL of the case's API on a simulator.
 fn simulator_url(address: SocketAddr, case: &Case) -> String {
     let path = match &case.target.location {
-        TargetLocation::Simulator { path: Some(path), .. } => path.as_str(),
+        TargetLocation::Simulator {
+            path: Some(path), ..
+        } => path.as_str(),
         _ => case.target.api.path(case.request.stream),
     };
     format!("http://{address}{path}")

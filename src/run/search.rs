@@ -43,14 +43,24 @@ impl PreparedSearch {
         let case = plan.cases.get(first_index).ok_or(RunError::NothingToSend)?;
         let mut datasets = DatasetCache::default();
         let first_case = datasets.prepare_case(first_index, case, plan, context)?;
-        reach_all(std::slice::from_ref(case), std::slice::from_ref(&first_case), context)?;
-        Ok(PreparedSearch { datasets, first_index, first_case })
+        reach_all(
+            std::slice::from_ref(case),
+            std::slice::from_ref(&first_case),
+            context,
+        )?;
+        Ok(PreparedSearch {
+            datasets,
+            first_index,
+            first_case,
+        })
     }
 }
 
 /// The case index of the first probe.
 fn first_probe_index(plan: &Plan) -> usize {
-    let first = |quest: &CapacitySearch| Some(quest.first + SearchState::new(&quest.spec, &quest.grid).next()?.index);
+    let first = |quest: &CapacitySearch| {
+        Some(quest.first + SearchState::new(&quest.spec, &quest.grid).next()?.index)
+    };
     plan.searches.first().and_then(first).unwrap_or_default()
 }
 
@@ -61,7 +71,11 @@ pub fn run_search(
     plan: &Plan,
     context: &Context,
 ) -> Result<(), RunError> {
-    let PreparedSearch { mut datasets, first_index, first_case } = prepared;
+    let PreparedSearch {
+        mut datasets,
+        first_index,
+        first_case,
+    } = prepared;
     let mut prepared_cases = BTreeMap::from([(first_index, first_case)]);
     let mut probes = 0;
     for quest in &plan.searches {
@@ -69,27 +83,48 @@ pub fn run_search(
         let mut invalid_probes = 0;
         while let Some(next) = hunt.next() {
             let index = quest.first + next.index;
-            let Some(case) = plan.cases.get(index) else { break };
+            let Some(case) = plan.cases.get(index) else {
+                break;
+            };
             let prepared = match prepared_cases.entry(index) {
                 Entry::Occupied(prepared) => prepared.into_mut(),
-                Entry::Vacant(entry) => entry.insert(datasets.prepare_case(index, case, plan, context)?),
+                Entry::Vacant(entry) => {
+                    entry.insert(datasets.prepare_case(index, case, plan, context)?)
+                }
             };
-            let round = execution.manifest.parts.iter().filter(|part| part.case == case.id).count() as u32;
+            let round = execution
+                .manifest
+                .parts
+                .iter()
+                .filter(|part| part.case == case.id)
+                .count() as u32;
             let share = share(case, quest, next.length);
             let probe_case = reduced(case, share);
             // A shorter probe would make the goodput less precise.
-            let size = ProbeSize { share, may_stop: quest.spec.goal == Goal::Slo };
+            let size = ProbeSize {
+                share,
+                may_stop: quest.spec.goal == Goal::Slo,
+            };
             let input = execution.round_input(index, &probe_case, prepared, round, Some(size));
             if !execution.run_round(&input, probes, probes + 1) {
                 return Ok(());
             }
             probes += 1;
-            let Some(result) = probe_result(execution, plan, case, round) else { break };
+            let Some(result) = probe_result(execution, plan, case, round) else {
+                break;
+            };
             if let Some(why) = execution.unanswered.clone() {
-                return Err(RunError::Gone { case: case.id.clone(), requests: result.evidence.requests, why });
+                return Err(RunError::Gone {
+                    case: case.id.clone(),
+                    requests: result.evidence.requests,
+                    why,
+                });
             }
             let holds = result.valid.then_some(result.evidence.pass_probability);
-            let _ = context.events.send(Event::Probed { case: case.id.clone(), holds });
+            let _ = context.events.send(Event::Probed {
+                case: case.id.clone(),
+                holds,
+            });
             if result.valid {
                 invalid_probes = 0;
                 hunt.record_probe(next.index, result.evidence);
@@ -113,26 +148,66 @@ struct ProbeResult {
 }
 
 /// The result of the round that has just run.
-fn probe_result(execution: &mut Execution<'_>, plan: &Plan, case: &Case, round: u32) -> Option<ProbeResult> {
+fn probe_result(
+    execution: &mut Execution<'_>,
+    plan: &Plan,
+    case: &Case,
+    round: u32,
+) -> Option<ProbeResult> {
     let rows = execution.probe_rows.take().unwrap_or_default();
-    let recorded = execution.recorded.iter().filter(|recorded| recorded.case == case.id && recorded.round == round);
+    let recorded = execution
+        .recorded
+        .iter()
+        .filter(|recorded| recorded.case == case.id && recorded.round == round);
     let table = rows.with_telemetry(recorded.cloned().collect());
-    Some(evaluate_probe(plan, case, &table, execution.manifest.parts.last()?))
+    Some(evaluate_probe(
+        plan,
+        case,
+        &table,
+        execution.manifest.parts.last()?,
+    ))
 }
 
 fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> ProbeResult {
-    let probe_case = part.probe.map_or_else(|| case.clone(), |probe| reduced(case, probe.share));
-    let facts = CaseFacts { case: &probe_case, parts: std::slice::from_ref(part), until: None };
+    let probe_case = part
+        .probe
+        .map_or_else(|| case.clone(), |probe| reduced(case, probe.share));
+    let facts = CaseFacts {
+        case: &probe_case,
+        parts: std::slice::from_ref(part),
+        until: None,
+    };
     let sample = sample_round(table, &facts, part.round);
-    let audited = Audited { case: &probe_case, parts: &[part], rounds: 1, sample: &sample, limits: &plan.audit, seed: plan.seed };
+    let audited = Audited {
+        case: &probe_case,
+        parts: &[part],
+        rounds: 1,
+        sample: &sample,
+        limits: &plan.audit,
+        seed: plan.seed,
+    };
     let valid = audit(&audited).valid;
     // An invalid probe says nothing about the server.
-    let chance = if valid { judge::pass_probability(&case.checks, &sample) } else { 0.5 };
+    let chance = if valid {
+        judge::pass_probability(&case.checks, &sample)
+    } else {
+        0.5
+    };
     let slowdown = slowdown(&probe_case, &sample).filter(|z| valid && *z > MIN_SLOWDOWN);
     let holds = slowdown.map_or(chance, |z| chance.min(1.0 - probability(z)));
     let requests = sample.requests.len() as u64;
-    let goodput = goodput(case, &sample).filter(|_| valid).unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
-    ProbeResult { evidence: Evidence { pass_probability: holds, requests, goodput }, valid, sample }
+    let goodput = goodput(case, &sample)
+        .filter(|_| valid)
+        .unwrap_or((0.0, f64::from(u8::from(!valid)) * f64::MAX.sqrt()));
+    ProbeResult {
+        evidence: Evidence {
+            pass_probability: holds,
+            requests,
+            goodput,
+        },
+        valid,
+        sample,
+    }
 }
 
 /// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput objective or
@@ -144,44 +219,96 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     })?;
     let window: f64 = sample.windows.iter().sum();
     let n = sample.requests.len() as f64;
-    let good = judge::goodput_flags(&sample.requests, limits).into_iter().filter(|good| *good).count() as f64;
+    let good = judge::goodput_flags(&sample.requests, limits)
+        .into_iter()
+        .filter(|good| *good)
+        .count() as f64;
     let share = (good + 0.5) / (n + 1.0);
-    let rate = sample.scalars.get(&Metric::GoodputRate).copied().unwrap_or(0.0);
+    let rate = sample
+        .scalars
+        .get(&Metric::GoodputRate)
+        .copied()
+        .unwrap_or(0.0);
     (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))
 }
 
 /// The reports of all searches of a plan, from the stored rows and parts.
 pub fn search_reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Vec<SearchReport> {
-    plan.searches.iter().map(|quest| search_report(plan, quest, table, manifest)).collect()
+    plan.searches
+        .iter()
+        .map(|quest| search_report(plan, quest, table, manifest))
+        .collect()
 }
 
-fn search_report(plan: &Plan, quest: &CapacitySearch, table: &Table, manifest: &Manifest) -> SearchReport {
+fn search_report(
+    plan: &Plan,
+    quest: &CapacitySearch,
+    table: &Table,
+    manifest: &Manifest,
+) -> SearchReport {
     let mut hunt = SearchState::new(&quest.spec, &quest.grid);
     let mut probes: Vec<ProbeReport> = Vec::new();
-    let cases = plan.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
+    let cases = plan
+        .cases
+        .get(quest.first..quest.first + quest.grid.len())
+        .unwrap_or_default();
     for part in &manifest.parts {
-        let Some(index) = cases.iter().position(|case| case.id == part.case) else { continue };
+        let Some(index) = cases.iter().position(|case| case.id == part.case) else {
+            continue;
+        };
         let case = &cases[index];
         let mut result = evaluate_probe(plan, case, table, part);
         // The probe that found the server gone says nothing about the load.
         result.valid &= manifest.error.is_none() || manifest.parts.last() != Some(part);
-        let purpose = hunt.next().filter(|next| next.index == index).map_or(Purpose::Narrow, |next| next.purpose);
+        let purpose = hunt
+            .next()
+            .filter(|next| next.index == index)
+            .map_or(Purpose::Narrow, |next| next.purpose);
         if result.valid {
             hunt.record_probe(index, result.evidence);
         }
-        probes.push(probe_report(case, part, quest.grid[index], purpose, &result));
+        probes.push(probe_report(
+            case,
+            part,
+            quest.grid[index],
+            purpose,
+            &result,
+        ));
     }
     mark_dominated(&mut probes);
-    SearchReport { spec: quest.spec.clone(), labels: quest.labels.clone(), finding: hunt.finding(), probes }
+    SearchReport {
+        spec: quest.spec.clone(),
+        labels: quest.labels.clone(),
+        finding: hunt.finding(),
+        probes,
+    }
 }
 
-fn probe_report(case: &Case, part: &Part, load: f64, purpose: Purpose, result: &ProbeResult) -> ProbeReport {
-    let ProbeResult { evidence, valid, sample } = result;
-    let conditions = judge::Conditions { valid: *valid, load: judge::LoadKind::of_shape(&case.load.shape) };
+fn probe_report(
+    case: &Case,
+    part: &Part,
+    load: f64,
+    purpose: Purpose,
+    result: &ProbeResult,
+) -> ProbeReport {
+    let ProbeResult {
+        evidence,
+        valid,
+        sample,
+    } = result;
+    let conditions = judge::Conditions {
+        valid: *valid,
+        load: judge::LoadKind::of_shape(&case.load.shape),
+    };
     let hopeless = part.probe.is_some_and(|probe| probe.hopeless);
     // A probe that ended early has no rates, and an invalid one none of the server.
     let has_rates = *valid && !hopeless;
-    let mean = |metric: Metric| sample.distributions.get(&metric).map(|distribution| distribution.mean);
+    let mean = |metric: Metric| {
+        sample
+            .distributions
+            .get(&metric)
+            .map(|distribution| distribution.mean)
+    };
     ProbeReport {
         case: case.id.clone(),
         round: part.round,
@@ -190,20 +317,37 @@ fn probe_report(case: &Case, part: &Part, load: f64, purpose: Purpose, result: &
         pass_probability: valid.then_some(evidence.pass_probability),
         requests: evidence.requests,
         futile: hopeless,
-        verdicts: case.checks.iter().map(|check| judge::rule(check, sample, &conditions)).collect(),
+        verdicts: case
+            .checks
+            .iter()
+            .map(|check| judge::rule(check, sample, &conditions))
+            .collect(),
         per_user_tps: mean(Metric::DecodeTps).filter(|_| has_rates),
-        total_tps: sample.scalars.get(&Metric::OutputTps).copied().filter(|_| has_rates),
-        goodput: goodput(case, sample).map(|(value, _)| value).filter(|_| has_rates),
+        total_tps: sample
+            .scalars
+            .get(&Metric::OutputTps)
+            .copied()
+            .filter(|_| has_rates),
+        goodput: goodput(case, sample)
+            .map(|(value, _)| value)
+            .filter(|_| has_rates),
         dominated: false,
     }
 }
 
 /// Marks the probes that are not on the Pareto front: another one is at least as good in both throughputs, and better in one.
 fn mark_dominated(probes: &mut [ProbeReport]) {
-    let throughputs: Vec<Option<(f64, f64)>> = probes.iter().map(|probe| probe.per_user_tps.zip(probe.total_tps)).collect();
+    let throughputs: Vec<Option<(f64, f64)>> = probes
+        .iter()
+        .map(|probe| probe.per_user_tps.zip(probe.total_tps))
+        .collect();
     let dominates = |a: &(f64, f64), b: &(f64, f64)| a.0 >= b.0 && a.1 >= b.1 && a != b;
     for (probe, throughput) in probes.iter_mut().zip(&throughputs) {
-        probe.dominated =
-            throughput.is_some_and(|throughput| throughputs.iter().flatten().any(|other| dominates(other, &throughput)));
+        probe.dominated = throughput.is_some_and(|throughput| {
+            throughputs
+                .iter()
+                .flatten()
+                .any(|other| dominates(other, &throughput))
+        });
     }
 }

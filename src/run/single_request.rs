@@ -80,33 +80,63 @@ pub enum Content {
 ///
 /// # Errors
 /// The request cannot be rendered, or its server or model does not start. A failed request is not an error.
-pub fn send_one(plan: &Plan, index: usize, folder: &RunDir, context: &Context) -> Result<SingleRequest, RunError> {
+pub fn send_one(
+    plan: &Plan,
+    index: usize,
+    folder: &RunDir,
+    context: &Context,
+) -> Result<SingleRequest, RunError> {
     let case = plan.cases.get(index).ok_or(RunError::NothingToSend)?;
     let prepared = DatasetCache::default().prepare_case(index, case, plan, context)?;
     let seed = plan.seed.child(case.id.as_str()).child(0u64);
-    let prompts = strided_prompts(&prepared.classes, &RowUsage::default().strides(case, &prepared));
-    let call = render_first(&mut RequestGenerator::new(case, &prepared, &prompts, seed), &context.stop)?;
-    let call = PreparedRequest { cancel: None, ..call };
+    let prompts = strided_prompts(
+        &prepared.classes,
+        &RowUsage::default().strides(case, &prepared),
+    );
+    let call = render_first(
+        &mut RequestGenerator::new(case, &prepared, &prompts, seed),
+        &context.stop,
+    )?;
+    let call = PreparedRequest {
+        cancel: None,
+        ..call
+    };
     let entry = call.entry;
     let mut servers = ManagedServers::default();
-    let sent = servers.start_for_round(case, 0, &prepared, folder, context).and_then(|_| {
-        let simulator = start_simulator(case, seed)?;
-        let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
-        let model = LocalModels::default().load(&case.target, plan.seed, context)?;
-        let setting = HttpOptions {
-            clock: Clock::new(Instant::now()),
-            counters: Arc::default(),
-            protocol: prepared.protocol.clone(),
-            keep_text: true,
-            keep_bodies: true,
-            policy: RequestPolicy { retry: Vec::new(), seed, id_prefix: format!("{}-0", prepared.stem) },
-        };
-        let (finished, served) = send(case, route.as_ref(), model, call, setting, &context.stop)?;
-        let tokenizer = prepared.classes.get(entry).and_then(|class| class.tokenizer.as_ref());
-        let counted = tokenizer.zip(finished.text.as_ref()).and_then(|(tokenizer, text)| tokenizer.count(text));
-        let hint = hint(case, &finished.outcome, served);
-        Ok(SingleRequest { counted, hint, ..describe(case, route.as_ref(), finished) })
-    });
+    let sent = servers
+        .start_for_round(case, 0, &prepared, folder, context)
+        .and_then(|_| {
+            let simulator = start_simulator(case, seed)?;
+            let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
+            let model = LocalModels::default().load(&case.target, plan.seed, context)?;
+            let setting = HttpOptions {
+                clock: Clock::new(Instant::now()),
+                counters: Arc::default(),
+                protocol: prepared.protocol.clone(),
+                keep_text: true,
+                keep_bodies: true,
+                policy: RequestPolicy {
+                    retry: Vec::new(),
+                    seed,
+                    id_prefix: format!("{}-0", prepared.stem),
+                },
+            };
+            let (finished, served) =
+                send(case, route.as_ref(), model, call, setting, &context.stop)?;
+            let tokenizer = prepared
+                .classes
+                .get(entry)
+                .and_then(|class| class.tokenizer.as_ref());
+            let counted = tokenizer
+                .zip(finished.text.as_ref())
+                .and_then(|(tokenizer, text)| tokenizer.count(text));
+            let hint = hint(case, &finished.outcome, served);
+            Ok(SingleRequest {
+                counted,
+                hint,
+                ..describe(case, route.as_ref(), finished)
+            })
+        });
     servers.stop(&context.stop);
     sent
 }
@@ -120,7 +150,10 @@ fn send(
     setting: HttpOptions,
     stop: &Stop,
 ) -> Result<(CompletedCall, Option<Vec<String>>), RunError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::Thread)?;
     let sent = LocalSet::new().block_on(&runtime, async {
         // Pressed, so that the batch does not wait for more requests.
         let exhausted = Stop::default();
@@ -129,9 +162,13 @@ fn send(
         let local = model.map(|host| ModelSession::new(host, case, setting.clock, None, switches));
         let engine = Engine::open(&case.target, route, local, setting)?;
         let cancelled = stop.reached(Level::Drain);
-        let finished = engine.call(call, Nanos::ZERO, Phase::Measured, cancelled).await;
+        let finished = engine
+            .call(call, Nanos::ZERO, Phase::Measured, cancelled)
+            .await;
         let served = match &engine {
-            Engine::Http(http) if finished.outcome.status == Some(404) => http.served_models().await,
+            Engine::Http(http) if finished.outcome.status == Some(404) => {
+                http.served_models().await
+            }
             _ => None,
         };
         Ok::<_, RunError>((finished, served))
@@ -150,11 +187,16 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
         }
         Err(failure) => failure,
     };
-    let TargetLocation::Url(url) = &case.target.location else { return None };
+    let TargetLocation::Url(url) = &case.target.location else {
+        return None;
+    };
     if failure.kind == FailureKind::Connect && case.target.server.is_none() {
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
-    let served = served.map(|names| (case.target.redactor().redact_truncated(url), names)).into_iter().collect();
+    let served = served
+        .map(|names| (case.target.redactor().redact_truncated(url), names))
+        .into_iter()
+        .collect();
     let example = FailureExample {
         kind: failure.kind,
         count: 1,
@@ -167,10 +209,22 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 
 /// The request and its response, without secrets.
 fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> SingleRequest {
-    let CompletedCall { outcome, text, message, captured: copy } = finished;
-    let redactor = route.map_or_else(|| case.target.redactor(), |route| target_redactor(&case.target, route));
-    let CapturedExchange { request, call_headers: request_headers, heads, response } =
-        copy.map_or_else(CapturedExchange::default, |copy| *copy);
+    let CompletedCall {
+        outcome,
+        text,
+        message,
+        captured: copy,
+    } = finished;
+    let redactor = route.map_or_else(
+        || case.target.redactor(),
+        |route| target_redactor(&case.target, route),
+    );
+    let CapturedExchange {
+        request,
+        call_headers: request_headers,
+        heads,
+        response,
+    } = copy.map_or_else(CapturedExchange::default, |copy| *copy);
     let redactor = redactor.with_headers(&request_headers);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
     let named = named.chain(request_headers.iter().map(|(name, _)| name.as_str()));
@@ -179,24 +233,46 @@ fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> Sing
             let reply = reply.map(|(version, status, headers)| {
                 let mut headers = redact_headers(&redactor, &headers, std::iter::empty());
                 let location = headers.iter_mut().find(|(name, _)| name == "location");
-                location.into_iter().for_each(|(_, value)| *value = redact_location(value));
-                ReplyHead { status: format!("{version:?} {status}"), headers }
+                location
+                    .into_iter()
+                    .for_each(|(_, value)| *value = redact_location(value));
+                ReplyHead {
+                    status: format!("{version:?} {status}"),
+                    headers,
+                }
             });
             (redact_headers(&redactor, &sent, named), reply)
         }
         None => (Vec::new(), None),
     };
-    let sent_at = outcome.timeline.last_sent.or(outcome.timeline.sent).unwrap_or_default();
-    let content_type = reply.as_ref().and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
-    let framing =
-        if content_type.is_some_and(|(_, value)| value.contains("event-stream")) { Framing::Sse } else { Framing::Lines };
+    let sent_at = outcome
+        .timeline
+        .last_sent
+        .or(outcome.timeline.sent)
+        .unwrap_or_default();
+    let content_type = reply
+        .as_ref()
+        .and_then(|head| head.headers.iter().find(|(name, _)| name == "content-type"));
+    let framing = if content_type.is_some_and(|(_, value)| value.contains("event-stream")) {
+        Framing::Sse
+    } else {
+        Framing::Lines
+    };
     // Without decoded events there are no read times.
     let streamed = outcome.streamed && !response.reads.is_empty();
     let content = match streamed {
-        true => Content::Events(split_events(&response, framing, sent_at, |text| redactor.redact_truncated(text))),
-        false => Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes))),
+        true => Content::Events(split_events(&response, framing, sent_at, |text| {
+            redactor.redact_truncated(text)
+        })),
+        false => {
+            Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes)))
+        }
     };
-    let url = route.map(|route| case.target.redactor().redact_truncated(&route.uri.to_string()));
+    let url = route.map(|route| {
+        case.target
+            .redactor()
+            .redact_truncated(&route.uri.to_string())
+    });
     let body = redactor.redact_truncated(&String::from_utf8_lossy(&request));
     let text = text.map(|text| redactor.redact_truncated(&text));
     let message = message.map(|message| Message {
@@ -204,7 +280,18 @@ fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> Sing
         reasoning: redactor.redact_truncated(&message.reasoning),
         ..message
     });
-    SingleRequest { url, headers, body, reply, content, outcome, text, message, counted: None, hint: None }
+    SingleRequest {
+        url,
+        headers,
+        body,
+        reply,
+        content,
+        outcome,
+        text,
+        message,
+        counted: None,
+        hint: None,
+    }
 }
 
 /// Separator of the events of a stream.
@@ -217,13 +304,27 @@ enum Framing {
 }
 
 /// The events of a stream, each with the time of the read that completed it.
-fn split_events(response: &CapturedBody, framing: Framing, sent: Nanos, clean: impl Fn(&str) -> String) -> Vec<(Nanos, String)> {
+fn split_events(
+    response: &CapturedBody,
+    framing: Framing,
+    sent: Nanos,
+    clean: impl Fn(&str) -> String,
+) -> Vec<(Nanos, String)> {
     let text = &response.bytes;
-    let at = |end: usize| response.reads.iter().find(|(_, bytes)| *bytes >= end).map_or(Nanos::ZERO, |(at, _)| at.since(sent));
+    let at = |end: usize| {
+        response
+            .reads
+            .iter()
+            .find(|(_, bytes)| *bytes >= end)
+            .map_or(Nanos::ZERO, |(at, _)| at.since(sent))
+    };
     let mut events = Vec::new();
     let mut event_start = 0;
     let mut line_start = 0;
-    for end in memchr::memchr_iter(b'\n', text).map(|at| at + 1).chain([text.len()]) {
+    for end in memchr::memchr_iter(b'\n', text)
+        .map(|at| at + 1)
+        .chain([text.len()])
+    {
         let blank = text[line_start..end].trim_ascii().is_empty();
         line_start = end;
         if blank || matches!(framing, Framing::Lines) || end == text.len() {
@@ -245,15 +346,27 @@ mod tests {
     fn events_have_the_time_of_the_read_that_completed_them() {
         let mut copied = CapturedBody::default();
         let ms = Nanos::from_millis;
-        for (at, piece) in [(12, "event: a\nda"), (15, "ta: 1\r\n\r\n: ping\n\ndata"), (20, ": sk-123"), (21, "\n")] {
+        for (at, piece) in [
+            (12, "event: a\nda"),
+            (15, "ta: 1\r\n\r\n: ping\n\ndata"),
+            (20, ": sk-123"),
+            (21, "\n"),
+        ] {
             copied.add(piece.as_bytes());
             copied.mark(ms(at));
         }
         let clean = |text: &str| text.replace("sk-123", "[redacted]");
         let timed = split_events(&copied, Framing::Sse, ms(10), clean);
-        let known = [(5, "event: a\ndata: 1"), (5, ": ping"), (11, "data: [redacted]")];
+        let known = [
+            (5, "event: a\ndata: 1"),
+            (5, ": ping"),
+            (11, "data: [redacted]"),
+        ];
         assert_eq!(timed, known.map(|(at, text)| (ms(at), text.to_owned())));
-        let lines: Vec<String> = split_events(&copied, Framing::Lines, ms(10), clean).into_iter().map(|(_, text)| text).collect();
+        let lines: Vec<String> = split_events(&copied, Framing::Lines, ms(10), clean)
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
         assert_eq!(lines, ["event: a", "data: 1", ": ping", "data: [redacted]"]);
     }
 }

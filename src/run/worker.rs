@@ -57,7 +57,9 @@ impl InFlightLimit {
     /// Counts one more, unless the limit is reached.
     fn try_enter(&self) -> bool {
         let one_more = |in_flight| (in_flight < self.limit).then_some(in_flight + 1);
-        self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+        self.in_flight
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .is_ok()
     }
 
     fn leave(&self) {
@@ -96,14 +98,29 @@ pub struct SharedState {
 
 impl SharedState {
     /// The state at the start of a round.
-    pub fn new(load: &Load, seed: Seed, clock: Clock, stop: Stop, target_health: TargetHealth) -> SharedState {
-        let in_flight_limit = |limit| Arc::new(InFlightLimit { in_flight: AtomicU64::new(0), limit: u64::from(limit) });
+    pub fn new(
+        load: &Load,
+        seed: Seed,
+        clock: Clock,
+        stop: Stop,
+        target_health: TargetHealth,
+    ) -> SharedState {
+        let in_flight_limit = |limit| {
+            Arc::new(InFlightLimit {
+                in_flight: AtomicU64::new(0),
+                limit: u64::from(limit),
+            })
+        };
         SharedState {
             clock,
             seed,
             quota: Arc::new(Quota::new(load)),
             in_flight_limit: load.max_in_flight.map(in_flight_limit),
-            barrier: if let Shape::Static { batch } = load.shape { Some(Arc::new(BatchBarrier::new(batch))) } else { None },
+            barrier: if let Shape::Static { batch } = load.shape {
+                Some(Arc::new(BatchBarrier::new(batch)))
+            } else {
+                None
+            },
             target_health: Arc::new(target_health),
             exhausted: Stop::default(),
             stop,
@@ -176,7 +193,9 @@ impl Worker {
     pub async fn run(self: Rc<Self>) -> Nanos {
         let tasks = [self.start_session_watch(), self.start_user_ramp()];
         self.engine.preconnect(self.preconnect);
-        self.timer.until(self.shared.clock.instant(Nanos::ZERO)).await;
+        self.timer
+            .until(self.shared.clock.instant(Nanos::ZERO))
+            .await;
         while let Some(scheduled) = self.next_request().await {
             self.clone().send(scheduled).await;
         }
@@ -187,7 +206,11 @@ impl Worker {
             task.abort();
         }
         // Sessions in progress may have sent later turns.
-        self.session_runner.as_ref().map_or(ended, |session_runner| ended.max(session_runner.last_sent()))
+        self.session_runner
+            .as_ref()
+            .map_or(ended, |session_runner| {
+                ended.max(session_runner.last_sent())
+            })
     }
 
     async fn next_request(&self) -> Option<ScheduledRequest> {
@@ -211,13 +234,24 @@ impl Worker {
             };
             Some((slot, self.queue.recv().await.ok()?))
         };
-        let (FreeSlot { since: intended, failed_connects }, call) = tokio::select! {
+        let (
+            FreeSlot {
+                since: intended,
+                failed_connects,
+            },
+            call,
+        ) = tokio::select! {
             biased;
             ready = ready => ready?,
             () = self.sending_end(&self.timer) => return None,
         };
         let phase = self.shared.quota.admit(call.seq, intended)?;
-        Some(ScheduledRequest { call, intended, phase, failed_connects })
+        Some(ScheduledRequest {
+            call,
+            intended,
+            phase,
+            failed_connects,
+        })
     }
 
     async fn next_open(&self) -> Option<ScheduledRequest> {
@@ -227,7 +261,12 @@ impl Worker {
         if phase == Phase::Measured {
             self.shared.quota.begin(intended);
         }
-        Some(ScheduledRequest { call, intended, phase, failed_connects: 0 })
+        Some(ScheduledRequest {
+            call,
+            intended,
+            phase,
+            failed_connects: 0,
+        })
     }
 
     /// Resolves when a duration ends the sending; never if none does.
@@ -252,20 +291,38 @@ impl Worker {
         if let Some(in_flight_limit) = &self.shared.in_flight_limit
             && !in_flight_limit.try_enter()
         {
-            let ScheduledRequest { call, intended, phase, .. } = scheduled;
+            let ScheduledRequest {
+                call,
+                intended,
+                phase,
+                ..
+            } = scheduled;
             let why = format!("max_in_flight of {} was reached", in_flight_limit.limit);
             let first = CompletedCall::bare(dropped_outcome(&call, phase, intended, &why));
             self.deliver(first).await;
-            return self.deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why)).await;
+            return self
+                .deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why))
+                .await;
         }
         let in_flight = InFlightGuard::new(self.clone());
         tokio::task::spawn_local(async move {
             let failed_connects = scheduled.failed_connects;
             let last_outcomes = match &self.session_runner {
-                Some(session_runner) if scheduled.call.turns > 1 => session_runner.run_session(&self, scheduled).await,
+                Some(session_runner) if scheduled.call.turns > 1 => {
+                    session_runner.run_session(&self, scheduled).await
+                }
                 _ => {
-                    let ScheduledRequest { call, intended, phase, .. } = scheduled;
-                    vec![self.engine.call(call, intended, phase, self.cancelled()).await]
+                    let ScheduledRequest {
+                        call,
+                        intended,
+                        phase,
+                        ..
+                    } = scheduled;
+                    vec![
+                        self.engine
+                            .call(call, intended, phase, self.cancelled())
+                            .await,
+                    ]
                 }
             };
             self.conclude(last_outcomes, failed_connects).await;
@@ -292,7 +349,11 @@ impl Worker {
     /// Resolves when requests in flight are cancelled.
     pub(crate) async fn cancelled(&self) {
         // The sender lives in self, so the wait cannot fail.
-        let _ = self.cancel.subscribe().wait_for(|cancelled| *cancelled).await;
+        let _ = self
+            .cancel
+            .subscribe()
+            .wait_for(|cancelled| *cancelled)
+            .await;
     }
 
     async fn deliver_all(&self, outcomes: Vec<CompletedCall>) {
@@ -333,7 +394,10 @@ impl Worker {
     /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
     /// schedule.
     async fn conclude(&self, outcomes: Vec<CompletedCall>, failed_connects: u32) {
-        let Some(failed) = outcomes.first().and_then(|finished| FailedConnect::new(&finished.outcome)) else {
+        let Some(failed) = outcomes
+            .first()
+            .and_then(|finished| FailedConnect::new(&finished.outcome))
+        else {
             self.release(0);
             return self.deliver_all(outcomes).await;
         };
@@ -345,7 +409,10 @@ impl Worker {
         self.check_target(&failed).await;
         if closed {
             let failed_connects = failed_connects.saturating_add(failed.attempts);
-            let seed = seed.child("reconnect").child(failed.seq).child(u64::from(failed.turn));
+            let seed = seed
+                .child("reconnect")
+                .child(failed.seq)
+                .child(u64::from(failed.turn));
             tokio::select! {
                 () = tokio::time::sleep(connect_backoff(failed_connects, seed).into()) => {}
                 () = self.shared.exhausted.reached(Level::Drain) => {}
@@ -360,7 +427,10 @@ impl Worker {
         if target_health.must_check(failed.at) {
             let connected = tokio::time::timeout(LAST_CONNECT_TIMEOUT, self.engine.connect()).await;
             let is_lost = !matches!(connected, Ok(Ok(())));
-            target_health.conclude_check(self.shared.clock.now(), is_lost.then_some(failed.message.as_str()));
+            target_health.conclude_check(
+                self.shared.clock.now(),
+                is_lost.then_some(failed.message.as_str()),
+            );
         }
     }
 
@@ -409,7 +479,18 @@ struct FailedConnect {
 impl FailedConnect {
     fn new(outcome: &Outcome) -> Option<FailedConnect> {
         let message = connect_failure(outcome)?.message.clone();
-        let Outcome { seq, turn, attempts, .. } = *outcome;
-        Some(FailedConnect { seq, turn, at: outcome.timeline.end, attempts: attempts.max(1), message })
+        let Outcome {
+            seq,
+            turn,
+            attempts,
+            ..
+        } = *outcome;
+        Some(FailedConnect {
+            seq,
+            turn,
+            at: outcome.timeline.end,
+            attempts: attempts.max(1),
+            message,
+        })
     }
 }

@@ -13,7 +13,10 @@ pub fn remove_if_exists(path: &Path) -> io::Result<()> {
 }
 
 /// Writes a temporary file in the same folder, syncs it and renames it to `path`. Creates the folder.
-pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+pub fn replace(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -31,7 +34,10 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut BufWriter<File>) -> io::Resul
 }
 
 /// The same for a file that `make` creates by path. A file at `path` can be read meanwhile.
-pub fn replace_by<E: From<io::Error>>(path: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
+pub fn replace_by<E: From<io::Error>>(
+    path: &Path,
+    make: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
     let temporary = temporary_path(path);
     remove_if_exists(&temporary)?;
     let written = make(&temporary).and_then(|()| Ok(File::open(&temporary)?.sync_all()?));

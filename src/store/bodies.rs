@@ -31,12 +31,20 @@ impl SpooledBodies {
         let mut heads = reader.heads()?;
         let mut samples: HashMap<(String, u32), BodySample> = HashMap::new();
         for (head, _) in heads.iter().filter(|(head, _)| head.sampled) {
-            samples.entry((head.case.clone(), head.round)).or_default().add(head);
+            samples
+                .entry((head.case.clone(), head.round))
+                .or_default()
+                .add(head);
         }
         heads.retain(|(head, _)| {
-            !head.sampled || samples.get(&(head.case.clone(), head.round)).is_some_and(|sample| sample.contains(head))
+            !head.sampled
+                || samples
+                    .get(&(head.case.clone(), head.round))
+                    .is_some_and(|sample| sample.contains(head))
         });
-        heads.sort_by(|(a, _), (b, _)| (&a.case, a.round, a.seq, a.turn).cmp(&(&b.case, b.round, b.seq, b.turn)));
+        heads.sort_by(|(a, _), (b, _)| {
+            (&a.case, a.round, a.seq, a.turn).cmp(&(&b.case, b.round, b.seq, b.turn))
+        });
         Ok(SpooledBodies { reader, heads })
     }
 
@@ -44,7 +52,10 @@ impl SpooledBodies {
     ///
     /// # Errors
     /// The file cannot be read, or `visit` fails.
-    pub fn for_each<E: From<StoreError>>(mut self, mut visit: impl FnMut(&Head, &Packed) -> Result<(), E>) -> Result<(), E> {
+    pub fn for_each<E: From<StoreError>>(
+        mut self,
+        mut visit: impl FnMut(&Head, &Packed) -> Result<(), E>,
+    ) -> Result<(), E> {
         for (head, at) in &self.heads {
             if let Some(packed) = self.reader.bodies(*at)? {
                 visit(head, &packed)?;
@@ -80,20 +91,35 @@ struct RankedRequest {
 
 impl RankedRequest {
     fn by_number(head: &Head) -> RankedRequest {
-        RankedRequest { rank: head.seq, seq: head.seq, turn: head.turn }
+        RankedRequest {
+            rank: head.seq,
+            seq: head.seq,
+            turn: head.turn,
+        }
     }
 
     fn by_random_rank(head: &Head) -> RankedRequest {
-        RankedRequest { rank: head.rank, seq: head.seq, turn: head.turn }
+        RankedRequest {
+            rank: head.rank,
+            seq: head.seq,
+            turn: head.turn,
+        }
     }
 }
 
 impl BodySample {
     /// Adds a request. Whether it belongs to the sample of the requests so far.
     pub fn add(&mut self, head: &Head) -> bool {
-        let first = head.measured && insert_lowest(&mut self.first, FIRST, RankedRequest::by_number(head));
-        let failed = head.failed && insert_lowest(&mut self.failed, FAILED, RankedRequest::by_number(head));
-        let random = head.measured && insert_lowest(&mut self.random, RANDOM, RankedRequest::by_random_rank(head));
+        let first =
+            head.measured && insert_lowest(&mut self.first, FIRST, RankedRequest::by_number(head));
+        let failed =
+            head.failed && insert_lowest(&mut self.failed, FAILED, RankedRequest::by_number(head));
+        let random = head.measured
+            && insert_lowest(
+                &mut self.random,
+                RANDOM,
+                RankedRequest::by_random_rank(head),
+            );
         first | failed | random
     }
 
@@ -107,7 +133,11 @@ impl BodySample {
 }
 
 /// Keeps the `size` requests of the lowest rank. Whether `request` is one of them.
-fn insert_lowest(lowest: &mut BTreeSet<RankedRequest>, size: usize, request: RankedRequest) -> bool {
+fn insert_lowest(
+    lowest: &mut BTreeSet<RankedRequest>,
+    size: usize,
+    request: RankedRequest,
+) -> bool {
     lowest.insert(request);
     lowest.len() <= size || lowest.pop_last() != Some(request)
 }
@@ -145,7 +175,10 @@ pub fn pack_request(body: &str) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Out of memory.
 pub fn pack_response(status: Option<u16>, body: &str) -> io::Result<Vec<u8>> {
-    compress(&Response { status, body: BodyText::new(body) })
+    compress(&Response {
+        status,
+        body: BodyText::new(body),
+    })
 }
 
 fn compress(text: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -162,7 +195,15 @@ mod tests {
 
     fn heads() -> Vec<Head> {
         let rank = |seq: u64| Seed(7).child(seq).0;
-        (0..500).map(|seq| Head { seq, rank: rank(seq), measured: seq >= 30, failed: seq % 9 == 0, ..Head::default() }).collect()
+        (0..500)
+            .map(|seq| Head {
+                seq,
+                rank: rank(seq),
+                measured: seq >= 30,
+                failed: seq % 9 == 0,
+                ..Head::default()
+            })
+            .collect()
     }
 
     /// The final sample, and the number of requests that belonged to it for a while.
@@ -171,7 +212,11 @@ mod tests {
         let added: Vec<Head> = order.filter(|head| first_pass.add(head)).collect();
         let mut second_pass = BodySample::default();
         added.iter().for_each(|head| _ = second_pass.add(head));
-        let mut sample: Vec<u64> = added.iter().filter(|head| second_pass.contains(head)).map(|head| head.seq).collect();
+        let mut sample: Vec<u64> = added
+            .iter()
+            .filter(|head| second_pass.contains(head))
+            .map(|head| head.seq)
+            .collect();
         sample.sort();
         (sample, added.len())
     }
@@ -181,24 +226,47 @@ mod tests {
         let (forwards, _) = sampled(heads().into_iter());
         let (backwards, added) = sampled(heads().into_iter().rev());
         assert_eq!(forwards, backwards);
-        assert!(added > backwards.len(), "some belong to it only for a while");
+        assert!(
+            added > backwards.len(),
+            "some belong to it only for a while"
+        );
         assert!((40..=50).contains(&forwards.len()), "{forwards:?}");
-        assert!((30..40).all(|seq| forwards.contains(&seq)), "the first measured ones");
-        assert!((0..20).map(|n| 9 * n).all(|seq| forwards.contains(&seq)), "the first that failed, warm-up or not");
-        assert!(forwards.iter().any(|seq| *seq > 200 && seq % 9 != 0), "and some of the others");
+        assert!(
+            (30..40).all(|seq| forwards.contains(&seq)),
+            "the first measured ones"
+        );
+        assert!(
+            (0..20).map(|n| 9 * n).all(|seq| forwards.contains(&seq)),
+            "the first that failed, warm-up or not"
+        );
+        assert!(
+            forwards.iter().any(|seq| *seq > 200 && seq % 9 != 0),
+            "and some of the others"
+        );
     }
 
     fn text(packed: &[u8]) -> String {
         let mut text = String::new();
-        flate2::read::ZlibDecoder::new(packed).read_to_string(&mut text).unwrap();
+        flate2::read::ZlibDecoder::new(packed)
+            .read_to_string(&mut text)
+            .unwrap();
         text
     }
 
     #[test]
     fn documents_are_unchanged_and_all_else_is_a_string() {
-        assert_eq!(text(&pack_request(r#"{"b": 1.0, "a":[1e3]}"#).unwrap()), r#"{"b": 1.0, "a":[1e3]}"#);
+        assert_eq!(
+            text(&pack_request(r#"{"b": 1.0, "a":[1e3]}"#).unwrap()),
+            r#"{"b": 1.0, "a":[1e3]}"#
+        );
         assert_eq!(text(&pack_request("{\"cut").unwrap()), r#""{\"cut""#);
-        assert_eq!(text(&pack_response(Some(200), "data: {}\n\n").unwrap()), r#"{"status":200,"body":"data: {}\n\n"}"#);
-        assert_eq!(text(&pack_response(Some(500), r#"{"error": "é"}"#).unwrap()), r#"{"status":500,"body":{"error": "é"}}"#);
+        assert_eq!(
+            text(&pack_response(Some(200), "data: {}\n\n").unwrap()),
+            r#"{"status":200,"body":"data: {}\n\n"}"#
+        );
+        assert_eq!(
+            text(&pack_response(Some(500), r#"{"error": "é"}"#).unwrap()),
+            r#"{"status":500,"body":{"error": "é"}}"#
+        );
     }
 }

@@ -31,7 +31,10 @@ impl Checksums {
     }
 
     pub fn render(&self) -> String {
-        self.0.iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect()
+        self.0
+            .iter()
+            .map(|(name, sum)| format!("{sum}  {name}\n"))
+            .collect()
     }
 
     pub fn insert(&mut self, name: &str, sum: String) {
@@ -72,7 +75,9 @@ pub(super) fn sha256(mut file: File) -> io::Result<String> {
         }
     }
     let mut text = String::new();
-    hash.finalize().iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+    hash.finalize()
+        .iter()
+        .for_each(|byte| _ = write!(text, "{byte:02x}"));
     Ok(text)
 }
 
@@ -92,7 +97,10 @@ mod tests {
     }
 
     fn why(run: &RunDir) -> String {
-        RunDir::open(run.path()).unwrap_err().to_string().replace(&run.path().display().to_string(), "RUN")
+        RunDir::open(run.path())
+            .unwrap_err()
+            .to_string()
+            .replace(&run.path().display().to_string(), "RUN")
     }
 
     #[test]
@@ -102,7 +110,10 @@ mod tests {
         let text = String::from_utf8(run.read(FILE).unwrap()).unwrap();
         let names: Vec<&str> = text.lines().map(|line| &line[66..]).collect();
         assert_eq!(names, ["manifest.json", "plan.yaml", "requests.parquet"]);
-        assert!(text.lines().all(|line| line.find("  ") == Some(64)), "{text}");
+        assert!(
+            text.lines().all(|line| line.find("  ") == Some(64)),
+            "{text}"
+        );
         assert_eq!(
             sha256(File::open("/dev/null").unwrap()).unwrap(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -112,24 +123,48 @@ mod tests {
     #[test]
     fn a_changed_missing_or_added_file_is_named() {
         let (_dir, run) = folder();
-        assert!(RunDir::open(run.path()).is_ok(), "a folder of an earlier version has no checksums");
+        assert!(
+            RunDir::open(run.path()).is_ok(),
+            "a folder of an earlier version has no checksums"
+        );
         run.seal().unwrap();
         assert!(RunDir::open(run.path()).is_ok());
         let remedy = "restore it from a copy, or delete RUN/checksums.sha256 to read the folder without checks";
         run.write(ROWS, b"requests.parqueT").unwrap();
-        assert_eq!(why(&run), format!("RUN/requests.parquet is damaged: its content does not match checksums.sha256; {remedy}"));
+        assert_eq!(
+            why(&run),
+            format!(
+                "RUN/requests.parquet is damaged: its content does not match checksums.sha256; {remedy}"
+            )
+        );
         run.write(ROWS, ROWS.as_bytes()).unwrap();
         run.write(READINGS, b"of another run").unwrap();
-        assert!(why(&run).starts_with("RUN/telemetry.parquet is damaged: it is not listed"), "{}", why(&run));
+        assert!(
+            why(&run).starts_with("RUN/telemetry.parquet is damaged: it is not listed"),
+            "{}",
+            why(&run)
+        );
         run.seal().unwrap();
         run.remove(READINGS).unwrap();
-        assert!(why(&run).starts_with("RUN/telemetry.parquet is damaged: it is missing"), "{}", why(&run));
+        assert!(
+            why(&run).starts_with("RUN/telemetry.parquet is damaged: it is missing"),
+            "{}",
+            why(&run)
+        );
         for list in ["", "x", "\u{0}", "0123  plan.yaml\n"] {
             run.write(FILE, list.as_bytes()).unwrap();
-            assert!(why(&run).starts_with("RUN/checksums.sha256 is damaged: it is not a list"), "{}", why(&run));
+            assert!(
+                why(&run).starts_with("RUN/checksums.sha256 is damaged: it is not a list"),
+                "{}",
+                why(&run)
+            );
         }
         run.write(FILE, b"\xff\xfe").unwrap();
-        assert!(why(&run).starts_with("RUN/checksums.sha256 is damaged"), "{}", why(&run));
+        assert!(
+            why(&run).starts_with("RUN/checksums.sha256 is damaged"),
+            "{}",
+            why(&run)
+        );
     }
 
     #[test]
@@ -141,8 +176,16 @@ mod tests {
         run.list_file(DATABASE).unwrap();
         run.check_file(DATABASE).unwrap();
         run.write(DATABASE, b"rowS").unwrap();
-        assert!(run.check_file(DATABASE).unwrap_err().to_string().contains("requests.db is damaged"));
-        assert!(RunDir::open(run.path()).is_ok(), "it is checked where it is read");
+        assert!(
+            run.check_file(DATABASE)
+                .unwrap_err()
+                .to_string()
+                .contains("requests.db is damaged")
+        );
+        assert!(
+            RunDir::open(run.path()).is_ok(),
+            "it is checked where it is read"
+        );
         run.unlist_file(DATABASE).unwrap();
         run.check_file(DATABASE).unwrap();
     }

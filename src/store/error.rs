@@ -6,13 +6,17 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The folder contains another run.
-    #[error("{path} already contains a run; choose another folder, or pass --force to overwrite it")]
+    #[error(
+        "{path} already contains a run; choose another folder, or pass --force to overwrite it"
+    )]
     Occupied {
         /// The folder.
         path: PathBuf,
     },
     /// Another process writes to the folder.
-    #[error("{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or choose another folder")]
+    #[error(
+        "{path} is in use: another llmscen{owner} is writing to this folder; wait until it ends, or choose another folder"
+    )]
     InUse {
         /// The folder.
         path: PathBuf,
@@ -20,7 +24,9 @@ pub enum StoreError {
         owner: String,
     },
     /// A file has changed since it was written.
-    #[error("{path} is damaged: {why}; restore it from a copy, or delete {sums} to read the folder without checks")]
+    #[error(
+        "{path} is damaged: {why}; restore it from a copy, or delete {sums} to read the folder without checks"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -30,7 +36,9 @@ pub enum StoreError {
         sums: PathBuf,
     },
     /// A file or folder cannot be written.
-    #[error("cannot write {path}: {source}; choose a writable folder with --output or `report.dir`")]
+    #[error(
+        "cannot write {path}: {source}; choose a writable folder with --output or `report.dir`"
+    )]
     Write {
         /// File or folder.
         path: PathBuf,
@@ -68,7 +76,9 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The journal was written by another version.
-    #[error("{path} is a journal of version {found}, this llmscen reads version {known}; use the llmscen that wrote it")]
+    #[error(
+        "{path} is a journal of version {found}, this llmscen reads version {known}; use the llmscen that wrote it"
+    )]
     Version {
         /// The file.
         path: PathBuf,
@@ -78,7 +88,9 @@ pub enum StoreError {
         known: u32,
     },
     /// The spool of bodies is of another version.
-    #[error("{path} has no bodies that this llmscen can read: {reason}; move it away, or use the llmscen that wrote it")]
+    #[error(
+        "{path} has no bodies that this llmscen can read: {reason}; move it away, or use the llmscen that wrote it"
+    )]
     Spool {
         /// The file.
         path: PathBuf,

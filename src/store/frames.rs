@@ -30,7 +30,11 @@ pub(super) fn header(name: &[u8; 8], version: u32) -> Vec<u8> {
 /// The version in a header. Err: a file of another kind. None: a header that ends before the version.
 pub(super) fn read_version(name: &[u8; 8], header: &[u8]) -> Result<Option<u32>, ()> {
     let (found, version) = header.split_at(header.len().min(name.len()));
-    if name.starts_with(found) { Ok(read_u32(version)) } else { Err(()) }
+    if name.starts_with(found) {
+        Ok(read_u32(version))
+    } else {
+        Err(())
+    }
 }
 
 /// Appends frames to a file.
@@ -42,19 +46,36 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(path: &Path, file: File) -> Frames {
-        Frames { path: path.to_owned(), out: BufWriter::with_capacity(BUFFER, file) }
+        Frames {
+            path: path.to_owned(),
+            out: BufWriter::with_capacity(BUFFER, file),
+        }
     }
 
     /// Appends bytes without a frame.
     pub(super) fn write_raw(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.out.write_all(bytes).map_err(|source| StoreError::Write { path: self.path.clone(), source })
+        self.out
+            .write_all(bytes)
+            .map_err(|source| StoreError::Write {
+                path: self.path.clone(),
+                source,
+            })
     }
 
     /// Appends a frame.
     pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), StoreError> {
-        let length = u32::try_from(payload.len()).ok().filter(|length| *length <= MAX_PAYLOAD);
-        let length = length.ok_or_else(|| StoreError::Encode { reason: "longer than 64 MiB".into() })?;
-        let mut head = [MARK, length.to_le_bytes(), crc32fast::hash(payload).to_le_bytes()].concat();
+        let length = u32::try_from(payload.len())
+            .ok()
+            .filter(|length| *length <= MAX_PAYLOAD);
+        let length = length.ok_or_else(|| StoreError::Encode {
+            reason: "longer than 64 MiB".into(),
+        })?;
+        let mut head = [
+            MARK,
+            length.to_le_bytes(),
+            crc32fast::hash(payload).to_le_bytes(),
+        ]
+        .concat();
         head.extend(crc32fast::hash(&head).to_le_bytes());
         self.write_raw(&head)?;
         self.write_raw(payload)
@@ -62,13 +83,22 @@ impl Frames {
 
     /// Passes all buffered data to the operating system.
     pub(super) fn flush(&mut self) -> Result<(), StoreError> {
-        self.out.flush().map_err(|source| StoreError::Write { path: self.path.clone(), source })
+        self.out.flush().map_err(|source| StoreError::Write {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     /// Flushes and syncs to disk.
     pub(super) fn finish(mut self) -> Result<(), StoreError> {
         self.flush()?;
-        self.out.get_ref().sync_all().map_err(|source| StoreError::Write { path: self.path, source })
+        self.out
+            .get_ref()
+            .sync_all()
+            .map_err(|source| StoreError::Write {
+                path: self.path,
+                source,
+            })
     }
 }
 
@@ -86,7 +116,11 @@ pub struct Damage {
 impl Damage {
     /// The note for the report on this file; None without damage.
     pub fn note(&self, file: &str) -> Option<String> {
-        let places = if self.gaps == 1 { "1 place".to_owned() } else { format!("{} places", self.gaps) };
+        let places = if self.gaps == 1 {
+            "1 place".to_owned()
+        } else {
+            format!("{} places", self.gaps)
+        };
         (self.gaps > 0).then(|| {
             format!(
                 "{file} is damaged in {places}: {} bytes cannot be read, the first at byte {}; the requests stored there are missing, \
@@ -118,11 +152,22 @@ impl Scan {
         let size = file.metadata()?.len();
         file.seek(SeekFrom::Start(HEADER))?;
         let source = file.take(size.saturating_sub(HEADER));
-        Ok(Scan { source, mark: Finder::new(&MARK), buffer: Vec::new(), from: 0, at: HEADER, lost: 0, damage: Damage::default() })
+        Ok(Scan {
+            source,
+            mark: Finder::new(&MARK),
+            buffer: Vec::new(),
+            from: 0,
+            at: HEADER,
+            lost: 0,
+            damage: Damage::default(),
+        })
     }
 
     /// The next payload that `decode` accepts, and the offset of its frame; None at the end. A rejected payload counts as damage.
-    pub(super) fn next<T>(&mut self, decode: impl Fn(&[u8]) -> Option<T>) -> io::Result<Option<(u64, T)>> {
+    pub(super) fn next<T>(
+        &mut self,
+        decode: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<(u64, T)>> {
         loop {
             let Some(FrameHead { length, sum }) = parse_head(self.peek(HEAD)?) else {
                 if !self.seek_mark()? {
@@ -137,7 +182,11 @@ impl Scan {
                 self.skip_damaged(rest);
                 return Ok(None);
             };
-            let decoded = if crc32fast::hash(payload) == sum { decode(payload) } else { None };
+            let decoded = if crc32fast::hash(payload) == sum {
+                decode(payload)
+            } else {
+                None
+            };
             let Some(decoded) = decoded else {
                 self.skip_damaged(frame_length);
                 continue;
@@ -184,8 +233,16 @@ impl Scan {
     fn close_damage(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 {
-            let first = if self.damage.gaps == 0 { self.at - lost } else { self.damage.first };
-            self.damage = Damage { gaps: self.damage.gaps + 1, bytes: self.damage.bytes + lost, first };
+            let first = if self.damage.gaps == 0 {
+                self.at - lost
+            } else {
+                self.damage.first
+            };
+            self.damage = Damage {
+                gaps: self.damage.gaps + 1,
+                bytes: self.damage.bytes + lost,
+                first,
+            };
         }
     }
 
@@ -201,7 +258,10 @@ impl Scan {
             self.buffer.drain(..self.from);
             self.from = 0;
             let more = (count - buffered).max(BUFFER) as u64;
-            self.source.by_ref().take(more).read_to_end(&mut self.buffer)?;
+            self.source
+                .by_ref()
+                .take(more)
+                .read_to_end(&mut self.buffer)?;
         }
         Ok(self.buffer.get(self.from..).unwrap_or_default())
     }
@@ -210,7 +270,9 @@ impl Scan {
 /// The payload of the frame at this offset; None if there is none, or if it is damaged.
 pub(super) fn read_frame(file: &mut (impl Read + Seek), at: u64) -> io::Result<Option<Vec<u8>>> {
     file.seek(SeekFrom::Start(at))?;
-    let Some(FrameHead { length, sum }) = parse_head(&read_up_to(file, HEAD as u64)?) else { return Ok(None) };
+    let Some(FrameHead { length, sum }) = parse_head(&read_up_to(file, HEAD as u64)?) else {
+        return Ok(None);
+    };
     let payload = read_up_to(file, length.into())?;
     Ok((payload.len() == length as usize && crc32fast::hash(&payload) == sum).then_some(payload))
 }
@@ -226,7 +288,9 @@ fn parse_head(bytes: &[u8]) -> Option<FrameHead> {
     let (head, head_sum) = bytes.get(..HEAD)?.split_at(HEAD - 4);
     let length = read_u32(head.get(4..)?)?;
     let sum = read_u32(head.get(8..)?)?;
-    let is_valid = head.starts_with(&MARK) && read_u32(head_sum)? == crc32fast::hash(head) && length <= MAX_PAYLOAD;
+    let is_valid = head.starts_with(&MARK)
+        && read_u32(head_sum)? == crc32fast::hash(head)
+        && length <= MAX_PAYLOAD;
     is_valid.then_some(FrameHead { length, sum })
 }
 
@@ -275,7 +339,13 @@ mod tests {
     }
 
     fn payloads() -> Vec<Vec<u8>> {
-        vec![vec![1; 30], MARK.repeat(9), Vec::new(), vec![3; 70_000], vec![4; 3]]
+        vec![
+            vec![1; 30],
+            MARK.repeat(9),
+            Vec::new(),
+            vec![3; 70_000],
+            vec![4; 3],
+        ]
     }
 
     #[test]
@@ -292,8 +362,20 @@ mod tests {
             kept.remove(hit);
             let lost = (end - offsets[hit]) as u64;
             let last = hit + 1 == offsets.len();
-            let damage = if last { Damage::default() } else { Damage { gaps: 1, bytes: lost, first: offsets[hit] as u64 } };
-            assert_eq!(read(&damaged), (kept, damage, if last { lost } else { 0 }), "byte {at}");
+            let damage = if last {
+                Damage::default()
+            } else {
+                Damage {
+                    gaps: 1,
+                    bytes: lost,
+                    first: offsets[hit] as u64,
+                }
+            };
+            assert_eq!(
+                read(&damaged),
+                (kept, damage, if last { lost } else { 0 }),
+                "byte {at}"
+            );
         }
     }
 
@@ -302,10 +384,26 @@ mod tests {
         let (bytes, offsets) = file(&payloads());
         let cut = [&bytes[..offsets[1] + 20], &bytes[offsets[1] + 25..]].concat();
         let (kept, damage, left) = read(&cut);
-        assert!(kept.contains(&payloads()[0]) && kept.contains(&payloads()[4]) && kept.contains(&payloads()[3]), "{damage:?}");
+        assert!(
+            kept.contains(&payloads()[0])
+                && kept.contains(&payloads()[4])
+                && kept.contains(&payloads()[3]),
+            "{damage:?}"
+        );
         assert_eq!((damage.gaps, damage.first, left), (1, offsets[1] as u64, 0));
         let grown = [&bytes[..offsets[3]], &[7; 1000], &bytes[offsets[3]..]].concat();
-        assert_eq!(read(&grown), (payloads(), Damage { gaps: 1, bytes: 1000, first: offsets[3] as u64 }, 0));
+        assert_eq!(
+            read(&grown),
+            (
+                payloads(),
+                Damage {
+                    gaps: 1,
+                    bytes: 1000,
+                    first: offsets[3] as u64
+                },
+                0
+            )
+        );
     }
 
     #[test]

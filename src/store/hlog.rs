@@ -18,7 +18,12 @@ use std::time::{Duration, SystemTime};
 pub const FILE: &str = "histograms.hlog";
 
 /// The metrics of the log: name in the tag, and column.
-const METRICS: [(&str, &str); 4] = [("ttft", "ttft_ms"), ("itl", "itl_ms"), ("e2e", "e2e_ms"), ("tpot", "tpot_ms")];
+const METRICS: [(&str, &str); 4] = [
+    ("ttft", "ttft_ms"),
+    ("itl", "itl_ms"),
+    ("e2e", "e2e_ms"),
+    ("tpot", "tpot_ms"),
+];
 /// Interval length, and that of rounds longer than [`LONG_ROUND`], nanoseconds.
 const INTERVALS: [u64; 2] = [1_000_000_000, 10_000_000_000];
 const LONG_ROUND: u64 = 600_000_000_000;
@@ -60,7 +65,10 @@ struct LoggedRow<'a> {
 /// `out` cannot be written, or the log cannot be encoded.
 pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result<(), LogError> {
     let values = |column: &str| table.values(column, 0..table.len());
-    let columns: Vec<Values> = METRICS.iter().map(|(_, column)| values(column)).collect::<Result<_, _>>()?;
+    let columns: Vec<Values> = METRICS
+        .iter()
+        .map(|(_, column)| values(column))
+        .collect::<Result<_, _>>()?;
     let cases = values("case_id")?;
     let rows = logged_rows(table, &cases, manifest)?;
     let is_long = rows.iter().any(|row| row.end > LONG_ROUND);
@@ -75,18 +83,24 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
         .with_max_value_divisor(1e6)
         .begin_log_with(out, &mut serializer)
         .map_err(LogError::new)?;
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).map_err(LogError::new)?;
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).map_err(LogError::new)?;
     let interval_of = |row: &LoggedRow<'_>| row.end / interval_ns;
-    for group in rows.chunk_by(|a, b| (a.origin, a.case, interval_of(a)) == (b.origin, b.case, interval_of(b))) {
+    for group in rows
+        .chunk_by(|a, b| (a.origin, a.case, interval_of(a)) == (b.origin, b.case, interval_of(b)))
+    {
         let Some(first) = group.first() else { continue };
         let from = Duration::from_nanos(first.origin + interval_of(first) * interval_ns);
         for ((metric, _), values) in METRICS.iter().zip(&columns) {
             histogram.reset();
-            group.iter().for_each(|row| record(&mut histogram, values.get(row.index)));
+            group
+                .iter()
+                .for_each(|row| record(&mut histogram, values.get(row.index)));
             if !histogram.is_empty() {
                 let tag = tag(first.case, metric);
                 let length = Duration::from_nanos(interval_ns);
-                log.write_histogram(&histogram, from, length, Tag::new(&tag)).map_err(LogError::new)?;
+                log.write_histogram(&histogram, from, length, Tag::new(&tag))
+                    .map_err(LogError::new)?;
             }
         }
     }
@@ -94,21 +108,43 @@ pub fn write(table: &Table, manifest: &Manifest, out: &mut impl Write) -> Result
 }
 
 /// The successful measured rows by round, case, end and index.
-fn logged_rows<'a>(table: &Table, cases: &'a Values, manifest: &Manifest) -> Result<Vec<LoggedRow<'a>>, LogError> {
+fn logged_rows<'a>(
+    table: &Table,
+    cases: &'a Values,
+    manifest: &Manifest,
+) -> Result<Vec<LoggedRow<'a>>, LogError> {
     let values = |column: &str| table.values(column, 0..table.len());
     let rounds = values("round")?;
     let phases = values("phase")?;
     let outcomes = values("outcome")?;
     let ends = values("end_ns")?;
-    let origins: HashMap<(&str, u64), u64> =
-        manifest.parts.iter().map(|part| ((part.case.as_str(), part.round.into()), part.origin_ns)).collect();
+    let origins: HashMap<(&str, u64), u64> = manifest
+        .parts
+        .iter()
+        .map(|part| ((part.case.as_str(), part.round.into()), part.origin_ns))
+        .collect();
     let row = |index: usize| {
-        let cells = (cases.get(index), rounds.get(index), phases.get(index), outcomes.get(index), ends.get(index));
+        let cells = (
+            cases.get(index),
+            rounds.get(index),
+            phases.get(index),
+            outcomes.get(index),
+            ends.get(index),
+        );
         match cells {
             // A failed request may have gaps too, but they are not part of any metric.
-            (Cell::Text(case), Cell::Whole(round), Cell::Text("measured"), Cell::Text("ok"), Cell::Whole(end)) => {
-                Some(LoggedRow { origin: *origins.get(&(case, round))?, case, end, index })
-            }
+            (
+                Cell::Text(case),
+                Cell::Whole(round),
+                Cell::Text("measured"),
+                Cell::Text("ok"),
+                Cell::Whole(end),
+            ) => Some(LoggedRow {
+                origin: *origins.get(&(case, round))?,
+                case,
+                end,
+                index,
+            }),
             _ => None,
         }
     };
@@ -121,7 +157,9 @@ fn record(histogram: &mut Histogram<u64>, cell: Cell<'_>) {
     let nanos = |millis: f64| (millis * 1e6).round() as u64;
     match cell {
         Cell::Real(millis) => histogram.saturating_record(nanos(millis)),
-        Cell::Reals(all) => all.iter().for_each(|millis| histogram.saturating_record(nanos(*millis))),
+        Cell::Reals(all) => all
+            .iter()
+            .for_each(|millis| histogram.saturating_record(nanos(*millis))),
         _ => {}
     }
 }
@@ -133,7 +171,9 @@ fn tag(case: &str, metric: &str) -> String {
         match letter {
             ',' => tag.push(';'),
             ';' | '%' => _ = write!(tag, "%{:02X}", letter as u32),
-            letter if letter.is_whitespace() || letter.is_control() => _ = write!(tag, "%{:02X}", letter as u32),
+            letter if letter.is_whitespace() || letter.is_control() => {
+                _ = write!(tag, "%{:02X}", letter as u32)
+            }
             letter => tag.push(letter),
         }
     }
@@ -158,10 +198,22 @@ mod tests {
         let at = |micros: u64| Nanos(micros * 1000);
         let tokens: Vec<Nanos> = spans.iter().map(|span| at(from + span)).collect();
         let end = tokens.last().copied().unwrap_or(at(from));
-        let timeline = Timeline { intended: at(from), sent: Some(at(from)), tokens, end, ..Timeline::default() };
+        let timeline = Timeline {
+            intended: at(from),
+            sent: Some(at(from)),
+            tokens,
+            end,
+            ..Timeline::default()
+        };
         Outcome {
             timeline,
-            ..PreparedRequest { seq, turns: 1, streamed: true, ..PreparedRequest::default() }.outcome(Phase::Measured)
+            ..PreparedRequest {
+                seq,
+                turns: 1,
+                streamed: true,
+                ..PreparedRequest::default()
+            }
+            .outcome(Phase::Measured)
         }
     }
 
@@ -172,7 +224,11 @@ mod tests {
             origin_ns: *origin_ns,
             ..Part::default()
         };
-        Manifest { started_unix_ns: 1_700_000_000_123_000_000, parts: parts.iter().map(part).collect(), ..Manifest::default() }
+        Manifest {
+            started_unix_ns: 1_700_000_000_123_000_000,
+            parts: parts.iter().map(part).collect(),
+            ..Manifest::default()
+        }
     }
 
     fn log(table: &Table, manifest: &Manifest) -> Vec<u8> {
@@ -187,10 +243,17 @@ mod tests {
         for entry in IntervalLogIterator::new(log) {
             if let LogEntry::Interval(line) = entry.unwrap() {
                 let bytes = STANDARD.decode(line.encoded_histogram()).unwrap();
-                let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).unwrap();
+                let histogram = Deserializer::new()
+                    .deserialize(&mut bytes.as_slice())
+                    .unwrap();
                 let millis = |span: Duration| span.as_millis() as u64;
                 let tag = line.tag().unwrap().as_str().to_owned();
-                lines.push((tag, millis(line.start_timestamp()), millis(line.duration()), histogram));
+                lines.push((
+                    tag,
+                    millis(line.start_timestamp()),
+                    millis(line.duration()),
+                    histogram,
+                ));
             }
         }
         lines
@@ -198,51 +261,114 @@ mod tests {
 
     #[test]
     fn lines_are_sorted_by_time_and_have_case_and_metric_as_tag() {
-        let rows = [outcome(0, 0, &[500_000, 900_000]), outcome(1, 100_000, &[1_000_000, 1_800_000])];
+        let rows = [
+            outcome(0, 0, &[500_000, 900_000]),
+            outcome(1, 100_000, &[1_000_000, 1_800_000]),
+        ];
         let other = outcome(0, 0, &[10, 20]);
-        let failed = Outcome { end: Err(Failure::new(FailureKind::Truncated, "x")), ..outcome(1, 0, &[10, 20]) };
-        let warm = Outcome { phase: Phase::Warmup, ..outcome(2, 0, &[10, 20]) };
-        let tagged = |case, round, outcome| TaggedOutcome { case, round, shard: 0, outcome };
-        let all = [tagged("a=1,b=x y", 0, &rows[0]), tagged("a=1,b=x y", 0, &rows[1]), tagged("z", 0, &other)];
-        let table = Table::build(all.into_iter().chain([tagged("z", 0, &failed), tagged("z", 0, &warm)]));
+        let failed = Outcome {
+            end: Err(Failure::new(FailureKind::Truncated, "x")),
+            ..outcome(1, 0, &[10, 20])
+        };
+        let warm = Outcome {
+            phase: Phase::Warmup,
+            ..outcome(2, 0, &[10, 20])
+        };
+        let tagged = |case, round, outcome| TaggedOutcome {
+            case,
+            round,
+            shard: 0,
+            outcome,
+        };
+        let all = [
+            tagged("a=1,b=x y", 0, &rows[0]),
+            tagged("a=1,b=x y", 0, &rows[1]),
+            tagged("z", 0, &other),
+        ];
+        let table = Table::build(
+            all.into_iter()
+                .chain([tagged("z", 0, &failed), tagged("z", 0, &warm)]),
+        );
         let manifest = manifest(&[("a=1,b=x y", 0, 5_000_000_000), ("z", 0, 2_000_000_000)]);
         let text = log(&table, &manifest);
         let head = "#[Histogram log format version 1.3]\n#[llmscen: values in nanoseconds, Interval_Max in milliseconds]\n\
                     #[StartTime: 1700000000.123 (seconds since epoch)]\n#[BaseTime: 1700000000.123 (seconds since epoch)]\n";
-        assert!(text.starts_with(head.as_bytes()), "{}", String::from_utf8_lossy(&text));
-        let lines: Vec<_> =
-            read(&text).into_iter().map(|(tag, start, length, histogram)| (tag, start, length, histogram.len())).collect();
+        assert!(
+            text.starts_with(head.as_bytes()),
+            "{}",
+            String::from_utf8_lossy(&text)
+        );
+        let lines: Vec<_> = read(&text)
+            .into_iter()
+            .map(|(tag, start, length, histogram)| (tag, start, length, histogram.len()))
+            .collect();
         let line = |tag: &str, start: u64| (tag.to_owned(), start, 1000, 1);
         let of = |case: &str, start: u64| {
-            ["ttft", "itl", "e2e", "tpot"].map(|metric| line(&format!("{case}/{metric}"), start)).to_vec()
+            ["ttft", "itl", "e2e", "tpot"]
+                .map(|metric| line(&format!("{case}/{metric}"), start))
+                .to_vec()
         };
-        assert_eq!(lines, [of("z", 2000), of("a=1;b=x%20y", 5000), of("a=1;b=x%20y", 6000)].concat());
+        assert_eq!(
+            lines,
+            [
+                of("z", 2000),
+                of("a=1;b=x%20y", 5000),
+                of("a=1;b=x%20y", 6000)
+            ]
+            .concat()
+        );
         assert_eq!(log(&table, &manifest), text, "same rows, same bytes");
     }
 
     #[test]
     fn merged_lines_have_the_quantiles_of_the_rows_to_three_digits() {
-        let exact: Vec<u64> = (0..4000u64).map(|n| 1 + (n * n * 7919) % 250_000_000).collect();
-        let rows: Vec<Outcome> = exact.iter().zip(0..).map(|(micros, seq)| outcome(seq, seq * 1000, &[*micros])).collect();
-        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome { case: "c", round: 1, shard: 0, outcome }));
+        let exact: Vec<u64> = (0..4000u64)
+            .map(|n| 1 + (n * n * 7919) % 250_000_000)
+            .collect();
+        let rows: Vec<Outcome> = exact
+            .iter()
+            .zip(0..)
+            .map(|(micros, seq)| outcome(seq, seq * 1000, &[*micros]))
+            .collect();
+        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome {
+            case: "c",
+            round: 1,
+            shard: 0,
+            outcome,
+        }));
         let lines = read(&log(&table, &manifest(&[("c", 1, 0)])));
-        assert!(lines.iter().filter(|line| line.0 == "c/ttft").count() > 100, "{}", lines.len());
+        assert!(
+            lines.iter().filter(|line| line.0 == "c/ttft").count() > 100,
+            "{}",
+            lines.len()
+        );
         let mut merged = Histogram::<u64>::new_with_bounds(1, MAX_VALUE, DIGITS).unwrap();
-        lines.iter().filter(|line| line.0 == "c/ttft").for_each(|line| merged.add(&line.3).unwrap());
+        lines
+            .iter()
+            .filter(|line| line.0 == "c/ttft")
+            .for_each(|line| merged.add(&line.3).unwrap());
         let mut sorted = exact;
         sorted.sort();
         assert_eq!(merged.len(), 4000);
         for share in [0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
             let exact = sorted[(share * 4000.0f64).ceil() as usize - 1] as f64 * 1000.0;
             let merged_value = merged.value_at_quantile(share) as f64;
-            assert!((merged_value / exact - 1.0).abs() < 1e-3, "{share}: {merged_value} for {exact}");
+            assert!(
+                (merged_value / exact - 1.0).abs() < 1e-3,
+                "{share}: {merged_value} for {exact}"
+            );
         }
     }
 
     #[test]
     fn a_long_round_has_intervals_of_ten_seconds() {
         let rows = [outcome(0, 0, &[5]), outcome(1, 700_000_000, &[5])];
-        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome { case: "c", round: 0, shard: 0, outcome }));
+        let table = Table::build(rows.iter().map(|outcome| TaggedOutcome {
+            case: "c",
+            round: 0,
+            shard: 0,
+            outcome,
+        }));
         let lines = read(&log(&table, &manifest(&[("c", 0, 0)])));
         let places: Vec<_> = lines.iter().map(|line| (line.1, line.2)).collect();
         assert_eq!(places[..2], [(0, 10_000); 2]);
@@ -252,9 +378,13 @@ mod tests {
     #[test]
     fn tags_of_different_cases_differ() {
         let cases = ["a,b", "a;b", "a%3Bb", "a b", "a%20b", "a\nb", "é=ü"];
-        let tags: std::collections::HashSet<String> = cases.iter().map(|case| tag(case, "itl")).collect();
+        let tags: std::collections::HashSet<String> =
+            cases.iter().map(|case| tag(case, "itl")).collect();
         assert_eq!(tags.len(), cases.len());
         assert!(tags.iter().all(|tag| Tag::new(tag).is_some()), "{tags:?}");
-        assert_eq!((tag("a,b", "itl"), tag("a b", "itl")), ("a;b/itl".into(), "a%20b/itl".into()));
+        assert_eq!(
+            (tag("a,b", "itl"), tag("a b", "itl")),
+            ("a;b/itl".into(), "a%20b/itl".into())
+        );
     }
 }

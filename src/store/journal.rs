@@ -60,8 +60,14 @@ impl Writer {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Writer, StoreError> {
-        let file = File::create(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
-        let mut writer = Writer { out: Frames::new(path, file), frame: Vec::new() };
+        let file = File::create(path).map_err(|source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut writer = Writer {
+            out: Frames::new(path, file),
+            frame: Vec::new(),
+        };
         writer.out.write_raw(&header(MAGIC, VERSION))?;
         writer.flush()?;
         Ok(writer)
@@ -73,8 +79,11 @@ impl Writer {
     /// The file cannot be written, or the record cannot be encoded.
     pub fn append(&mut self, record: &Record) -> Result<(), StoreError> {
         self.frame.clear();
-        let encode_error = |error: postcard::Error| StoreError::Encode { reason: error.to_string() };
-        self.frame = postcard::to_extend(record, std::mem::take(&mut self.frame)).map_err(encode_error)?;
+        let encode_error = |error: postcard::Error| StoreError::Encode {
+            reason: error.to_string(),
+        };
+        self.frame =
+            postcard::to_extend(record, std::mem::take(&mut self.frame)).map_err(encode_error)?;
         self.out.append(&self.frame)
     }
 
@@ -111,16 +120,34 @@ impl Reader {
     /// # Errors
     /// The file cannot be read, is not a journal, or has another version. A journal with an incomplete header is empty.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
-        let failed = |source| StoreError::Read { path: path.to_owned(), source };
+        let failed = |source| StoreError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let mut file = File::open(path).map_err(failed)?;
         let header = read_up_to(&mut file, HEADER).map_err(failed)?;
         let (ended, incomplete_header) = match read_version(MAGIC, &header) {
-            Err(()) => return Err(StoreError::NotAJournal { path: path.to_owned() }),
+            Err(()) => {
+                return Err(StoreError::NotAJournal {
+                    path: path.to_owned(),
+                });
+            }
             Ok(None) => (true, header.len() as u64),
             Ok(Some(VERSION)) => (false, 0),
-            Ok(Some(found)) => return Err(StoreError::Version { path: path.to_owned(), found, known: VERSION }),
+            Ok(Some(found)) => {
+                return Err(StoreError::Version {
+                    path: path.to_owned(),
+                    found,
+                    known: VERSION,
+                });
+            }
         };
-        Ok(Reader { path: path.to_owned(), scan: Scan::new(file).map_err(failed)?, ended, incomplete_header })
+        Ok(Reader {
+            path: path.to_owned(),
+            scan: Scan::new(file).map_err(failed)?,
+            ended,
+            incomplete_header,
+        })
     }
 
     /// Bytes after the last complete record, once the iterator has ended.
@@ -143,7 +170,12 @@ impl Iterator for Reader {
             return None;
         }
         let next = self.scan.next(|payload| postcard::from_bytes(payload).ok());
-        let next = next.map_err(|source| StoreError::Read { path: self.path.clone(), source }).transpose();
+        let next = next
+            .map_err(|source| StoreError::Read {
+                path: self.path.clone(),
+                source,
+            })
+            .transpose();
         self.ended = !matches!(next, Some(Ok(_)));
         next.map(|read| read.map(|(_, record)| record))
     }

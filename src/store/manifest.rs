@@ -9,7 +9,9 @@ use llmscen_core::manifest::Manifest;
 /// # Errors
 /// The folder cannot be written.
 pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
-    let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+    let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode {
+        reason: error.to_string(),
+    })?;
     text.push(b'\n');
     run.write_listed(MANIFEST, &text)
 }
@@ -20,7 +22,10 @@ pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
 /// It is missing or invalid.
 pub fn read(run: &RunDir) -> Result<Manifest, StoreError> {
     let bytes = run.read(MANIFEST)?;
-    serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest { path: run.file(MANIFEST), reason: error.to_string() })
+    serde_json::from_slice(&bytes).map_err(|error| StoreError::Manifest {
+        path: run.file(MANIFEST),
+        reason: error.to_string(),
+    })
 }
 
 #[cfg(test)]
@@ -33,13 +38,23 @@ mod tests {
     fn a_manifest_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
-        let part =
-            Part { case: "base".into(), vitals: Some(Vitals { cpu_shares: vec![0.5], ..Vitals::default() }), ..Part::default() };
+        let part = Part {
+            case: "base".into(),
+            vitals: Some(Vitals {
+                cpu_shares: vec![0.5],
+                ..Vitals::default()
+            }),
+            ..Part::default()
+        };
         let manifest = Manifest {
             run_id: "r1".into(),
             seed: u64::MAX,
             elapsed_s: Some(1.5),
-            machine: Machine { host: "h".into(), cores: 2, ..Machine::default() },
+            machine: Machine {
+                host: "h".into(),
+                cores: 2,
+                ..Machine::default()
+            },
             targets: BTreeMap::from([("http://x".into(), "vllm 0.9".into())]),
             parts: vec![part],
             ..Manifest::default()
@@ -47,7 +62,10 @@ mod tests {
         write(&run, &manifest).unwrap();
         assert_eq!(read(&run).unwrap(), manifest);
         let text = String::from_utf8(run.read(MANIFEST).unwrap()).unwrap();
-        assert!(text.starts_with("{\n  \"run_id\": \"r1\",\n") && text.ends_with("}\n"), "{text}");
+        assert!(
+            text.starts_with("{\n  \"run_id\": \"r1\",\n") && text.ends_with("}\n"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -55,11 +73,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
         let path = dir.path().join("manifest.json").display().to_string();
-        assert!(read(&run).unwrap_err().to_string().starts_with(&format!("cannot read {path}: No such file")));
+        assert!(
+            read(&run)
+                .unwrap_err()
+                .to_string()
+                .starts_with(&format!("cannot read {path}: No such file"))
+        );
         run.write(MANIFEST, b"{}").unwrap();
         let error = read(&run).unwrap_err().to_string();
         assert!(
-            error.starts_with(&format!("{path} is not a manifest of this version of llmscen: missing field `run_id`")),
+            error.starts_with(&format!(
+                "{path} is not a manifest of this version of llmscen: missing field `run_id`"
+            )),
             "{error}"
         );
     }

@@ -15,7 +15,11 @@ pub fn folder_name(index: u32, case: &str) -> String {
     if case.chars().all(is_valid) && case.len() <= MAX_NAME && !case.starts_with('.') {
         return case.to_owned();
     }
-    let name: String = case.chars().map(|c| if is_valid(c) { c } else { '_' }).take(MAX_NAME).collect();
+    let name: String = case
+        .chars()
+        .map(|c| if is_valid(c) { c } else { '_' })
+        .take(MAX_NAME)
+        .collect();
     format!("{index}-{name}")
 }
 
@@ -26,7 +30,9 @@ pub fn folder_name(index: u32, case: &str) -> String {
 pub fn write(run: &RunDir, name: &str, values: &[f32], width: usize) -> Result<(), StoreError> {
     run.write_with(&format!("{LOGITS}/{name}"), |out| {
         out.write_all(&header(values.len() / width.max(1), width))?;
-        values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
+        values
+            .iter()
+            .try_for_each(|value| out.write_all(&value.to_le_bytes()))
     })
 }
 
@@ -57,18 +63,32 @@ mod tests {
         let bytes = run.read("logits/base/0-7.npy").unwrap();
         assert_eq!(&bytes[..10], b"\x93NUMPY\x01\x00\x76\x00");
         let head = std::str::from_utf8(&bytes[10..128]).unwrap();
-        assert_eq!(head.trim_end(), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
+        assert_eq!(
+            head.trim_end(),
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"
+        );
         assert!(head.ends_with('\n'));
-        let values: Vec<f32> = bytes[128..].chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
-        assert_eq!((values, bytes.len() as u64), (vec![1.0, -2.0, 0.5, 4.0, 5.0, 6.0], file_size(2, 3)));
+        let values: Vec<f32> = bytes[128..]
+            .chunks(4)
+            .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
+            .collect();
+        assert_eq!(
+            (values, bytes.len() as u64),
+            (vec![1.0, -2.0, 0.5, 4.0, 5.0, 6.0], file_size(2, 3))
+        );
         run.write("logits/base/notes.txt", b"mine").unwrap();
         run.remove_logits().unwrap();
-        assert!(run.file("logits/base/notes.txt").exists() && !run.file("logits/base/0-7.npy").exists());
+        assert!(
+            run.file("logits/base/notes.txt").exists() && !run.file("logits/base/0-7.npy").exists()
+        );
     }
 
     #[test]
     fn every_case_has_its_own_folder() {
-        assert_eq!(folder_name(3, "concurrency=16,dtype=f32"), "concurrency=16,dtype=f32");
+        assert_eq!(
+            folder_name(3, "concurrency=16,dtype=f32"),
+            "concurrency=16,dtype=f32"
+        );
         assert_eq!(folder_name(3, "model=/a/b"), "3-model=_a_b");
         assert_eq!(folder_name(3, ".."), "3-..");
     }

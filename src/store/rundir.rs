@@ -90,28 +90,46 @@ impl RunDir {
         };
         // Checked here, before there are results to save.
         run.write(".writable", b"")?;
-        fs::remove_file(run.file(".writable")).map_err(|source| StoreError::Write { path: run.path.clone(), source })?;
+        fs::remove_file(run.file(".writable")).map_err(|source| StoreError::Write {
+            path: run.path.clone(),
+            source,
+        })?;
         Ok(run)
     }
 
     fn create_explicit(path: &Path, force: bool) -> Result<RunDir, StoreError> {
-        fs::create_dir_all(path).map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+        fs::create_dir_all(path).map_err(|source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        })?;
         let run = RunDir::at(path).claim()?;
         let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
         if occupied && !force {
-            return Err(StoreError::Occupied { path: path.to_owned() });
+            return Err(StoreError::Occupied {
+                path: path.to_owned(),
+            });
         }
         if occupied {
-            run.clear().map_err(|source| StoreError::Write { path: path.to_owned(), source })?;
+            run.clear().map_err(|source| StoreError::Write {
+                path: path.to_owned(),
+                source,
+            })?;
         }
         Ok(run)
     }
 
     fn create_new(runs: &Path, started: &str) -> Result<RunDir, StoreError> {
-        let failed = |source| StoreError::Write { path: runs.to_owned(), source };
+        let failed = |source| StoreError::Write {
+            path: runs.to_owned(),
+            source,
+        };
         fs::create_dir_all(runs).map_err(failed)?;
         for number in 1..=MAX_RUNS_PER_SECOND {
-            let name = if number == 1 { started.to_owned() } else { format!("{started}-{number}") };
+            let name = if number == 1 {
+                started.to_owned()
+            } else {
+                format!("{started}-{number}")
+            };
             match fs::create_dir(runs.join(&name)) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
@@ -130,11 +148,24 @@ impl RunDir {
     /// Names the missing or damaged file.
     pub fn open(path: &Path) -> Result<RunDir, StoreError> {
         let run = RunDir::at(path);
-        let not_a_run = |missing: String| Err(StoreError::NotARun { path: path.to_owned(), missing });
+        let not_a_run = |missing: String| {
+            Err(StoreError::NotARun {
+                path: path.to_owned(),
+                missing,
+            })
+        };
         if !path.is_dir() {
-            return not_a_run(if path.exists() { "it is a file".into() } else { "it does not exist".into() });
+            return not_a_run(if path.exists() {
+                "it is a file".into()
+            } else {
+                "it does not exist".into()
+            });
         }
-        let mut missing: Vec<&str> = FILES[..2].iter().copied().filter(|name| !run.file(name).exists()).collect();
+        let mut missing: Vec<&str> = FILES[..2]
+            .iter()
+            .copied()
+            .filter(|name| !run.file(name).exists())
+            .collect();
         if !run.file(journal::FILE).exists() && !run.file(ROWS).exists() {
             missing.push("requests.parquet or journal.bin");
         }
@@ -159,8 +190,12 @@ impl RunDir {
 
     /// Removes the temporary files of a writer that was killed.
     fn remove_temporary_files(&self) {
-        let is_temporary_file =
-            |name: &str| is_temporary(name) && FILES.iter().any(|file| name.starts_with(&format!(".{file}.")));
+        let is_temporary_file = |name: &str| {
+            is_temporary(name)
+                && FILES
+                    .iter()
+                    .any(|file| name.starts_with(&format!(".{file}.")))
+        };
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_temporary_file) {
                 // A file that cannot be removed does no harm.
@@ -176,7 +211,11 @@ impl RunDir {
 
     /// A folder without any check.
     pub(super) fn at(path: &Path) -> RunDir {
-        RunDir { path: path.to_owned(), lock: None, redactor: Redactor::default() }
+        RunDir {
+            path: path.to_owned(),
+            lock: None,
+            redactor: Redactor::default(),
+        }
     }
 
     /// Path of the folder.
@@ -209,7 +248,11 @@ impl RunDir {
     ///
     /// # Errors
     /// The file cannot be written, or `fill` fails.
-    pub fn write_with(&self, name: &str, fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), StoreError> {
+    pub fn write_with(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
         let path = self.file(name);
         replace(&path, fill).map_err(|source| StoreError::Write { path, source })
     }
@@ -270,7 +313,9 @@ impl RunDir {
 
     /// Lists the checksum of a file, if there is a list.
     pub(super) fn list_file(&self, name: &str) -> Result<(), StoreError> {
-        let Some(mut sums) = self.checksums()? else { return Ok(()) };
+        let Some(mut sums) = self.checksums()? else {
+            return Ok(());
+        };
         let sum = self.sum_file(name)?;
         if sums.get(name) == Some(&sum) {
             return Ok(());
@@ -281,7 +326,9 @@ impl RunDir {
 
     /// Removes a file from the list of checksums.
     pub(super) fn unlist_file(&self, name: &str) -> Result<(), StoreError> {
-        let Some(mut sums) = self.checksums()? else { return Ok(()) };
+        let Some(mut sums) = self.checksums()? else {
+            return Ok(());
+        };
         match sums.remove(name) {
             Some(_) => self.write_checksums(&sums),
             None => Ok(()),
@@ -290,12 +337,23 @@ impl RunDir {
 
     /// Checks the files from which reports are computed.
     fn check(&self) -> Result<(), StoreError> {
-        let Some(sums) = self.checksums()? else { return Ok(()) };
+        let Some(sums) = self.checksums()? else {
+            return Ok(());
+        };
         // The database is checked when it is read.
-        sums.names().filter(|name| *name != DATABASE).try_for_each(|name| self.check_listed(name, &sums))?;
+        sums.names()
+            .filter(|name| *name != DATABASE)
+            .try_for_each(|name| self.check_listed(name, &sums))?;
         let is_unlisted = |name: &&str| !sums.contains(name) && self.file(name).exists();
-        match INPUTS.into_iter().find(is_unlisted).filter(|_| sums.contains(ROWS)) {
-            Some(name) => Err(self.damaged(name, "it is not listed in checksums.sha256, so it does not belong to this run")),
+        match INPUTS
+            .into_iter()
+            .find(is_unlisted)
+            .filter(|_| sums.contains(ROWS))
+        {
+            Some(name) => Err(self.damaged(
+                name,
+                "it is not listed in checksums.sha256, so it does not belong to this run",
+            )),
             None => Ok(()),
         }
     }
@@ -312,12 +370,22 @@ impl RunDir {
         if !self.file(name).exists() {
             return Err(self.damaged(name, "it is missing, although checksums.sha256 lists it"));
         }
-        let matches = sums.get(name).is_some_and(|sum| self.sum_file(name).is_ok_and(|found| found == *sum));
-        if matches { Ok(()) } else { Err(self.damaged(name, "its content does not match checksums.sha256")) }
+        let matches = sums
+            .get(name)
+            .is_some_and(|sum| self.sum_file(name).is_ok_and(|found| found == *sum));
+        if matches {
+            Ok(())
+        } else {
+            Err(self.damaged(name, "its content does not match checksums.sha256"))
+        }
     }
 
     fn damaged(&self, name: &str, why: &'static str) -> StoreError {
-        StoreError::Damaged { path: self.file(name), why, sums: self.file(checksums::FILE) }
+        StoreError::Damaged {
+            path: self.file(name),
+            why,
+            sums: self.file(checksums::FILE),
+        }
     }
 
     fn sum_file(&self, name: &str) -> Result<String, StoreError> {
@@ -332,7 +400,12 @@ impl RunDir {
             return Ok(None);
         }
         let text = String::from_utf8(self.read(checksums::FILE)?).unwrap_or_default();
-        let invalid = || self.damaged(checksums::FILE, "it is not a list of checksums and file names");
+        let invalid = || {
+            self.damaged(
+                checksums::FILE,
+                "it is not a list of checksums and file names",
+            )
+        };
         Checksums::parse(&text).map(Some).ok_or_else(invalid)
     }
 
@@ -345,9 +418,15 @@ impl RunDir {
     /// # Errors
     /// A chart cannot be written or removed.
     pub fn write_charts(&self, charts: &[(String, &[u8])]) -> Result<(), StoreError> {
-        let failed = |source| StoreError::Write { path: self.file(CHARTS), source };
-        self.remove_charts(|name| charts.iter().any(|(chart, _)| chart == name)).map_err(failed)?;
-        charts.iter().try_for_each(|(name, bytes)| self.write(&format!("{CHARTS}/{name}"), bytes))
+        let failed = |source| StoreError::Write {
+            path: self.file(CHARTS),
+            source,
+        };
+        self.remove_charts(|name| charts.iter().any(|(chart, _)| chart == name))
+            .map_err(failed)?;
+        charts
+            .iter()
+            .try_for_each(|(name, bytes)| self.write(&format!("{CHARTS}/{name}"), bytes))
     }
 
     /// Removes the files of a run, and no others.
@@ -355,14 +434,24 @@ impl RunDir {
         self.remove_charts(|_| false)?;
         self.remove_logits()?;
         // The marks last: after a crash in between, the folder is still recognized as that of a run.
-        FILES.iter().rev().try_for_each(|name| remove_if_exists(&self.file(name)))
+        FILES
+            .iter()
+            .rev()
+            .try_for_each(|name| remove_if_exists(&self.file(name)))
     }
 
     /// Removes charts, except those to be kept.
     fn remove_charts(&self, is_kept: impl Fn(&str) -> bool) -> io::Result<()> {
         for path in list_folder(&self.file(CHARTS))? {
-            let is_chart = path.extension().is_some_and(|extension| extension == "png" || extension == "svg");
-            if is_chart && !path.file_name().and_then(|name| name.to_str()).is_some_and(&is_kept) {
+            let is_chart = path
+                .extension()
+                .is_some_and(|extension| extension == "png" || extension == "svg");
+            if is_chart
+                && !path
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .is_some_and(&is_kept)
+            {
                 remove_if_exists(&path)?;
             }
         }
@@ -372,8 +461,14 @@ impl RunDir {
     /// Removes the logits of an earlier run, and the folders that are empty then.
     pub(super) fn remove_logits(&self) -> io::Result<()> {
         let logits = self.file(LOGITS);
-        for case in list_folder(&logits)?.into_iter().filter(|path| path.is_dir()) {
-            for file in list_folder(&case)?.iter().filter(|path| path.extension().is_some_and(|extension| extension == "npy")) {
+        for case in list_folder(&logits)?
+            .into_iter()
+            .filter(|path| path.is_dir())
+        {
+            for file in list_folder(&case)?
+                .iter()
+                .filter(|path| path.extension().is_some_and(|extension| extension == "npy"))
+            {
                 remove_if_exists(file)?;
             }
             // A folder that is not empty contains files of the user.
@@ -397,11 +492,16 @@ fn list_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// Another process has the lock.
 fn lock(folder: &Path) -> Result<Option<File>, StoreError> {
-    let Ok(file) = File::open(folder) else { return Ok(None) };
+    let Ok(file) = File::open(folder) else {
+        return Ok(None);
+    };
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::Error(_)) => Ok(None),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: folder.to_owned(), owner: owner(&file) }),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
+            path: folder.to_owned(),
+            owner: owner(&file),
+        }),
     }
 }
 
@@ -413,7 +513,9 @@ fn is_locked(folder: &Path) -> bool {
 
 /// ` (process N)` if /proc/locks lists the lock, else empty.
 fn owner(file: &File) -> String {
-    let Ok(inode) = file.metadata().map(|data| data.ino()) else { return String::new() };
+    let Ok(inode) = file.metadata().map(|data| data.ino()) else {
+        return String::new();
+    };
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     lock_holder(&locks, inode).map_or_else(String::new, |process| format!(" (process {process})"))
 }
@@ -424,7 +526,11 @@ fn lock_holder(locks: &str, inode: u64) -> Option<u32> {
         let mut words = line.split_whitespace().skip(1);
         let (kind, process, file) = (words.next()?, words.nth(2)?, words.next()?);
         let is_file = file.rsplit(':').next()?.parse() == Ok(inode);
-        if kind == "FLOCK" && is_file { process.parse().ok().filter(|process| *process > 0) } else { None }
+        if kind == "FLOCK" && is_file {
+            process.parse().ok().filter(|process| *process > 0)
+        } else {
+            None
+        }
     })
 }
 
@@ -433,12 +539,20 @@ mod tests {
     use super::*;
 
     fn location<'a>(explicit: Option<&'a Path>, dir: &'a Path, force: bool) -> RunLocation<'a> {
-        RunLocation { explicit, dir, name: "chat", started: "20260102T030405Z", force }
+        RunLocation {
+            explicit,
+            dir,
+            name: "chat",
+            started: "20260102T030405Z",
+            force,
+        }
     }
 
     fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -447,11 +561,28 @@ mod tests {
     fn runs_are_under_their_name_and_latest_points_to_the_last() {
         let dir = tempfile::tempdir().unwrap();
         let runs = dir.path().join("chat");
-        let made: Vec<PathBuf> = (0..3).map(|_| RunDir::create(&location(None, dir.path(), false)).unwrap().path).collect();
-        let expected = ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"];
+        let made: Vec<PathBuf> = (0..3)
+            .map(|_| {
+                RunDir::create(&location(None, dir.path(), false))
+                    .unwrap()
+                    .path
+            })
+            .collect();
+        let expected = [
+            "20260102T030405Z",
+            "20260102T030405Z-2",
+            "20260102T030405Z-3",
+        ];
         assert_eq!(made, expected.map(|name| runs.join(name)));
-        assert_eq!(fs::read_link(runs.join("latest")).unwrap(), Path::new(expected[2]));
-        assert_eq!(names(&runs), [expected.as_slice(), &["latest"]].concat(), "nothing else is left behind");
+        assert_eq!(
+            fs::read_link(runs.join("latest")).unwrap(),
+            Path::new(expected[2])
+        );
+        assert_eq!(
+            names(&runs),
+            [expected.as_slice(), &["latest"]].concat(),
+            "nothing else is left behind"
+        );
         assert!(names(&made[0]).is_empty());
     }
 
@@ -460,11 +591,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         let run = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap();
-        assert_eq!((run.path(), names(dir.path())), (path.as_path(), vec!["a".to_owned()]));
+        assert_eq!(
+            (run.path(), names(dir.path())),
+            (path.as_path(), vec!["a".to_owned()])
+        );
         run.write("notes.txt", b"mine").unwrap();
         for force in [false, true] {
             let error = RunDir::create(&location(Some(&path), dir.path(), force)).unwrap_err();
-            assert!(matches!(error, StoreError::InUse { .. }), "two runs at once: {error}");
+            assert!(
+                matches!(error, StoreError::InUse { .. }),
+                "two runs at once: {error}"
+            );
         }
         drop(run);
         let run = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap();
@@ -480,11 +617,18 @@ mod tests {
             run.write(name, b"x").unwrap();
         }
         drop(run);
-        let error = RunDir::create(&location(Some(&path), dir.path(), false)).unwrap_err().to_string();
-        let remedy = "already contains a run; choose another folder, or pass --force to overwrite it";
+        let error = RunDir::create(&location(Some(&path), dir.path(), false))
+            .unwrap_err()
+            .to_string();
+        let remedy =
+            "already contains a run; choose another folder, or pass --force to overwrite it";
         assert_eq!(error, format!("{} {remedy}", path.display()));
         RunDir::create(&location(Some(&path), dir.path(), true)).unwrap();
-        assert_eq!(names(&path), ["charts", "notes.txt"], "only files of a run are removed");
+        assert_eq!(
+            names(&path),
+            ["charts", "notes.txt"],
+            "only files of a run are removed"
+        );
         assert_eq!(names(&path.join("charts")), ["mine.txt"]);
     }
 
@@ -494,7 +638,10 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), "x").unwrap();
             let refused = RunDir::create(&location(Some(dir.path()), dir.path(), false));
-            assert!(matches!(refused, Err(StoreError::Occupied { .. })), "{name}");
+            assert!(
+                matches!(refused, Err(StoreError::Occupied { .. })),
+                "{name}"
+            );
             RunDir::create(&location(Some(dir.path()), dir.path(), true)).unwrap();
             assert!(names(dir.path()).is_empty(), "{name}");
         }
@@ -503,7 +650,12 @@ mod tests {
     #[test]
     fn temporary_files_of_a_killed_writer_are_removed() {
         let dir = tempfile::tempdir().unwrap();
-        for name in [".requests.db.17.part", ".requests.parquet.17.part", ".mine.17.part", "requests.part"] {
+        for name in [
+            ".requests.db.17.part",
+            ".requests.parquet.17.part",
+            ".mine.17.part",
+            "requests.part",
+        ] {
             fs::write(dir.path().join(name), "x").unwrap();
         }
         RunDir::at(dir.path()).claim().unwrap();
@@ -516,10 +668,24 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let inside = file.join("run");
-        for (explicit, runs, named) in [(Some(inside.as_path()), dir.path(), &inside), (None, &file, &file.join("chat"))] {
-            let error = RunDir::create(&location(explicit, runs, false)).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("cannot write {}: Not a directory", named.display())), "{error}");
-            assert!(error.ends_with("choose a writable folder with --output or `report.dir`"), "{error}");
+        for (explicit, runs, named) in [
+            (Some(inside.as_path()), dir.path(), &inside),
+            (None, &file, &file.join("chat")),
+        ] {
+            let error = RunDir::create(&location(explicit, runs, false))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with(&format!(
+                    "cannot write {}: Not a directory",
+                    named.display()
+                )),
+                "{error}"
+            );
+            assert!(
+                error.ends_with("choose a writable folder with --output or `report.dir`"),
+                "{error}"
+            );
         }
     }
 
@@ -529,8 +695,17 @@ mod tests {
         let run = RunDir::at(dir.path());
         run.write("charts/a.png", b"png").unwrap();
         assert_eq!(run.read("charts/a.png").unwrap(), b"png");
-        let error = run.write_with("charts/a.png", |_| Err(io::Error::other("no more"))).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("cannot write {}: no more", run.file("charts/a.png").display())), "{error}");
+        let error = run
+            .write_with("charts/a.png", |_| Err(io::Error::other("no more")))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with(&format!(
+                "cannot write {}: no more",
+                run.file("charts/a.png").display()
+            )),
+            "{error}"
+        );
         run.remove("charts/a.png").unwrap();
         run.remove("charts/a.png").unwrap();
         assert!(run.read("charts/a.png").is_err());
@@ -541,10 +716,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::at(dir.path());
         run.write_charts(&[]).unwrap();
-        assert!(!run.file("charts").exists(), "without charts there is no folder");
-        run.write_charts(&[("a.png".into(), b"1"), ("b.png".into(), b"1")]).unwrap();
+        assert!(
+            !run.file("charts").exists(),
+            "without charts there is no folder"
+        );
+        run.write_charts(&[("a.png".into(), b"1"), ("b.png".into(), b"1")])
+            .unwrap();
         run.write("charts/notes.txt", b"mine").unwrap();
-        run.write_charts(&[("a.png".into(), b"2"), ("a.svg".into(), b"2")]).unwrap();
+        run.write_charts(&[("a.png".into(), b"2"), ("a.svg".into(), b"2")])
+            .unwrap();
         assert_eq!(names(&run.file("charts")), ["a.png", "a.svg", "notes.txt"]);
         assert_eq!(run.read("charts/a.png").unwrap(), b"2");
     }
@@ -558,7 +738,10 @@ mod tests {
         };
         let run = RunDir::at(dir.path());
         assert_eq!(missing(&dir.path().join("gone")), "it does not exist");
-        assert_eq!(missing(dir.path()), "it has no plan.yaml, no manifest.json, no requests.parquet or journal.bin");
+        assert_eq!(
+            missing(dir.path()),
+            "it has no plan.yaml, no manifest.json, no requests.parquet or journal.bin"
+        );
         run.write("plan.yaml", b"").unwrap();
         assert_eq!(missing(&dir.path().join("plan.yaml")), "it is a file");
         run.write("journal.bin", b"").unwrap();
@@ -572,7 +755,10 @@ mod tests {
         let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:7 0 EOF\n2: FLOCK  ADVISORY  WRITE 12 fd:01:77 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 13 fd:01:7 0 EOF\n3: FLOCK  ADVISORY  WRITE 14 fd:01:7 0 EOF\n\
                      4: FLOCK  ADVISORY  WRITE 0 fd:01:8 0 EOF\n";
-        assert_eq!([7, 77, 8, 9].map(|inode| lock_holder(locks, inode)), [Some(14), Some(12), None, None]);
+        assert_eq!(
+            [7, 77, 8, 9].map(|inode| lock_holder(locks, inode)),
+            [Some(14), Some(12), None, None]
+        );
     }
 
     #[test]
@@ -583,8 +769,16 @@ mod tests {
         let error = lock(dir.path()).unwrap_err().to_string();
         let this_process = format!(" (process {})", std::process::id());
         let rest = "is writing to this folder; wait until it ends, or choose another folder";
-        let expected = |owner: &str| format!("{} is in use: another llmscen{owner} {rest}", dir.path().display());
-        assert!(error == expected(&this_process) || error == expected(""), "{error}");
+        let expected = |owner: &str| {
+            format!(
+                "{} is in use: another llmscen{owner} {rest}",
+                dir.path().display()
+            )
+        };
+        assert!(
+            error == expected(&this_process) || error == expected(""),
+            "{error}"
+        );
         drop(first);
         assert!(!is_locked(dir.path()) && lock(dir.path()).unwrap().is_some());
     }

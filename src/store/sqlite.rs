@@ -61,7 +61,10 @@ impl DatabaseError {
         match self {
             DatabaseError::Store(error) => error,
             DatabaseError::Io(source) => StoreError::Write { path, source },
-            other => StoreError::Database { path, reason: other.to_string() },
+            other => StoreError::Database {
+                path,
+                reason: other.to_string(),
+            },
         }
     }
 }
@@ -72,7 +75,8 @@ impl DatabaseError {
 /// It cannot be written, or the bodies cannot be read.
 pub fn write(run: &RunDir, content: &Content<'_>) -> Result<(), StoreError> {
     let path = run.file(DATABASE);
-    replace_by(&path, |temporary| fill(temporary, run, content)).map_err(|error| error.with_path(&path))?;
+    replace_by(&path, |temporary| fill(temporary, run, content))
+        .map_err(|error| error.with_path(&path))?;
     run.list_file(DATABASE)
 }
 
@@ -92,9 +96,12 @@ pub fn remove(run: &RunDir) -> Result<(), StoreError> {
 pub fn holds_bodies(run: &RunDir) -> Result<bool, StoreError> {
     let path = run.file(DATABASE);
     run.check_file(DATABASE)?;
-    let count =
-        || -> Result<i64, DatabaseError> { Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?) };
-    count().map(|count| count > 0).map_err(|error| error.with_path(&path))
+    let count = || -> Result<i64, DatabaseError> {
+        Ok(open(&path)?.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?)
+    };
+    count()
+        .map(|count| count > 0)
+        .map_err(|error| error.with_path(&path))
 }
 
 /// Opens an existing database for reading.
@@ -109,11 +116,17 @@ fn open(path: &Path) -> Result<Connection, DatabaseError> {
 fn fill(path: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), DatabaseError> {
     if content.plan.report.bodies != Bodies::None || run.file(spool::FILE).exists() {
         // Only the user may read prompts and replies.
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
     }
     let mut connection = Connection::open(path)?;
     // The complete file is synced and renamed. Until then nobody reads it, and after a crash it is not used.
-    connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;")?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;",
+    )?;
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "user_version", schema::VERSION)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
@@ -153,11 +166,23 @@ fn write_run(connection: &Connection, content: &Content<'_>) -> Result<(), Datab
         serde_json::to_string(manifest)?,
         content.plan.resolved,
     ];
-    connection.prepare(&schema::insert("runs", values.len()))?.execute(values)?;
+    connection
+        .prepare(&schema::insert("runs", values.len()))?
+        .execute(values)?;
     let mut parts = connection.prepare(&schema::insert("parts", 6))?;
     for part in &manifest.parts {
-        let (from, until) = (to_integer(part.measured_from_ns), part.sending_until_ns.and_then(to_integer));
-        parts.execute(params![part.case, part.round, to_integer(part.origin_ns), from, until, part.cut_short])?;
+        let (from, until) = (
+            to_integer(part.measured_from_ns),
+            part.sending_until_ns.and_then(to_integer),
+        );
+        parts.execute(params![
+            part.case,
+            part.round,
+            to_integer(part.origin_ns),
+            from,
+            until,
+            part.cut_short
+        ])?;
     }
     Ok(())
 }
@@ -171,7 +196,11 @@ fn write_cases(connection: &Connection, report: &Report) -> Result<(), DatabaseE
     Ok(())
 }
 
-fn write_case(connection: &Connection, position: usize, case: &CaseReport) -> Result<(), DatabaseError> {
+fn write_case(
+    connection: &Connection,
+    position: usize,
+    case: &CaseReport,
+) -> Result<(), DatabaseError> {
     let counts = &case.counts;
     let labels: serde_json::Map<_, _> = case
         .labels
@@ -198,7 +227,9 @@ fn write_case(connection: &Connection, position: usize, case: &CaseReport) -> Re
         serde_json::to_string(&case.audit)?,
         serde_json::to_string(&case.notes)?,
     ];
-    connection.prepare_cached(&schema::insert("cases", values.len()))?.execute(values)?;
+    connection
+        .prepare_cached(&schema::insert("cases", values.len()))?
+        .execute(values)?;
     Ok(())
 }
 
@@ -208,11 +239,29 @@ fn write_figures(connection: &Connection, case: &CaseReport) -> Result<(), Datab
         figures.execute(params![case.id, metric.column(), value])?;
     }
     for (metric, distribution) in &case.distributions {
-        let head: [Value; 3] = [case.id.clone().into(), metric.column().to_owned().into(), to_integer(distribution.n).into()];
-        let spread: [Value; 3] = [distribution.mean.into(), distribution.sd.into(), distribution.min.into()];
-        let quantiles = distribution.quantiles.iter().map(|value| Value::from(*value));
-        let values: Vec<Value> = head.into_iter().chain(spread).chain(quantiles).chain([distribution.max.into()]).collect();
-        connection.prepare_cached(&schema::insert("distributions", values.len()))?.execute(params_from_iter(values))?;
+        let head: [Value; 3] = [
+            case.id.clone().into(),
+            metric.column().to_owned().into(),
+            to_integer(distribution.n).into(),
+        ];
+        let spread: [Value; 3] = [
+            distribution.mean.into(),
+            distribution.sd.into(),
+            distribution.min.into(),
+        ];
+        let quantiles = distribution
+            .quantiles
+            .iter()
+            .map(|value| Value::from(*value));
+        let values: Vec<Value> = head
+            .into_iter()
+            .chain(spread)
+            .chain(quantiles)
+            .chain([distribution.max.into()])
+            .collect();
+        connection
+            .prepare_cached(&schema::insert("distributions", values.len()))?
+            .execute(params_from_iter(values))?;
     }
     Ok(())
 }
@@ -243,11 +292,22 @@ fn write_rows(connection: &Connection, table: &Table) -> Result<(), DatabaseErro
     for rows in table.batches() {
         let values: Vec<(Values, bool)> = columns
             .iter()
-            .map(|column| Ok((table.values(column.source, rows.clone())?, column.source == schema::TOKEN_TIMES)))
+            .map(|column| {
+                Ok((
+                    table.values(column.source, rows.clone())?,
+                    column.source == schema::TOKEN_TIMES,
+                ))
+            })
             .collect::<Result<_, DatabaseError>>()?;
         for row in 0..rows.len() {
             for (index, (values, timestamps)) in values.iter().enumerate() {
-                bind(&mut statement, index + 1, values.get(row), *timestamps, &mut text)?;
+                bind(
+                    &mut statement,
+                    index + 1,
+                    values.get(row),
+                    *timestamps,
+                    &mut text,
+                )?;
             }
             statement.raw_execute()?;
         }
@@ -264,20 +324,26 @@ fn bind(
     text: &mut String,
 ) -> rusqlite::Result<()> {
     match cell {
-        Cell::Null | Cell::Few([]) | Cell::Wholes([]) | Cell::Reals([]) => statement.raw_bind_parameter(index, None::<i64>),
+        Cell::Null | Cell::Few([]) | Cell::Wholes([]) | Cell::Reals([]) => {
+            statement.raw_bind_parameter(index, None::<i64>)
+        }
         Cell::Text(word) => statement.raw_bind_parameter(index, word),
         Cell::Flag(flag) => statement.raw_bind_parameter(index, flag),
         Cell::Whole(number) => statement.raw_bind_parameter(index, to_integer(number)),
         Cell::Real(number) => statement.raw_bind_parameter(index, number),
         Cell::Few(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
-        Cell::Wholes(list) if timestamps => statement.raw_bind_parameter(index, json(text, gaps(list))),
+        Cell::Wholes(list) if timestamps => {
+            statement.raw_bind_parameter(index, json(text, gaps(list)))
+        }
         Cell::Wholes(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
         Cell::Reals(list) => statement.raw_bind_parameter(index, json(text, list.iter())),
     }
 }
 
 fn gaps(timestamps: &[u64]) -> impl Iterator<Item = i128> {
-    timestamps.windows(2).filter_map(|pair| Some(i128::from(*pair.last()?) - i128::from(*pair.first()?)))
+    timestamps
+        .windows(2)
+        .filter_map(|pair| Some(i128::from(*pair.last()?) - i128::from(*pair.first()?)))
 }
 
 /// A list of finite numbers as JSON.
@@ -316,7 +382,10 @@ fn write_bodies(connection: &Connection, run: &RunDir) -> Result<(), DatabaseErr
     Ok(())
 }
 
-fn write_spooled_bodies(insert: &mut Statement<'_>, bodies: SpooledBodies) -> Result<(), DatabaseError> {
+fn write_spooled_bodies(
+    insert: &mut Statement<'_>,
+    bodies: SpooledBodies,
+) -> Result<(), DatabaseError> {
     bodies.for_each(|head, packed| {
         let response = head.response.map(|_| &packed.response);
         let size = |extent: Extent| to_integer(extent.length);

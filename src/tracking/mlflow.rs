@@ -19,15 +19,24 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 const PROXIED_STORE: &str = "mlflow-artifacts:";
 
 /// Uploads a run. Returns the URL of its page.
-pub(super) fn send_to_mlflow(spec: &Mlflow, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
+pub(super) fn send_to_mlflow(
+    spec: &Mlflow,
+    summary: &RunSummary,
+    folder: &Path,
+) -> Result<String, TrackError> {
     let setup = |error: &dyn std::fmt::Display| TrackError::Setup(error.to_string());
     // A runtime may already run on the calling thread.
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| setup(&error))?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| setup(&error))?;
             runtime.block_on(Server::new(spec)?.send_run(summary, folder))
         });
-        worker.join().unwrap_or_else(|_| Err(TrackError::Setup("the upload thread panicked".into())))
+        worker
+            .join()
+            .unwrap_or_else(|_| Err(TrackError::Setup("the upload thread panicked".into())))
     })
 }
 
@@ -46,14 +55,24 @@ struct Server<'a> {
 
 impl<'a> Server<'a> {
     fn new(spec: &'a Mlflow) -> Result<Server<'a>, TrackError> {
-        let base = Url::parse(&spec.url).map_err(|error| TrackError::Setup(format!("`{}`: {error}", shown(&spec.url))))?;
-        let client = Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(REQUEST_TIMEOUT).build();
-        Ok(Server { spec, client: client.map_err(|error| TrackError::Setup(error.to_string()))?, base })
+        let base = Url::parse(&spec.url)
+            .map_err(|error| TrackError::Setup(format!("`{}`: {error}", shown(&spec.url))))?;
+        let client = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
+            .build();
+        Ok(Server {
+            spec,
+            client: client.map_err(|error| TrackError::Setup(error.to_string()))?,
+            base,
+        })
     }
 
     async fn send_run(&self, summary: &RunSummary, folder: &Path) -> Result<String, TrackError> {
         let experiment = self.experiment().await?;
-        let run = self.create_run(&experiment, &summary.run, summary, None).await?;
+        let run = self
+            .create_run(&experiment, &summary.run, summary, None)
+            .await?;
         match self.upload_run(&experiment, &run, summary, folder).await {
             Ok(()) => self.end_run(&run, summary, final_status(summary)).await?,
             Err(error) => {
@@ -62,7 +81,11 @@ impl<'a> Server<'a> {
                 return Err(error);
             }
         }
-        Ok(format!("{}/#/experiments/{experiment}/runs/{}", shown(&self.spec.url).trim_end_matches('/'), run.id))
+        Ok(format!(
+            "{}/#/experiments/{experiment}/runs/{}",
+            shown(&self.spec.url).trim_end_matches('/'),
+            run.id
+        ))
     }
 
     /// Uploads everything to a run, with its cases as nested runs.
@@ -75,9 +98,20 @@ impl<'a> Server<'a> {
     ) -> Result<(), TrackError> {
         self.log(run, &summary.run, summary.ended_ms).await?;
         for case in &summary.cases {
-            let nested = self.create_run(experiment, case, summary, Some(run)).await?;
+            let nested = self
+                .create_run(experiment, case, summary, Some(run))
+                .await?;
             let logged = self.log(&nested, case, summary.ended_ms).await;
-            self.end_run(&nested, summary, if logged.is_ok() { final_status(summary) } else { FAILED }).await?;
+            self.end_run(
+                &nested,
+                summary,
+                if logged.is_ok() {
+                    final_status(summary)
+                } else {
+                    FAILED
+                },
+            )
+            .await?;
             logged?;
         }
         let files = list_files(folder, self.spec.files)?;
@@ -85,7 +119,10 @@ impl<'a> Server<'a> {
             return Err(TrackError::Store(run.store.clone()));
         }
         for (name, path) in files {
-            let bytes = std::fs::read(&path).map_err(|source| TrackError::File { path: path.clone(), source })?;
+            let bytes = std::fs::read(&path).map_err(|source| TrackError::File {
+                path: path.clone(),
+                source,
+            })?;
             self.upload_file(&run.store, &name, bytes).await?;
         }
         Ok(())
@@ -99,12 +136,18 @@ impl<'a> Server<'a> {
         let request = self.with_login(self.client.get(url));
         let found = match self.send("experiments/get-by-name", request).await {
             Err(TrackError::Refused { status: 404, .. }) => None,
-            other => Some(text(&other?, "/experiment/experiment_id", "experiments/get-by-name")?),
+            other => Some(text(
+                &other?,
+                "/experiment/experiment_id",
+                "experiments/get-by-name",
+            )?),
         };
         match found {
             Some(id) => Ok(id),
             None => {
-                let created = self.post("experiments/create", json!({ "name": name })).await?;
+                let created = self
+                    .post("experiments/create", json!({ "name": name }))
+                    .await?;
                 text(&created, "/experiment_id", "experiments/create")
             }
         }
@@ -118,7 +161,10 @@ impl<'a> Server<'a> {
         parent: Option<&CreatedRun>,
     ) -> Result<CreatedRun, TrackError> {
         let tag = |key: &str, value: &str| json!({ "key": key, "value": value });
-        let mut tags = vec![tag("llmscen.run_id", &summary.run_id), tag("llmscen.verdict", summary.verdict)];
+        let mut tags = vec![
+            tag("llmscen.run_id", &summary.run_id),
+            tag("llmscen.verdict", summary.verdict),
+        ];
         tags.extend(self.spec.tags.iter().map(|(key, value)| tag(key, value)));
         tags.extend(parent.map(|parent| tag("mlflow.parentRunId", &parent.id)));
         let body = json!({
@@ -132,41 +178,70 @@ impl<'a> Server<'a> {
     }
 
     /// Uploads parameters and metrics. A metric has one point, at the end of the run: `step` 0, `at_ms` in milliseconds since the epoch.
-    async fn log(&self, run: &CreatedRun, entry: &CaseSummary, at_ms: u64) -> Result<(), TrackError> {
+    async fn log(
+        &self,
+        run: &CreatedRun,
+        entry: &CaseSummary,
+        at_ms: u64,
+    ) -> Result<(), TrackError> {
         let params = entry
             .params
             .iter()
             .map(|(key, value)| json!({ "key": sanitize_key(key), "value": truncate(value) }))
             .collect::<Vec<_>>();
         for chunk in params.chunks(PARAMS_PER_BATCH) {
-            self.post("runs/log-batch", json!({ "run_id": run.id, "params": chunk })).await?;
+            self.post(
+                "runs/log-batch",
+                json!({ "run_id": run.id, "params": chunk }),
+            )
+            .await?;
         }
         let metric = |(key, value): &(String, f64)| json!({ "key": key, "value": value, "timestamp": at_ms, "step": 0 });
         let metrics: Vec<Value> = entry.metrics.iter().map(metric).collect();
         for chunk in metrics.chunks(METRICS_PER_BATCH) {
-            self.post("runs/log-batch", json!({ "run_id": run.id, "metrics": chunk })).await?;
+            self.post(
+                "runs/log-batch",
+                json!({ "run_id": run.id, "metrics": chunk }),
+            )
+            .await?;
         }
         Ok(())
     }
 
-    async fn end_run(&self, run: &CreatedRun, summary: &RunSummary, status: &str) -> Result<(), TrackError> {
+    async fn end_run(
+        &self,
+        run: &CreatedRun,
+        summary: &RunSummary,
+        status: &str,
+    ) -> Result<(), TrackError> {
         let body = json!({ "run_id": run.id, "status": status, "end_time": summary.ended_ms });
         self.post("runs/update", body).await.map(drop)
     }
 
     async fn upload_file(&self, store: &str, name: &str, bytes: Vec<u8>) -> Result<(), TrackError> {
-        let path = store.trim_start_matches(PROXIED_STORE).trim_start_matches('/');
+        let path = store
+            .trim_start_matches(PROXIED_STORE)
+            .trim_start_matches('/');
         // The address may include a host: mlflow-artifacts://host/path.
-        let path =
-            if store.starts_with("mlflow-artifacts://") { path.split_once('/').map_or(path, |(_, path)| path) } else { path };
+        let path = if store.starts_with("mlflow-artifacts://") {
+            path.split_once('/').map_or(path, |(_, path)| path)
+        } else {
+            path
+        };
         let url = self.url(&format!("api/2.0/mlflow-artifacts/artifacts/{path}/{name}"))?;
         let request = self.with_login(self.client.put(url).body(bytes));
-        self.send(&format!("the file {name}"), request).await.map(drop)
+        self.send(&format!("the file {name}"), request)
+            .await
+            .map(drop)
     }
 
     async fn post(&self, what: &str, body: Value) -> Result<Value, TrackError> {
-        let request = self.client.post(self.url(&format!("api/2.0/mlflow/{what}"))?).header("content-type", "application/json");
-        self.send(what, self.with_login(request.body(body.to_string()))).await
+        let request = self
+            .client
+            .post(self.url(&format!("api/2.0/mlflow/{what}"))?)
+            .header("content-type", "application/json");
+        self.send(what, self.with_login(request.body(body.to_string())))
+            .await
     }
 
     fn url(&self, path: &str) -> Result<Url, TrackError> {
@@ -187,7 +262,8 @@ impl<'a> Server<'a> {
     async fn send(&self, what: &str, request: RequestBuilder) -> Result<Value, TrackError> {
         let unreachable = |error: reqwest::Error| TrackError::Unreachable {
             url: shown(&self.spec.url),
-            reason: std::error::Error::source(&error).map_or_else(|| error.to_string(), |cause| root_cause(cause).to_string()),
+            reason: std::error::Error::source(&error)
+                .map_or_else(|| error.to_string(), |cause| root_cause(cause).to_string()),
         };
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
@@ -196,24 +272,38 @@ impl<'a> Server<'a> {
         match value {
             Some(value) if status.is_success() => Ok(value),
             None if status.is_success() && body.trim().is_empty() => Ok(Value::Null),
-            None if status.is_success() => Err(TrackError::Answer { what: what.to_owned() }),
+            None if status.is_success() => Err(TrackError::Answer {
+                what: what.to_owned(),
+            }),
             value => Err(refused(what, status, value, &body)),
         }
     }
 }
 
 fn refused(what: &str, status: StatusCode, value: Option<Value>, body: &str) -> TrackError {
-    let message = value.as_ref().and_then(|value| value.get("message")).and_then(Value::as_str).unwrap_or(body);
-    TrackError::Refused { what: what.to_owned(), status: status.as_u16(), message: truncate(message.trim()) }
+    let message = value
+        .as_ref()
+        .and_then(|value| value.get("message"))
+        .and_then(Value::as_str)
+        .unwrap_or(body);
+    TrackError::Refused {
+        what: what.to_owned(),
+        status: status.as_u16(),
+        message: truncate(message.trim()),
+    }
 }
 
-fn root_cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> &'e (dyn std::error::Error + 'static) {
+fn root_cause<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> &'e (dyn std::error::Error + 'static) {
     error.source().map_or(error, root_cause)
 }
 
 fn text(value: &Value, pointer: &str, what: &str) -> Result<String, TrackError> {
     let found = value.pointer(pointer).and_then(Value::as_str);
-    found.map(str::to_owned).ok_or_else(|| TrackError::Answer { what: what.to_owned() })
+    found.map(str::to_owned).ok_or_else(|| TrackError::Answer {
+        what: what.to_owned(),
+    })
 }
 
 fn truncate(value: &str) -> String {
@@ -225,12 +315,22 @@ const FAILED: &str = "FAILED";
 
 /// Status of a run with a complete upload.
 fn final_status(summary: &RunSummary) -> &'static str {
-    if summary.finished { "FINISHED" } else { "KILLED" }
+    if summary.finished {
+        "FINISHED"
+    } else {
+        "KILLED"
+    }
 }
 
 /// The name with only the characters that MLflow accepts.
 fn sanitize_key(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "_-. /:".contains(c) { c } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "_-. /:".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
     name.chars().map(plain).collect()
 }
 
@@ -238,7 +338,9 @@ fn sanitize_key(name: &str) -> String {
 fn shown(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     match (url.find("://"), url.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => format!("{}{}", &url[..scheme + 3], &url[at + 1..]),
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", &url[..scheme + 3], &url[at + 1..])
+        }
         _ => url.to_owned(),
     }
 }

@@ -27,7 +27,12 @@ fn a_server_that_closes_at_once_is_a_connect_failure() {
 
 #[test]
 fn html_is_not_an_answer() {
-    let server = Server::start(|s, _| send(s, &response("200 OK", "text/html", "<html><title>Login</title></html>")));
+    let server = Server::start(|s, _| {
+        send(
+            s,
+            &response("200 OK", "text/html", "<html><title>Login</title></html>"),
+        )
+    });
     let (lab, kind) = three_failures(&server, 3);
     assert_eq!(kind, "decode");
     assert!(lab.text("out/report.md").contains("text/html"));
@@ -60,7 +65,10 @@ fn a_stream_that_trickles_for_ever_meets_the_total_timeout() {
     let lab = Lab::new();
     let scenario = plain(&server.url(), 1).replace("total: 5s", "total: 2s");
     lab.run(&scenario).expect(3);
-    assert_eq!(lab.results()["cases"][0]["counts"]["failures"]["timeout_total"], 1);
+    assert_eq!(
+        lab.results()["cases"][0]["counts"]["failures"]["timeout_total"],
+        1
+    );
 }
 
 #[test]
@@ -84,18 +92,29 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
     let case = &lab.results()["cases"][0];
     assert_eq!(case["counts"]["failures"]["decode"], 1, "{case:#}");
     let manifest = lab.json("out/manifest.json");
-    let peak = manifest["parts"][0]["vitals"]["memory_peak"].as_u64().unwrap();
+    let peak = manifest["parts"][0]["vitals"]["memory_peak"]
+        .as_u64()
+        .unwrap();
     // The program by itself has a few tens of MiB; with the event there would be 100 more.
     assert!(peak < 115 << 20, "{} MiB", peak >> 20);
 }
 
 #[test]
 fn statuses_have_kinds_and_keep_the_message_of_the_server() {
-    for (status, kind) in
-        [("400 Bad Request", "http_4xx"), ("429 Too Many Requests", "http_429"), ("503 Service Unavailable", "http_5xx")]
-    {
+    for (status, kind) in [
+        ("400 Bad Request", "http_4xx"),
+        ("429 Too Many Requests", "http_429"),
+        ("503 Service Unavailable", "http_5xx"),
+    ] {
         let server = Server::start(move |s, _| {
-            send(s, &response(status, "application/json", r#"{"error":{"message":"the very reason"}}"#))
+            send(
+                s,
+                &response(
+                    status,
+                    "application/json",
+                    r#"{"error":{"message":"the very reason"}}"#,
+                ),
+            )
         });
         let (lab, seen) = three_failures(&server, 3);
         assert_eq!(seen, kind);
@@ -106,7 +125,8 @@ fn statuses_have_kinds_and_keep_the_message_of_the_server() {
 #[test]
 fn an_error_inside_a_good_status_is_a_failure() {
     let error = r#"{"error":{"message":"engine died","code":500}}"#;
-    let server = Server::start(move |s, _| send(s, &stream(&[TOKEN, TOKEN, error, "[DONE]"], true)));
+    let server =
+        Server::start(move |s, _| send(s, &stream(&[TOKEN, TOKEN, error, "[DONE]"], true)));
     let (lab, kind) = three_failures(&server, 3);
     assert_eq!(kind, "stream_error");
     assert!(lab.text("out/report.md").contains("engine died"));
@@ -128,7 +148,8 @@ fn a_stream_without_its_end_is_truncated() {
 #[test]
 fn an_answer_without_content_is_empty() {
     let silent = r#"{"choices":[{"message":{"content":""}}]}"#;
-    let server = Server::start(move |s, _| send(s, &response("200 OK", "application/json", silent)));
+    let server =
+        Server::start(move |s, _| send(s, &response("200 OK", "application/json", silent)));
     assert_eq!(three_failures(&server, 3).1, "empty");
 }
 
@@ -150,7 +171,8 @@ fn one_good_answer_among_failures_is_a_run_with_an_error_rate() {
         _ => false,
     });
     let lab = Lab::new();
-    let scenario = plain(&server.url(), 8).replace("model: m,", "model: m, http: { pool: per-request },");
+    let scenario =
+        plain(&server.url(), 8).replace("model: m,", "model: m, http: { pool: per-request },");
     lab.run(&scenario).expect(0);
     let case = &lab.results()["cases"][0];
     assert_eq!(case["counts"]["ok"], 2);
@@ -175,16 +197,38 @@ fn a_kept_alive_connection_that_was_closed_is_opened_again_and_counted() {
 
 #[test]
 fn an_unreachable_target_fails_in_seconds_and_says_what_was_tried() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let lab = Lab::new();
     let began = Instant::now();
-    let ran = lab.run(&plain(&format!("http://{free}/v1/chat/completions"), 1000)).expect(3);
+    let ran = lab
+        .run(&plain(&format!("http://{free}/v1/chat/completions"), 1000))
+        .expect(3);
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert!(ran.err.contains(&format!("{free}: connection refused")), "{}", ran.err);
+    assert!(
+        ran.err.contains(&format!("{free}: connection refused")),
+        "{}",
+        ran.err
+    );
     assert!(ran.err.contains("tried 3 times"), "{}", ran.err);
-    let ran = lab.run(&plain(&format!("http://u:hunter2@{free}/v1/chat/completions?key=sk-12345"), 1)).expect(3);
-    assert!(ran.err.contains("http://u:[redacted]@") && ran.err.contains("?key=[redacted]"), "{}", ran.err);
-    assert!(!ran.err.contains("hunter2") && !ran.err.contains("sk-12345"), "{}", ran.err);
+    let ran = lab
+        .run(&plain(
+            &format!("http://u:hunter2@{free}/v1/chat/completions?key=sk-12345"),
+            1,
+        ))
+        .expect(3);
+    assert!(
+        ran.err.contains("http://u:[redacted]@") && ran.err.contains("?key=[redacted]"),
+        "{}",
+        ran.err
+    );
+    assert!(
+        !ran.err.contains("hunter2") && !ran.err.contains("sk-12345"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -192,9 +236,19 @@ fn proxy_variables_never_apply_to_loopback() {
     let server = Server::start(|s, _| send(s, &stream(&[TOKEN, FINISH, "[DONE]"], true)));
     let lab = Lab::new();
     lab.file("s.yaml", plain(&server.url(), 2));
-    let proxies = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "https_proxy"].map(|name| (name, "http://127.0.0.1:9"));
-    let output = lab.command(&["run", "s.yaml", "--output", "out"]).envs(proxies).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let proxies = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "https_proxy"]
+        .map(|name| (name, "http://127.0.0.1:9"));
+    let output = lab
+        .command(&["run", "s.yaml", "--output", "out"])
+        .envs(proxies)
+        .output()
+        .unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 2);
 }
 
@@ -202,8 +256,13 @@ fn proxy_variables_never_apply_to_loopback() {
 fn a_target_that_accepts_and_says_nothing_is_given_up_after_one_connect_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let lab = Lab::new();
-    let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
-    let ran = lab.run(&plain(&url, 1).replace("connect: 2s", "connect: 1s")).expect(3);
+    let url = format!(
+        "https://{}/v1/chat/completions",
+        silent.local_addr().unwrap()
+    );
+    let ran = lab
+        .run(&plain(&url, 1).replace("connect: 2s", "connect: 1s"))
+        .expect(3);
     let why = format!(
         "no connection within 1s: if {} does not support TLS, use http:// (timeout_connect)",
         silent.local_addr().unwrap()

@@ -13,10 +13,22 @@ struct Cached {
 impl Cached {
     fn start(lab: &Lab) -> Cached {
         let set = "target.simulator={ alpha: 1ms, prefix_cache: true }";
-        let mut child = lab.spawn(&["simulate", "--quiet", "--listen", "127.0.0.1:0", "--set", set]);
+        let mut child = lab.spawn(&[
+            "simulate",
+            "--quiet",
+            "--listen",
+            "127.0.0.1:0",
+            "--set",
+            set,
+        ]);
         let mut address = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
-        Cached { child, url: format!("{}/v1/chat/completions", address.trim()) }
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut address)
+            .unwrap();
+        Cached {
+            child,
+            url: format!("{}/v1/chat/completions", address.trim()),
+        }
     }
 }
 
@@ -43,7 +55,10 @@ fn scenario(server: &Cached, dataset: &str, more: &str) -> String {
 fn run(lab: &Lab, scenario: &str, folder: &str, args: &[&str]) -> (i32, String) {
     lab.file("s.yaml", scenario);
     let ran = lab.llmscen(&[&["run", "s.yaml", "--output", folder], args].concat());
-    let note = lab.json(&format!("{folder}/results.json"))["cases"][0]["slo"][0]["note"].as_str().unwrap_or_default().to_owned();
+    let note = lab.json(&format!("{folder}/results.json"))["cases"][0]["slo"][0]["note"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     (ran.code, note)
 }
 
@@ -52,37 +67,76 @@ fn a_second_run_served_from_the_cache_is_invalid_and_a_new_seed_is_valid() {
     let lab = Lab::new();
     let server = Cached::start(&lab);
     let fixed = scenario(&server, RANDOM, "");
-    assert_eq!(run(&lab, &fixed, "a", &[]).0, 0, "{}", lab.text("a/report.md"));
+    assert_eq!(
+        run(&lab, &fixed, "a", &[]).0,
+        0,
+        "{}",
+        lab.text("a/report.md")
+    );
     let (code, note) = run(&lab, &fixed, "b", &[]);
     assert_eq!(code, 4, "{note}");
-    for part in
-        ["the server answered from its prefix cache", "of seed 42 were sent in an earlier run", "`seed: run`", "restart the server", "cache_bust"]
-    {
+    for part in [
+        "the server answered from its prefix cache",
+        "of seed 42 were sent in an earlier run",
+        "`seed: run`",
+        "restart the server",
+        "cache_bust",
+    ] {
         assert!(note.contains(part), "{part}: {note}");
     }
     let audit = lab.json("b/results.json")["cases"][0]["audit"].clone();
-    assert!(audit["cached"].as_f64().unwrap() > 0.8 && audit["cached_unique"].as_f64().unwrap() > 0.4, "{audit:#}");
-    assert_eq!(lab.json("a/results.json")["cases"][0]["audit"]["cached"], 0.0);
+    assert!(
+        audit["cached"].as_f64().unwrap() > 0.8 && audit["cached_unique"].as_f64().unwrap() > 0.4,
+        "{audit:#}"
+    );
+    assert_eq!(
+        lab.json("a/results.json")["cases"][0]["audit"]["cached"],
+        0.0
+    );
 
     // A new seed for each run, which the stored plan has and `--seed` repeats.
     let fresh = scenario(&server, RANDOM, "seed: run\n");
     assert_eq!(run(&lab, &fresh, "c", &[]).0, 0);
     assert_eq!(run(&lab, &fresh, "d", &[]).0, 0);
-    let seed = |folder: &str| lab.json(&format!("{folder}/manifest.json"))["seed"].as_u64().unwrap();
+    let seed = |folder: &str| {
+        lab.json(&format!("{folder}/manifest.json"))["seed"]
+            .as_u64()
+            .unwrap()
+    };
     assert_ne!(seed("c"), seed("d"));
-    assert!(lab.text("c/plan.yaml").contains(&format!("\nseed: {}\n", seed("c"))), "{}", lab.text("c/plan.yaml"));
+    assert!(
+        lab.text("c/plan.yaml")
+            .contains(&format!("\nseed: {}\n", seed("c"))),
+        "{}",
+        lab.text("c/plan.yaml")
+    );
     let before = lab.text("c/results.json");
     lab.llmscen(&["report", "c"]).expect(0);
     assert_eq!(lab.text("c/results.json"), before);
     let (code, note) = run(&lab, &fresh, "e", &["--seed", &seed("c").to_string()]);
-    assert!(code == 4 && note.contains(&format!("of seed {} before", seed("c"))), "{code} {note}");
+    assert!(
+        code == 4 && note.contains(&format!("of seed {} before", seed("c"))),
+        "{code} {note}"
+    );
     assert_eq!(seed("e"), seed("c"));
 
     // A difference that the cache may have caused is not tested; without the cache there is none.
     let cached = lab.llmscen(&["compare", "a", "b"]);
-    assert!(cached.err.contains("not tested: cached prompt tokens were 0.0 % in A"), "{}{}", cached.out, cached.err);
+    assert!(
+        cached
+            .err
+            .contains("not tested: cached prompt tokens were 0.0 % in A"),
+        "{}{}",
+        cached.out,
+        cached.err
+    );
     let plain = lab.llmscen(&["compare", "c", "d", "--max-regression", "300"]);
-    assert!(!plain.err.contains("cached prompt tokens"), "{}{}", plain.out, plain.err);
+    assert!(
+        !plain.err.contains("cached prompt tokens"),
+        "{}{}",
+        plain.out,
+        plain.err
+    );
 }
 
 #[test]
@@ -115,14 +169,31 @@ fn cache_bust_never_repeats_unless_the_scenario_says_so() {
 fn a_beginning_that_prompts_share_by_design_is_no_fault() {
     let lab = Lab::new();
     let server = Cached::start(&lab);
-    let shared = scenario(&server, "{ kind: prefix, groups: 2, prefix_tokens: 128, tokens: 32 }", "");
+    let shared = scenario(
+        &server,
+        "{ kind: prefix, groups: 2, prefix_tokens: 128, tokens: 32 }",
+        "",
+    );
     assert_eq!(run(&lab, &shared, "a", &[]).0, 0);
     let audit = lab.json("a/results.json")["cases"][0]["audit"].clone();
-    assert!(audit["cached"].as_f64().unwrap() > 0.3 && audit["cached_unique"].is_null(), "{audit:#}");
+    assert!(
+        audit["cached"].as_f64().unwrap() > 0.3 && audit["cached_unique"].is_null(),
+        "{audit:#}"
+    );
     // A system message in front of unique prompts.
     let system = "Answer in one short sentence, and never in more than twenty words. Say so where you are not sure of it.";
-    let with_system = scenario(&server, &format!("{{ kind: random, tokens: 160, system: {system:?} }}"), "seed: run\n");
-    assert_eq!([0, 1].map(|round| run(&lab, &with_system, &format!("b{round}"), &[]).0), [0, 0]);
+    let with_system = scenario(
+        &server,
+        &format!("{{ kind: random, tokens: 160, system: {system:?} }}"),
+        "seed: run\n",
+    );
+    assert_eq!(
+        [0, 1].map(|round| run(&lab, &with_system, &format!("b{round}"), &[]).0),
+        [0, 0]
+    );
     let audit = lab.json("b1/results.json")["cases"][0]["audit"].clone();
-    assert!(audit["cached"].as_f64().unwrap() > 0.02 && audit["cached_unique"] == 0.0, "{audit:#}");
+    assert!(
+        audit["cached"].as_f64().unwrap() > 0.02 && audit["cached_unique"] == 0.0,
+        "{audit:#}"
+    );
 }

@@ -13,8 +13,15 @@ const ALL: &str = "evalscope,vllm,aiperf,guidellm,lmdeploy";
 /// Every file under a folder, by its path in it, in order.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() { found.extend(files(&entry)) } else { found.push(entry) }
+    for entry in std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
+        if entry.is_dir() {
+            found.extend(files(&entry))
+        } else {
+            found.push(entry)
+        }
     }
     found.sort();
     found
@@ -22,12 +29,22 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn names(lab: &Lab) -> Vec<String> {
     let folder = lab.path().join("out/compat");
-    files(&folder).iter().map(|path| path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned()).collect()
+    files(&folder)
+        .iter()
+        .map(|path| {
+            path.strip_prefix(&folder)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
 }
 
 fn ran(lab: &Lab) {
     lab.file("s.yaml", SCENARIO);
-    lab.llmscen(&["run", "s.yaml", "--output", "out", "--compat", ALL]).expect(0);
+    lab.llmscen(&["run", "s.yaml", "--output", "out", "--compat", ALL])
+        .expect(0);
 }
 
 #[test]
@@ -57,41 +74,90 @@ fn every_tool_finds_its_files() {
         "vllm/concurrency=4-infqps-concurrency4-sim",
     ];
     assert_eq!(names(&lab).iter().map(dated).collect::<Vec<_>>(), known);
-    let json = |name: &String| serde_json::from_str::<Value>(&lab.text(&format!("out/compat/{name}"))).unwrap();
+    let json = |name: &String| {
+        serde_json::from_str::<Value>(&lab.text(&format!("out/compat/{name}"))).unwrap()
+    };
     let all = names(&lab);
-    for saved in all.iter().filter(|name| name.starts_with("vllm/")).map(json) {
+    for saved in all
+        .iter()
+        .filter(|name| name.starts_with("vllm/"))
+        .map(json)
+    {
         let count = |key: &str| saved[key].as_u64().unwrap();
-        assert_eq!((count("completed") + count("failed"), count("num_prompts"), count("total_output_tokens")), (20, 20, 120));
+        assert_eq!(
+            (
+                count("completed") + count("failed"),
+                count("num_prompts"),
+                count("total_output_tokens")
+            ),
+            (20, 20, 120)
+        );
     }
-    for summary in all.iter().filter(|name| name.ends_with("benchmark_summary.json")).map(json) {
-        assert_eq!((&summary["Total Requests"], &summary["Succeed requests"]), (&20.into(), &20.into()));
+    for summary in all
+        .iter()
+        .filter(|name| name.ends_with("benchmark_summary.json"))
+        .map(json)
+    {
+        assert_eq!(
+            (&summary["Total Requests"], &summary["Succeed requests"]),
+            (&20.into(), &20.into())
+        );
     }
     let report = json(&"guidellm/benchmarks.json".to_owned());
-    assert_eq!(report["benchmarks"][1]["metrics"]["request_totals"]["total"], 20);
+    assert_eq!(
+        report["benchmarks"][1]["metrics"]["request_totals"]["total"],
+        20
+    );
     let table = lab.text("out/compat/lmdeploy/3/profile_throughput.csv");
     let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines[0], "batch,num_prompts,RPS,RPM,FTL(ave)(s),throughput(out tok/s),throughput(total tok/s)");
-    assert!(lines.len() == 3 && lines[1].starts_with("2,20,") && lines[2].starts_with("4,20,"), "{table}");
+    assert_eq!(
+        lines[0],
+        "batch,num_prompts,RPS,RPM,FTL(ave)(s),throughput(out tok/s),throughput(total tok/s)"
+    );
+    assert!(
+        lines.len() == 3 && lines[1].starts_with("2,20,") && lines[2].starts_with("4,20,"),
+        "{table}"
+    );
 }
 
 #[test]
 fn the_same_rows_give_the_same_bytes() {
     let lab = Lab::new();
     ran(&lab);
-    let read = || files(&lab.path().join("out/compat")).iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>();
+    let read = || {
+        files(&lab.path().join("out/compat"))
+            .iter()
+            .map(|path| std::fs::read(path).unwrap())
+            .collect::<Vec<_>>()
+    };
     let first = read();
     std::fs::remove_dir_all(lab.path().join("out/compat")).unwrap();
     lab.llmscen(&["report", "out"]).expect(0);
     assert!(!lab.path().join("out/compat").exists(), "nobody asked");
-    lab.llmscen(&["report", "out", "--compat", "vllm,lmdeploy", "--compat", "evalscope,aiperf,guidellm"]).expect(0);
+    lab.llmscen(&[
+        "report",
+        "out",
+        "--compat",
+        "vllm,lmdeploy",
+        "--compat",
+        "evalscope,aiperf,guidellm",
+    ])
+    .expect(0);
     assert!(read() == first);
 }
 
 #[test]
 fn a_scenario_may_ask_for_them() {
     let lab = Lab::new();
-    lab.run(&format!("{SCENARIO}report: {{ compat: [lmdeploy] }}\n")).expect(0);
+    lab.run(&format!("{SCENARIO}report: {{ compat: [lmdeploy] }}\n"))
+        .expect(0);
     assert!(names(&lab).iter().all(|name| name.starts_with("lmdeploy/")) && names(&lab).len() == 5);
     let refused = lab.llmscen(&["run", "s.yaml", "--compat", "k6"]).expect(2);
-    assert!(refused.err.contains("evalscope, vllm, aiperf, guidellm, lmdeploy"), "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("evalscope, vllm, aiperf, guidellm, lmdeploy"),
+        "{}",
+        refused.err
+    );
 }

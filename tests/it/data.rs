@@ -34,7 +34,13 @@ fn run(lab: &Lab, scenario: &str) -> Ran {
 }
 
 fn report(lab: &Lab) -> Ran {
-    Ran::of(lab.command(&["report", "out"]).env("KEY", KEY).env("TEAM", "team-secret").output().unwrap())
+    Ran::of(
+        lab.command(&["report", "out"])
+            .env("KEY", KEY)
+            .env("TEAM", "team-secret")
+            .output()
+            .unwrap(),
+    )
 }
 
 fn database(lab: &Lab) -> Connection {
@@ -43,13 +49,23 @@ fn database(lab: &Lab) -> Connection {
 
 /// The rows of a query, by column.
 fn rows(own: &Connection, query: &str) -> Vec<BTreeMap<String, Value>> {
-    let mut statement = own.prepare(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+    let mut statement = own
+        .prepare(query)
+        .unwrap_or_else(|error| panic!("{query}: {error}"));
     let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let row = |row: &rusqlite::Row<'_>| {
         let cell = |(place, name): (usize, &String)| Ok((name.clone(), value(row.get(place)?)));
-        names.iter().enumerate().map(cell).collect::<rusqlite::Result<_>>()
+        names
+            .iter()
+            .enumerate()
+            .map(cell)
+            .collect::<rusqlite::Result<_>>()
     };
-    statement.query_map([], row).unwrap().collect::<Result<_, _>>().unwrap()
+    statement
+        .query_map([], row)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
 }
 
 fn value(cell: Cell) -> Value {
@@ -60,7 +76,9 @@ fn value(cell: Cell) -> Value {
         Cell::Text(text) => text.into(),
         Cell::Blob(packed) => {
             let mut text = String::new();
-            ZlibDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
+            ZlibDecoder::new(packed.as_slice())
+                .read_to_string(&mut text)
+                .unwrap();
             serde_json::from_str(&text).unwrap()
         }
     }
@@ -68,12 +86,25 @@ fn value(cell: Cell) -> Value {
 
 /// The queries of the page, by number.
 fn queries() -> Vec<&'static str> {
-    PAGE.split("```sql\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
+    PAGE.split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split_once("```").unwrap().0)
+        .collect()
 }
 
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 fn close(a: &Value, b: &Value) -> bool {
@@ -91,35 +122,99 @@ fn a_run_leaves_a_database_of_which_the_ten_queries_tell_what_the_report_tells()
     let told: Vec<_> = queries.iter().map(|query| rows(&own, query)).collect();
     for case in cases {
         let id = &case["id"];
-        let own = |query: usize| told[query - 1].iter().filter(|row| row["case_id"] == *id).collect::<Vec<_>>();
-        let sum = |query: usize, name: &str| own(query).iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>();
-        assert_eq!(own(1).iter().find(|row| row["outcome"] == "ok").unwrap()["requests"], case["counts"]["ok"]);
-        assert_eq!(sum(1, "requests"), case["counts"]["scheduled"].as_u64().unwrap());
+        let own = |query: usize| {
+            told[query - 1]
+                .iter()
+                .filter(|row| row["case_id"] == *id)
+                .collect::<Vec<_>>()
+        };
+        let sum = |query: usize, name: &str| {
+            own(query)
+                .iter()
+                .map(|row| row[name].as_u64().unwrap())
+                .sum::<u64>()
+        };
+        assert_eq!(
+            own(1).iter().find(|row| row["outcome"] == "ok").unwrap()["requests"],
+            case["counts"]["ok"]
+        );
+        assert_eq!(
+            sum(1, "requests"),
+            case["counts"]["scheduled"].as_u64().unwrap()
+        );
         for share in ["p50", "p95", "p99"] {
-            assert_eq!(own(2)[0][share], case["metrics"]["ttft_ms"][share], "{share}");
+            assert_eq!(
+                own(2)[0][share],
+                case["metrics"]["ttft_ms"][share],
+                "{share}"
+            );
         }
         assert_eq!(own(3)[0]["n"], case["metrics"]["itl_ms"]["n"]);
         for share in ["p50", "p99"] {
-            assert!(close(&own(3)[0][share], &case["metrics"]["itl_ms"][share]), "{share}");
+            assert!(
+                close(&own(3)[0][share], &case["metrics"]["itl_ms"][share]),
+                "{share}"
+            );
         }
         assert_eq!(sum(4, "requests"), case["counts"]["ok"].as_u64().unwrap());
-        let failed: u64 = case["counts"]["failures"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        let failed: u64 = case["counts"]["failures"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|n| n.as_u64().unwrap())
+            .sum();
         assert_eq!(sum(6, "requests"), failed);
         assert_eq!(own(6)[0]["error"], case["failures"][0]["message"]);
-        let rulings: Vec<_> =
-            case["slo"].as_array().unwrap().iter().map(|one| (&one["expr"], &one["verdict"], &one["observed"])).collect();
-        assert_eq!(own(7).iter().map(|row| (&row["expr"], &row["ruling"], &row["observed"])).collect::<Vec<_>>(), rulings);
-        let most = own(8).iter().map(|row| row["in_flight"].as_i64().unwrap()).max();
-        assert_eq!(most, case["load_value"].as_i64().or(Some(case["labels"]["load.concurrency"].as_i64().unwrap())));
-        assert_eq!(own(8).iter().map(|row| row["in_flight"].as_i64().unwrap()).min(), Some(0));
-        assert_eq!((own(9).len(), sum(9, "scheduled")), (2, case["counts"]["scheduled"].as_u64().unwrap()));
+        let rulings: Vec<_> = case["slo"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| (&one["expr"], &one["verdict"], &one["observed"]))
+            .collect();
+        assert_eq!(
+            own(7)
+                .iter()
+                .map(|row| (&row["expr"], &row["ruling"], &row["observed"]))
+                .collect::<Vec<_>>(),
+            rulings
+        );
+        let most = own(8)
+            .iter()
+            .map(|row| row["in_flight"].as_i64().unwrap())
+            .max();
+        assert_eq!(
+            most,
+            case["load_value"]
+                .as_i64()
+                .or(Some(case["labels"]["load.concurrency"].as_i64().unwrap()))
+        );
+        assert_eq!(
+            own(8)
+                .iter()
+                .map(|row| row["in_flight"].as_i64().unwrap())
+                .min(),
+            Some(0)
+        );
+        assert_eq!(
+            (own(9).len(), sum(9, "scheduled")),
+            (2, case["counts"]["scheduled"].as_u64().unwrap())
+        );
     }
     let slowest = &told[4];
     assert_eq!(slowest.len(), 10);
-    assert!(slowest.windows(2).all(|pair| pair[0]["e2e_ms"].as_f64() >= pair[1]["e2e_ms"].as_f64()));
-    let [at, start] = [&slowest[0]["at"], &results["started_at"]].map(|time| time.as_str().unwrap().to_owned());
+    assert!(
+        slowest
+            .windows(2)
+            .all(|pair| pair[0]["e2e_ms"].as_f64() >= pair[1]["e2e_ms"].as_f64())
+    );
+    let [at, start] =
+        [&slowest[0]["at"], &results["started_at"]].map(|time| time.as_str().unwrap().to_owned());
     assert!(at >= start && at[..14] >= start[..14], "{at} after {start}");
-    assert!(told[9].iter().all(|row| row["response"]["status"] == 500), "{:?}", told[9]);
+    assert!(
+        told[9].iter().all(|row| row["response"]["status"] == 500),
+        "{:?}",
+        told[9]
+    );
     assert!(!told[9].is_empty());
 }
 
@@ -129,18 +224,32 @@ fn every_body_is_kept_without_a_secret_and_reports_make_the_same_files_again() {
     run(&lab, SWEPT).expect(0);
     let out = lab.path().join("out");
     let own = database(&lab);
-    let (all, sent) = (rows(&own, "SELECT * FROM bodies"), rows(&own, "SELECT * FROM requests WHERE sent_ns IS NOT NULL"));
+    let (all, sent) = (
+        rows(&own, "SELECT * FROM bodies"),
+        rows(&own, "SELECT * FROM requests WHERE sent_ns IS NOT NULL"),
+    );
     assert_eq!((all.len(), sent.len()), (4 * 32, 4 * 32));
     for row in &all {
         assert_eq!(row["request"]["messages"][0]["content"], "hello", "{row:?}");
         let response = &row["response"];
-        let words = response["body"].as_str().map(str::to_owned).unwrap_or_else(|| response["body"].to_string());
-        assert_eq!(response["status"] == 200, words.ends_with("data: [DONE]\n\n"), "{response}");
-        assert_eq!((row["request_cut"].as_i64(), row["response_cut"].as_i64()), (Some(0), Some(0)));
+        let words = response["body"]
+            .as_str()
+            .map(str::to_owned)
+            .unwrap_or_else(|| response["body"].to_string());
+        assert_eq!(
+            response["status"] == 200,
+            words.ends_with("data: [DONE]\n\n"),
+            "{response}"
+        );
+        assert_eq!(
+            (row["request_cut"].as_i64(), row["response_cut"].as_i64()),
+            (Some(0), Some(0))
+        );
     }
     drop(own);
     assert!(!out.join("bodies.bin").exists());
-    let read = || ["requests.db", "histograms.hlog"].map(|name| std::fs::read(out.join(name)).unwrap());
+    let read =
+        || ["requests.db", "histograms.hlog"].map(|name| std::fs::read(out.join(name)).unwrap());
     let before = read();
     for _ in 0..2 {
         report(&lab).expect(0);
@@ -149,7 +258,12 @@ fn every_body_is_kept_without_a_secret_and_reports_make_the_same_files_again() {
     for file in files(&out) {
         let bytes = std::fs::read(&file).unwrap();
         for secret in [KEY, "very\\\"secret", "team-secret"] {
-            assert!(!bytes.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} in {file:?}");
+            assert!(
+                !bytes
+                    .windows(secret.len())
+                    .any(|part| part == secret.as_bytes()),
+                "{secret} in {file:?}"
+            );
         }
     }
 }
@@ -161,11 +275,20 @@ fn parrot() -> Server {
         if number % 4 == 3 {
             return send(
                 stream,
-                &response("401 Unauthorized", "application/json", &format!("{{\"error\": {{\"message\": {key}}}}}")),
+                &response(
+                    "401 Unauthorized",
+                    "application/json",
+                    &format!("{{\"error\": {{\"message\": {key}}}}}"),
+                ),
             );
         }
-        let token = format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":{key}}},"finish_reason":null}}]}}"#);
-        send(stream, &crate::lab::stream(&[&token, &token, FINISH, "[DONE]"], true))
+        let token = format!(
+            r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":{key}}},"finish_reason":null}}]}}"#
+        );
+        send(
+            stream,
+            &crate::lab::stream(&[&token, &token, FINISH, "[DONE]"], true),
+        )
     })
 }
 
@@ -174,22 +297,39 @@ fn a_server_that_echoes_the_key_does_not_bring_it_into_any_file() {
     let lab = Lab::new();
     let server = parrot();
     let scenario = plain(&server.url(), 40).replace("model: m,", "model: m, api_key: \"${KEY}\",");
-    run(&lab, &format!("{scenario}report: {{ formats: [md, json], bodies: sample }}\n")).expect(0);
+    run(
+        &lab,
+        &format!("{scenario}report: {{ formats: [md, json], bodies: sample }}\n"),
+    )
+    .expect(0);
     let all = rows(
         &database(&lab),
         "SELECT seq, outcome, response FROM bodies JOIN requests USING (case_id, round, seq, turn) ORDER BY seq",
     );
     let seqs: Vec<u64> = all.iter().map(|row| row["seq"].as_u64().unwrap()).collect();
-    assert!((0..10).chain((0..10).map(|n| 4 * n + 3)).all(|seq| seqs.contains(&seq)), "the first and the failed: {seqs:?}");
+    assert!(
+        (0..10)
+            .chain((0..10).map(|n| 4 * n + 3))
+            .all(|seq| seqs.contains(&seq)),
+        "the first and the failed: {seqs:?}"
+    );
     assert!((20..=37).contains(&seqs.len()), "{seqs:?}");
     for row in &all {
         let body = row["response"]["body"].to_string();
         assert!(body.contains("[redacted]"), "{body}");
-        assert_eq!(row["response"]["status"] == 401, row["outcome"] == "http_4xx");
+        assert_eq!(
+            row["response"]["status"] == 401,
+            row["outcome"] == "http_4xx"
+        );
     }
     for file in files(&lab.path().join("out")) {
         let bytes = std::fs::read(&file).unwrap();
-        assert!(!bytes.windows(8).any(|part| part == b"sk-very\"" || part == b"sk-very\\"), "{file:?}");
+        assert!(
+            !bytes
+                .windows(8)
+                .any(|part| part == b"sk-very\"" || part == b"sk-very\\"),
+            "{file:?}"
+        );
     }
     assert!(seqs.len() < 40);
 }
@@ -197,14 +337,26 @@ fn a_server_that_echoes_the_key_does_not_bring_it_into_any_file() {
 #[test]
 fn what_was_kept_of_a_killed_run_is_in_its_database() {
     let lab = Lab::new();
-    let long = SWEPT.replace("load: { requests: 30, warmup: 2 }", "load: { duration: 60s }").replace("rounds: 2", "rounds: 1");
+    let long = SWEPT
+        .replace(
+            "load: { requests: 30, warmup: 2 }",
+            "load: { duration: 60s }",
+        )
+        .replace("rounds: 2", "rounds: 1");
     lab.file("s.yaml", long);
-    let mut child =
-        lab.command(&["run", "s.yaml", "--output", "out"]).env("KEY", KEY).env("TEAM", "team-secret").spawn().unwrap();
+    let mut child = lab
+        .command(&["run", "s.yaml", "--output", "out"])
+        .env("KEY", KEY)
+        .env("TEAM", "team-secret")
+        .spawn()
+        .unwrap();
     let spool = lab.path().join("out/bodies.bin");
     let began = std::time::Instant::now();
     while !std::fs::metadata(&spool).is_ok_and(|file| file.len() > 20_000) {
-        assert!(began.elapsed() < Duration::from_secs(60), "no bodies after 60 s");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "no bodies after 60 s"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
@@ -212,10 +364,17 @@ fn what_was_kept_of_a_killed_run_is_in_its_database() {
     assert!(!lab.path().join("out/requests.db").exists());
     report(&lab).expect(130);
     let kept = rows(&database(&lab), "SELECT request, response FROM bodies");
-    assert!(kept.len() > 10 && kept.iter().all(|row| row["request"].is_object()), "{}", kept.len());
+    assert!(
+        kept.len() > 10 && kept.iter().all(|row| row["request"].is_object()),
+        "{}",
+        kept.len()
+    );
     assert!(!spool.exists());
     report(&lab).expect(130);
-    assert_eq!(rows(&database(&lab), "SELECT request, response FROM bodies"), kept);
+    assert_eq!(
+        rows(&database(&lab), "SELECT request, response FROM bodies"),
+        kept
+    );
 }
 
 #[test]
@@ -235,13 +394,15 @@ fn the_page_names_every_column() {
     let lab = Lab::new();
     run(&lab, SWEPT).expect(0);
     let own = database(&lab);
-    let query =
-        "SELECT m.name AS own, c.name AS name FROM sqlite_schema AS m, pragma_table_info(m.name) AS c WHERE m.type = 'table'";
+    let query = "SELECT m.name AS own, c.name AS name FROM sqlite_schema AS m, pragma_table_info(m.name) AS c WHERE m.type = 'table'";
     let columns = rows(&own, query);
     assert!(columns.len() > 100, "{}", columns.len());
     for row in columns {
         let (table, name) = (row["own"].as_str().unwrap(), row["name"].as_str().unwrap());
-        assert!(PAGE.contains(&format!("`{name}`")), "{table}.{name} is not on the page");
+        assert!(
+            PAGE.contains(&format!("`{name}`")),
+            "{table}.{name} is not on the page"
+        );
     }
 }
 
@@ -249,7 +410,10 @@ fn the_page_names_every_column() {
 fn a_run_over_swept_files_is_reported_again_from_its_records() {
     let lab = Lab::new();
     for name in ["a", "b"] {
-        lab.file(&format!("data/{name}.jsonl"), format!("{{\"prompt\": \"hello {name}\"}}\n"));
+        lab.file(
+            &format!("data/{name}.jsonl"),
+            format!("{{\"prompt\": \"hello {name}\"}}\n"),
+        );
     }
     let scenario = "version: 1\nname: t\ntarget: { url: simulator, model: m }\nrequest: { max_tokens: 4 }\n\
                     dataset: { kind: rows }\nload: { concurrency: 1, requests: 3 }\n\
@@ -262,7 +426,12 @@ fn a_run_over_swept_files_is_reported_again_from_its_records() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|case| (case["id"].as_str().unwrap(), case["counts"]["ok"].as_u64().unwrap()))
+        .map(|case| {
+            (
+                case["id"].as_str().unwrap(),
+                case["counts"]["ok"].as_u64().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(known, [("path=a.jsonl", 3), ("path=b.jsonl", 3)]);
     lab.llmscen(&["report", "out"]).expect(0);

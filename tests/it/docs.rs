@@ -13,10 +13,18 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Blocks that run elsewhere or cannot run here: page, language, and why.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("docs/ci.md", "yaml", "tests/it/ci.rs runs every step of the pipelines"),
+    (
+        "docs/ci.md",
+        "yaml",
+        "tests/it/ci.rs runs every step of the pipelines",
+    ),
     ("docs/ci.md", "bash", "tests/it/ci.rs runs the scripts"),
     ("docs/data.md", "sql", "tests/it/data.rs runs every query"),
-    ("docs/data.md", "python", "needs packages of Python; tests/it/data.rs reads the same files"),
+    (
+        "docs/data.md",
+        "python",
+        "needs packages of Python; tests/it/data.rs reads the same files",
+    ),
     #[cfg(not(feature = "local"))]
     ("docs/local.md", "yaml", "this build has no local models"),
 ];
@@ -28,7 +36,11 @@ const INSTEAD: [(&str, &str, &str); 3] = [
         "llmscen run scenarios/chat.yaml --set load.requests=20",
         "every_shipped_scenario_runs_alone sends all of its requests",
     ),
-    ("cargo test", "llmscen --version", "these tests are that command"),
+    (
+        "cargo test",
+        "llmscen --version",
+        "these tests are that command",
+    ),
     (
         "LLM_URL=http://127.0.0.1:8000/v1/chat/completions LLM_MODEL=qwen2.5 cargo run --release -- run scenarios/chat.yaml",
         "LLM_URL=http://127.0.0.1:8000/v1/chat/completions LLM_MODEL=qwen2.5 llmscen plan scenarios/chat.yaml",
@@ -54,13 +66,21 @@ impl Block {
     /// The file that the block's first line names: `# base.yaml`.
     fn file(&self) -> Option<&str> {
         let name = self.text.lines().next()?.strip_prefix("# ")?;
-        [".yaml", ".py"].iter().any(|end| name.ends_with(end)).then_some(name)
+        [".yaml", ".py"]
+            .iter()
+            .any(|end| name.ends_with(end))
+            .then_some(name)
     }
 }
 
 fn pages() -> Vec<String> {
-    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut pages: Vec<String> = docs.filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    let docs = fs::read_dir(Path::new(ROOT).join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<String> = docs
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| format!("docs/{name}"))
+        .collect();
     pages.push("README.md".to_owned());
     pages.sort();
     pages
@@ -79,7 +99,12 @@ fn blocks() -> Vec<Block> {
             match (line.trim().strip_prefix("```"), &mut open) {
                 (Some(language), None) => {
                     let language = language.trim().to_owned();
-                    open = Some(Block { page: page.clone(), line: index + 1, language, text: String::new() });
+                    open = Some(Block {
+                        page: page.clone(),
+                        line: index + 1,
+                        language,
+                        text: String::new(),
+                    });
                 }
                 (Some(_), Some(_)) => blocks.extend(open.take()),
                 (None, Some(block)) => block.text += &format!("{line}\n"),
@@ -88,7 +113,11 @@ fn blocks() -> Vec<Block> {
         }
         assert!(open.is_none(), "{page}: a block is not closed");
     }
-    blocks.retain(|block| !ELSEWHERE.iter().any(|(page, language, _)| *page == block.page && *language == block.language));
+    blocks.retain(|block| {
+        !ELSEWHERE
+            .iter()
+            .any(|(page, language, _)| *page == block.page && *language == block.language)
+    });
     blocks
 }
 
@@ -121,8 +150,12 @@ fn made() -> Lab {
     for folder in ["scenarios", "templates"] {
         copy(&Path::new(ROOT).join(folder), &lab.path().join(folder));
     }
-    copy(&Path::new(ROOT).join("tests/local/qwen2"), &lab.path().join("models/Qwen2.5-0.5B-Instruct"));
-    let relative = "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
+    copy(
+        &Path::new(ROOT).join("tests/local/qwen2"),
+        &lab.path().join("models/Qwen2.5-0.5B-Instruct"),
+    );
+    let relative =
+        "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
     let own = FRAME.replace(
         "url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics",
         "url: simulator, simulator: { faults: { error: 5% } }",
@@ -131,29 +164,69 @@ fn made() -> Lab {
         "{own}request: {{ max_tokens: 4 }}\nbaseline: baselines/chat.json\n{relative}{CALM}report: {{ store: [parquet, sqlite], bodies: all }}\n"
     );
     lab.file("chat.yaml", chat);
-    lab.llmscen(&["run", "chat.yaml", "--set", "baseline=none", "--output", "reports/chat/before", "--quiet"]);
-    lab.llmscen(&["baseline", "update", "reports/chat/before", "--to", "baselines/chat.json", "--force"]).expect(0);
+    lab.llmscen(&[
+        "run",
+        "chat.yaml",
+        "--set",
+        "baseline=none",
+        "--output",
+        "reports/chat/before",
+        "--quiet",
+    ]);
+    lab.llmscen(&[
+        "baseline",
+        "update",
+        "reports/chat/before",
+        "--to",
+        "baselines/chat.json",
+        "--force",
+    ])
+    .expect(0);
     for twin in ["reports/chat/after", "base", "candidate", "a", "b", "c"] {
-        copy(&lab.path().join("reports/chat/before"), &lab.path().join(twin));
+        copy(
+            &lab.path().join("reports/chat/before"),
+            &lab.path().join(twin),
+        );
     }
     // Runs that count once each.
     for folder in ["old/1", "old/2", "old/3", "new/1", "new/2", "new/3"] {
-        let set = ["--set", "baseline=none", "--set", "load.requests=20", "--set", "report.formats=[json]"];
-        lab.llmscen(&[&["run", "chat.yaml", "--output", folder, "--quiet"], &set[..]].concat());
+        let set = [
+            "--set",
+            "baseline=none",
+            "--set",
+            "load.requests=20",
+            "--set",
+            "report.formats=[json]",
+        ];
+        lab.llmscen(
+            &[
+                &["run", "chat.yaml", "--output", folder, "--quiet"],
+                &set[..],
+            ]
+            .concat(),
+        );
     }
     lab
 }
 
 /// Replacements for resources that need the network.
-const OFFLINE: [(&str, &str); 2] =
-    [("dataset: openqa", "dataset.path=builtin"), ("tokenizer: Qwen/", "dataset.tokenizer=models/Qwen2.5-0.5B-Instruct")];
+const OFFLINE: [(&str, &str); 2] = [
+    ("dataset: openqa", "dataset.path=builtin"),
+    (
+        "tokenizer: Qwen/",
+        "dataset.tokenizer=models/Qwen2.5-0.5B-Instruct",
+    ),
+];
 
 /// A fragment within the frame: its sections replace those of the frame.
 fn framed(fragment: &Mapping) -> String {
     let mut whole: Mapping = serde_yaml::from_str(FRAME).unwrap();
     if fragment.contains_key("load") || fragment.contains_key("matrix") {
         whole.remove("matrix");
-        whole.insert("load".into(), serde_yaml::from_str("{ concurrency: 8, requests: 100 }").unwrap());
+        whole.insert(
+            "load".into(),
+            serde_yaml::from_str("{ concurrency: 8, requests: 100 }").unwrap(),
+        );
     }
     for (key, value) in fragment {
         whole.insert(key.clone(), value.clone());
@@ -161,8 +234,14 @@ fn framed(fragment: &Mapping) -> String {
     if let Some(target) = whole.get_mut("target").and_then(Value::as_mapping_mut) {
         target.entry("model".into()).or_insert("m".into());
         // Figures of a managed server need one.
-        if fragment.get("slo").is_some_and(|slo| format!("{slo:?}").contains("process.")) {
-            target.insert("server".into(), serde_yaml::from_str("{ preset: vllm }").unwrap());
+        if fragment
+            .get("slo")
+            .is_some_and(|slo| format!("{slo:?}").contains("process."))
+        {
+            target.insert(
+                "server".into(),
+                serde_yaml::from_str("{ preset: vllm }").unwrap(),
+            );
         }
     }
     serde_yaml::to_string(&whole).unwrap()
@@ -177,32 +256,54 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
         .partition(|block| block.language == "python");
     assert!(blocks.len() >= 10, "{} blocks", blocks.len());
     for script in scripts {
-        let name = script.file().unwrap_or_else(|| panic!("{}: its first line names no file", script.location()));
+        let name = script
+            .file()
+            .unwrap_or_else(|| panic!("{}: its first line names no file", script.location()));
         lab.file(name, &script.text);
     }
     let mut wrong = Vec::new();
     for block in blocks {
-        let value: Value = serde_yaml::from_str(&block.text).unwrap_or_else(|why| panic!("{}: {why}", block.location()));
+        let value: Value = serde_yaml::from_str(&block.text)
+            .unwrap_or_else(|why| panic!("{}: {why}", block.location()));
         let mut steps = Vec::new();
         commands(&value, &mut steps);
         if !steps.is_empty() {
-            steps.iter().for_each(|step| run(&lab, step, &block.location()));
+            steps
+                .iter()
+                .for_each(|step| run(&lab, step, &block.location()));
             continue;
         }
         // A list is one of objectives, as `report --slo` takes it.
-        let value = if value.is_sequence() { Mapping::from_iter([("slo".into(), value)]).into() } else { value };
-        let fragment = value.as_mapping().unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.location()));
+        let value = if value.is_sequence() {
+            Mapping::from_iter([("slo".into(), value)]).into()
+        } else {
+            value
+        };
+        let fragment = value
+            .as_mapping()
+            .unwrap_or_else(|| panic!("{}: neither a scenario nor steps", block.location()));
         let whole = fragment.contains_key("version") || fragment.contains_key("extends");
-        let scenario = if whole { block.text.clone() } else { framed(fragment) };
+        let scenario = if whole {
+            block.text.clone()
+        } else {
+            framed(fragment)
+        };
         let name = block.file().unwrap_or("block.yaml");
         lab.file(name, &scenario);
         for verb in ["validate", "plan"] {
             let mut args = vec![verb, name];
-            OFFLINE.iter().filter(|(own, _)| scenario.contains(own)).for_each(|(_, set)| args.extend(["--set", set]));
+            OFFLINE
+                .iter()
+                .filter(|(own, _)| scenario.contains(own))
+                .for_each(|(_, set)| args.extend(["--set", set]));
             let output = lab.command(&args).env("HF_TOKEN", "t").output().unwrap();
             let ran = Ran::of(output);
             if ran.code != 0 {
-                wrong.push(format!("{} ({verb})\n{scenario}\n{}", block.location(), ran.err));
+                wrong.push(format!(
+                    "{} ({verb})\n{scenario}\n{}",
+                    block.location(),
+                    ran.err
+                ));
             }
         }
     }
@@ -211,7 +312,10 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
 
 /// Runs a command line of a page. A verdict depends on the machine; a wrong command or scenario does not.
 fn run(lab: &Lab, line: &str, place: &str) {
-    let line = INSTEAD.iter().find(|(own, ..)| *own == line).map_or(line, |(_, instead, _)| *instead);
+    let line = INSTEAD
+        .iter()
+        .find(|(own, ..)| *own == line)
+        .map_or(line, |(_, instead, _)| *instead);
     let line = line.replace("cargo run --release --", "llmscen");
     shell(
         lab,
@@ -229,8 +333,10 @@ fn command(line: &str) -> Option<&str> {
 
 #[test]
 fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
-    let blocks: Vec<Block> =
-        blocks().into_iter().filter(|block| ["console", "bash"].contains(&block.language.as_str())).collect();
+    let blocks: Vec<Block> = blocks()
+        .into_iter()
+        .filter(|block| ["console", "bash"].contains(&block.language.as_str()))
+        .collect();
     assert!(blocks.len() >= 6, "{} blocks", blocks.len());
     each(&blocks, |block| {
         let lab = prepared();
@@ -242,7 +348,12 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
         }
         let mut shown = String::new();
         // A command may go on in the next line.
-        for line in block.text.replace("\\\n", "\\\x0b").lines().filter(|line| !line.trim().is_empty()) {
+        for line in block
+            .text
+            .replace("\\\n", "\\\x0b")
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+        {
             let line = &line.replace('\x0b', "\n");
             match command(line) {
                 Some(line) => {
@@ -251,8 +362,15 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
                 }
                 // `…` is what differs from run to run.
                 None => {
-                    let missing: Vec<&str> = line.split('…').filter(|part| !shown.contains(part.trim())).collect();
-                    assert!(missing.is_empty(), "{}: `{line}` is not in\n{shown}", block.location());
+                    let missing: Vec<&str> = line
+                        .split('…')
+                        .filter(|part| !shown.contains(part.trim()))
+                        .collect();
+                    assert!(
+                        missing.is_empty(),
+                        "{}: `{line}` is not in\n{shown}",
+                        block.location()
+                    );
                 }
             }
         }
@@ -293,18 +411,41 @@ fn commands_within_sentences_have_options_that_exist() {
     let mut checked = 0;
     for page in pages() {
         let text = text(&page);
-        let spans = text.split('`').skip(1).step_by(2).filter_map(|span| span.strip_prefix("llmscen "));
+        let spans = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter_map(|span| span.strip_prefix("llmscen "));
         for span in spans.filter(|span| !span.contains('\n')) {
             // What follows `--` is another tool's.
-            let words: Vec<&str> = span.split(" -- ").next().unwrap_or(span).split_whitespace().collect();
+            let words: Vec<&str> = span
+                .split(" -- ")
+                .next()
+                .unwrap_or(span)
+                .split_whitespace()
+                .collect();
             let verb = words[0];
-            if verb.starts_with('-') || verb.chars().any(|c| !c.is_ascii_lowercase()) || verb == "guard" {
+            if verb.starts_with('-')
+                || verb.chars().any(|c| !c.is_ascii_lowercase())
+                || verb == "guard"
+            {
                 continue;
             }
             let usage = help(&[verb]);
-            let usage = if verb == "baseline" { usage + &help(&[verb, "update"]) + &help(&[verb, "doctor"]) } else { usage };
-            for flag in words.iter().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap_or(word)) {
-                assert!(usage.contains(flag), "{page}: `llmscen {span}`: {flag} is not an option of {verb}");
+            let usage = if verb == "baseline" {
+                usage + &help(&[verb, "update"]) + &help(&[verb, "doctor"])
+            } else {
+                usage
+            };
+            for flag in words
+                .iter()
+                .filter(|word| word.starts_with("--"))
+                .map(|word| word.split('=').next().unwrap_or(word))
+            {
+                assert!(
+                    usage.contains(flag),
+                    "{page}: `llmscen {span}`: {flag} is not an option of {verb}"
+                );
             }
             checked += 1;
         }
@@ -314,8 +455,12 @@ fn commands_within_sentences_have_options_that_exist() {
 
 /// The shipped scenarios.
 fn scenarios() -> Vec<PathBuf> {
-    let files = fs::read_dir(Path::new(ROOT).join("scenarios")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect();
+    let files = fs::read_dir(Path::new(ROOT).join("scenarios"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        .collect();
     files.sort();
     files
 }
@@ -323,7 +468,10 @@ fn scenarios() -> Vec<PathBuf> {
 /// Shorter loads for those that would take long in a debug build.
 const SHORTER: [(&str, &[&str]); 7] = [
     ("speed-benchmark", &["load.requests=1"]),
-    ("local-speed", &["load.requests=1", "dataset.prompt_tokens={ max: 96 }"]),
+    (
+        "local-speed",
+        &["load.requests=1", "dataset.prompt_tokens={ max: 96 }"],
+    ),
     ("capacity", &["load.requests=40"]),
     ("images", &["load.requests=6"]),
     ("sweep", &["load.requests=2x"]),
@@ -339,7 +487,11 @@ fn every_shipped_scenario_runs_alone() {
     let ran = Mutex::new(Vec::new());
     each(&files, |path| ran.lock().unwrap().extend(runs_alone(path)));
     let ran = ran.into_inner().unwrap();
-    numbers::agree(&ran.iter().map(|lab| lab.path().join("out")).collect::<Vec<_>>());
+    numbers::agree(
+        &ran.iter()
+            .map(|lab| lab.path().join("out"))
+            .collect::<Vec<_>>(),
+    );
 }
 
 fn runs_alone(path: &Path) -> Option<Lab> {
@@ -349,18 +501,46 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     }
     let lab = Lab::new();
     // The port of the example may be in use on this machine.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let name = format!("{stem}.yaml");
-    lab.file(&name, fs::read_to_string(path).unwrap().replace("18080", &port.to_string()));
-    let mut args = vec!["run", &name, "--output", "out", "--set", "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }"];
-    let shorter = SHORTER.iter().find(|(own, _)| *own == stem).map_or(&[][..], |(_, sets)| *sets);
+    lab.file(
+        &name,
+        fs::read_to_string(path)
+            .unwrap()
+            .replace("18080", &port.to_string()),
+    );
+    let mut args = vec![
+        "run",
+        &name,
+        "--output",
+        "out",
+        "--set",
+        "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }",
+    ];
+    let shorter = SHORTER
+        .iter()
+        .find(|(own, _)| *own == stem)
+        .map_or(&[][..], |(_, sets)| *sets);
     shorter.iter().for_each(|set| args.extend(["--set", set]));
     let ran = lab.llmscen(&args);
     // On a busy machine, objectives may fail or be inconclusive; nothing else may happen.
-    assert!([0, 1, 5].contains(&ran.code), "{stem}: exit {}\n{}", ran.code, ran.err);
+    assert!(
+        [0, 1, 5].contains(&ran.code),
+        "{stem}: exit {}\n{}",
+        ran.code,
+        ran.err
+    );
     let results = lab.results();
     for case in results["cases"].as_array().unwrap() {
-        assert!(case["counts"]["ok"].as_u64() > Some(0), "{stem}: no request succeeded\n{}", ran.err);
+        assert!(
+            case["counts"]["ok"].as_u64() > Some(0),
+            "{stem}: no request succeeded\n{}",
+            ran.err
+        );
     }
     match stem {
         "slo-fail" => assert_eq!(ran.code, 1, "{}", ran.err),
@@ -395,13 +575,23 @@ const BANNED: [&str; 16] = [
 
 #[test]
 fn no_page_has_a_banned_phrase() {
-    let pages = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = pages.filter(|path| path.extension().is_some_and(|end| end == "md") && !path.ends_with("verdicts.md"));
-    let own = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| Path::new(ROOT).join(name));
+    let pages = fs::read_dir(Path::new(ROOT).join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|path| {
+        path.extension().is_some_and(|end| end == "md") && !path.ends_with("verdicts.md")
+    });
+    let own =
+        ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| Path::new(ROOT).join(name));
     let mut found = Vec::new();
     for path in pages.chain(own) {
         let text = fs::read_to_string(&path).unwrap().to_lowercase();
-        found.extend(BANNED.iter().filter(|phrase| text.contains(**phrase)).map(|phrase| (path.clone(), *phrase)));
+        found.extend(
+            BANNED
+                .iter()
+                .filter(|phrase| text.contains(**phrase))
+                .map(|phrase| (path.clone(), *phrase)),
+        );
     }
     assert!(found.is_empty(), "{found:#?}");
 }

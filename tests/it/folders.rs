@@ -24,7 +24,10 @@ fn begin(lab: &Lab, bytes: u64) -> Child {
     let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
     let (journal, began) = (lab.path().join("out/journal.bin"), Instant::now());
     while !fs::metadata(&journal).is_ok_and(|file| file.len() > bytes) {
-        assert!(began.elapsed() < Duration::from_secs(60), "no journal after a minute");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "no journal after a minute"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     child
@@ -40,34 +43,76 @@ fn flip(path: &Path, at: usize) {
 fn every_command_refuses_a_damaged_folder_by_the_file() {
     let lab = Lab::new();
     lab.run(SHORT).expect(0);
-    let check = Command::new("sha256sum").args(["-c", "checksums.sha256"]).current_dir(lab.path().join("out")).output().unwrap();
+    let check = Command::new("sha256sum")
+        .args(["-c", "checksums.sha256"])
+        .current_dir(lab.path().join("out"))
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
-    assert!(check.status.success() && said.contains("requests.parquet: OK") && said.contains("requests.db: OK"), "{said}");
+    assert!(
+        check.status.success()
+            && said.contains("requests.parquet: OK")
+            && said.contains("requests.db: OK"),
+        "{said}"
+    );
     let before = lab.text("out/results.json");
-    let commands: [&[&str]; 3] =
-        [&["report", "out"], &["compare", "out", "out"], &["baseline", "update", "out", "--to", "b.json"]];
-    for name in ["requests.parquet", "telemetry.parquet", "manifest.json", "plan.yaml"] {
+    let commands: [&[&str]; 3] = [
+        &["report", "out"],
+        &["compare", "out", "out"],
+        &["baseline", "update", "out", "--to", "b.json"],
+    ];
+    for name in [
+        "requests.parquet",
+        "telemetry.parquet",
+        "manifest.json",
+        "plan.yaml",
+    ] {
         let path = lab.path().join("out").join(name);
         flip(&path, 100);
         for command in commands {
             let ran = lab.llmscen(command).expect(2);
-            let damaged =
-                format!("out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy, or");
+            let damaged = format!(
+                "out/{name} is damaged: its content does not match checksums.sha256; restore it from a copy, or"
+            );
             assert!(ran.err.contains(&damaged), "{command:?}: {}", ran.err);
         }
         flip(&path, 100);
     }
     flip(&lab.path().join("out/requests.db"), 5000);
     let ran = lab.llmscen(&["bodies", "out"]).expect(2);
-    assert!(ran.err.contains("out/requests.db is damaged"), "{}", ran.err);
+    assert!(
+        ran.err.contains("out/requests.db is damaged"),
+        "{}",
+        ran.err
+    );
     flip(&lab.path().join("out/requests.db"), 5000);
-    fs::rename(lab.path().join("out/telemetry.parquet"), lab.path().join("t.parquet")).unwrap();
-    assert!(lab.llmscen(commands[0]).expect(2).err.contains("telemetry.parquet is damaged: it is missing"));
-    fs::rename(lab.path().join("t.parquet"), lab.path().join("out/telemetry.parquet")).unwrap();
-    lab.file("base.yaml", format!("{SHORT}baseline: out\nslo: [\"ttft.p50 <= 9 * baseline\"]\n"));
+    fs::rename(
+        lab.path().join("out/telemetry.parquet"),
+        lab.path().join("t.parquet"),
+    )
+    .unwrap();
+    assert!(
+        lab.llmscen(commands[0])
+            .expect(2)
+            .err
+            .contains("telemetry.parquet is damaged: it is missing")
+    );
+    fs::rename(
+        lab.path().join("t.parquet"),
+        lab.path().join("out/telemetry.parquet"),
+    )
+    .unwrap();
+    lab.file(
+        "base.yaml",
+        format!("{SHORT}baseline: out\nslo: [\"ttft.p50 <= 9 * baseline\"]\n"),
+    );
     flip(&lab.path().join("out/manifest.json"), 100);
     let ran = lab.llmscen(&["plan", "base.yaml"]).expect(2);
-    assert!(ran.err.contains("out/manifest.json is damaged"), "{}", ran.err);
+    assert!(
+        ran.err.contains("out/manifest.json is damaged"),
+        "{}",
+        ran.err
+    );
     flip(&lab.path().join("out/manifest.json"), 100);
     lab.llmscen(commands[0]).expect(0);
     assert_eq!(lab.text("out/results.json"), before);
@@ -78,20 +123,42 @@ fn every_command_refuses_a_damaged_folder_by_the_file() {
 fn a_folder_of_an_earlier_version_is_read_with_a_note_and_gets_its_checksums() {
     let lab = Lab::new();
     lab.run(SHORT).expect(0);
-    let (sums, results) = (lab.text("out/checksums.sha256"), lab.text("out/results.json"));
+    let (sums, results) = (
+        lab.text("out/checksums.sha256"),
+        lab.text("out/results.json"),
+    );
     fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     let note = "note: out has no checksums.sha256, so its files are not checked for damage";
-    assert!(lab.llmscen(&["compare", "out", "out"]).expect(0).err.contains(note));
+    assert!(
+        lab.llmscen(&["compare", "out", "out"])
+            .expect(0)
+            .err
+            .contains(note)
+    );
     assert!(lab.llmscen(&["report", "out"]).expect(0).err.contains(note));
-    assert_eq!((lab.text("out/checksums.sha256"), lab.text("out/results.json")), (sums, results));
+    assert_eq!(
+        (
+            lab.text("out/checksums.sha256"),
+            lab.text("out/results.json")
+        ),
+        (sums, results)
+    );
     assert!(!lab.llmscen(&["report", "out"]).expect(0).err.contains(note));
 }
 
 #[test]
 fn the_sample_has_its_checksums() {
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/reports/sample");
-    let check = Command::new("sha256sum").args(["-c", "checksums.sha256"]).current_dir(sample).output().unwrap();
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
+    let check = Command::new("sha256sum")
+        .args(["-c", "checksums.sha256"])
+        .current_dir(sample)
+        .output()
+        .unwrap();
+    assert!(
+        check.status.success(),
+        "{}",
+        String::from_utf8_lossy(&check.stdout)
+    );
     let ran = Lab::new().llmscen(&["compare", sample, sample]);
     assert!(ran.code == 0 && !ran.err.contains("checksums"), "{ran:?}");
 }
@@ -103,18 +170,23 @@ fn a_parquet_file_that_the_decoder_panics_on_is_an_error() {
     let rows = fs::read(lab.path().join("out/requests.parquet")).unwrap();
     fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     // The footer of a Parquet file ends 8 bytes before its end, with its length.
-    let length = u32::from_le_bytes(rows[rows.len() - 8..rows.len() - 4].try_into().unwrap()) as usize;
+    let length =
+        u32::from_le_bytes(rows[rows.len() - 8..rows.len() - 4].try_into().unwrap()) as usize;
     for at in (0..12).map(|n| rows.len() - 8 - length + n * length / 12) {
         let mut bytes = rows.clone();
         bytes[at] ^= 0x55;
         lab.file("out/requests.parquet", bytes);
         let ran = lab.llmscen(&["compare", "out", "out"]);
-        assert!((0..=5).contains(&ran.code) && !ran.err.contains("panicked"), "{ran:?}");
+        assert!(
+            (0..=5).contains(&ran.code) && !ran.err.contains("panicked"),
+            "{ran:?}"
+        );
     }
     lab.file("out/requests.parquet", &rows[..rows.len() / 2]);
     let ran = lab.llmscen(&["compare", "out", "out"]).expect(2);
     assert!(
-        ran.err.contains("cannot read out/requests.parquet: ") && ran.err.contains("; restore the file from a copy"),
+        ran.err.contains("cannot read out/requests.parquet: ")
+            && ran.err.contains("; restore the file from a copy"),
         "{ran:?}"
     );
 }
@@ -136,9 +208,16 @@ fn a_journal_that_is_damaged_in_its_middle_is_read_to_its_end() {
     lab.file("out/journal.bin", &copy);
     flip(&path, 3000);
     lab.llmscen(&["report", "out"]).expect(130);
-    assert_eq!(ok(&lab), whole - 1, "one request is lost, and none after it");
+    assert_eq!(
+        ok(&lab),
+        whole - 1,
+        "one request is lost, and none after it"
+    );
     let report = lab.text("out/report.md");
-    assert!(report.contains("journal.bin is damaged in 1 place: "), "{report}");
+    assert!(
+        report.contains("journal.bin is damaged in 1 place: "),
+        "{report}"
+    );
 }
 
 #[test]
@@ -146,19 +225,35 @@ fn a_folder_takes_one_run_at_a_time_and_no_report_meanwhile() {
     let lab = Lab::new();
     let child = begin(&lab, 2000);
     lab.file("short.yaml", SHORT);
-    let in_use = format!("out is in use: another llmscen (process {}) is writing to this folder; wait until it ends", child.id());
-    for args in [&["run", "short.yaml", "--output", "out"][..], &["run", "short.yaml", "--output", "out", "--force"]] {
+    let in_use = format!(
+        "out is in use: another llmscen (process {}) is writing to this folder; wait until it ends",
+        child.id()
+    );
+    for args in [
+        &["run", "short.yaml", "--output", "out"][..],
+        &["run", "short.yaml", "--output", "out", "--force"],
+    ] {
         let ran = lab.llmscen(args).expect(3);
         assert!(ran.err.contains(&in_use), "{}", ran.err);
     }
-    assert!(lab.llmscen(&["report", "out"]).expect(2).err.contains(&in_use));
+    assert!(
+        lab.llmscen(&["report", "out"])
+            .expect(2)
+            .err
+            .contains(&in_use)
+    );
     let compared = lab.llmscen(&["compare", "out", "out"]).expect(4);
-    assert!(compared.err.contains("the run has not ended yet"), "{}", compared.err);
+    assert!(
+        compared.err.contains("the run has not ended yet"),
+        "{}",
+        compared.err
+    );
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     finish(child).expect(130);
     assert_eq!(lab.results()["name"], "long");
     lab.llmscen(&["report", "out"]).expect(130);
-    lab.llmscen(&["run", "short.yaml", "--output", "out", "--force"]).expect(0);
+    lab.llmscen(&["run", "short.yaml", "--output", "out", "--force"])
+        .expect(0);
 }
 
 #[test]
@@ -174,7 +269,10 @@ fn the_end_of_the_terminal_drains_and_reports() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let counts = lab.results()["cases"][0]["counts"].clone();
-    assert_eq!(counts["ok"], counts["scheduled"], "requests in flight were drained: {counts}");
+    assert_eq!(
+        counts["ok"], counts["scheduled"],
+        "requests in flight were drained: {counts}"
+    );
     assert!(lab.text("out/report.md").contains("nterrupted"));
 }
 

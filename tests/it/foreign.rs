@@ -21,14 +21,22 @@ fn scenario(url: &str) -> String {
          load: {{ concurrency: 1, requests: 3 }}\nslo: [{{ preset: mine }}]\npresets: {{ mine: [error_rate < 101%] }}\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
     );
-    text.replace("slo: [{ preset: mine }]\npresets: { mine: [error_rate < 101%] }", "slo: [ttft.p50 < 10s]")
+    text.replace(
+        "slo: [{ preset: mine }]\npresets: { mine: [error_rate < 101%] }",
+        "slo: [ttft.p50 < 10s]",
+    )
 }
 
 #[test]
 fn nothing_in_a_scenario_or_an_answer_acts_on_a_terminal() {
     let words = serde_json::json!(format!("no {HOSTILE}"));
     let error = format!("{{\"error\": {{\"message\": {words}}}}}");
-    let server = Server::start(move |stream, _| send(stream, &response("400 Bad Request", "application/json", &error)));
+    let server = Server::start(move |stream, _| {
+        send(
+            stream,
+            &response("400 Bad Request", "application/json", &error),
+        )
+    });
     let lab = Lab::new();
     lab.file("s.yaml", scenario(&server.url()));
     for args in [
@@ -49,7 +57,13 @@ fn nothing_in_a_scenario_or_an_answer_acts_on_a_terminal() {
     }
     let ran = lab.llmscen(&["try", "s.yaml"]);
     harmless("stderr of try", &ran.err);
-    lab.file("bad.yaml", format!("version: 1\nname: {}\nnot\u{202e}a\u{7f}key: 1\n", serde_json::json!("x\u{202e}")));
+    lab.file(
+        "bad.yaml",
+        format!(
+            "version: 1\nname: {}\nnot\u{202e}a\u{7f}key: 1\n",
+            serde_json::json!("x\u{202e}")
+        ),
+    );
     let ran = lab.llmscen(&["validate", "bad.yaml"]).expect(2);
     harmless("faults", &ran.err);
     assert!(ran.err.contains(r"not\u{202e}a\u{7f}key"), "{}", ran.err);
@@ -65,24 +79,65 @@ fn no_csv_has_a_formula_and_numbers_stay() {
          report: { formats: [csv], compat: [guidellm, aiperf, lmdeploy] }\n";
     lab.run(text).expect(0);
     let cases = lab.text("out/cases.csv");
-    let label = |row: usize| cases.lines().nth(row).unwrap().split(',').nth(1).unwrap().to_owned();
-    assert_eq!([label(1), label(2), label(3), label(4)], ["'=1+1", "'@SUM(A1)", "'-x", "-1"], "{cases}");
-    let shown = lab.llmscen(&["report", "out", "--format", "csv"]).expect(0).out;
+    let label = |row: usize| {
+        cases
+            .lines()
+            .nth(row)
+            .unwrap()
+            .split(',')
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(
+        [label(1), label(2), label(3), label(4)],
+        ["'=1+1", "'@SUM(A1)", "'-x", "-1"],
+        "{cases}"
+    );
+    let shown = lab
+        .llmscen(&["report", "out", "--format", "csv"])
+        .expect(0)
+        .out;
     let files = walk(&lab.path().join("out"));
-    let csv = files.iter().filter(|path| path.extension().is_some_and(|end| end == "csv"));
-    let all = csv.map(|path| std::fs::read_to_string(path).unwrap()).chain([shown]).collect::<Vec<_>>();
+    let csv = files
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "csv"));
+    let all = csv
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .chain([shown])
+        .collect::<Vec<_>>();
     assert!(all.len() > 4, "{files:?}");
     for text in all {
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(text.as_bytes());
         for record in reader.records() {
-            for cell in record.unwrap().iter().filter(|cell| cell.starts_with(['=', '+', '-', '@', '\t', '\r'])) {
-                assert!(cell == "-" || cell.parse::<f64>().is_ok(), "{cell:?} in {text}");
+            for cell in record
+                .unwrap()
+                .iter()
+                .filter(|cell| cell.starts_with(['=', '+', '-', '@', '\t', '\r']))
+            {
+                assert!(
+                    cell == "-" || cell.parse::<f64>().is_ok(),
+                    "{cell:?} in {text}"
+                );
             }
         }
     }
 }
 
 fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                walk(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }

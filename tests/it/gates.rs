@@ -3,8 +3,7 @@
 use crate::lab::*;
 use std::fs;
 
-const SLO: &str =
-    "slo: [\"tpot.mean <= 1.3 * baseline\", \"tpot.p50 <= 1.3 * baseline\", \"goodput(ttft < 10s) >= 0.9 * baseline\"]\n";
+const SLO: &str = "slo: [\"tpot.mean <= 1.3 * baseline\", \"tpot.p50 <= 1.3 * baseline\", \"goodput(ttft < 10s) >= 0.9 * baseline\"]\n";
 
 /// A gate against a simulator that takes so long for a step.
 fn gate(alpha: &str, baseline: &str, slo: &str) -> String {
@@ -20,13 +19,19 @@ fn with_baseline() -> Lab {
     let lab = Lab::new();
     let first = lab.run(&gate("60ms", "none", SLO)).expect(5);
     assert!(first.err.contains("no baseline yet"), "{}", first.err);
-    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"])
+        .expect(0);
     lab
 }
 
 fn rulings(lab: &Lab) -> Vec<String> {
     let results = lab.results();
-    results["cases"][0]["slo"].as_array().unwrap().iter().map(|slo| slo["verdict"].as_str().unwrap().to_owned()).collect()
+    results["cases"][0]["slo"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|slo| slo["verdict"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -34,32 +39,69 @@ fn an_equal_run_does_not_fail_and_a_slower_one_does() {
     let lab = with_baseline();
     let equal = lab.run(&gate("60ms", "base/t.json", SLO));
     assert!([0, 5].contains(&equal.code), "{}\n{}", equal.out, equal.err);
-    assert!(!rulings(&lab).contains(&"fail".to_owned()), "{:?}", rulings(&lab));
+    assert!(
+        !rulings(&lab).contains(&"fail".to_owned()),
+        "{:?}",
+        rulings(&lab)
+    );
     assert!(!equal.err.contains("different scenario"), "{}", equal.err);
     let slow = lab.run(&gate("90ms", "base/t.json", SLO)).expect(1);
     assert_eq!(rulings(&lab)[..2], ["fail", "fail"]);
-    assert!(slow.err.contains("recorded with a different scenario: `target.simulator.alpha` was 60ms, is 90ms"), "{}", slow.err);
+    assert!(
+        slow.err.contains(
+            "recorded with a different scenario: `target.simulator.alpha` was 60ms, is 90ms"
+        ),
+        "{}",
+        slow.err
+    );
     assert!(slow.out.contains("1.30 × baseline (6"), "{}", slow.out);
     let slo = &lab.results()["cases"][0]["slo"][0];
     let of = |key: &str| slo["relative"][key].as_f64().unwrap();
-    assert!((slo["limit"].as_f64().unwrap() - 1.3 * of("value")).abs() < 1e-6, "{slo:#}");
-    assert!(of("low") <= of("value") && of("value") <= of("high") && of("n") == 160.0, "{slo:#}");
-    assert!(lab.text("out/junit.xml").contains("1.30 × baseline") && lab.text("out/report.md").contains("1.30 × baseline"));
+    assert!(
+        (slo["limit"].as_f64().unwrap() - 1.3 * of("value")).abs() < 1e-6,
+        "{slo:#}"
+    );
+    assert!(
+        of("low") <= of("value") && of("value") <= of("high") && of("n") == 160.0,
+        "{slo:#}"
+    );
+    assert!(
+        lab.text("out/junit.xml").contains("1.30 × baseline")
+            && lab.text("out/report.md").contains("1.30 × baseline")
+    );
 }
 
 #[test]
 fn a_baseline_is_written_byte_for_byte_again_one_statistic_a_line() {
     let lab = with_baseline();
     let first = lab.text("base/t.json");
-    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"])
+        .expect(0);
     assert_eq!(lab.text("base/t.json"), first);
-    for name in ["tpot.mean", "ttft.p95", "output_tps", "error_rate", "goodput(ttft < 10000ms)"] {
-        let lines: Vec<&str> = first.lines().filter(|line| line.contains(&format!("\"{name}\": {{"))).collect();
+    for name in [
+        "tpot.mean",
+        "ttft.p95",
+        "output_tps",
+        "error_rate",
+        "goodput(ttft < 10000ms)",
+    ] {
+        let lines: Vec<&str> = first
+            .lines()
+            .filter(|line| line.contains(&format!("\"{name}\": {{")))
+            .collect();
         assert_eq!(lines.len(), 1, "{name}");
-        assert!(lines[0].contains("\"low\": [") && lines[0].trim_end_matches(',').ends_with('}'), "{}", lines[0]);
+        assert!(
+            lines[0].contains("\"low\": [") && lines[0].trim_end_matches(',').ends_with('}'),
+            "{}",
+            lines[0]
+        );
     }
     let shown = lab.llmscen(&["baseline", "show", "base/t.json"]).expect(0);
-    assert!(shown.out.contains("ttft.p95") && shown.out.contains("goodput(ttft < 10000ms)"), "{}", shown.out);
+    assert!(
+        shown.out.contains("ttft.p95") && shown.out.contains("goodput(ttft < 10000ms)"),
+        "{}",
+        shown.out
+    );
 }
 
 #[test]
@@ -69,16 +111,30 @@ fn a_report_keeps_its_baseline_when_the_file_has_gone() {
     let (results, file) = (lab.text("out/results.json"), lab.path().join("base/t.json"));
     fs::remove_file(&file).unwrap();
     lab.llmscen(&["report", "out"]).expect(1);
-    assert_eq!(lab.text("out/results.json"), results, "the run folder has a copy");
+    assert_eq!(
+        lab.text("out/results.json"),
+        results,
+        "the run folder has a copy"
+    );
     // An update writes the file that the scenario of the run names.
     lab.llmscen(&["baseline", "update", "out"]).expect(0);
     assert!(file.exists());
     fs::remove_file(&file).unwrap();
     fs::remove_file(lab.path().join("out/baseline.json")).unwrap();
-    assert!(lab.llmscen(&["report", "out"]).expect(2).err.contains("baseline.json is damaged: it is missing"));
+    assert!(
+        lab.llmscen(&["report", "out"])
+            .expect(2)
+            .err
+            .contains("baseline.json is damaged: it is missing")
+    );
     fs::remove_file(lab.path().join("out/checksums.sha256")).unwrap();
     let gone = lab.llmscen(&["report", "out"]).expect(5);
-    assert!(gone.err.contains("t.json not found; objectives relative to it will be inconclusive"), "{}", gone.err);
+    assert!(
+        gone.err
+            .contains("t.json not found; objectives relative to it will be inconclusive"),
+        "{}",
+        gone.err
+    );
     assert_eq!(rulings(&lab), ["inconclusive"; 3]);
     assert!(lab.results()["cases"][0]["slo"][0]["limit"].is_null());
 }
@@ -86,14 +142,26 @@ fn a_report_keeps_its_baseline_when_the_file_has_gone() {
 #[test]
 fn limits_of_another_scenario_are_not_held_against_a_case_that_they_know_nothing_of() {
     let lab = with_baseline();
-    let two = gate("60ms", "none", "")
-        .replace("load: { concurrency: 16,", "matrix: { load.concurrency: [4, 16] }\nload: { concurrency: 16,");
-    lab.run(&two.replace("requests: 160", "requests: 8")).expect(0);
+    let two = gate("60ms", "none", "").replace(
+        "load: { concurrency: 16,",
+        "matrix: { load.concurrency: [4, 16] }\nload: { concurrency: 16,",
+    );
+    lab.run(&two.replace("requests: 160", "requests: 8"))
+        .expect(0);
     lab.file("judge.yaml", gate("60ms", "base/t.json", SLO));
-    let ran = lab.llmscen(&["report", "out", "--slo", "judge.yaml"]).expect(2);
-    assert!(ran.err.contains("is relative to values of `base` and cannot judge `concurrency=4`"), "{}", ran.err);
+    let ran = lab
+        .llmscen(&["report", "out", "--slo", "judge.yaml"])
+        .expect(2);
+    assert!(
+        ran.err
+            .contains("is relative to values of `base` and cannot judge `concurrency=4`"),
+        "{}",
+        ran.err
+    );
     lab.file("none.yaml", gate("60ms", "none", ""));
-    let ran = lab.llmscen(&["report", "out", "--slo", "none.yaml"]).expect(2);
+    let ran = lab
+        .llmscen(&["report", "out", "--slo", "none.yaml"])
+        .expect(2);
     assert!(ran.err.contains("defines no `slo`"), "{}", ran.err);
 }
 
@@ -104,23 +172,38 @@ fn a_run_folder_is_a_baseline_too() {
     fs::rename(lab.path().join("out"), lab.path().join("earlier")).unwrap();
     lab.run(&gate("90ms", "earlier", SLO)).expect(1);
     assert_eq!(rulings(&lab)[0], "fail");
-    lab.run(&gate("90ms", "earlier/results.json", SLO)).expect(1);
+    lab.run(&gate("90ms", "earlier/results.json", SLO))
+        .expect(1);
     let bare = lab.llmscen(&["baseline", "update", "out"]);
-    assert!(bare.code == 2 && bare.err.contains("pass another file with --to FILE"), "{}", bare.err);
+    assert!(
+        bare.code == 2 && bare.err.contains("pass another file with --to FILE"),
+        "{}",
+        bare.err
+    );
 }
 
 #[test]
 fn a_run_that_is_not_sound_is_no_baseline_unless_forced() {
     let lab = Lab::new();
-    let unsound = gate("2ms", "none", "slo: [\"output_tps >= 1\"]\n").replace("cpu: 100%", "cpu: 0.001%");
+    let unsound =
+        gate("2ms", "none", "slo: [\"output_tps >= 1\"]\n").replace("cpu: 100%", "cpu: 0.001%");
     lab.run(&unsound).expect(4);
     let refused = lab.llmscen(&["baseline", "update", "out", "--to", "b.json"]);
-    assert!(refused.code == 2 && refused.err.contains("is invalid: "), "{}", refused.err);
+    assert!(
+        refused.code == 2 && refused.err.contains("is invalid: "),
+        "{}",
+        refused.err
+    );
     assert!(!lab.path().join("b.json").exists());
-    lab.llmscen(&["baseline", "update", "out", "--to", "b.json", "--force"]).expect(0);
+    lab.llmscen(&["baseline", "update", "out", "--to", "b.json", "--force"])
+        .expect(0);
     assert!(lab.path().join("b.json").exists());
     let nameless = lab.llmscen(&["baseline", "update", "out", "--force"]);
-    assert!(nameless.code == 2 && nameless.err.contains("--to FILE"), "{}", nameless.err);
+    assert!(
+        nameless.code == 2 && nameless.err.contains("--to FILE"),
+        "{}",
+        nameless.err
+    );
 }
 
 #[test]
@@ -129,44 +212,94 @@ fn a_reference_and_a_preset_are_judged() {
     let lab = Lab::new();
     lab.run(&gate("2ms", "none", slo)).expect(1);
     assert_eq!(rulings(&lab), ["fail", "pass", "pass"]);
-    assert_eq!(lab.results()["cases"][0]["slo"][2]["expr"], "tpot.p95 <= 160ms");
+    assert_eq!(
+        lab.results()["cases"][0]["slo"][2]["expr"],
+        "tpot.p95 <= 160ms"
+    );
     let plan = lab.llmscen(&["plan", "out/plan.yaml"]).expect(0);
-    assert!(plan.out.contains("tpot.p95 <= 160ms") && plan.out.contains("0.90 × reference (1000k tok/s)"), "{}", plan.out);
+    assert!(
+        plan.out.contains("tpot.p95 <= 160ms")
+            && plan.out.contains("0.90 × reference (1000k tok/s)"),
+        "{}",
+        plan.out
+    );
 }
 
 #[test]
 fn a_report_is_judged_by_a_list_of_objectives() {
     let lab = Lab::new();
-    let scenario = gate("20ms", "none", "slo: [ error_rate < 50% ]\n")
-        .replace("load: { concurrency: 16,", "matrix: { load.concurrency: [4, 16] }\nload: {");
+    let scenario = gate("20ms", "none", "slo: [ error_rate < 50% ]\n").replace(
+        "load: { concurrency: 16,",
+        "matrix: { load.concurrency: [4, 16] }\nload: {",
+    );
     lab.run(&scenario.replace("baseline: none\n", "")).expect(0);
     let exprs = || {
         let results = lab.results();
         let cases = results["cases"].as_array().unwrap().clone();
         let of = |case: &serde_json::Value| {
-            let slo = case["slo"].as_array().unwrap().iter().map(|one| one["expr"].as_str().unwrap().to_owned());
+            let slo = case["slo"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|one| one["expr"].as_str().unwrap().to_owned());
             slo.collect::<Vec<_>>()
         };
         cases.iter().map(of).collect::<Vec<_>>()
     };
-    lab.file("limits.yaml", "- ttft.max < 10ns\n- { expr: error_rate < 60%, when: { load.concurrency: 16 } }\n");
-    lab.llmscen(&["report", "out", "--slo", "limits.yaml"]).expect(1);
-    assert_eq!(exprs(), [vec!["ttft.max < 10ns"], vec!["ttft.max < 10ns", "error_rate < 60%"]]);
-    lab.file("slo.yaml", "presets: { own/all: [ error_rate < 70% ] }\nslo: [ { preset: own/all } ]\n");
-    lab.llmscen(&["report", "out", "--slo", "slo.yaml"]).expect(0);
+    lab.file(
+        "limits.yaml",
+        "- ttft.max < 10ns\n- { expr: error_rate < 60%, when: { load.concurrency: 16 } }\n",
+    );
+    lab.llmscen(&["report", "out", "--slo", "limits.yaml"])
+        .expect(1);
+    assert_eq!(
+        exprs(),
+        [
+            vec!["ttft.max < 10ns"],
+            vec!["ttft.max < 10ns", "error_rate < 60%"]
+        ]
+    );
+    lab.file(
+        "slo.yaml",
+        "presets: { own/all: [ error_rate < 70% ] }\nslo: [ { preset: own/all } ]\n",
+    );
+    lab.llmscen(&["report", "out", "--slo", "slo.yaml"])
+        .expect(0);
     assert_eq!(exprs(), [["error_rate < 70%"], ["error_rate < 70%"]]);
     // Error positions are those of the file, and its objectives replace those of the run only if it is valid.
     lab.file("wrong.yaml", "- ttft.p95 < 5ms\n- ttft.p95 < 500\n");
-    let wrong = lab.llmscen(&["report", "out", "--slo", "wrong.yaml"]).expect(2);
-    assert!(wrong.err.contains("missing unit") && wrong.err.contains("wrong.yaml:2:14"), "{}", wrong.err);
+    let wrong = lab
+        .llmscen(&["report", "out", "--slo", "wrong.yaml"])
+        .expect(2);
+    assert!(
+        wrong.err.contains("missing unit") && wrong.err.contains("wrong.yaml:2:14"),
+        "{}",
+        wrong.err
+    );
     lab.file("keys.yaml", "slo: [ error_rate < 1% ]\nrounds: 3\n");
-    let wrong = lab.llmscen(&["report", "out", "--slo", "keys.yaml"]).expect(2);
-    assert!(wrong.err.contains("unknown key `rounds`") && wrong.err.contains("keys.yaml:2:1"), "{}", wrong.err);
+    let wrong = lab
+        .llmscen(&["report", "out", "--slo", "keys.yaml"])
+        .expect(2);
+    assert!(
+        wrong.err.contains("unknown key `rounds`") && wrong.err.contains("keys.yaml:2:1"),
+        "{}",
+        wrong.err
+    );
     lab.file("empty.yaml", "");
-    let wrong = lab.llmscen(&["report", "out", "--slo", "empty.yaml"]).expect(2);
+    let wrong = lab
+        .llmscen(&["report", "out", "--slo", "empty.yaml"])
+        .expect(2);
     assert!(wrong.err.contains("this file is empty"), "{}", wrong.err);
-    let wrong = lab.llmscen(&["report", "out", "--slo", "nowhere.yaml"]).expect(2);
-    assert!(wrong.err.starts_with("error: scenario file not found: nowhere.yaml"), "{}", wrong.err);
+    let wrong = lab
+        .llmscen(&["report", "out", "--slo", "nowhere.yaml"])
+        .expect(2);
+    assert!(
+        wrong
+            .err
+            .starts_with("error: scenario file not found: nowhere.yaml"),
+        "{}",
+        wrong.err
+    );
 }
 
 #[test]
@@ -174,12 +307,46 @@ fn a_baseline_may_be_missing_where_the_scenario_allows_it() {
     let lab = Lab::new();
     // The database keeps an objective without a limit, too.
     let stored = "report: { store: [parquet, sqlite] }\n";
-    let ran = lab.run(&(gate("20ms", "{ path: base/t.json, if_missing: inconclusive }", SLO) + stored)).expect(5);
-    assert!(ran.err.contains("baseline base/t.json not found; objectives relative to it will be inconclusive"), "{}", ran.err);
-    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"]).expect(0);
-    let ran = lab.run(&gate("20ms", "{ path: base/t.json, if_missing: inconclusive }", SLO));
-    assert!(!ran.err.contains("not found") && lab.results()["cases"][0]["slo"][0]["limit"].is_number(), "{}", ran.err);
-    lab.run(&gate("20ms", "{ path: nowhere.json, if_missing: error }", SLO)).expect(2);
-    lab.run(&gate("20ms", "{ path: base/t.json, if_missing: maybe }", SLO)).expect(2);
-    lab.run(&gate("20ms", "{ file: base/t.json }", SLO)).expect(2);
+    let ran = lab
+        .run(
+            &(gate(
+                "20ms",
+                "{ path: base/t.json, if_missing: inconclusive }",
+                SLO,
+            ) + stored),
+        )
+        .expect(5);
+    assert!(
+        ran.err.contains(
+            "baseline base/t.json not found; objectives relative to it will be inconclusive"
+        ),
+        "{}",
+        ran.err
+    );
+    lab.llmscen(&["baseline", "update", "out", "--to", "base/t.json"])
+        .expect(0);
+    let ran = lab.run(&gate(
+        "20ms",
+        "{ path: base/t.json, if_missing: inconclusive }",
+        SLO,
+    ));
+    assert!(
+        !ran.err.contains("not found") && lab.results()["cases"][0]["slo"][0]["limit"].is_number(),
+        "{}",
+        ran.err
+    );
+    lab.run(&gate(
+        "20ms",
+        "{ path: nowhere.json, if_missing: error }",
+        SLO,
+    ))
+    .expect(2);
+    lab.run(&gate(
+        "20ms",
+        "{ path: base/t.json, if_missing: maybe }",
+        SLO,
+    ))
+    .expect(2);
+    lab.run(&gate("20ms", "{ file: base/t.json }", SLO))
+        .expect(2);
 }

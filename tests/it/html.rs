@@ -23,9 +23,13 @@ fn chromium() -> Option<PathBuf> {
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let found = std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file());
+    let found = std::env::split_paths(&path)
+        .flat_map(|folder| names.map(|name| folder.join(name)))
+        .find(|file| file.is_file());
     if found.is_none() {
-        eprintln!("SKIPPED: no Chromium; install it or set LLMSCEN_CHROMIUM to test report.html in a browser");
+        eprintln!(
+            "SKIPPED: no Chromium; install it or set LLMSCEN_CHROMIUM to test report.html in a browser"
+        );
     }
     found
 }
@@ -33,18 +37,29 @@ fn chromium() -> Option<PathBuf> {
 /// A proxy that refuses everything and records the requested hosts.
 fn proxy() -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(Mutex::new(Vec::new())));
+    let (port, asked) = (
+        listener.local_addr().unwrap().port(),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let noted = asked.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             // A preconnected socket may never send anything.
-            stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_millis(500)))
+                .unwrap();
             let mut head = [0; 2048];
             let length = stream.read(&mut head).unwrap_or(0);
             let head = String::from_utf8_lossy(&head[..length]).into_owned();
             // `GET http://host/path HTTP/1.1` or `CONNECT host:443 HTTP/1.1`.
-            let Some(target) = head.split(' ').nth(1) else { continue };
-            let host = target.trim_start_matches("http://").split(['/', ':', '?']).next().unwrap_or_default();
+            let Some(target) = head.split(' ').nth(1) else {
+                continue;
+            };
+            let host = target
+                .trim_start_matches("http://")
+                .split(['/', ':', '?'])
+                .next()
+                .unwrap_or_default();
             noted.lock().unwrap().push(host.to_owned());
         }
     });
@@ -65,22 +80,58 @@ fn opened(chromium: &Path, page: &Path) -> Opened {
     let (port, asked) = proxy();
     let profile = tempfile::tempdir().unwrap();
     let mut command = Command::new(chromium);
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]);
-    command.args(["--disable-component-update", "--no-first-run", "--enable-logging=stderr", "--v=0", "--dump-dom"]);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+    ]);
+    command.args([
+        "--disable-component-update",
+        "--no-first-run",
+        "--enable-logging=stderr",
+        "--v=0",
+        "--dump-dom",
+    ]);
     // Loopback would go past a proxy by default, and a request to it is one as well.
-    command.arg(format!("--proxy-server=127.0.0.1:{port}")).arg("--proxy-bypass-list=<-loopback>");
-    command.arg(format!("--user-data-dir={}", profile.path().display())).arg("--virtual-time-budget=4000");
-    let ran = command.arg(format!("file://{}", page.display())).output().expect("Chromium starts");
+    command
+        .arg(format!("--proxy-server=127.0.0.1:{port}"))
+        .arg("--proxy-bypass-list=<-loopback>");
+    command
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("--virtual-time-budget=4000");
+    let ran = command
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("Chromium starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let said: Vec<String> = text(&ran.stderr).lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+    let said: Vec<String> = text(&ran.stderr)
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .map(str::to_owned)
+        .collect();
     let source = std::fs::read_to_string(page).unwrap();
-    let asked = asked.lock().unwrap().iter().filter(|host| source.contains(host.as_str())).cloned().collect();
-    Opened { dom: text(&ran.stdout), said: said.join("\n"), asked }
+    let asked = asked
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|host| source.contains(host.as_str()))
+        .cloned()
+        .collect();
+    Opened {
+        dom: text(&ran.stdout),
+        said: said.join("\n"),
+        asked,
+    }
 }
 
 /// The value of an attribute within a tag.
 fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
-    tag.split_once(&format!(" {name}=\""))?.1.split_once('"').map(|(value, _)| value)
+    tag.split_once(&format!(" {name}=\""))?
+        .1
+        .split_once('"')
+        .map(|(value, _)| value)
 }
 
 /// One value on the page: its key, raw value, and text.
@@ -99,19 +150,26 @@ fn figures(dom: &str) -> Vec<Figure> {
     let (mut article, mut row, mut found) = (None, "", Vec::new());
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     for piece in dom.split('<').skip(1) {
-        let Some((tag, text)) = piece.split_once('>') else { continue };
+        let Some((tag, text)) = piece.split_once('>') else {
+            continue;
+        };
         match tag.split(' ').next().unwrap_or_default() {
             "article" => article = attribute(tag, "data-case"),
             "/article" => article = None,
             "tr" => row = tag,
             "td" => {
-                let Some(value) = attribute(tag, "data-value") else { continue };
-                let Some(case) = attribute(row, "data-case").or(article) else { continue };
+                let Some(value) = attribute(tag, "data-value") else {
+                    continue;
+                };
+                let Some(case) = attribute(row, "data-case").or(article) else {
+                    continue;
+                };
                 found.push(Figure {
                     case: case.to_owned(),
                     metric: owned(attribute(tag, "data-metric").or(attribute(row, "data-metric"))),
                     stat: owned(attribute(tag, "data-stat")),
-                    slo: attribute(row, "data-slo").map(|slo| slo.replace("&lt;", "<").replace("&gt;", ">")),
+                    slo: attribute(row, "data-slo")
+                        .map(|slo| slo.replace("&lt;", "<").replace("&gt;", ">")),
                     value: value.parse().unwrap(),
                     shown: text.to_owned(),
                 });
@@ -124,9 +182,19 @@ fn figures(dom: &str) -> Vec<Figure> {
 
 /// The value of results.json at the same key.
 fn recorded<'a>(results: &'a Value, figure: &Figure) -> &'a Value {
-    let case = results["cases"].as_array().unwrap().iter().find(|case| case["id"] == figure.case.as_str()).unwrap();
+    let case = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|case| case["id"] == figure.case.as_str())
+        .unwrap();
     if let Some(expr) = &figure.slo {
-        let slo = case["slo"].as_array().unwrap().iter().find(|slo| slo["expr"] == expr.as_str()).unwrap();
+        let slo = case["slo"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|slo| slo["expr"] == expr.as_str())
+            .unwrap();
         return &slo[&figure.stat];
     }
     match (figure.metric.as_str(), figure.stat.as_str()) {
@@ -141,7 +209,9 @@ fn recorded<'a>(results: &'a Value, figure: &Figure) -> &'a Value {
 /// Whether a shown figure is the value rounded to the digits that are shown.
 fn rounds(shown: &str, value: f64) -> bool {
     let shown = shown.trim_start_matches('~');
-    let end = shown.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(shown.len());
+    let end = shown
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-')
+        .unwrap_or(shown.len());
     let (digits, unit) = shown.split_at(end);
     let scale = match unit.trim() {
         "s" | "k tok/s" | "k req/s" => [1e-3, 1.0],
@@ -152,9 +222,15 @@ fn rounds(shown: &str, value: f64) -> bool {
         "GiB" => [1.0 / 1073741824.0; 2],
         _ => [1.0, 1.0],
     };
-    let places = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let places = digits
+        .split_once('.')
+        .map_or(0, |(_, fraction)| fraction.len());
     let half = 0.5 * 10f64.powi(-(places as i32)) * (1.0 + 1e-9);
-    digits.parse::<f64>().is_ok_and(|read| scale.iter().any(|scale| (read - value * scale).abs() <= half))
+    digits.parse::<f64>().is_ok_and(|read| {
+        scale
+            .iter()
+            .any(|scale| (read - value * scale).abs() <= half)
+    })
 }
 
 #[test]
@@ -178,7 +254,11 @@ fn the_page_in_a_browser_says_what_results_json_says_and_asks_nobody() {
     lab.run(SCENARIO).expect(1);
     let page = lab.path().join("out/report.html");
     let Opened { dom, said, asked } = opened(&chromium, &page);
-    assert_eq!((said.as_str(), asked), ("", Vec::new()), "console, and hosts");
+    assert_eq!(
+        (said.as_str(), asked),
+        ("", Vec::new()),
+        "console, and hosts"
+    );
     let (seen, results) = (figures(&dom), lab.results());
     for figure in &seen {
         let wanted = recorded(&results, figure);
@@ -186,20 +266,42 @@ fn the_page_in_a_browser_says_what_results_json_says_and_asks_nobody() {
         assert!(rounds(&figure.shown, figure.value), "{figure:?}");
     }
     for id in ["concurrency=1", "concurrency=4"] {
-        let of = |metric: &str| seen.iter().filter(|figure| figure.case == id && figure.metric == metric).count();
-        assert!(of("ttft_ms") >= 12 && of("output_tps") == 2 && of("audit") >= 10 && of("counts") >= 5, "{id}");
+        let of = |metric: &str| {
+            seen.iter()
+                .filter(|figure| figure.case == id && figure.metric == metric)
+                .count()
+        };
+        assert!(
+            of("ttft_ms") >= 12 && of("output_tps") == 2 && of("audit") >= 10 && of("counts") >= 5,
+            "{id}"
+        );
     }
-    assert_eq!(seen.iter().filter(|figure| figure.slo.is_some()).count(), 16 - unbounded(&results), "limits");
+    assert_eq!(
+        seen.iter().filter(|figure| figure.slo.is_some()).count(),
+        16 - unbounded(&results),
+        "limits"
+    );
     assert!(dom.contains(">&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;</p>"));
     // The script ran: charts of the sweep and of the first case, and only of that.
     assert!(dom.contains("class=\"js\"") && dom.matches("class=\"case shown\"").count() == 1);
-    assert!(dom.matches("<canvas").count() >= 9, "{} charts", dom.matches("<canvas").count());
+    assert!(
+        dom.matches("<canvas").count() >= 9,
+        "{} charts",
+        dom.matches("<canvas").count()
+    );
 }
 
 /// Figures of limits that have no value.
 fn unbounded(results: &Value) -> usize {
-    let limits = results["cases"].as_array().unwrap().iter().flat_map(|case| case["slo"].as_array().unwrap());
-    limits.flat_map(|slo| ["observed", "bound", "limit", "n"].map(|key| slo[key].is_null())).filter(|absent| *absent).count()
+    let limits = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|case| case["slo"].as_array().unwrap());
+    limits
+        .flat_map(|slo| ["observed", "bound", "limit", "n"].map(|key| slo[key].is_null()))
+        .filter(|absent| *absent)
+        .count()
 }
 
 #[test]
@@ -222,16 +324,42 @@ fn a_comparison_in_a_browser_says_what_compare_json_says_and_asks_nobody() {
     let lab = Lab::new();
     lab.file("t.yaml", SCENARIO);
     for folder in ["a", "b"] {
-        lab.llmscen(&["run", "t.yaml", "--output", folder]).expect(1);
+        lab.llmscen(&["run", "t.yaml", "--output", folder])
+            .expect(1);
     }
-    lab.llmscen(&["compare", "a", "b", "--max-regression", "100000", "--inconclusive", "pass", "--output", "cmp"]).expect(0);
+    lab.llmscen(&[
+        "compare",
+        "a",
+        "b",
+        "--max-regression",
+        "100000",
+        "--inconclusive",
+        "pass",
+        "--output",
+        "cmp",
+    ])
+    .expect(0);
     let Opened { dom, said, asked } = opened(&chromium, &lab.path().join("cmp/compare.html"));
-    assert_eq!((said.as_str(), asked), ("", Vec::new()), "console, and hosts");
+    assert_eq!(
+        (said.as_str(), asked),
+        ("", Vec::new()),
+        "console, and hosts"
+    );
     let (seen, known) = (figures(&dom), lab.json("cmp/compare.json"));
     let rows = known["comparisons"].as_array().unwrap();
-    assert!(seen.len() >= rows.len() * 2, "{} figures of {} comparisons", seen.len(), rows.len());
+    assert!(
+        seen.len() >= rows.len() * 2,
+        "{} figures of {} comparisons",
+        seen.len(),
+        rows.len()
+    );
     for figure in &seen {
-        let row = rows.iter().find(|row| row["case"] == figure.case.as_str() && row["metric"] == figure.metric.as_str()).unwrap();
+        let row = rows
+            .iter()
+            .find(|row| {
+                row["case"] == figure.case.as_str() && row["metric"] == figure.metric.as_str()
+            })
+            .unwrap();
         let wanted = match figure.stat.as_str() {
             "ratio" => &row["ratio"]["value"],
             "p_adjusted" => &row["p_adjusted"],
@@ -239,14 +367,23 @@ fn a_comparison_in_a_browser_says_what_compare_json_says_and_asks_nobody() {
         };
         assert_eq!(wanted.as_f64(), Some(figure.value), "{figure:?}");
     }
-    assert!(dom.contains("class=\"js\"") && dom.matches("<svg ").count() >= 4, "the script ran, and the charts are there");
+    assert!(
+        dom.contains("class=\"js\"") && dom.matches("<svg ").count() >= 4,
+        "the script ran, and the charts are there"
+    );
 }
 
 #[test]
 fn a_page_that_asks_is_caught() {
     let Some(chromium) = chromium() else { return };
     let lab = Lab::new();
-    let page = lab.file("asks.html", "<img src='http://asked.test/x.png'><script>console.error('odd')</script>");
+    let page = lab.file(
+        "asks.html",
+        "<img src='http://asked.test/x.png'><script>console.error('odd')</script>",
+    );
     let Opened { said, asked, .. } = opened(&chromium, &page);
-    assert!(asked.contains(&"asked.test".to_owned()) && said.contains("odd"), "{asked:?} {said}");
+    assert!(
+        asked.contains(&"asked.test".to_owned()) && said.contains("odd"),
+        "{asked:?} {said}"
+    );
 }

@@ -7,9 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The commands of a page: its paragraphs, without comments.
 fn commands(page: &str) -> Vec<String> {
     let text = |paragraph: &str| {
-        paragraph.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n").trim().to_owned()
+        paragraph
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim()
+            .to_owned()
     };
-    page.split("\n\n").map(text).filter(|command| !command.is_empty()).collect()
+    page.split("\n\n")
+        .map(text)
+        .filter(|command| !command.is_empty())
+        .collect()
 }
 
 /// The scenario with the built-in server, two requests and few tokens in place of what takes long.
@@ -32,18 +41,31 @@ fn shortened(plan: &mut Value) {
     for key in ["prompt_tokens", "tokenizer"] {
         data.shift_remove(key);
     }
-    for (key, value) in
-        [("tokens", json!(16)), ("shared_prefix", json!(4)), ("prefix_tokens", json!(8)), ("sizes", json!(["16x16"]))]
-    {
+    for (key, value) in [
+        ("tokens", json!(16)),
+        ("shared_prefix", json!(4)),
+        ("prefix_tokens", json!(8)),
+        ("sizes", json!(["16x16"])),
+    ] {
         data.entry(key).and_modify(|old| *old = value);
     }
-    data.entry("shape").and_modify(|shape| shape["tokens"] = json!(24));
-    if matches!(data["kind"].as_str().unwrap(), "openqa" | "messages" | "sharegpt" | "embeddings" | "rerank") {
+    data.entry("shape")
+        .and_modify(|shape| shape["tokens"] = json!(24));
+    if matches!(
+        data["kind"].as_str().unwrap(),
+        "openqa" | "messages" | "sharegpt" | "embeddings" | "rerank"
+    ) {
         data.insert("path".into(), json!("builtin"));
     }
     let load = plan["load"].as_object_mut().unwrap();
-    let counted = ["requests", "sessions", "static"].iter().any(|key| load.contains_key(*key));
-    for (key, value) in [("sessions", json!(2)), ("rate", json!("50/s")), ("warmup", json!(1))] {
+    let counted = ["requests", "sessions", "static"]
+        .iter()
+        .any(|key| load.contains_key(*key));
+    for (key, value) in [
+        ("sessions", json!(2)),
+        ("rate", json!("50/s")),
+        ("warmup", json!(1)),
+    ] {
         load.entry(key).and_modify(|old| *old = value);
     }
     load.entry("requests").and_modify(|old| {
@@ -51,19 +73,36 @@ fn shortened(plan: &mut Value) {
             *old = json!(2);
         }
     });
-    load.entry("duration").and_modify(|old| *old = json!(if counted { "60s" } else { "200ms" }));
-    load.entry("static").and_modify(|old| *old = json!({ "batch": 2, "rounds": 1 }));
-    plan["matrix"].as_object_mut().into_iter().flatten().for_each(|(key, axis)| small(key, axis));
+    load.entry("duration")
+        .and_modify(|old| *old = json!(if counted { "60s" } else { "200ms" }));
+    load.entry("static")
+        .and_modify(|old| *old = json!({ "batch": 2, "rounds": 1 }));
+    plan["matrix"]
+        .as_object_mut()
+        .into_iter()
+        .flatten()
+        .for_each(|(key, axis)| small(key, axis));
     if plan["matrix"]["load.static.batch"].is_array() {
         plan["load"].as_object_mut().unwrap().shift_remove("warmup");
     }
     if plan["search"].is_object() {
-        let range = if plan["search"]["vary"] == "load.rate" { json!([50, 60]) } else { json!([1, 2]) };
-        for (key, value) in [("range", range), ("confirm", json!(0)), ("drain", json!("0s")), ("precision", json!("50%"))] {
+        let range = if plan["search"]["vary"] == "load.rate" {
+            json!([50, 60])
+        } else {
+            json!([1, 2])
+        };
+        for (key, value) in [
+            ("range", range),
+            ("confirm", json!(0)),
+            ("drain", json!("0s")),
+            ("precision", json!("50%")),
+        ] {
             plan["search"][key] = value;
         }
     }
-    plan.as_object_mut().unwrap().retain(|key, value| key != "pause" && !value.is_null());
+    plan.as_object_mut()
+        .unwrap()
+        .retain(|key, value| key != "pause" && !value.is_null());
     plan["report"] = json!({ "formats": ["json"] });
     plan["telemetry"] = json!({ "interval": "off" });
     plan["audit"] = json!({ "lag_p99": "1h", "stall_p99": "1h", "cpu": 1, "achieved": 0 });
@@ -76,7 +115,11 @@ fn small(key: &str, axis: &mut Value) {
         (key, Value::Array(values)) => {
             for (at, value) in values.iter_mut().enumerate() {
                 let n = at + 1;
-                *value = if key.ends_with("rate") { json!(format!("{}/s", 50 * n)) } else { json!(n) };
+                *value = if key.ends_with("rate") {
+                    json!(format!("{}/s", 50 * n))
+                } else {
+                    json!(n)
+                };
             }
         }
         _ => {}
@@ -90,11 +133,23 @@ fn run(tool: &str, at: usize, command: &str) {
         "template.json",
         r#"{"model": "%m", "messages": [{"role": "user", "content": "%p"}], "stream": true, "max_tokens": 8}"#,
     );
-    lab.file("multi_image.jsonl", "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Compare.\"}]}]\n");
+    lab.file(
+        "multi_image.jsonl",
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Compare.\"}]}]\n",
+    );
     let logged = r#"{"body": {"model": "gpt-4", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}, "timestamp": 1700000000.0, "response": {"usage": {"completion_tokens": 4}}}"#;
-    lab.file("trace.jsonl", format!("{logged}\n{}\n", logged.replace("0000.0", "0000.1")));
+    lab.file(
+        "trace.jsonl",
+        format!("{logged}\n{}\n", logged.replace("0000.0", "0000.1")),
+    );
     let row = r#"{"timestamp": 0, "input_length": 8, "output_length": 4, "hash_ids": [1]}"#;
-    lab.file("mooncake.jsonl", format!("{row}\n{}\n", row.replace("\"timestamp\": 0", "\"timestamp\": 100")));
+    lab.file(
+        "mooncake.jsonl",
+        format!(
+            "{row}\n{}\n",
+            row.replace("\"timestamp\": 0", "\"timestamp\": 100")
+        ),
+    );
     let ran = lab.llmscen(&["import", tool, "--to", "s.yaml", "--", command]);
     assert_eq!(ran.code, 0, "{tool} {at}: {command}\n{}", ran.err);
     let mut plan: Value = serde_yaml::from_str(&lab.text("s.yaml")).unwrap();
@@ -105,12 +160,23 @@ fn run(tool: &str, at: usize, command: &str) {
         child.env(name, "m");
     }
     let output = child.output().unwrap();
-    let told = format!("{tool} {at}: {command}\n{}\n{}", lab.text("short.yaml"), String::from_utf8_lossy(&output.stderr));
+    let told = format!(
+        "{tool} {at}: {command}\n{}\n{}",
+        lab.text("short.yaml"),
+        String::from_utf8_lossy(&output.stderr)
+    );
     // An objective may fail at the simulator, and a busy machine spoil the measurement; nothing else may.
     assert!(matches!(output.status.code(), Some(0 | 1 | 4)), "{told}");
     let results = lab.results();
-    let counts: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["counts"]).collect();
-    let sound = counts.iter().all(|counts| counts["failed"] == 0 && counts["ok"].as_u64().is_some_and(|ok| ok > 0));
+    let counts: Vec<&Value> = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| &case["counts"])
+        .collect();
+    let sound = counts
+        .iter()
+        .all(|counts| counts["failed"] == 0 && counts["ok"].as_u64().is_some_and(|ok| ok > 0));
     assert!(!counts.is_empty() && sound, "{told}\n{counts:?}");
 }
 
@@ -121,8 +187,8 @@ fn run_all(tool: &str, page: &str, least: usize) {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                while let Some((at, command)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, commands.get(at)?)))
+                while let Some((at, command)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|at| Some((at, commands.get(at)?)))
                 {
                     run(tool, at, command);
                 }
@@ -133,17 +199,29 @@ fn run_all(tool: &str, page: &str, least: usize) {
 
 #[test]
 fn the_commands_of_evalscopes_pages_import_and_run() {
-    run_all("evalscope", include_str!("../../crates/scenario/tests/imports/evalscope-docs.txt"), 42);
+    run_all(
+        "evalscope",
+        include_str!("../../crates/scenario/tests/imports/evalscope-docs.txt"),
+        42,
+    );
 }
 
 #[test]
 fn the_commands_of_sglangs_page_import_and_run() {
-    run_all("sglang", include_str!("../../crates/scenario/tests/imports/sglang-docs.txt"), 12);
+    run_all(
+        "sglang",
+        include_str!("../../crates/scenario/tests/imports/sglang-docs.txt"),
+        12,
+    );
 }
 
 #[test]
 fn the_commands_of_lmdeploys_pages_import_and_run() {
-    run_all("lmdeploy", include_str!("../../crates/scenario/tests/imports/lmdeploy-docs.txt"), 6);
+    run_all(
+        "lmdeploy",
+        include_str!("../../crates/scenario/tests/imports/lmdeploy-docs.txt"),
+        6,
+    );
 }
 
 #[test]
@@ -152,10 +230,17 @@ fn the_blocks_of_the_page_are_true() {
     let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
     let lab = Lab::new();
     let mut seen = 0;
-    for block in blocks.iter().filter_map(|block| block.strip_prefix("console\n$ ")) {
+    for block in blocks
+        .iter()
+        .filter_map(|block| block.strip_prefix("console\n$ "))
+    {
         // A backslash at the end of a line continues a command.
-        let end =
-            block.lines().scan(true, |on, line| std::mem::replace(on, line.ends_with('\\')).then_some(line.len() + 1)).sum();
+        let end = block
+            .lines()
+            .scan(true, |on, line| {
+                std::mem::replace(on, line.ends_with('\\')).then_some(line.len() + 1)
+            })
+            .sum();
         let (command, printed) = block.split_at(end);
         let words = shell_words::split(command).unwrap();
         let args: Vec<&str> = words[1..].iter().map(String::as_str).collect();
@@ -164,6 +249,14 @@ fn the_blocks_of_the_page_are_true() {
         seen += 1;
     }
     assert_eq!(seen, 2);
-    let head = blocks.iter().find(|block| block.contains("# Defaults of")).unwrap();
-    assert!(lab.text("sglang.yaml").contains(head.trim_start_matches("text\n")), "{}", lab.text("sglang.yaml"));
+    let head = blocks
+        .iter()
+        .find(|block| block.contains("# Defaults of"))
+        .unwrap();
+    assert!(
+        lab.text("sglang.yaml")
+            .contains(head.trim_start_matches("text\n")),
+        "{}",
+        lab.text("sglang.yaml")
+    );
 }

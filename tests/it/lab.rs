@@ -28,20 +28,30 @@ pub struct Ran {
 impl Ran {
     pub fn of(output: Output) -> Ran {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the output is UTF-8");
-        Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// Panics with everything that was printed unless the exit code is this one.
     #[track_caller]
     pub fn expect(self, code: i32) -> Ran {
-        assert_eq!(self.code, code, "\n--- stdout\n{}\n--- stderr\n{}", self.out, self.err);
+        assert_eq!(
+            self.code, code,
+            "\n--- stdout\n{}\n--- stderr\n{}",
+            self.out, self.err
+        );
         self
     }
 }
 
 impl Lab {
     pub fn new() -> Lab {
-        Lab { folder: tempfile::tempdir().expect("a scratch folder") }
+        Lab {
+            folder: tempfile::tempdir().expect("a scratch folder"),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -59,8 +69,14 @@ impl Lab {
     /// The binary in this folder, with a clean environment.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_llmscen"));
-        command.args(args).current_dir(self.path()).env_clear().stdin(Stdio::null());
-        command.env("HOME", self.path()).env("PATH", "/usr/bin:/bin");
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_clear()
+            .stdin(Stdio::null());
+        command
+            .env("HOME", self.path())
+            .env("PATH", "/usr/bin:/bin");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -109,7 +125,10 @@ pub struct Server {
 impl Server {
     pub fn start(answer: impl Fn(&mut TcpStream, usize) -> bool + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server { addr: listener.local_addr().unwrap(), requests: Arc::default() };
+        let server = Server {
+            addr: listener.local_addr().unwrap(),
+            requests: Arc::default(),
+        };
         let (answer, requests) = (Arc::new(answer), server.requests.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -125,7 +144,11 @@ impl Server {
     }
 }
 
-fn serve(mut stream: TcpStream, answer: &dyn Fn(&mut TcpStream, usize) -> bool, requests: &AtomicUsize) {
+fn serve(
+    mut stream: TcpStream,
+    answer: &dyn Fn(&mut TcpStream, usize) -> bool,
+    requests: &AtomicUsize,
+) {
     while read_request(&mut stream).is_some() {
         let number = requests.fetch_add(1, Ordering::SeqCst);
         if !answer(&mut stream, number) {
@@ -137,7 +160,13 @@ fn serve(mut stream: TcpStream, answer: &dyn Fn(&mut TcpStream, usize) -> bool, 
 /// The outcomes of a journal, by number and turn.
 pub fn outcomes(journal: &Path) -> Vec<Outcome> {
     let records = Reader::open(journal).unwrap().map(Result::unwrap);
-    let own = |record| if let Record::Outcome { outcome, .. } = record { Some(outcome) } else { None };
+    let own = |record| {
+        if let Record::Outcome { outcome, .. } = record {
+            Some(outcome)
+        } else {
+            None
+        }
+    };
     let mut outcomes: Vec<Outcome> = records.filter_map(own).collect();
     outcomes.sort_by_key(|outcome| (outcome.seq, outcome.turn));
     outcomes
@@ -154,7 +183,10 @@ pub fn read_request(stream: &mut impl Read) -> Option<Vec<u8>> {
         head.push(byte[0]);
     }
     let head = String::from_utf8_lossy(&head).to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok()).unwrap_or(0);
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok())
+        .unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
     Some(body)
@@ -162,12 +194,18 @@ pub fn read_request(stream: &mut impl Read) -> Option<Vec<u8>> {
 
 /// A response with a length.
 pub fn response(status: &str, kind: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 /// A chunked event stream of these events; `end`: with the last chunk.
 pub fn stream(events: &[&str], end: bool) -> Vec<u8> {
-    let mut bytes = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut bytes =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_vec();
     for event in events {
         let data = format!("data: {event}\n\n");
         bytes.extend(format!("{:x}\r\n{data}\r\n", data.len()).bytes());
@@ -178,12 +216,16 @@ pub fn stream(events: &[&str], end: bool) -> Vec<u8> {
     bytes
 }
 
-pub const TOKEN: &str = r#"{"id":"r","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}"#;
+pub const TOKEN: &str =
+    r#"{"id":"r","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":null}]}"#;
 pub const FINISH: &str = r#"{"id":"r","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
 
 /// Sends the bytes; false if the client has disconnected.
 pub fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
-    stream.write_all(bytes).and_then(|()| stream.flush()).is_ok()
+    stream
+        .write_all(bytes)
+        .and_then(|()| stream.flush())
+        .is_ok()
 }
 
 /// A scenario that sends `n` chat requests to `url`, one after the other.

@@ -20,25 +20,48 @@ fn scenario(url: &str, sections: &str) -> String {
 
 /// The last message and the token limit of each request, in order of arrival.
 fn asked(server: &Recorder) -> Vec<(String, u64)> {
-    let limits: Vec<u64> = server.bodies.lock().unwrap().iter().map(|body| body["max_tokens"].as_u64().unwrap()).collect();
+    let limits: Vec<u64> = server
+        .bodies
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|body| body["max_tokens"].as_u64().unwrap())
+        .collect();
     server.asked().into_iter().zip(limits).collect()
 }
 
 /// A part of the only case of results.json.
 fn group<'a>(results: &'a Value, name: &str) -> &'a Value {
     let groups = results["cases"][0]["groups"].as_array().unwrap();
-    groups.iter().find(|group| group["name"] == name).unwrap_or_else(|| panic!("no {name}: {groups:?}"))
+    groups
+        .iter()
+        .find(|group| group["name"] == name)
+        .unwrap_or_else(|| panic!("no {name}: {groups:?}"))
 }
 
 /// The entry and the due time of every request, by number; milliseconds.
 fn rows(lab: &Lab) -> Vec<(String, f64)> {
-    let frame = ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap()).finish().unwrap();
-    let (seq, due) = (frame.column("seq").unwrap().u64().unwrap(), frame.column("intended_ns").unwrap().u64().unwrap());
+    let frame =
+        ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap())
+            .finish()
+            .unwrap();
+    let (seq, due) = (
+        frame.column("seq").unwrap().u64().unwrap(),
+        frame.column("intended_ns").unwrap().u64().unwrap(),
+    );
     let groups = frame.column("group").unwrap().str().unwrap();
-    let row = |at: usize| (seq.get(at).unwrap(), groups.get(at).unwrap().to_owned(), due.get(at).unwrap() as f64 / 1e6);
+    let row = |at: usize| {
+        (
+            seq.get(at).unwrap(),
+            groups.get(at).unwrap().to_owned(),
+            due.get(at).unwrap() as f64 / 1e6,
+        )
+    };
     let mut rows: Vec<(u64, String, f64)> = (0..frame.height()).map(row).collect();
     rows.sort_by_key(|row| row.0);
-    rows.into_iter().map(|(_, group, due)| (group, due)).collect()
+    rows.into_iter()
+        .map(|(_, group, due)| (group, due))
+        .collect()
 }
 
 /// Chats beside questions from a file, one request after another.
@@ -64,29 +87,72 @@ fn every_class_has_its_requests_and_its_results_add_up() {
         env: &Default::default(),
         set: &[],
     });
-    let mut deal = MixAssigner::new(&plan.unwrap().plan.cases[0].mix, Seed(5).child("base").child(0u64));
+    let mut deal = MixAssigner::new(
+        &plan.unwrap().plan.cases[0].mix,
+        Seed(5).child("base").child(0u64),
+    );
     let mut places = Vec::new();
     for (text, limit) in &seen {
         let place @ (entry, number) = deal.next(None);
-        let known = if entry == 0 { ("Hi".to_owned(), 7..8) } else { (format!("q{}", number % 5), 100..201) };
-        assert_eq!((text, known.1.contains(limit)), (&known.0, true), "{limit} at {place:?}");
+        let known = if entry == 0 {
+            ("Hi".to_owned(), 7..8)
+        } else {
+            (format!("q{}", number % 5), 100..201)
+        };
+        assert_eq!(
+            (text, known.1.contains(limit)),
+            (&known.0, true),
+            "{limit} at {place:?}"
+        );
         places.push(place);
     }
     assert_eq!(places.len(), 44);
 
-    let entries = |lab: &Lab| rows(lab).into_iter().map(|row| row.0).collect::<Vec<String>>();
-    let known: Vec<&str> = places.iter().map(|place| if place.0 == 0 { "chat" } else { "ask" }).collect();
+    let entries = |lab: &Lab| {
+        rows(lab)
+            .into_iter()
+            .map(|row| row.0)
+            .collect::<Vec<String>>()
+    };
+    let known: Vec<&str> = places
+        .iter()
+        .map(|place| if place.0 == 0 { "chat" } else { "ask" })
+        .collect();
     assert_eq!(entries(&lab), known);
     let results = lab.results();
-    let measured = |entry: usize| places.iter().skip(4).filter(|place| place.0 == entry).count();
+    let measured = |entry: usize| {
+        places
+            .iter()
+            .skip(4)
+            .filter(|place| place.0 == entry)
+            .count()
+    };
     let (chat, ask) = (group(&results, "chat"), group(&results, "ask"));
-    assert_eq!((&chat["scheduled"], &ask["scheduled"]), (&measured(0).into(), &measured(1).into()));
-    assert_eq!((measured(0) + measured(1), &results["cases"][0]["counts"]["scheduled"]), (40, &40.into()));
-    let sum = chat["request_throughput"].as_f64().unwrap() + ask["request_throughput"].as_f64().unwrap();
-    let all = results["cases"][0]["metrics"]["request_throughput"].as_f64().unwrap();
+    assert_eq!(
+        (&chat["scheduled"], &ask["scheduled"]),
+        (&measured(0).into(), &measured(1).into())
+    );
+    assert_eq!(
+        (
+            measured(0) + measured(1),
+            &results["cases"][0]["counts"]["scheduled"]
+        ),
+        (40, &40.into())
+    );
+    let sum =
+        chat["request_throughput"].as_f64().unwrap() + ask["request_throughput"].as_f64().unwrap();
+    let all = results["cases"][0]["metrics"]["request_throughput"]
+        .as_f64()
+        .unwrap();
     assert!((sum - all).abs() < 1e-9 * all, "{sum} {all}");
-    assert_eq!((&chat["error_rate"], &chat["entry"], &chat["rate_offered"]), (&0.0.into(), &true.into(), &Value::Null));
-    assert_eq!(results["cases"][0]["load"], "concurrency 1; chat 66.67%, ask 33.33%");
+    assert_eq!(
+        (&chat["error_rate"], &chat["entry"], &chat["rate_offered"]),
+        (&0.0.into(), &true.into(), &Value::Null)
+    );
+    assert_eq!(
+        results["cases"][0]["load"],
+        "concurrency 1; chat 66.67%, ask 33.33%"
+    );
     let questions = places.iter().filter(|place| place.0 == 1).count();
     let note = format!(
         "{} of {questions} prompts repeat earlier ones (dataset: 5 rows); a prefix cache may serve them. Set \
@@ -95,12 +161,34 @@ fn every_class_has_its_requests_and_its_results_add_up() {
     );
     assert!(lab.text("out/report.md").contains(&note), "{note}");
 
-    lab.llmscen(&["run", "s.yaml", "--output", "out", "--force", "--set", "load.concurrency=6"]).expect(0);
+    lab.llmscen(&[
+        "run",
+        "s.yaml",
+        "--output",
+        "out",
+        "--force",
+        "--set",
+        "load.concurrency=6",
+    ])
+    .expect(0);
     assert_eq!(entries(&lab), known, "whatever lane sends them");
-    assert_eq!(chats_and_questions(&Lab::new(), 2), seen, "the same seed asks the same");
-    let questions =
-        |seen: &[(String, u64)]| -> Vec<(String, u64)> { seen.iter().filter(|own| own.0 != "Hi").take(6).cloned().collect() };
-    assert_eq!(questions(&chats_and_questions(&Lab::new(), 1)), questions(&seen), "whatever the others do");
+    assert_eq!(
+        chats_and_questions(&Lab::new(), 2),
+        seen,
+        "the same seed asks the same"
+    );
+    let questions = |seen: &[(String, u64)]| -> Vec<(String, u64)> {
+        seen.iter()
+            .filter(|own| own.0 != "Hi")
+            .take(6)
+            .cloned()
+            .collect()
+    };
+    assert_eq!(
+        questions(&chats_and_questions(&Lab::new(), 1)),
+        questions(&seen),
+        "whatever the others do"
+    );
 }
 
 #[test]
@@ -117,16 +205,44 @@ fn a_limit_on_an_entry_is_judged_by_its_requests_alone() {
                     slo: [\"error_rate{group=good} < 10%\", \"error_rate{group=bad} < 10%\", \"e2e{group=good}.p50 < 60s\", \"request_throughput{group=bad} > 0\"]";
     lab.run(&scenario(&server.url, sections)).expect(1);
     let results = lab.results();
-    let (good, bad) = (&group(&results, "good")["scheduled"], &group(&results, "bad")["scheduled"]);
+    let (good, bad) = (
+        &group(&results, "good")["scheduled"],
+        &group(&results, "bad")["scheduled"],
+    );
     assert_eq!(good.as_u64().unwrap() + bad.as_u64().unwrap(), 120);
     let slo = results["cases"][0]["slo"].as_array().unwrap();
-    let ruled: Vec<(&str, &Value)> = slo.iter().map(|own| (own["verdict"].as_str().unwrap(), &own["n"])).collect();
-    assert_eq!(ruled, [("pass", good), ("fail", bad), ("pass", good), ("fail", bad)]);
-    assert_eq!((&group(&results, "bad")["error_rate"], &group(&results, "good")["error_rate"]), (&1.0.into(), &0.0.into()));
-    let tries = server.bodies.lock().unwrap().iter().filter(|body| refused(body)).count() as u64;
-    assert_eq!(Some(tries), bad.as_u64().map(|n| 2 * n), "only the entry that says so tries again");
+    let ruled: Vec<(&str, &Value)> = slo
+        .iter()
+        .map(|own| (own["verdict"].as_str().unwrap(), &own["n"]))
+        .collect();
+    assert_eq!(
+        ruled,
+        [("pass", good), ("fail", bad), ("pass", good), ("fail", bad)]
+    );
+    assert_eq!(
+        (
+            &group(&results, "bad")["error_rate"],
+            &group(&results, "good")["error_rate"]
+        ),
+        (&1.0.into(), &0.0.into())
+    );
+    let tries = server
+        .bodies
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|body| refused(body))
+        .count() as u64;
+    assert_eq!(
+        Some(tries),
+        bad.as_u64().map(|n| 2 * n),
+        "only the entry that says so tries again"
+    );
     for name in ["good", "bad"] {
-        assert!(lab.text("out/report.md").contains(&format!("| `base` | `{name}` |")));
+        assert!(
+            lab.text("out/report.md")
+                .contains(&format!("| `base` | `{name}` |"))
+        );
     }
 }
 
@@ -140,31 +256,71 @@ fn entries_with_rates_leave_each_at_its_own() {
     let ran = lab.run(&text).expect(0);
     let rows = rows(&lab);
     assert!(rows.is_sorted_by_key(|row| row.1));
-    let due =
-        |name: &str| -> Vec<f64> { rows.iter().filter(|row| row.0.split('/').next() == Some(name)).map(|row| row.1).collect() };
+    let due = |name: &str| -> Vec<f64> {
+        rows.iter()
+            .filter(|row| row.0.split('/').next() == Some(name))
+            .map(|row| row.1)
+            .collect()
+    };
     let evenly = |n: u32, gap: f64| -> Vec<f64> { (0..n).map(|k| f64::from(k) * gap).collect() };
-    assert_eq!((due("chat"), due("long")), (evenly(80, 25.0), evenly(20, 100.0)));
-    let counts = rows.iter().fold(BTreeMap::new(), |mut counts: BTreeMap<&str, u32>, row| {
-        *counts.entry(row.0.as_str()).or_default() += 1;
-        counts
-    });
-    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [("chat", 80), ("long/prefix-0", 10), ("long/prefix-1", 10)]);
+    assert_eq!(
+        (due("chat"), due("long")),
+        (evenly(80, 25.0), evenly(20, 100.0))
+    );
+    let counts = rows
+        .iter()
+        .fold(BTreeMap::new(), |mut counts: BTreeMap<&str, u32>, row| {
+            *counts.entry(row.0.as_str()).or_default() += 1;
+            counts
+        });
+    assert_eq!(
+        counts.into_iter().collect::<Vec<_>>(),
+        [("chat", 80), ("long/prefix-0", 10), ("long/prefix-1", 10)]
+    );
     let results = lab.results();
     let of = |name: &str, key: &str| group(&results, name)[key].as_f64().unwrap();
-    assert_eq!((of("chat", "rate_offered"), of("long", "rate_offered")), (40.0, 10.0));
+    assert_eq!(
+        (of("chat", "rate_offered"), of("long", "rate_offered")),
+        (40.0, 10.0)
+    );
     assert!((of("chat", "rate_achieved") / of("long", "rate_achieved") - 4.0).abs() < 1e-9);
-    let told = |name: &str| (group(&results, name)["entry"].as_bool(), group(&results, name)["scheduled"].as_u64());
-    assert_eq!((told("long"), told("long/prefix-1")), ((Some(true), Some(20)), (Some(false), Some(10))));
-    assert!(group(&results, "long")["metrics"]["ttft_ms"].is_null(), "not streamed");
+    let told = |name: &str| {
+        (
+            group(&results, name)["entry"].as_bool(),
+            group(&results, name)["scheduled"].as_u64(),
+        )
+    };
+    assert_eq!(
+        (told("long"), told("long/prefix-1")),
+        ((Some(true), Some(20)), (Some(false), Some(10)))
+    );
+    assert!(
+        group(&results, "long")["metrics"]["ttft_ms"].is_null(),
+        "not streamed"
+    );
     assert_eq!(results["cases"][0]["slo"][0]["n"], 10);
     let table = |out: &str| -> Vec<String> {
         let lines = out.lines().filter(|line| line.starts_with("base"));
-        lines.map(|line| line.split_whitespace().take_while(|word| !word.ends_with('%')).collect::<Vec<_>>().join(" ")).collect()
+        lines
+            .map(|line| {
+                line.split_whitespace()
+                    .take_while(|word| !word.ends_with('%'))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect()
     };
     let known = ["base 100/100", "base: chat 80/80", "base: long 20/20"];
-    assert_eq!(table(&ran.out), known, "parts of the data are left to the report");
+    assert_eq!(
+        table(&ran.out),
+        known,
+        "parts of the data are left to the report"
+    );
     assert_eq!(table(&lab.llmscen(&["report", "out"]).expect(0).out), known);
-    assert!(lab.text("out/report.md").contains("| E2E p99, ms | Sent / offered, req/s |"));
+    assert!(
+        lab.text("out/report.md")
+            .contains("| E2E p99, ms | Sent / offered, req/s |")
+    );
 }
 
 #[test]
@@ -188,7 +344,10 @@ fn conversations_mix_with_single_requests() {
     let mut talks = 0;
     for (number, body) in bodies.iter().enumerate() {
         let messages = body["messages"].as_array().unwrap();
-        let said: Vec<&str> = messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
+        let said: Vec<&str> = messages
+            .iter()
+            .map(|message| message["content"].as_str().unwrap())
+            .collect();
         let known = match said.as_slice() {
             ["Hi"] => 7,
             [first] => {
@@ -204,7 +363,11 @@ fn conversations_mix_with_single_requests() {
         };
         assert_eq!(body["max_tokens"], known);
     }
-    assert!((2..=10).contains(&talks) && bodies.len() == 12 + talks, "{talks} talks in {} requests", bodies.len());
+    assert!(
+        (2..=10).contains(&talks) && bodies.len() == 12 + talks,
+        "{talks} talks in {} requests",
+        bodies.len()
+    );
     let results = lab.results();
     assert_eq!(group(&results, "talk")["scheduled"], 2 * talks);
     assert_eq!(group(&results, "one")["scheduled"], 12 - talks);

@@ -10,9 +10,19 @@ const PACKAGES: [&str; 4] = ["numpy", "scipy", "pyarrow", "pyyaml"];
 pub fn agree(folders: &[PathBuf]) {
     assert!(!folders.is_empty());
     let script = Path::new(ROOT).join("tests/check_numbers.py");
-    let out = Command::new(python()).arg(script).args(folders).env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
-    let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(out.status.success() && said.contains(" figures agree, "), "tests/check_numbers.py differs:\n{said}");
+    let out = Command::new(python())
+        .arg(script)
+        .args(folders)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let said = [out.stdout, out.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
+    assert!(
+        out.status.success() && said.contains(" figures agree, "),
+        "tests/check_numbers.py differs:\n{said}"
+    );
 }
 
 /// A Python with the packages: `LLMSCEN_PYTHON`, or `target/python`, which is created if missing.
@@ -20,16 +30,25 @@ fn python() -> PathBuf {
     let folder = Path::new(ROOT).join("target/python");
     let own = folder.join("bin/python3");
     let named = std::env::var_os("LLMSCEN_PYTHON").map(PathBuf::from);
-    let known = named.into_iter().chain([own.clone(), PathBuf::from("python3")]);
-    if let Some(python) =
-        known.into_iter().find(|python| runs(Command::new(python).args(["-c", "import numpy, scipy, pyarrow, yaml"])))
-    {
+    let known = named
+        .into_iter()
+        .chain([own.clone(), PathBuf::from("python3")]);
+    if let Some(python) = known.into_iter().find(|python| {
+        runs(Command::new(python).args(["-c", "import numpy, scipy, pyarrow, yaml"]))
+    }) {
         return python;
     }
     let made = runs(Command::new("python3").args(["-m", "venv"]).arg(&folder))
-        && runs(Command::new(&own).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES));
+        && runs(
+            Command::new(&own)
+                .args(["-m", "pip", "install", "--quiet"])
+                .args(PACKAGES),
+        );
     let packages = PACKAGES.join(" ");
-    assert!(made, "no Python with {packages}: install them with pip, and name the interpreter in LLMSCEN_PYTHON");
+    assert!(
+        made,
+        "no Python with {packages}: install them with pip, and name the interpreter in LLMSCEN_PYTHON"
+    );
     own
 }
 

@@ -9,7 +9,12 @@ fn shipped(lab: &Lab, name: &str, more: &[&str]) -> Ran {
     let (file, out) = (format!("{root}/scenarios/{name}"), lab.path().join("out"));
     let mut args = vec!["run", &file, "--output", out.to_str().unwrap(), "--force"];
     // The defaults of the audit are not meant for a debug build on a busy machine.
-    for relaxed in ["audit.lag_p99=10s", "audit.stall_p99=10s", "audit.cpu=100%", "audit.achieved=1%"] {
+    for relaxed in [
+        "audit.lag_p99=10s",
+        "audit.stall_p99=10s",
+        "audit.cpu=100%",
+        "audit.achieved=1%",
+    ] {
         args.extend(["--set", relaxed]);
     }
     args.extend(more);
@@ -19,7 +24,10 @@ fn shipped(lab: &Lab, name: &str, more: &[&str]) -> Ran {
 fn valid(schema: &str, instance: &serde_json::Value) {
     let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
-    let errors: Vec<String> = validator.iter_errors(instance).map(|error| error.to_string()).collect();
+    let errors: Vec<String> = validator
+        .iter_errors(instance)
+        .map(|error| error.to_string())
+        .collect();
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
@@ -27,36 +35,83 @@ fn valid(schema: &str, instance: &serde_json::Value) {
 fn quickstart_passes_and_leaves_every_file() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &[]).expect(0);
-    assert!(ran.out.ends_with("PASS: all 4 objectives met: 1 case, 640 of 640 requests succeeded.\n"), "{}", ran.out);
-    for name in ["report.md", "junit.xml", "results.json", "requests.parquet", "cases.csv", "plan.yaml", "manifest.json"] {
-        assert!(lab.path().join("out").join(name).metadata().unwrap().len() > 100, "{name}");
+    assert!(
+        ran.out
+            .ends_with("PASS: all 4 objectives met: 1 case, 640 of 640 requests succeeded.\n"),
+        "{}",
+        ran.out
+    );
+    for name in [
+        "report.md",
+        "junit.xml",
+        "results.json",
+        "requests.parquet",
+        "cases.csv",
+        "plan.yaml",
+        "manifest.json",
+    ] {
+        assert!(
+            lab.path().join("out").join(name).metadata().unwrap().len() > 100,
+            "{name}"
+        );
     }
-    let charts: Vec<_> = std::fs::read_dir(lab.path().join("out/charts")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let charts: Vec<_> = std::fs::read_dir(lab.path().join("out/charts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     assert!(charts.len() >= 4, "{charts:?}");
     for chart in charts {
-        assert!(std::fs::read(&chart).unwrap().starts_with(b"\x89PNG\r\n"), "{chart:?}");
+        assert!(
+            std::fs::read(&chart).unwrap().starts_with(b"\x89PNG\r\n"),
+            "{chart:?}"
+        );
         let name = chart.file_name().unwrap().to_str().unwrap().to_owned();
-        assert!(lab.text("out/report.md").contains(&format!("charts/{name}")), "{name} is not shown in the report");
+        assert!(
+            lab.text("out/report.md")
+                .contains(&format!("charts/{name}")),
+            "{name} is not shown in the report"
+        );
     }
     let results = lab.results();
-    assert_eq!((results["verdict"].as_str(), results["exit_code"].as_u64()), (Some("pass"), Some(0)));
-    valid(&lab.llmscen(&["schema", "--results"]).expect(0).out, &results);
+    assert_eq!(
+        (results["verdict"].as_str(), results["exit_code"].as_u64()),
+        (Some("pass"), Some(0))
+    );
+    valid(
+        &lab.llmscen(&["schema", "--results"]).expect(0).out,
+        &results,
+    );
 }
 
 #[test]
 fn a_report_again_leaves_exactly_its_own_charts() {
     let lab = Lab::new();
-    shipped(&lab, "quickstart.yaml", &["--set", "report.formats=[svg, md]"]).expect(0);
+    shipped(
+        &lab,
+        "quickstart.yaml",
+        &["--set", "report.formats=[svg, md]"],
+    )
+    .expect(0);
     let out = lab.path().join("out");
     let names = || {
         let files = std::fs::read_dir(out.join("charts")).unwrap();
-        let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     };
     let own = names();
-    assert!(own.len() >= 4 && own.iter().all(|name| name.ends_with(".svg")), "{own:?}");
-    assert!(own.iter().all(|name| lab.text("out/report.md").contains(&format!("charts/{name}"))), "{own:?}");
+    assert!(
+        own.len() >= 4 && own.iter().all(|name| name.ends_with(".svg")),
+        "{own:?}"
+    );
+    assert!(
+        own.iter().all(|name| lab
+            .text("out/report.md")
+            .contains(&format!("charts/{name}"))),
+        "{own:?}"
+    );
     for stale in ["charts/search.png", "charts/pareto.svg"] {
         std::fs::write(out.join(stale), "stale").unwrap();
     }
@@ -67,8 +122,12 @@ fn a_report_again_leaves_exactly_its_own_charts() {
 /// The files of the shipped scenarios.
 fn scenarios() -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|end| end == "yaml")).collect()
+    let files = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "yaml"))
+        .collect()
 }
 
 #[test]
@@ -77,7 +136,8 @@ fn every_shipped_scenario_is_valid_by_the_schema() {
     let schema = lab.llmscen(&["schema"]).expect(0).out;
     assert!(scenarios().len() >= 17, "{:?}", scenarios());
     for path in scenarios() {
-        let scenario: serde_json::Value = serde_yaml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let scenario: serde_json::Value =
+            serde_yaml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         valid(&schema, &scenario);
         lab.llmscen(&["validate", path.to_str().unwrap()]).expect(0);
     }
@@ -89,19 +149,32 @@ fn every_shipped_scenario_plans() {
     for path in scenarios() {
         let planned = lab.llmscen(&["plan", path.to_str().unwrap()]).expect(0);
         let bodies = planned.out.split("first request of ").skip(1);
-        let bodies: Vec<serde_json::Value> =
-            bodies.map(|first| serde_json::from_str(first.split_once('\n').unwrap().1).unwrap()).collect();
-        assert_eq!(bodies.len(), if path.ends_with("mixed.yaml") { 2 } else { 1 }, "{}", path.display());
-        assert!(bodies.iter().all(|body| body.as_object().is_some_and(|body| !body.is_empty())), "{bodies:?}");
+        let bodies: Vec<serde_json::Value> = bodies
+            .map(|first| serde_json::from_str(first.split_once('\n').unwrap().1).unwrap())
+            .collect();
+        assert_eq!(
+            bodies.len(),
+            if path.ends_with("mixed.yaml") { 2 } else { 1 },
+            "{}",
+            path.display()
+        );
+        assert!(
+            bodies
+                .iter()
+                .all(|body| body.as_object().is_some_and(|body| !body.is_empty())),
+            "{bodies:?}"
+        );
     }
 }
 
 #[test]
 fn the_reference_page_is_what_the_schema_command_prints() {
     let lab = Lab::new();
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scenario.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scenario.md")).unwrap();
     assert_eq!(lab.llmscen(&["schema", "--markdown"]).expect(0).out, page);
-    lab.llmscen(&["schema", "--markdown", "--results"]).expect(2);
+    lab.llmscen(&["schema", "--markdown", "--results"])
+        .expect(2);
 }
 
 #[test]
@@ -128,12 +201,22 @@ fn the_resolved_plan_runs_again_and_asks_the_same() {
     lab.run(scenario).expect(0);
     let first = (lab.results(), lab.text("out/plan.yaml"));
     let copy = lab.file("copy.yaml", &first.1);
-    lab.llmscen(&["run", copy.to_str().unwrap(), "--output", "out2"]).expect(0);
+    lab.llmscen(&["run", copy.to_str().unwrap(), "--output", "out2"])
+        .expect(0);
     assert_eq!(lab.text("out2/plan.yaml"), first.1);
-    let (one, two) = (&first.0["cases"][0], &lab.json("out2/results.json")["cases"][0]);
+    let (one, two) = (
+        &first.0["cases"][0],
+        &lab.json("out2/results.json")["cases"][0],
+    );
     for metric in ["prompt_tokens", "output_tokens"] {
-        assert_eq!(one["metrics"][metric], two["metrics"][metric], "{metric}: the same seed asks the same");
-        assert!(one["metrics"][metric]["sd"].as_f64().unwrap() > 0.5, "{metric} varies");
+        assert_eq!(
+            one["metrics"][metric], two["metrics"][metric],
+            "{metric}: the same seed asks the same"
+        );
+        assert!(
+            one["metrics"][metric]["sd"].as_f64().unwrap() > 0.5,
+            "{metric} varies"
+        );
     }
 }
 
@@ -159,7 +242,11 @@ fn completions_are_measured_streamed_and_whole() {
         lab.run(&scenario).expect(0);
         let metrics = lab.results()["cases"][0]["metrics"].clone();
         assert_eq!(metrics["output_tokens"]["p50"], 5.0);
-        assert_eq!(metrics["ttft_ms"].is_null(), !streamed, "a whole reply has no first token");
+        assert_eq!(
+            metrics["ttft_ms"].is_null(),
+            !streamed,
+            "a whole reply has no first token"
+        );
         assert_eq!(metrics["itl_ms"].is_null(), !streamed);
         assert_eq!(metrics["e2e_ms"]["n"], 10);
     }
@@ -176,9 +263,14 @@ fn bodies_and_messages_of_a_file_are_sent_unchanged() {
             for mut stream in listener.incoming().flatten() {
                 while let Some(body) = read_request(&mut stream) {
                     if !body.is_empty() {
-                        seen.lock().unwrap().push(serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+                        seen.lock()
+                            .unwrap()
+                            .push(serde_json::from_slice::<serde_json::Value>(&body).unwrap());
                     }
-                    if !send(&mut stream, &crate::lab::stream(&[TOKEN, FINISH, "[DONE]"], true)) {
+                    if !send(
+                        &mut stream,
+                        &crate::lab::stream(&[TOKEN, FINISH, "[DONE]"], true),
+                    ) {
                         break;
                     }
                 }
@@ -188,21 +280,42 @@ fn bodies_and_messages_of_a_file_are_sent_unchanged() {
     };
     let lab = Lab::new();
     lab.file("lines.txt", "plain \"text\" {{ x }}\n[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}]\n{\"model\":\"own\",\"messages\":[],\"top_k\":3}\n");
-    let scenario = plain(&format!("http://{server}/v1/chat/completions"), 3)
-        .replace("{ kind: prompt, text: hello }", "{ kind: line_by_line, path: lines.txt }");
+    let scenario = plain(&format!("http://{server}/v1/chat/completions"), 3).replace(
+        "{ kind: prompt, text: hello }",
+        "{ kind: line_by_line, path: lines.txt }",
+    );
     lab.run(&scenario).expect(0);
     let bodies = bodies.lock().unwrap();
-    assert_eq!(bodies[0]["messages"], serde_json::json!([{"role": "user", "content": "plain \"text\" {{ x }}"}]));
+    assert_eq!(
+        bodies[0]["messages"],
+        serde_json::json!([{"role": "user", "content": "plain \"text\" {{ x }}"}])
+    );
     assert_eq!(bodies[1]["messages"][0]["content"], "s");
-    assert_eq!((bodies[2]["model"].as_str(), bodies[2]["top_k"].as_u64()), (Some("own"), Some(3)));
+    assert_eq!(
+        (bodies[2]["model"].as_str(), bodies[2]["top_k"].as_u64()),
+        (Some("own"), Some(3))
+    );
 }
 
 #[test]
 fn help_version_and_completions_go_to_stdout() {
     let lab = Lab::new();
-    assert!(lab.llmscen(&["--help"]).expect(0).out.contains("Exit codes"));
-    assert_eq!(lab.llmscen(&["--version"]).expect(0).out, format!("llmscen {}\n", env!("CARGO_PKG_VERSION")));
-    assert!(lab.llmscen(&["completions", "bash"]).expect(0).out.contains("llmscen"));
+    assert!(
+        lab.llmscen(&["--help"])
+            .expect(0)
+            .out
+            .contains("Exit codes")
+    );
+    assert_eq!(
+        lab.llmscen(&["--version"]).expect(0).out,
+        format!("llmscen {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    assert!(
+        lab.llmscen(&["completions", "bash"])
+            .expect(0)
+            .out
+            .contains("llmscen")
+    );
 }
 
 #[test]
@@ -224,11 +337,33 @@ fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
     let ran = lab.run(scenario).expect(3);
     assert!(ran.err.contains(why), "{}", ran.err);
     let first = lab.results();
-    let ok: Vec<u64> = first["cases"].as_array().unwrap().iter().map(|case| case["counts"]["ok"].as_u64().unwrap()).collect();
-    assert_eq!(ok, [3, 5, 0], "the first case is whole, the second as far as the data went, the third never ran");
-    assert_eq!((&first["verdict"], &first["exit_code"], &first["interrupted"]), (&"error".into(), &3.into(), &false.into()));
+    let ok: Vec<u64> = first["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["counts"]["ok"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        ok,
+        [3, 5, 0],
+        "the first case is whole, the second as far as the data went, the third never ran"
+    );
+    assert_eq!(
+        (
+            &first["verdict"],
+            &first["exit_code"],
+            &first["interrupted"]
+        ),
+        (&"error".into(), &3.into(), &false.into())
+    );
     // The data ended, which is not the load generator's fault.
-    assert_eq!((&first["cases"][0]["audit"]["valid"], &first["cases"][1]["audit"]["valid"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (
+            &first["cases"][0]["audit"]["valid"],
+            &first["cases"][1]["audit"]["valid"]
+        ),
+        (&true.into(), &true.into())
+    );
     assert!(lab.text("out/report.md").contains(why));
     lab.llmscen(&["report", "out"]).expect(3);
     assert_eq!(lab.results(), first);
@@ -237,24 +372,46 @@ fn a_run_that_cannot_go_on_keeps_and_reports_what_was_measured() {
 #[test]
 fn the_simulator_says_at_once_that_its_record_cannot_be_written() {
     let lab = Lab::new();
-    let ran = lab.llmscen(&["simulate", "--listen", "127.0.0.1:0", "--truth", "no/such/folder/truth.jsonl"]).expect(2);
-    assert!(ran.err.contains("cannot write no/such/folder/truth.jsonl"), "{}", ran.err);
+    let ran = lab
+        .llmscen(&[
+            "simulate",
+            "--listen",
+            "127.0.0.1:0",
+            "--truth",
+            "no/such/folder/truth.jsonl",
+        ])
+        .expect(2);
+    assert!(
+        ran.err.contains("cannot write no/such/folder/truth.jsonl"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn a_limit_that_can_never_be_decided_is_named_before_the_traffic() {
     let lab = Lab::new();
     let ran = shipped(&lab, "quickstart.yaml", &["--set", "load.requests=20"]).expect(5);
-    let (warning, traffic) =
-        (ran.err.find("warning: `ttft.p95 < 250ms`, `tpot.p95 < 100ms` cannot pass in `base`"), ran.err.find("[1/1]"));
+    let (warning, traffic) = (
+        ran.err
+            .find("warning: `ttft.p95 < 250ms`, `tpot.p95 < 100ms` cannot pass in `base`"),
+        ran.err.find("[1/1]"),
+    );
     assert!(warning.is_some() && warning < traffic, "{}", ran.err);
     assert!(ran.out.contains("INCONCLUSIVE: "), "{}", ran.out);
 }
 
 #[test]
 fn the_scenario_that_the_readme_shows_is_right_and_decidable() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let block = readme.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let readme =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let block = readme
+        .split("```yaml\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
     let lab = Lab::new();
     std::fs::write(lab.path().join("readme.yaml"), block).unwrap();
     let ran = lab.llmscen(&["plan", "readme.yaml"]).expect(0);

@@ -28,15 +28,29 @@ const ENV: [(&str, &str); 11] = [
     ("LABEL", "label-planted-10"),
 ];
 /// Written in the scenario itself.
-const WRITTEN: [&str; 5] =
-    ["user-planted-11", "query-planted-12", "literal-planted-13", "pageuser-planted-14", "pagequery-planted-15"];
+const WRITTEN: [&str; 5] = [
+    "user-planted-11",
+    "query-planted-12",
+    "literal-planted-13",
+    "pageuser-planted-14",
+    "pagequery-planted-15",
+];
 /// Only in the environment of llmscen.
 const PROXY: &str = "proxy-planted-16";
 const MODEL: &str = "qwen2.5-7b-instruct-planted";
 
 fn planted() -> Vec<String> {
-    let own = ENV.iter().map(|(_, value)| *value).chain(WRITTEN).chain([PROXY]).map(str::to_owned);
-    let pairs = ["user-planted-11:pass-planted-2", "pageuser-planted-14:page-planted-4", "pu:proxy-planted-16"];
+    let own = ENV
+        .iter()
+        .map(|(_, value)| *value)
+        .chain(WRITTEN)
+        .chain([PROXY])
+        .map(str::to_owned);
+    let pairs = [
+        "user-planted-11:pass-planted-2",
+        "pageuser-planted-14:page-planted-4",
+        "pu:proxy-planted-16",
+    ];
     own.chain(pairs.map(|pair| STANDARD.encode(pair))).collect()
 }
 
@@ -44,7 +58,14 @@ fn planted() -> Vec<String> {
 fn needles() -> Vec<String> {
     let mut all = planted();
     all.extend(
-        ["tenant-planted-6", "key-\\\"planted", "key-&quot;planted", "key-%22planted", "planted\\\"/0"].map(str::to_owned),
+        [
+            "tenant-planted-6",
+            "key-\\\"planted",
+            "key-&quot;planted",
+            "key-%22planted",
+            "planted\\\"/0",
+        ]
+        .map(str::to_owned),
     );
     all
 }
@@ -53,9 +74,17 @@ fn needles() -> Vec<String> {
 fn clean(place: &str, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     for needle in needles() {
-        let Some(at) = text.find(&needle) else { continue };
-        let from = (0..=at.saturating_sub(60)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        panic!("{needle} in {place}: …{}", text[from..].chars().take(160).collect::<String>());
+        let Some(at) = text.find(&needle) else {
+            continue;
+        };
+        let from = (0..=at.saturating_sub(60))
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
+        panic!(
+            "{needle} in {place}: …{}",
+            text[from..].chars().take(160).collect::<String>()
+        );
     }
 }
 
@@ -65,26 +94,54 @@ fn parrot() -> Server {
     Server::start(move |stream, number| {
         let words = serde_json::json!(all.join(" ")).to_string();
         let plain: Vec<&String> = all.iter().filter(|text| !text.contains('"')).collect();
-        let head: String = plain.iter().enumerate().map(|(at, text)| format!("x-echo-{at}: {text}\r\n")).collect();
-        let with = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen("\r\n", &format!("\r\n{head}"), 1);
+        let head: String = plain
+            .iter()
+            .enumerate()
+            .map(|(at, text)| format!("x-echo-{at}: {text}\r\n"))
+            .collect();
+        let with = |bytes: Vec<u8>| {
+            String::from_utf8(bytes)
+                .unwrap()
+                .replacen("\r\n", &format!("\r\n{head}"), 1)
+        };
         if number % 3 == 1 {
             let body = format!("{{\"error\": {{\"message\": {words}}}}}");
-            return send(stream, with(response("400 Bad Request", "application/json", &body)).as_bytes());
+            return send(
+                stream,
+                with(response("400 Bad Request", "application/json", &body)).as_bytes(),
+            );
         }
-        let token = format!(r#"{{"id":{words},"choices":[{{"index":0,"delta":{{"content":{words}}},"finish_reason":null}}]}}"#);
-        let finish = format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{}},"finish_reason":{words}}}]}}"#);
-        send(stream, with(crate::lab::stream(&[&token, &token, &finish, "[DONE]"], true)).as_bytes())
+        let token = format!(
+            r#"{{"id":{words},"choices":[{{"index":0,"delta":{{"content":{words}}},"finish_reason":null}}]}}"#
+        );
+        let finish = format!(
+            r#"{{"id":"r","choices":[{{"index":0,"delta":{{}},"finish_reason":{words}}}]}}"#
+        );
+        send(
+            stream,
+            with(crate::lab::stream(
+                &[&token, &token, &finish, "[DONE]"],
+                true,
+            ))
+            .as_bytes(),
+        )
     })
 }
 
 /// A /metrics endpoint whose names and labels contain every secret.
 fn page() -> Server {
-    let label = planted().join(" ").replace('\\', "\\\\").replace('"', "\\\"");
+    let label = planted()
+        .join(" ")
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"");
     Server::start(move |stream, number| {
         let text = format!(
             "# TYPE odd gauge\nodd{{who=\"{label}\"}} {number}\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name=\"{label}\"}} {number}\n"
         );
-        send(stream, &response("200 OK", "text/plain; version=0.0.4", &text))
+        send(
+            stream,
+            &response("200 OK", "text/plain; version=0.0.4", &text),
+        )
     })
 }
 
@@ -105,12 +162,25 @@ fn scenario(page: &Server) -> String {
 }
 
 fn equip(command: &mut Command, proxy: &Server) {
-    command.envs(ENV).env("MODEL", MODEL).env("http_proxy", format!("http://pu:{PROXY}@{}", proxy.addr));
+    command
+        .envs(ENV)
+        .env("MODEL", MODEL)
+        .env("http_proxy", format!("http://pu:{PROXY}@{}", proxy.addr));
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 /// Every text in a file, those in databases, compressed bodies and columns among them.
@@ -118,16 +188,31 @@ fn texts(path: &Path) -> Vec<u8> {
     let mut all = std::fs::read(path).unwrap();
     match path.extension().and_then(|end| end.to_str()) {
         Some("parquet") => {
-            let frame = ParquetReader::new(Cursor::new(all.clone())).finish().unwrap();
-            for column in frame.columns().iter().filter(|column| column.dtype() == &DataType::String) {
+            let frame = ParquetReader::new(Cursor::new(all.clone()))
+                .finish()
+                .unwrap();
+            for column in frame
+                .columns()
+                .iter()
+                .filter(|column| column.dtype() == &DataType::String)
+            {
                 let column = column.as_materialized_series().str().unwrap().clone();
-                column.iter().flatten().for_each(|text| all.extend(format!("{text}\n").bytes()));
+                column
+                    .iter()
+                    .flatten()
+                    .for_each(|text| all.extend(format!("{text}\n").bytes()));
             }
         }
         Some("db") => {
             let own = Connection::open(path).unwrap();
-            let mut tables = own.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").unwrap();
-            let names: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+            let mut tables = own
+                .prepare("SELECT name FROM sqlite_master WHERE type = 'table'")
+                .unwrap();
+            let names: Vec<String> = tables
+                .query_map([], |row| row.get(0))
+                .unwrap()
+                .collect::<Result<_, _>>()
+                .unwrap();
             for name in names {
                 let mut table = own.prepare(&format!("SELECT * FROM {name}")).unwrap();
                 let columns = table.column_count();
@@ -135,7 +220,9 @@ fn texts(path: &Path) -> Vec<u8> {
                 while let Some(row) = rows.next().unwrap() {
                     (0..columns).for_each(|at| match row.get::<_, Cell>(at).unwrap() {
                         Cell::Text(text) => all.extend(format!("{text}\n").bytes()),
-                        Cell::Blob(bytes) => drop(ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut all)),
+                        Cell::Blob(bytes) => {
+                            drop(ZlibDecoder::new(bytes.as_slice()).read_to_end(&mut all))
+                        }
                         _ => {}
                     });
                 }
@@ -148,7 +235,9 @@ fn texts(path: &Path) -> Vec<u8> {
 
 #[track_caller]
 fn clean_folder(folder: &Path) {
-    files(folder).iter().for_each(|path| clean(&path.display().to_string(), &texts(path)));
+    files(folder)
+        .iter()
+        .for_each(|path| clean(&path.display().to_string(), &texts(path)));
 }
 
 fn get(addr: SocketAddr) -> Option<String> {
@@ -172,16 +261,33 @@ fn no_output_of_any_command_contains_a_planted_secret() {
         clean(&format!("stderr of {args:?}"), ran.err.as_bytes());
         ran
     };
-    let args =
-        ["run", "s.yaml", "--output", "out", "--progress", "json", "--metrics-addr", "127.0.0.1:0", "--metrics-linger", "20"];
+    let args = [
+        "run",
+        "s.yaml",
+        "--output",
+        "out",
+        "--progress",
+        "json",
+        "--metrics-addr",
+        "127.0.0.1:0",
+        "--metrics-linger",
+        "20",
+    ];
     let mut command = lab.command(&args);
     equip(&mut command, &proxy);
-    let mut child = command.env("GITHUB_STEP_SUMMARY", lab.path().join("step.md")).spawn().unwrap();
-    let mut err = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut child = command
+        .env("GITHUB_STEP_SUMMARY", lab.path().join("step.md"))
+        .spawn()
+        .unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let mut heard = Vec::new();
     let addr = loop {
         let line = err.next().expect("the port is named");
-        let found = line.split_once("http://127.0.0.1:").and_then(|(_, rest)| rest.split_once("/metrics"));
+        let found = line
+            .split_once("http://127.0.0.1:")
+            .and_then(|(_, rest)| rest.split_once("/metrics"));
         let addr = found.map(|(port, _)| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap())));
         heard.push(line);
         if let Some(addr) = addr {
@@ -198,10 +304,22 @@ fn no_output_of_any_command_contains_a_planted_secret() {
     let scraped = get(addr).unwrap();
     heard.extend(err);
     let mut out = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", heard.join("\n"));
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    assert_eq!(
+        child.wait().unwrap().code(),
+        Some(0),
+        "{}",
+        heard.join("\n")
+    );
     clean("JSON events", heard.join("\n").as_bytes());
-    heard.iter().for_each(|line| drop(serde_json::from_str::<serde_json::Value>(line).expect("each line is JSON")));
+    heard.iter().for_each(|line| {
+        drop(serde_json::from_str::<serde_json::Value>(line).expect("each line is JSON"))
+    });
     clean("stdout", out.as_bytes());
     clean("metrics endpoint", scraped.as_bytes());
     clean("step summary", lab.text("step.md").as_bytes());
@@ -210,28 +328,63 @@ fn no_output_of_any_command_contains_a_planted_secret() {
     // Other text stays, and redacted output is still well-formed.
     let (report, plan) = (lab.text("out/report.md"), lab.text("out/plan.yaml"));
     assert!(report.contains(MODEL) || lab.text("out/plan.yaml").contains(MODEL));
-    assert!(scraped.contains(MODEL) && report.contains("planted-run"), "{report}");
+    assert!(
+        scraped.contains(MODEL) && report.contains("planted-run"),
+        "{report}"
+    );
     assert!(report.contains("[redacted]"), "{report}");
-    for kept in ["tenant: ${TENANT}", "pin: ${PIN}", "x ${TENANT} y", "hello ${PROMPT}", "be ${SYSTEM}", "${LABEL}"] {
+    for kept in [
+        "tenant: ${TENANT}",
+        "pin: ${PIN}",
+        "x ${TENANT} y",
+        "hello ${PROMPT}",
+        "be ${SYSTEM}",
+        "${LABEL}",
+    ] {
         assert!(plan.contains(kept), "{kept} not in {plan}");
     }
-    let ids: Vec<String> =
-        lab.results()["cases"].as_array().unwrap().iter().map(|case| case["id"].as_str().unwrap().to_owned()).collect();
+    let ids: Vec<String> = lab.results()["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["id"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(ids, ["label=plain", "label=${LABEL}"]);
-    for path in files(&lab.path().join("out")).iter().filter(|path| path.extension().is_some_and(|end| end == "json")) {
+    for path in files(&lab.path().join("out"))
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+    {
         let text = std::fs::read_to_string(path).unwrap();
-        serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        serde_json::from_str::<serde_json::Value>(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     assert_eq!(lab.results()["cases"][0]["counts"]["scheduled"], 12);
 
     // Bodies are readable by their owner only.
-    assert_eq!(std::fs::metadata(lab.path().join("out/requests.db")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(lab.path().join("out/requests.db"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
 
     said(&["try", "s.yaml"], true);
     said(&["plan", "s.yaml"], true).expect(0);
     said(&["validate", "s.yaml"], true).expect(0);
     for set in [true, false] {
-        said(&["report", "out", "--format", if set { "json" } else { "csv" }, "--summary", "again.md"], set);
+        said(
+            &[
+                "report",
+                "out",
+                "--format",
+                if set { "json" } else { "csv" },
+                "--summary",
+                "again.md",
+            ],
+            set,
+        );
         clean_folder(&lab.path().join("out"));
         clean("summary", lab.text("again.md").as_bytes());
     }
@@ -244,14 +397,35 @@ fn no_output_of_any_command_contains_a_planted_secret() {
 #[test]
 fn a_full_screen_shows_no_planted_secret() {
     let (lab, proxy, page) = (Lab::new(), parrot(), page());
-    lab.file("s.yaml", scenario(&page).replace("formats: [md, html, json, csv, junit]", "formats: [json]"));
-    let line = format!("{} run s.yaml --output out --live", env!("CARGO_BIN_EXE_llmscen"));
+    lab.file(
+        "s.yaml",
+        scenario(&page).replace("formats: [md, html, json, csv, junit]", "formats: [json]"),
+    );
+    let line = format!(
+        "{} run s.yaml --output out --live",
+        env!("CARGO_BIN_EXE_llmscen")
+    );
     let mut script = Command::new("script");
-    script.args(["-qefc", &line, "/dev/null"]).current_dir(lab.path()).env("TERM", "xterm").env("SHELL", "/bin/sh");
+    script
+        .args(["-qefc", &line, "/dev/null"])
+        .current_dir(lab.path())
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh");
     equip(&mut script, &proxy);
-    let Ok(child) = script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn() else { return };
+    let Ok(child) = script
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+    else {
+        return;
+    };
     let shown = child.wait_with_output().unwrap();
-    assert!(lab.path().join("out/results.json").exists(), "{}", String::from_utf8_lossy(&shown.stdout));
+    assert!(
+        lab.path().join("out/results.json").exists(),
+        "{}",
+        String::from_utf8_lossy(&shown.stdout)
+    );
     clean("the screen", &shown.stdout);
 }
 
@@ -270,6 +444,16 @@ fn the_log_of_a_server_loses_secrets_and_is_its_owners() {
     clean("stderr", ran.err.as_bytes());
     clean("stdout", ran.out.as_bytes());
     clean_folder(&lab.path().join("out"));
-    assert_eq!(lab.text("out/server.log"), "variable [redacted]\nkey --api-key=[redacted]\n");
-    assert_eq!(std::fs::metadata(lab.path().join("out/server.log")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        lab.text("out/server.log"),
+        "variable [redacted]\nkey --api-key=[redacted]\n"
+    );
+    assert_eq!(
+        std::fs::metadata(lab.path().join("out/server.log"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o600
+    );
 }

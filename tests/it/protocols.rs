@@ -19,13 +19,26 @@ fn shipped() -> Vec<PathBuf> {
 #[test]
 fn every_shipped_scenario_runs_on_the_simulator() {
     for path in shipped() {
-        let (lab, name) = (Lab::new(), path.file_stem().unwrap().to_str().unwrap().to_owned());
+        let (lab, name) = (
+            Lab::new(),
+            path.file_stem().unwrap().to_str().unwrap().to_owned(),
+        );
         let mut args = vec!["run", path.to_str().unwrap(), "--output", "out", "--quiet"];
-        for set in ["audit.lag_p99=10s", "audit.stall_p99=10s", "audit.cpu=100%", "audit.achieved=1%"] {
+        for set in [
+            "audit.lag_p99=10s",
+            "audit.stall_p99=10s",
+            "audit.cpu=100%",
+            "audit.achieved=1%",
+        ] {
             args.extend(["--set", set]);
         }
         let ran = lab.llmscen(&args);
-        assert!([0, 1, 5].contains(&ran.code), "{name}: {}\n{}", ran.code, ran.err);
+        assert!(
+            [0, 1, 5].contains(&ran.code),
+            "{name}: {}\n{}",
+            ran.code,
+            ran.err
+        );
         if name == "slo-fail" {
             continue;
         }
@@ -39,7 +52,11 @@ fn every_shipped_scenario_runs_on_the_simulator() {
                 case["failures"]
             );
             let prompts = case["metrics"]["prompt_tokens"]["n"].as_u64();
-            assert_eq!(prompts, Some(count("ok")), "{name}: the simulator reports its counts");
+            assert_eq!(
+                prompts,
+                Some(count("ok")),
+                "{name}: the simulator reports its counts"
+            );
         }
     }
 }
@@ -69,7 +86,14 @@ fn rows(lab: &Lab) -> Vec<String> {
         other => panic!("{other}"),
     };
     (0..frame.height())
-        .map(|row| names.iter().map(|name| cell(name, row)).collect::<Vec<_>>().join(" ") + &format!(" {} events", events(row)))
+        .map(|row| {
+            names
+                .iter()
+                .map(|name| cell(name, row))
+                .collect::<Vec<_>>()
+                .join(" ")
+                + &format!(" {} events", events(row))
+        })
         .collect()
 }
 
@@ -84,7 +108,11 @@ fn asked(target: &str, request: &str) -> Vec<String> {
     ran.expect(0);
     let rows = rows(&lab);
     assert_eq!(rows.len(), 12);
-    assert!(rows.iter().all(|row| row.contains("\"ok\"") && row.contains("\"usage\"")), "{rows:#?}");
+    assert!(
+        rows.iter()
+            .all(|row| row.contains("\"ok\"") && row.contains("\"usage\"")),
+        "{rows:#?}"
+    );
     rows
 }
 
@@ -128,7 +156,11 @@ fn a_path_that_does_not_parse_is_named_before_anything_is_sent() {
                 request: { template: { model: \"%m\" }, extract: { text: \"$.a[?]\" } }\n";
     let ran = lab.run(text);
     assert!(ran.code == 2 || ran.code == 3, "{}: {}", ran.code, ran.err);
-    assert!(ran.err.contains("extract.text") && ran.err.contains("$.a[?]"), "{}", ran.err);
+    assert!(
+        ran.err.contains("extract.text") && ran.err.contains("$.a[?]"),
+        "{}",
+        ran.err
+    );
     assert!(!lab.path().join("out/results.json").exists());
 }
 
@@ -143,10 +175,21 @@ fn several_choices_are_timed_each_on_its_own() {
     let case: Value = lab.results()["cases"][0].clone();
     // Three choices of four tokens: three gaps per choice, none between choices.
     assert_eq!(
-        (case["metrics"]["output_tokens"]["max"].as_f64(), case["metrics"]["itl_ms"]["n"].as_u64()),
+        (
+            case["metrics"]["output_tokens"]["max"].as_f64(),
+            case["metrics"]["itl_ms"]["n"].as_u64()
+        ),
         (Some(12.0), Some(18))
     );
     // On a busy machine a step is read late, and the one after it seems short.
-    assert!(case["metrics"]["itl_ms"]["p50"].as_f64().unwrap() >= 2.5, "{}", case["metrics"]["itl_ms"]);
-    assert!(case["metrics"]["tpot_ms"]["p50"].as_f64().unwrap() >= 2.5, "{}", case["metrics"]["tpot_ms"]);
+    assert!(
+        case["metrics"]["itl_ms"]["p50"].as_f64().unwrap() >= 2.5,
+        "{}",
+        case["metrics"]["itl_ms"]
+    );
+    assert!(
+        case["metrics"]["tpot_ms"]["p50"].as_f64().unwrap() >= 2.5,
+        "{}",
+        case["metrics"]["tpot_ms"]
+    );
 }

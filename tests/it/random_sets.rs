@@ -5,7 +5,9 @@ use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS};
 use llmscen_core::stats::quantile::{self as quantiles, Method, sort};
-use llmscen_core::stats::{design, distributions, moments, moments::components, quantile_bound, share, trend};
+use llmscen_core::stats::{
+    design, distributions, moments, moments::components, quantile_bound, share, trend,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
@@ -30,7 +32,15 @@ fn draw(kind: u64, n: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
 
 /// Ten seconds of samples that repeat these values.
 fn arrivals(values: &[f64]) -> Arrivals {
-    Arrivals { seconds: 10.0, bins: values.iter().map(|value| value.abs()).cycle().take(BINS).collect() }
+    Arrivals {
+        seconds: 10.0,
+        bins: values
+            .iter()
+            .map(|value| value.abs())
+            .cycle()
+            .take(BINS)
+            .collect(),
+    }
 }
 
 fn bounds(of: Option<Interval>) -> Value {
@@ -44,12 +54,30 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
     sort(&mut ordered);
     sort(&mut second);
     let p = [0.5, 0.9, 0.95, 0.99][rng.random_range(0..4usize)];
-    let weighed: Vec<Unit> = values.iter().zip(&other).map(|(&amount, &weight)| Unit { amount, weight: weight.abs() }).collect();
-    let (hits, level) = (rng.random_range(0..=n as u64), [0.9, 0.95, 0.99][rng.random_range(0..3usize)]);
+    let weighed: Vec<Unit> = values
+        .iter()
+        .zip(&other)
+        .map(|(&amount, &weight)| Unit {
+            amount,
+            weight: weight.abs(),
+        })
+        .collect();
+    let (hits, level) = (
+        rng.random_range(0..=n as u64),
+        [0.9, 0.95, 0.99][rng.random_range(0..3usize)],
+    );
     let groups: Vec<Vec<f64>> = values.chunks(n.div_ceil(3)).map(<[f64]>::to_vec).collect();
-    let (a, b) = (quantile(&ordered, 0.5, level), quantile(&second, 0.5, level));
-    let scale = Scale { level, freedom: [f64::INFINITY; 2] };
-    let change = |series: &[Vec<f64>]| trend::mann_kendall(series).map(|own| json!([own.score, own.p_value, own.slope]));
+    let (a, b) = (
+        quantile(&ordered, 0.5, level),
+        quantile(&second, 0.5, level),
+    );
+    let scale = Scale {
+        level,
+        freedom: [f64::INFINITY; 2],
+    };
+    let change = |series: &[Vec<f64>]| {
+        trend::mann_kendall(series).map(|own| json!([own.score, own.p_value, own.slope]))
+    };
     let few: Vec<f64> = values.iter().copied().take(600).collect();
     json!({
         "values": values,

@@ -14,13 +14,26 @@ fn quick(name: &str, alpha: &str, more: &str) -> String {
 
 fn made(lab: &Lab, folder: &str, scenario: &str) {
     lab.file(&format!("{folder}.yaml"), scenario);
-    lab.llmscen(&["run", &format!("{folder}.yaml"), "--output", folder, "--quiet", "--inconclusive", "pass"]).expect(0);
+    lab.llmscen(&[
+        "run",
+        &format!("{folder}.yaml"),
+        "--output",
+        folder,
+        "--quiet",
+        "--inconclusive",
+        "pass",
+    ])
+    .expect(0);
 }
 
 #[test]
 fn rounds_on_restarted_servers_are_marked_and_compared() {
     let lab = Lab::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let scenario = format!(
         "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:{port}/v1/chat/completions\n  model: sim\n  server:\n    command: [llmscen, simulate, --listen, '127.0.0.1:{port}']\n    \
          ready: {{ log: 'http://' }}\nrequest: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: hi }}\nload: {{ requests: 8, warmup: 1 }}\n\
@@ -29,64 +42,163 @@ fn rounds_on_restarted_servers_are_marked_and_compared() {
     );
     for folder in ["a", "b"] {
         lab.file("s.yaml", &scenario);
-        let ran = lab.llmscen(&["run", "s.yaml", "--output", folder]).expect(0);
-        assert!(ran.out.contains("server: 3 starts") && ran.out.contains("3 rounds, each on a restarted server."), "{}", ran.out);
+        let ran = lab
+            .llmscen(&["run", "s.yaml", "--output", folder])
+            .expect(0);
+        assert!(
+            ran.out.contains("server: 3 starts")
+                && ran.out.contains("3 rounds, each on a restarted server."),
+            "{}",
+            ran.out
+        );
     }
-    let parts = lab.json("a/manifest.json")["parts"].as_array().unwrap().clone();
-    let starts: Vec<(u64, u64)> =
-        parts.iter().map(|part| (part["round"].as_u64().unwrap(), part["server_start"].as_u64().unwrap())).collect();
-    assert_eq!(starts, [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3), (2, 3)], "the cases of a round share its start");
+    let parts = lab.json("a/manifest.json")["parts"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let starts: Vec<(u64, u64)> = parts
+        .iter()
+        .map(|part| {
+            (
+                part["round"].as_u64().unwrap(),
+                part["server_start"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        starts,
+        [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3), (2, 3)],
+        "the cases of a round share its start"
+    );
     let results = lab.json("a/results.json");
-    assert_eq!((&results["cases"][0]["restarted"], &results["cases"][0]["rounds"]), (&json!(true), &json!(3)));
-    assert!(lab.text("a/report.md").contains("3 rounds, each on a restarted server."));
-    assert!(lab.text("a/report.html").contains("3 rounds, each on a restarted server"));
-    assert!(lab.path().join("a/server-3.log").exists() && !lab.path().join("a/server-4.log").exists());
-    let seen = lab.llmscen(&["compare", "a", "b", "--max-regression", "1000", "--format", "json"]).expect(0);
+    assert_eq!(
+        (
+            &results["cases"][0]["restarted"],
+            &results["cases"][0]["rounds"]
+        ),
+        (&json!(true), &json!(3))
+    );
+    assert!(
+        lab.text("a/report.md")
+            .contains("3 rounds, each on a restarted server.")
+    );
+    assert!(
+        lab.text("a/report.html")
+            .contains("3 rounds, each on a restarted server")
+    );
+    assert!(
+        lab.path().join("a/server-3.log").exists() && !lab.path().join("a/server-4.log").exists()
+    );
+    let seen = lab
+        .llmscen(&[
+            "compare",
+            "a",
+            "b",
+            "--max-regression",
+            "1000",
+            "--format",
+            "json",
+        ])
+        .expect(0);
     let seen: Value = serde_json::from_str(&seen.out).unwrap();
     let row = &seen["comparisons"][0];
-    assert_eq!((&row["base"]["replicates"], &row["other"]["replicates"]), (&json!(3), &json!(3)), "each round is a value");
-    assert!(!seen["notes"].to_string().contains("one run per side"), "{seen}");
+    assert_eq!(
+        (&row["base"]["replicates"], &row["other"]["replicates"]),
+        (&json!(3), &json!(3)),
+        "each round is a value"
+    );
+    assert!(
+        !seen["notes"].to_string().contains("one run per side"),
+        "{seen}"
+    );
 }
 
 #[test]
 fn several_runs_a_side_are_compared_and_errors_are_clear() {
     let lab = Lab::new();
-    for (folder, alpha) in [("a1", "20ms"), ("a2", "20ms"), ("a3", "20ms"), ("b1", "40ms"), ("b2", "40ms"), ("b3", "40ms")] {
+    for (folder, alpha) in [
+        ("a1", "20ms"),
+        ("a2", "20ms"),
+        ("a3", "20ms"),
+        ("b1", "40ms"),
+        ("b2", "40ms"),
+        ("b3", "40ms"),
+    ] {
         made(&lab, folder, &quick("t", alpha, ""));
     }
     let base = ["compare", "--base", "a1", "a2", "a3", "--candidate"];
     let with = |more: &[&str]| lab.llmscen(&[&base[..], more].concat());
-    let metrics = ["--metric", "tpot.p50", "--metric", "output_tps", "--metric", "error_rate"];
-    let slow = with(&[&["b1", "b2", "b3", "--format", "json", "--output", "cmp"], &metrics[..]].concat()).expect(1);
+    let metrics = [
+        "--metric",
+        "tpot.p50",
+        "--metric",
+        "output_tps",
+        "--metric",
+        "error_rate",
+    ];
+    let slow = with(
+        &[
+            &["b1", "b2", "b3", "--format", "json", "--output", "cmp"],
+            &metrics[..],
+        ]
+        .concat(),
+    )
+    .expect(1);
     let seen: Value = serde_json::from_str(&slow.out).unwrap();
     let rows = seen["comparisons"].as_array().unwrap();
     let of = |metric: &str| rows.iter().find(|row| row["metric"] == metric).unwrap();
-    assert_eq!((&of("tpot.p50")["finding"], &of("error_rate")["finding"]), (&json!("regression"), &json!("noise")));
-    assert_eq!((rows.len(), &of("tpot.p50")["base"]["replicates"], &of("tpot.p50")["run"]), (3, &json!(3), &json!("B")));
+    assert_eq!(
+        (&of("tpot.p50")["finding"], &of("error_rate")["finding"]),
+        (&json!("regression"), &json!("noise"))
+    );
+    assert_eq!(
+        (
+            rows.len(),
+            &of("tpot.p50")["base"]["replicates"],
+            &of("tpot.p50")["run"]
+        ),
+        (3, &json!(3), &json!("B"))
+    );
     assert_eq!(
         seen["sides"],
         json!([{ "label": "A", "runs": ["A1", "A2", "A3"] }, { "label": "B", "runs": ["B1", "B2", "B3"] }])
     );
     let (page, html) = (lab.text("cmp/compare.md"), lab.text("cmp/compare.html"));
     for text in [&page, &html] {
-        assert!(text.contains("s test on the logarithm of one value per run: A 3, B 3"), "{page}");
+        assert!(
+            text.contains("s test on the logarithm of one value per run: A 3, B 3"),
+            "{page}"
+        );
     }
     assert!(
-        page.contains("| A2 | `a2` |") && page.contains("(charts/forest_b.png)") && !page.contains("one run per side"),
+        page.contains("| A2 | `a2` |")
+            && page.contains("(charts/forest_b.png)")
+            && !page.contains("one run per side"),
         "{page}"
     );
     let table = with(&["b1", "b2", "b3"]).expect(1);
-    assert!(table.out.contains("REGRESSION: ") && table.out.contains("B3"), "{}", table.out);
+    assert!(
+        table.out.contains("REGRESSION: ") && table.out.contains("B3"),
+        "{}",
+        table.out
+    );
     // One run beside three: one more of them.
     let one = with(&[&["b1"], &metrics[..]].concat());
     assert!(
-        one.out.contains("Prediction interval of one more run on the logarithm of one value per run: A 3, B 1"),
+        one.out.contains(
+            "Prediction interval of one more run on the logarithm of one value per run: A 3, B 1"
+        ),
         "{}",
         one.out
     );
-    let single = lab.llmscen(&[&["compare", "a1", "b1"], &metrics[..]].concat()).expect(1);
+    let single = lab
+        .llmscen(&[&["compare", "a1", "b1"], &metrics[..]].concat())
+        .expect(1);
     assert_eq!(
-        single.err.matches("one run per side: differences under about 5 % may be the restart").count(),
+        single
+            .err
+            .matches("one run per side: differences under about 5 % may be the restart")
+            .count(),
         1,
         "{}",
         single.err
@@ -94,66 +206,144 @@ fn several_runs_a_side_are_compared_and_errors_are_clear() {
 
     std::fs::create_dir(lab.path().join("copy")).unwrap();
     for file in ["plan.yaml", "manifest.json", "requests.parquet"] {
-        std::fs::copy(lab.path().join("a1").join(file), lab.path().join("copy").join(file)).unwrap();
+        std::fs::copy(
+            lab.path().join("a1").join(file),
+            lab.path().join("copy").join(file),
+        )
+        .unwrap();
     }
     for (twice, other) in [("a1", "B (a1)"), ("copy", "B (copy)")] {
         let refused = with(&[twice]).expect(2);
-        assert!(refused.err.contains(&format!("A1 (a1) and {other} are the same run")), "{}", refused.err);
+        assert!(
+            refused
+                .err
+                .contains(&format!("A1 (a1) and {other} are the same run")),
+            "{}",
+            refused.err
+        );
     }
-    made(&lab, "other", &quick("t", "20ms", "").replace("requests: 40", "requests: 41"));
+    made(
+        &lab,
+        "other",
+        &quick("t", "20ms", "").replace("requests: 40", "requests: 41"),
+    );
     let refused = with(&["b1", "other"]).expect(2);
     assert!(
-        refused.err.contains("runs A1 (a1) and B2 (other) ran different workloads:\n  load.requests: 40 → 41"),
+        refused.err.contains(
+            "runs A1 (a1) and B2 (other) ran different workloads:\n  load.requests: 40 → 41"
+        ),
         "{}",
         refused.err
     );
-    for wrong in [&["compare", "--base", "a1", "a2"][..], &["compare", "a1", "b1", "--base", "a2", "--candidate", "b2"]] {
+    for wrong in [
+        &["compare", "--base", "a1", "a2"][..],
+        &["compare", "a1", "b1", "--base", "a2", "--candidate", "b2"],
+    ] {
         lab.llmscen(wrong).expect(2);
     }
 }
 
-const GATE: &str = "baseline: { path: b.json, if_missing: inconclusive }\nslo: [tpot.p50 <= 1.5 * baseline]\n";
+const GATE: &str =
+    "baseline: { path: b.json, if_missing: inconclusive }\nslo: [tpot.p50 <= 1.5 * baseline]\n";
 
 #[test]
 fn a_baseline_grows_by_a_run_and_decides_by_how_runs_vary() {
     let lab = Lab::new();
-    let update = |folder: &str, more: &[&str]| lab.llmscen(&[&["baseline", "update", folder, "--to", "b.json"], more].concat());
+    let update = |folder: &str, more: &[&str]| {
+        lab.llmscen(&[&["baseline", "update", folder, "--to", "b.json"], more].concat())
+    };
     for number in 1..=5 {
         let folder = format!("r{number}");
         made(&lab, &folder, &quick("t", "20ms", GATE));
         let told = update(&folder, &[]).expect(0);
         if number == 2 {
-            assert!(told.err.contains("2 runs in the file, objectives use the newest until there are 5"), "{}", told.err);
+            assert!(
+                told.err
+                    .contains("2 runs in the file, objectives use the newest until there are 5"),
+                "{}",
+                told.err
+            );
             let few = lab.llmscen(&["baseline", "doctor", "b.json"]).expect(5);
-            assert!(few.err.contains("b.json has 2 runs; their variance needs at least 3: add 1 more run"), "{}", few.err);
+            assert!(
+                few.err
+                    .contains("b.json has 2 runs; their variance needs at least 3: add 1 more run"),
+                "{}",
+                few.err
+            );
         }
     }
     let file = lab.json("b.json");
-    assert_eq!((&file["schema"], file["runs"].as_array().unwrap().len()), (&json!("llmscen/baseline/2"), 5));
+    assert_eq!(
+        (&file["schema"], file["runs"].as_array().unwrap().len()),
+        (&json!("llmscen/baseline/2"), 5)
+    );
     let figure = &file["cases"][0]["metrics"]["tpot.p50"];
     assert_eq!(figure["runs"].as_array().unwrap().len(), 5, "{figure}");
-    assert!(lab.text("b.json").lines().filter(|line| line.contains("\"run_id\"")).count() == 5, "a run is a line");
+    assert!(
+        lab.text("b.json")
+            .lines()
+            .filter(|line| line.contains("\"run_id\""))
+            .count()
+            == 5,
+        "a run is a line"
+    );
 
     made(&lab, "r6", &quick("t", "20ms", GATE));
     let slo = &lab.json("r6/results.json")["cases"][0]["slo"][0];
-    let logs: Vec<f64> = figure["runs"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap().ln()).collect();
+    let logs: Vec<f64> = figure["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|value| value.as_f64().unwrap().ln())
+        .collect();
     let mean = logs.iter().sum::<f64>() / 5.0;
     let sd = (logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / 4.0).sqrt();
     // t(0.95; 4) = 2.131847.
     let reach = 2.131847 * sd * 1.2f64.sqrt();
     let of = |key: &str| slo["relative"][key].as_f64().unwrap();
-    assert!((of("value") / mean.exp() - 1.0).abs() < 1e-6 && slo["relative"]["runs"] == json!(5), "{slo:#}");
-    assert!((of("high") / (mean + reach).exp() - 1.0).abs() < 1e-4, "{slo:#}");
-    assert!((slo["bound"].as_f64().unwrap() / slo["observed"].as_f64().unwrap() / reach.exp() - 1.0).abs() < 1e-4, "{slo:#}");
-    lab.llmscen(&["run", "r6.yaml", "--set", "target.simulator.alpha=60ms", "--output", "slow"]).expect(1);
+    assert!(
+        (of("value") / mean.exp() - 1.0).abs() < 1e-6 && slo["relative"]["runs"] == json!(5),
+        "{slo:#}"
+    );
+    assert!(
+        (of("high") / (mean + reach).exp() - 1.0).abs() < 1e-4,
+        "{slo:#}"
+    );
+    assert!(
+        (slo["bound"].as_f64().unwrap() / slo["observed"].as_f64().unwrap() / reach.exp() - 1.0)
+            .abs()
+            < 1e-4,
+        "{slo:#}"
+    );
+    lab.llmscen(&[
+        "run",
+        "r6.yaml",
+        "--set",
+        "target.simulator.alpha=60ms",
+        "--output",
+        "slow",
+    ])
+    .expect(1);
 
-    let doctor = lab.llmscen(&["baseline", "doctor", "b.json", "--format", "json"]).expect(0);
+    let doctor = lab
+        .llmscen(&["baseline", "doctor", "b.json", "--format", "json"])
+        .expect(0);
     let doctor: Value = serde_json::from_str(&doctor.out).unwrap();
-    let own = doctor["metrics"].as_array().unwrap().iter().find(|own| own["metric"] == "tpot.p50").unwrap();
-    assert!((own["sd"].as_f64().unwrap() - sd.exp_m1()).abs() < 1e-4 && own["runs"] == json!(5), "{own}");
+    let own = doctor["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|own| own["metric"] == "tpot.p50")
+        .unwrap();
+    assert!(
+        (own["sd"].as_f64().unwrap() - sd.exp_m1()).abs() < 1e-4 && own["runs"] == json!(5),
+        "{own}"
+    );
     let table = lab.llmscen(&["baseline", "doctor", "r6.yaml"]).expect(0);
     assert!(
-        table.out.contains("t: 5 runs in ") && table.out.contains("RUNS FOR 5%") && table.err.contains("SPREAD: "),
+        table.out.contains("t: 5 runs in ")
+            && table.out.contains("RUNS FOR 5%")
+            && table.err.contains("SPREAD: "),
         "{}",
         table.out
     );
@@ -162,10 +352,24 @@ fn a_baseline_grows_by_a_run_and_decides_by_how_runs_vary() {
     let before = lab.text("b.json");
     update("r1", &[]).expect(0);
     assert_eq!(lab.text("b.json"), before);
-    made(&lab, "other", &quick("t", "20ms", "").replace("requests: 40", "requests: 41"));
+    made(
+        &lab,
+        "other",
+        &quick("t", "20ms", "").replace("requests: 40", "requests: 41"),
+    );
     let refused = update("other", &[]).expect(2);
-    assert!(refused.err.contains("b.json contains runs of a different plan (`load.requests` was 40, is 41)"), "{}", refused.err);
-    assert!(refused.err.contains("replace them with --replace") && lab.text("b.json") == before, "{}", refused.err);
+    assert!(
+        refused
+            .err
+            .contains("b.json contains runs of a different plan (`load.requests` was 40, is 41)"),
+        "{}",
+        refused.err
+    );
+    assert!(
+        refused.err.contains("replace them with --replace") && lab.text("b.json") == before,
+        "{}",
+        refused.err
+    );
     update("other", &["--replace"]).expect(0);
     assert_eq!(lab.json("b.json")["runs"].as_array().unwrap().len(), 1);
 }
@@ -176,7 +380,8 @@ fn a_baseline_of_the_old_form_is_read_and_written_on() {
     for folder in ["r1", "r2"] {
         made(&lab, folder, &quick("t", "20ms", GATE));
     }
-    lab.llmscen(&["baseline", "update", "r1", "--to", "new.json"]).expect(0);
+    lab.llmscen(&["baseline", "update", "r1", "--to", "new.json"])
+        .expect(0);
     let mut old = lab.json("new.json");
     let run = old["runs"][0].clone();
     let whole = old.as_object_mut().unwrap();
@@ -186,11 +391,32 @@ fn a_baseline_of_the_old_form_is_read_and_written_on() {
     lab.file("b.json", old.to_string());
     made(&lab, "r3", &quick("t", "20ms", GATE));
     let relative = &lab.json("r3/results.json")["cases"][0]["slo"][0]["relative"];
-    assert_eq!((&relative["value"], &relative["runs"]), (&old["cases"][0]["metrics"]["tpot.p50"]["value"], &json!(null)));
+    assert_eq!(
+        (&relative["value"], &relative["runs"]),
+        (
+            &old["cases"][0]["metrics"]["tpot.p50"]["value"],
+            &json!(null)
+        )
+    );
     lab.llmscen(&["baseline", "show", "b.json"]).expect(0);
-    lab.llmscen(&["baseline", "update", "r2", "--to", "b.json"]).expect(0);
+    lab.llmscen(&["baseline", "update", "r2", "--to", "b.json"])
+        .expect(0);
     let new = lab.json("b.json");
-    let ids: Vec<&Value> = new["runs"].as_array().unwrap().iter().map(|own| &own["run_id"]).collect();
-    assert_eq!((&new["schema"], ids[0], ids.len()), (&json!("llmscen/baseline/2"), &run["run_id"], 2));
-    assert_eq!(new["cases"][0]["metrics"]["tpot.p50"]["runs"].as_array().unwrap().len(), 2);
+    let ids: Vec<&Value> = new["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|own| &own["run_id"])
+        .collect();
+    assert_eq!(
+        (&new["schema"], ids[0], ids.len()),
+        (&json!("llmscen/baseline/2"), &run["run_id"], 2)
+    );
+    assert_eq!(
+        new["cases"][0]["metrics"]["tpot.p50"]["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }

@@ -36,15 +36,44 @@ fn the_capacity_of_a_server_is_found_and_reported_again() {
         (&json!(true), &json!("within"), &json!("load.concurrency"))
     );
     let probes = search["probes"].as_array().unwrap();
-    let loads: Vec<f64> = probes.iter().take(3).map(|probe| probe["load"].as_f64().unwrap()).collect();
+    let loads: Vec<f64> = probes
+        .iter()
+        .take(3)
+        .map(|probe| probe["load"].as_f64().unwrap())
+        .collect();
     assert_eq!(loads[..2], [8.0, 16.0], "from the field's own value up");
-    assert!(probes.iter().any(|probe| probe["purpose"] == "confirm"), "{search:#}");
-    let ids: Vec<&Value> = results["cases"].as_array().unwrap().iter().map(|case| &case["id"]).collect();
-    assert!(probes.iter().all(|probe| ids.contains(&&probe["case"])) && ids.len() <= probes.len(), "{ids:?}");
-    assert!(ran.out.contains(&format!("PASS: maximum concurrency that meets every objective: {answer} (")), "{}", ran.out);
-    assert_eq!(ran.out.matches("tpot.p90 < 45ms: ").count(), probes.len(), "each probe is a line: {}", ran.out);
+    assert!(
+        probes.iter().any(|probe| probe["purpose"] == "confirm"),
+        "{search:#}"
+    );
+    let ids: Vec<&Value> = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| &case["id"])
+        .collect();
+    assert!(
+        probes.iter().all(|probe| ids.contains(&&probe["case"])) && ids.len() <= probes.len(),
+        "{ids:?}"
+    );
+    assert!(
+        ran.out.contains(&format!(
+            "PASS: maximum concurrency that meets every objective: {answer} ("
+        )),
+        "{}",
+        ran.out
+    );
+    assert_eq!(
+        ran.out.matches("tpot.p90 < 45ms: ").count(),
+        probes.len(),
+        "each probe is a line: {}",
+        ran.out
+    );
     let report = lab.text("out/report.md");
-    assert!(report.contains("## Capacity search") && report.contains("charts/search.png"), "{report}");
+    assert!(
+        report.contains("## Capacity search") && report.contains("charts/search.png"),
+        "{report}"
+    );
     assert!(lab.path().join("out/charts/search.png").exists());
     assert!(lab.text("out/junit.xml").contains("converged"));
     lab.llmscen(&["report", "out"]).expect(0);
@@ -60,10 +89,16 @@ fn a_range_above_the_capacity_has_no_result_and_its_probes_stop_early() {
     );
     lab.run(&over).expect(1);
     let search = &lab.results()["search"][0];
-    assert_eq!((&search["answer"], &search["extent"]), (&Value::Null, &json!("nothing")));
+    assert_eq!(
+        (&search["answer"], &search["extent"]),
+        (&Value::Null, &json!("nothing"))
+    );
     for probe in search["probes"].as_array().unwrap() {
         let n = probe["n"].as_u64().unwrap();
-        assert!(probe["stopped_early"] == true && n < 150, "{n} of 150: {probe:#}");
+        assert!(
+            probe["stopped_early"] == true && n < 150,
+            "{n} of 150: {probe:#}"
+        );
     }
 }
 
@@ -72,11 +107,20 @@ fn a_plan_says_what_is_searched() {
     let lab = Lab::new();
     lab.file("s.yaml", capacity());
     let valid = lab.llmscen(&["validate", "s.yaml"]).expect(0).out;
-    assert_eq!(valid, "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 1 assertion\n");
+    assert_eq!(
+        valid,
+        "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 1 assertion\n"
+    );
     let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
     assert!(
-        planned.contains("search for the largest value that meets every objective: load.concurrency from 1 to 48"),
+        planned.contains(
+            "search for the largest value that meets every objective: load.concurrency from 1 to 48"
+        ),
         "{planned}"
     );
-    assert_eq!(planned.matches("concurrency=").count(), 2, "the least load, in the table and as the first request:\n{planned}");
+    assert_eq!(
+        planned.matches("concurrency=").count(),
+        2,
+        "the least load, in the table and as the first request:\n{planned}"
+    );
 }

@@ -40,7 +40,10 @@ pub struct Recorder {
 impl Recorder {
     pub fn start(answer: impl Fn(usize, &Value) -> Vec<u8> + Send + Sync + 'static) -> Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/v1/chat/completions", listener.local_addr().unwrap());
+        let url = format!(
+            "http://{}/v1/chat/completions",
+            listener.local_addr().unwrap()
+        );
         let (bodies, answer) = (Arc::<Mutex<Vec<Value>>>::default(), Arc::new(answer));
         let kept = bodies.clone();
         std::thread::spawn(move || {
@@ -66,7 +69,12 @@ impl Recorder {
 
     /// The text of the last message of each request, in order of arrival.
     pub fn asked(&self) -> Vec<String> {
-        let last = |body: &Value| body["messages"].as_array().unwrap().last().unwrap()["content"].as_str().unwrap().to_owned();
+        let last = |body: &Value| {
+            body["messages"].as_array().unwrap().last().unwrap()["content"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         self.bodies.lock().unwrap().iter().map(last).collect()
     }
 }
@@ -95,12 +103,19 @@ impl Prompts for Fixed {
 }
 
 fn prompt(text: &str) -> Prompt {
-    Prompt { text: text.to_owned(), ..Prompt::default() }
+    Prompt {
+        text: text.to_owned(),
+        ..Prompt::default()
+    }
 }
 
 /// Sessions of several turns with distinct texts.
 fn sessions(count: usize, turns: usize) -> Vec<Session> {
-    let session = |seq| Session { turns: (0..turns).map(|turn| prompt(&format!("s{seq} t{turn}"))).collect() };
+    let session = |seq| Session {
+        turns: (0..turns)
+            .map(|turn| prompt(&format!("s{seq} t{turn}")))
+            .collect(),
+    };
     (0..count).map(session).collect()
 }
 
@@ -110,8 +125,15 @@ pub fn plan(url: &str, load: &str, dataset: &str) -> Plan {
          request: {{ stream: false }}\ndataset: {{ {dataset} }}\nload: {{ {load} }}\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\ntelemetry: {{ gpu: false }}\n"
     );
-    let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    let input = Input {
+        path: Path::new("s.yaml"),
+        text: Some(text),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    llmscen_scenario::load(&input)
+        .map(|loaded| loaded.plan)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
 /// A load to play sessions under, and how their turns follow one another.
@@ -131,8 +153,16 @@ struct Played {
 
 impl<'a> Scene<'a> {
     fn new(load: &'a str, think: Option<Wait>) -> Scene<'a> {
-        let turns = Some(Turns { think_time: think, ..Turns::default() });
-        Scene { load, dataset: "kind: prompt, text: x", turns, stop: Stop::default() }
+        let turns = Some(Turns {
+            think_time: think,
+            ..Turns::default()
+        });
+        Scene {
+            load,
+            dataset: "kind: prompt, text: x",
+            turns,
+            stop: Stop::default(),
+        }
     }
 
     fn play(&self, server: &Recorder, sessions: Vec<Session>) -> Played {
@@ -143,9 +173,14 @@ impl<'a> Scene<'a> {
         let mut bench = prepare_cases(&plan, &context).unwrap().remove(0);
         Arc::get_mut(&mut bench.classes[0]).unwrap().prompts = Arc::new(Fixed(sessions));
         let path = folder.path().join("run");
-        let run =
-            RunDir::create(&RunLocation { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false })
-                .unwrap();
+        let run = RunDir::create(&RunLocation {
+            explicit: Some(&path),
+            dir: folder.path(),
+            name: "t",
+            started: "",
+            force: false,
+        })
+        .unwrap();
         let input = RoundInput {
             case: &plan.cases[0],
             prepared: &bench,
@@ -166,14 +201,27 @@ impl<'a> Scene<'a> {
         };
         let prepared = prepare_round(&input, context.stop.child()).unwrap();
         let journal = folder.path().join("journal.bin");
-        let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
-        Played { part: played.part, fault: played.fault, outcomes: crate::lab::outcomes(&journal) }
+        let played = run_round(
+            &input,
+            prepared,
+            Writer::create(&journal).unwrap(),
+            &context,
+        )
+        .unwrap();
+        Played {
+            part: played.part,
+            fault: played.fault,
+            outcomes: crate::lab::outcomes(&journal),
+        }
     }
 }
 
 /// Session, turn and outcome of each record, in order.
 fn turn_outcomes(outcomes: &[Outcome]) -> Vec<(u64, u32, &'static str)> {
-    outcomes.iter().map(|outcome| (outcome.seq, outcome.turn, outcome.outcome_name())).collect()
+    outcomes
+        .iter()
+        .map(|outcome| (outcome.seq, outcome.turn, outcome.outcome_name()))
+        .collect()
 }
 
 fn failure_message(outcome: &Outcome) -> &str {
@@ -192,26 +240,54 @@ fn replies_are_fed_back_word_for_word() {
             };
             let events = [chunk(head, Value::Null), chunk(tail, json!("stop"))];
             let events = [events[0].as_str(), events[1].as_str(), "[DONE]"];
-            if streamed { stream(&events, true) } else { says(replies[number]) }
+            if streamed {
+                stream(&events, true)
+            } else {
+                says(replies[number])
+            }
         });
         let tool = json!([{ "role": "tool", "tool_call_id": "c", "content": "22" }, { "role": "user", "content": "and?" }]);
-        let third = Prompt { messages: tool.as_array().cloned(), system: Some("Be brief.".into()), ..Prompt::default() };
+        let third = Prompt {
+            messages: tool.as_array().cloned(),
+            system: Some("Be brief.".into()),
+            ..Prompt::default()
+        };
         let turns = vec![prompt("first"), prompt("second"), third, prompt("never")];
         let mut scene = Scene::new("concurrency: 1, requests: 1", None);
         scene.dataset = "kind: prompt, text: x, system: Be kind., tokenizer: builtin";
-        scene.turns = Some(Turns { max: Some(3), ..Turns::default() });
+        scene.turns = Some(Turns {
+            max: Some(3),
+            ..Turns::default()
+        });
         let played = scene.play(&server, vec![Session { turns }]);
-        assert_eq!(turn_outcomes(&played.outcomes), [(0, 0, "ok"), (0, 1, "ok"), (0, 2, "ok")]);
+        assert_eq!(
+            turn_outcomes(&played.outcomes),
+            [(0, 0, "ok"), (0, 1, "ok"), (0, 2, "ok")]
+        );
         let said = |role: &str, content: &str| json!({ "role": role, "content": content });
         let (kind, brief) = (said("system", "Be kind."), said("system", "Be brief."));
-        let talk = [said("user", "first"), said("assistant", replies[0]), said("user", "second"), said("assistant", replies[1])];
+        let talk = [
+            said("user", "first"),
+            said("assistant", replies[0]),
+            said("user", "second"),
+            said("assistant", replies[1]),
+        ];
         let bodies = server.bodies.lock().unwrap();
         assert_eq!(bodies[0]["messages"], json!([kind, talk[0]]));
-        assert_eq!(bodies[1]["messages"], json!([kind, talk[0], talk[1], talk[2]]));
-        assert_eq!(bodies[2]["messages"], json!([brief, talk[0], talk[1], talk[2], talk[3], tool[0], tool[1]]));
+        assert_eq!(
+            bodies[1]["messages"],
+            json!([kind, talk[0], talk[1], talk[2]])
+        );
+        assert_eq!(
+            bodies[2]["messages"],
+            json!([brief, talk[0], talk[1], talk[2], talk[3], tool[0], tool[1]])
+        );
         let whole = bodies[1]["messages"].as_array().unwrap();
         let counted = llmscen_datasets::token::Tokenizer::builtin().count_messages(whole);
-        assert_eq!(played.outcomes[1].counted.prompt, counted, "a later turn counts all that is sent");
+        assert_eq!(
+            played.outcomes[1].counted.prompt, counted,
+            "a later turn counts all that is sent"
+        );
         assert!(played.outcomes.iter().all(|outcome| outcome.turns == 3));
     }
 }
@@ -220,16 +296,58 @@ fn replies_are_fed_back_word_for_word() {
 fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
     let server = Recorder::start(|_, _| says("ok"));
     let (think, tool) = (Nanos::from_millis(20), Nanos::from_millis(45));
-    let turns = vec![prompt("a"), prompt("b"), Prompt { wait: Some(tool), ..prompt("c") }, prompt("d")];
-    let played = Scene::new("concurrency: 1, requests: 2", Some(Wait::Fixed(think)))
-        .play(&server, vec![Session { turns: turns.clone() }, Session { turns }]);
-    let stamps: Vec<_> = played.outcomes.iter().map(|outcome| outcome.timeline.clone()).collect();
-    for (index, wait) in [(1, think), (2, tool), (3, think), (5, think), (6, tool), (7, think)] {
-        assert_eq!(stamps[index].intended, stamps[index - 1].end + wait, "row {index}");
-        assert!(stamps[index].sent.unwrap() >= stamps[index].intended, "never before");
+    let turns = vec![
+        prompt("a"),
+        prompt("b"),
+        Prompt {
+            wait: Some(tool),
+            ..prompt("c")
+        },
+        prompt("d"),
+    ];
+    let played = Scene::new("concurrency: 1, requests: 2", Some(Wait::Fixed(think))).play(
+        &server,
+        vec![
+            Session {
+                turns: turns.clone(),
+            },
+            Session { turns },
+        ],
+    );
+    let stamps: Vec<_> = played
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.timeline.clone())
+        .collect();
+    for (index, wait) in [
+        (1, think),
+        (2, tool),
+        (3, think),
+        (5, think),
+        (6, tool),
+        (7, think),
+    ] {
+        assert_eq!(
+            stamps[index].intended,
+            stamps[index - 1].end + wait,
+            "row {index}"
+        );
+        assert!(
+            stamps[index].sent.unwrap() >= stamps[index].intended,
+            "never before"
+        );
     }
-    assert!(stamps[4].intended >= stamps[3].end, "the slot was held until the last turn was over");
-    assert_eq!(played.part.sending_until_ns.map(|until| until >= stamps[7].sent.unwrap().0), Some(true));
+    assert!(
+        stamps[4].intended >= stamps[3].end,
+        "the slot was held until the last turn was over"
+    );
+    assert_eq!(
+        played
+            .part
+            .sending_until_ns
+            .map(|until| until >= stamps[7].sent.unwrap().0),
+        Some(true)
+    );
     assert_eq!(server.bodies.lock().unwrap().len(), 8);
 }
 
@@ -237,31 +355,72 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
 fn arrivals_of_an_open_loop_are_sessions() {
     let server = Recorder::start(|_, _| says("ok"));
     let think = Some(Wait::Uniform(Nanos::ZERO, Nanos::from_millis(10)));
-    let played = Scene::new("rate: 100/s, requests: 30, warmup: 5", think).play(&server, sessions(40, 3));
+    let played =
+        Scene::new("rate: 100/s, requests: 30, warmup: 5", think).play(&server, sessions(40, 3));
     let first = |outcome: &&Outcome| outcome.turn == 0;
-    let due: Vec<Nanos> = played.outcomes.iter().filter(first).map(|outcome| outcome.timeline.intended).collect();
-    let known: Vec<Nanos> = Arrivals::new(100.0, llmscen_core::load::Arrival::Poisson, SEED).take(35).collect();
+    let due: Vec<Nanos> = played
+        .outcomes
+        .iter()
+        .filter(first)
+        .map(|outcome| outcome.timeline.intended)
+        .collect();
+    let known: Vec<Nanos> = Arrivals::new(100.0, llmscen_core::load::Arrival::Poisson, SEED)
+        .take(35)
+        .collect();
     assert_eq!(due, known, "later turns take no arrival");
     assert_eq!(played.outcomes.len(), 105);
-    assert!(played.outcomes.iter().all(|outcome| outcome.outcome_name() == "ok"));
-    let phases = |seq| played.outcomes.iter().filter(move |outcome| outcome.seq == seq).map(|outcome| outcome.phase);
-    assert!(phases(4).all(|phase| phase == Phase::Warmup) && phases(5).all(|phase| phase == Phase::Measured));
+    assert!(
+        played
+            .outcomes
+            .iter()
+            .all(|outcome| outcome.outcome_name() == "ok")
+    );
+    let phases = |seq| {
+        played
+            .outcomes
+            .iter()
+            .filter(move |outcome| outcome.seq == seq)
+            .map(|outcome| outcome.phase)
+    };
+    assert!(
+        phases(4).all(|phase| phase == Phase::Warmup)
+            && phases(5).all(|phase| phase == Phase::Measured)
+    );
 }
 
 #[test]
 fn a_failed_turn_drops_the_rest_of_its_session() {
-    let server = Recorder::start(|_, body| match body["messages"].as_array().unwrap().last().unwrap()["content"] == "s1 t1" {
-        true => response("503 Service Unavailable", "application/json", "{}"),
-        false => says("ok"),
+    let server = Recorder::start(|_, body| {
+        match body["messages"].as_array().unwrap().last().unwrap()["content"] == "s1 t1" {
+            true => response("503 Service Unavailable", "application/json", "{}"),
+            false => says("ok"),
+        }
     });
     let played = Scene::new("concurrency: 2, requests: 2", None).play(&server, sessions(2, 4));
-    let known = ["ok", "ok", "ok", "ok", "ok", "http_5xx", "dropped", "dropped"];
-    assert_eq!(turn_outcomes(&played.outcomes).into_iter().map(|row| row.2).collect::<Vec<_>>(), known);
+    let known = [
+        "ok", "ok", "ok", "ok", "ok", "http_5xx", "dropped", "dropped",
+    ];
+    assert_eq!(
+        turn_outcomes(&played.outcomes)
+            .into_iter()
+            .map(|row| row.2)
+            .collect::<Vec<_>>(),
+        known
+    );
     let (failed, unsent) = (&played.outcomes[5], &played.outcomes[6..]);
     for outcome in unsent {
-        assert_eq!(failure_message(outcome), "skipped: turn 1 of the session (0-based) failed (http_5xx)");
-        assert_eq!((outcome.timeline.sent, outcome.timeline.end), (None, failed.timeline.end));
-        assert_eq!((outcome.turns, outcome.phase, outcome.model.as_str()), (4, Phase::Measured, "m"));
+        assert_eq!(
+            failure_message(outcome),
+            "skipped: turn 1 of the session (0-based) failed (http_5xx)"
+        );
+        assert_eq!(
+            (outcome.timeline.sent, outcome.timeline.end),
+            (None, failed.timeline.end)
+        );
+        assert_eq!(
+            (outcome.turns, outcome.phase, outcome.model.as_str()),
+            (4, Phase::Measured, "m")
+        );
     }
     assert_eq!(server.bodies.lock().unwrap().len(), 6);
 }
@@ -272,12 +431,25 @@ fn a_closed_loop_never_has_more_sessions_than_users() {
         std::thread::sleep(Duration::from_millis(3));
         says("ok")
     });
-    let played =
-        Scene::new("concurrency: 3, requests: 12", Some(Wait::Exponential(Nanos::from_millis(4)))).play(&server, sessions(20, 3));
+    let played = Scene::new(
+        "concurrency: 3, requests: 12",
+        Some(Wait::Exponential(Nanos::from_millis(4))),
+    )
+    .play(&server, sessions(20, 3));
     assert_eq!(played.outcomes.len(), 36);
     let visits = played.outcomes.chunk_by(|a, b| a.seq == b.seq);
-    let spans: Vec<(Nanos, Nanos)> = visits.map(|turns| (turns[0].timeline.sent.unwrap(), turns[2].timeline.end)).collect();
-    let most = spans.iter().map(|(at, _)| spans.iter().filter(|(from, to)| from <= at && at < to).count()).max();
+    let spans: Vec<(Nanos, Nanos)> = visits
+        .map(|turns| (turns[0].timeline.sent.unwrap(), turns[2].timeline.end))
+        .collect();
+    let most = spans
+        .iter()
+        .map(|(at, _)| {
+            spans
+                .iter()
+                .filter(|(from, to)| from <= at && at < to)
+                .count()
+        })
+        .max();
     assert_eq!(most, Some(3));
 }
 
@@ -288,7 +460,10 @@ fn an_interruption_in_mid_session_loses_nothing() {
             std::thread::sleep(Duration::from_millis(reply_after));
             says("ok")
         });
-        let scene = Scene::new("concurrency: 2, requests: 9, graceful_stop: 20s", Some(Wait::Fixed(Nanos::from_millis(60_000))));
+        let scene = Scene::new(
+            "concurrency: 2, requests: 9, graceful_stop: 20s",
+            Some(Wait::Fixed(Nanos::from_millis(60_000))),
+        );
         let (stop, bodies) = (scene.stop.clone(), server.bodies.clone());
         let finger = std::thread::spawn(move || {
             while bodies.lock().unwrap().len() < 2 {
@@ -300,10 +475,17 @@ fn an_interruption_in_mid_session_loses_nothing() {
         finger.join().unwrap();
         let (first, why_not) = match presses {
             1 => ("ok", "skipped: sending ended before this turn"),
-            _ => ("cancelled", "skipped: turn 0 of the session (0-based) failed (cancelled)"),
+            _ => (
+                "cancelled",
+                "skipped: turn 0 of the session (0-based) failed (cancelled)",
+            ),
         };
         let of = |seq| [(seq, 0, first), (seq, 1, "dropped"), (seq, 2, "dropped")];
-        assert_eq!(turn_outcomes(&played.outcomes), [of(0), of(1)].concat(), "sessions that had not begun leave no row");
+        assert_eq!(
+            turn_outcomes(&played.outcomes),
+            [of(0), of(1)].concat(),
+            "sessions that had not begun leave no row"
+        );
         assert_eq!(failure_message(&played.outcomes[5]), why_not);
         assert_eq!(played.part.cut_short.as_deref(), Some("interrupted"));
     }
@@ -312,10 +494,16 @@ fn an_interruption_in_mid_session_loses_nothing() {
 #[test]
 fn a_duration_ends_sessions_where_they_stand() {
     let server = Recorder::start(|_, _| says("ok"));
-    for load in ["concurrency: 2, duration: 300ms", "rate: 10/s, arrivals: constant, duration: 300ms"] {
-        let played = Scene::new(load, Some(Wait::Fixed(Nanos::from_millis(60_000)))).play(&server, sessions(9, 2));
+    for load in [
+        "concurrency: 2, duration: 300ms",
+        "rate: 10/s, arrivals: constant, duration: 300ms",
+    ] {
+        let played = Scene::new(load, Some(Wait::Fixed(Nanos::from_millis(60_000))))
+            .play(&server, sessions(9, 2));
         let begun = if load.starts_with("rate") { 3 } else { 2 };
-        let known: Vec<_> = (0..begun).flat_map(|seq| [(seq, 0, "ok"), (seq, 1, "dropped")]).collect();
+        let known: Vec<_> = (0..begun)
+            .flat_map(|seq| [(seq, 0, "ok"), (seq, 1, "dropped")])
+            .collect();
         assert_eq!(turn_outcomes(&played.outcomes), known, "{load}");
         assert_eq!(played.part.cut_short, None);
     }
@@ -327,33 +515,76 @@ fn a_session_without_room_is_dropped_whole() {
         std::thread::sleep(Duration::from_millis(100));
         says("ok")
     });
-    let played = Scene::new("rate: burst, requests: 4, max_in_flight: 2", None).play(&server, sessions(4, 2));
-    let dropped: Vec<&Outcome> = played.outcomes.iter().filter(|outcome| outcome.outcome_name() == "dropped").collect();
-    assert_eq!((played.outcomes.len(), dropped.len(), server.bodies.lock().unwrap().len()), (8, 4, 4));
-    assert!(dropped.iter().all(|outcome| failure_message(outcome) == "max_in_flight of 2 was reached"));
-    assert!(dropped.chunk_by(|a, b| a.seq == b.seq).all(|turns| turns.len() == 2));
+    let played = Scene::new("rate: burst, requests: 4, max_in_flight: 2", None)
+        .play(&server, sessions(4, 2));
+    let dropped: Vec<&Outcome> = played
+        .outcomes
+        .iter()
+        .filter(|outcome| outcome.outcome_name() == "dropped")
+        .collect();
+    assert_eq!(
+        (
+            played.outcomes.len(),
+            dropped.len(),
+            server.bodies.lock().unwrap().len()
+        ),
+        (8, 4, 4)
+    );
+    assert!(
+        dropped
+            .iter()
+            .all(|outcome| failure_message(outcome) == "max_in_flight of 2 was reached")
+    );
+    assert!(
+        dropped
+            .chunk_by(|a, b| a.seq == b.seq)
+            .all(|turns| turns.len() == 2)
+    );
 }
 
 #[test]
 fn a_conversation_among_single_requests_is_not_played_without_its_replies() {
     let server = Recorder::start(|_, _| says("ok"));
-    let scene = Scene { turns: None, ..Scene::new("concurrency: 1, requests: 2", None) };
+    let scene = Scene {
+        turns: None,
+        ..Scene::new("concurrency: 1, requests: 2", None)
+    };
     let mixed = [sessions(1, 1), sessions(2, 2).split_off(1)].concat();
     let played = scene.play(&server, mixed);
-    assert!(matches!(played.fault, Some(RunError::Conversation { seq: 1, turns: 2 })), "{:?}", played.fault);
+    assert!(
+        matches!(
+            played.fault,
+            Some(RunError::Conversation { seq: 1, turns: 2 })
+        ),
+        "{:?}",
+        played.fault
+    );
     assert_eq!(turn_outcomes(&played.outcomes), [(0, 0, "ok")]);
 }
 
 #[test]
 fn a_scenario_plays_conversations_from_a_file() {
-    let server = Recorder::start(|_, body| says(&format!("reply to {}", body["messages"].as_array().unwrap().len())));
+    let server = Recorder::start(|_, body| {
+        says(&format!(
+            "reply to {}",
+            body["messages"].as_array().unwrap().len()
+        ))
+    });
     let lab = Lab::new();
     let said = |role: &str, content: &str| json!({ "role": role, "content": content });
     let row = |n: u32| {
         let later = json!({ "role": "user", "content": "more", "max_tokens": 7 });
-        json!([said("user", &format!("q{n}")), said("assistant", "as logged"), later]).to_string()
+        json!([
+            said("user", &format!("q{n}")),
+            said("assistant", "as logged"),
+            later
+        ])
+        .to_string()
     };
-    lab.file("talks.jsonl", (0..4).map(row).collect::<Vec<_>>().join("\n"));
+    lab.file(
+        "talks.jsonl",
+        (0..4).map(row).collect::<Vec<_>>().join("\n"),
+    );
     lab.run(&format!(
         "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 3 }}\n\
          dataset: {{ kind: messages, path: talks.jsonl, turns: {{ think_time: 10ms }} }}\n\
@@ -362,10 +593,24 @@ fn a_scenario_plays_conversations_from_a_file() {
     ))
     .expect(0);
     let counts = &lab.results()["cases"][0]["counts"];
-    assert_eq!((&counts["ok"], &counts["warmup"]), (&6.into(), &2.into()), "{counts}");
+    assert_eq!(
+        (&counts["ok"], &counts["warmup"]),
+        (&6.into(), &2.into()),
+        "{counts}"
+    );
     let bodies = server.bodies.lock().unwrap();
-    let limits = |turn: usize| bodies.iter().filter(move |body| body["messages"].as_array().unwrap().len() == turn);
-    assert!(limits(1).all(|body| body["max_tokens"] == 3) && limits(3).all(|body| body["max_tokens"] == 7));
+    let limits = |turn: usize| {
+        bodies
+            .iter()
+            .filter(move |body| body["messages"].as_array().unwrap().len() == turn)
+    };
+    assert!(
+        limits(1).all(|body| body["max_tokens"] == 3)
+            && limits(3).all(|body| body["max_tokens"] == 7)
+    );
     assert_eq!((limits(1).count(), limits(3).count()), (4, 4));
-    assert!(limits(3).all(|body| body["messages"][1] == said("assistant", "reply to 1")), "not the logged reply");
+    assert!(
+        limits(3).all(|body| body["messages"][1] == said("assistant", "reply to 1")),
+        "not the logged reply"
+    );
 }

@@ -26,7 +26,10 @@ fn start(lab: &Lab, scenario: &str) -> Child {
     let journal = lab.path().join("out/journal.bin");
     let began = Instant::now();
     while !std::fs::metadata(&journal).is_ok_and(|file| file.len() > 12) {
-        assert!(began.elapsed() < Duration::from_secs(30), "no journal after 30 s");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "no journal after 30 s"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     child
@@ -51,8 +54,15 @@ fn the_first_signal_drains_saves_and_reports() {
         assert_eq!(results["exit_code"], 130);
         let counts = &results["cases"][0]["counts"];
         assert!(counts["ok"].as_u64().unwrap() > 4, "{counts}");
-        assert_eq!(counts["ok"], counts["scheduled"], "in-flight requests were drained: {counts}");
-        assert!(lab.text("out/report.md").contains("nterrupted"), "{}", ran.out);
+        assert_eq!(
+            counts["ok"], counts["scheduled"],
+            "in-flight requests were drained: {counts}"
+        );
+        assert!(
+            lab.text("out/report.md").contains("nterrupted"),
+            "{}",
+            ran.out
+        );
         assert!(!lab.path().join("out/journal.bin").exists());
     }
 }
@@ -69,7 +79,10 @@ fn the_second_signal_stops_at_once() {
     let began = Instant::now();
     finish(child).expect(130);
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert_eq!(lab.results()["cases"][0]["counts"]["failures"]["cancelled"], 4);
+    assert_eq!(
+        lab.results()["cases"][0]["counts"]["failures"]["cancelled"],
+        4
+    );
 }
 
 #[test]
@@ -86,10 +99,17 @@ fn after_kill_9_the_journal_renders() {
     let results = lab.results();
     assert_eq!(results["interrupted"], true);
     // Four users at 5 ms a step and 9 steps a request: about 80 a second, of which the last second may be missing.
-    assert!(results["cases"][0]["counts"]["ok"].as_u64().unwrap() >= 20, "{results:#}");
+    assert!(
+        results["cases"][0]["counts"]["ok"].as_u64().unwrap() >= 20,
+        "{results:#}"
+    );
     assert!(lab.path().join("out/requests.parquet").exists());
     lab.llmscen(&["report", "out"]).expect(130);
-    assert_eq!(lab.results(), results, "rendering again from the tables says the same");
+    assert_eq!(
+        lab.results(),
+        results,
+        "rendering again from the tables says the same"
+    );
 }
 
 #[test]
@@ -97,8 +117,14 @@ fn a_signal_ends_the_search_for_the_target() {
     let lab = Lab::new();
     // Connections are made, but no one ever shakes hands on them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("https://{}/v1/chat/completions", silent.local_addr().unwrap());
-    lab.file("s.yaml", plain(&url, 1).replace("connect: 2s", "connect: 60s"));
+    let url = format!(
+        "https://{}/v1/chat/completions",
+        silent.local_addr().unwrap()
+    );
+    lab.file(
+        "s.yaml",
+        plain(&url, 1).replace("connect: 2s", "connect: 60s"),
+    );
     let mut child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
     // It listens for signals before its first output.
     child.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -106,15 +132,28 @@ fn a_signal_ends_the_search_for_the_target() {
     signal(&child, Signal::INT);
     let ran = finish(child).expect(130);
     assert!(began.elapsed() < Duration::from_secs(30));
-    assert!(ran.err.contains("interrupted before the first request"), "{}", ran.err);
+    assert!(
+        ran.err.contains("interrupted before the first request"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
 fn the_simulator_serves_where_it_says_until_a_signal_ends_it() {
     let lab = Lab::new();
-    let mut child = lab.spawn(&["simulate", "--quiet", "--listen", "127.0.0.1:0", "--truth", "truth.jsonl"]);
+    let mut child = lab.spawn(&[
+        "simulate",
+        "--quiet",
+        "--listen",
+        "127.0.0.1:0",
+        "--truth",
+        "truth.jsonl",
+    ]);
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     let address = line.trim().strip_prefix("http://").unwrap().to_owned();
     let mut socket = TcpStream::connect(&address).unwrap();
     let body = r#"{"messages":[{"role":"user","content":"hi"}],"max_tokens":2}"#;
@@ -125,9 +164,16 @@ fn the_simulator_serves_where_it_says_until_a_signal_ends_it() {
     socket.write_all((head + body).as_bytes()).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"completion_tokens\":2"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"completion_tokens\":2"),
+        "{answer}"
+    );
     signal(&child, Signal::TERM);
     finish(child).expect(0);
-    let truth: serde_json::Value = serde_json::from_str(lab.text("truth.jsonl").lines().next().unwrap()).unwrap();
-    assert_eq!((&truth["number"], &truth["end"]), (&0.into(), &"done".into()));
+    let truth: serde_json::Value =
+        serde_json::from_str(lab.text("truth.jsonl").lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&truth["number"], &truth["end"]),
+        (&0.into(), &"done".into())
+    );
 }

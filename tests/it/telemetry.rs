@@ -27,14 +27,27 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
         "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {{ alpha: 20ms }} }}\nrequest: {{ max_tokens: 10 }}\n\
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 2, requests: 4 }}\ntelemetry: {telemetry}\n"
     );
-    let input = Input { path: Path::new("s.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+    let input = Input {
+        path: Path::new("s.yaml"),
+        text: Some(text),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    let plan = llmscen_scenario::load(&input)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+        .plan;
     let folder = tempfile::tempdir().unwrap();
     let context = context(folder.path(), Stop::default());
     let bench = prepare_cases(&plan, &context).unwrap().remove(0);
     let path = folder.path().join("run");
-    let run =
-        RunDir::create(&RunLocation { explicit: Some(&path), dir: folder.path(), name: "t", started: "", force: false }).unwrap();
+    let run = RunDir::create(&RunLocation {
+        explicit: Some(&path),
+        dir: folder.path(),
+        name: "t",
+        started: "",
+        force: false,
+    })
+    .unwrap();
     let input = RoundInput {
         model: None,
         folder: &run,
@@ -55,37 +68,93 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
     };
     let prepared = prepare_round(&input, context.stop.child()).unwrap();
     let journal = folder.path().join("journal.bin");
-    let played = run_round(&input, prepared, Writer::create(&journal).unwrap(), &context).unwrap();
+    let played = run_round(
+        &input,
+        prepared,
+        Writer::create(&journal).unwrap(),
+        &context,
+    )
+    .unwrap();
     (played, crate::lab::outcomes(&journal))
 }
 
 fn of<'a>(played: &'a RoundResult, name: &str) -> Vec<&'a TelemetrySample> {
-    played.recorded.readings.iter().filter(|reading| &*reading.name == name).collect()
+    played
+        .recorded
+        .readings
+        .iter()
+        .filter(|reading| &*reading.name == name)
+        .collect()
 }
 
 #[test]
 fn a_round_is_sampled_from_before_its_time_zero_until_after_its_last_answer() {
     let (played, outcomes) = round("{ interval: 100ms }", None);
-    assert_eq!((played.recorded.case.as_str(), played.recorded.round), ("base", 3));
-    let last = outcomes.iter().map(|outcome| outcome.timeline.end).max().unwrap();
-    for name in ["tool.memory", "tool.disk_read", "tool.disk_write", "host.memory", "host.net_in", "host.net_out"] {
+    assert_eq!(
+        (played.recorded.case.as_str(), played.recorded.round),
+        ("base", 3)
+    );
+    let last = outcomes
+        .iter()
+        .map(|outcome| outcome.timeline.end)
+        .max()
+        .unwrap();
+    for name in [
+        "tool.memory",
+        "tool.disk_read",
+        "tool.disk_write",
+        "host.memory",
+        "host.net_in",
+        "host.net_out",
+    ] {
         let own = of(&played, name);
-        let (Some(first), Some(end)) = (own.first(), own.last()) else { panic!("no {name}") };
-        assert!(first.at_ns < 0 && end.at_ns >= last.0 as i64, "{name}: {own:?}");
-        assert!(own.iter().all(|reading| reading.value >= 0.0 && reading.labels.is_empty() && reading.device.is_none()));
+        let (Some(first), Some(end)) = (own.first(), own.last()) else {
+            panic!("no {name}")
+        };
+        assert!(
+            first.at_ns < 0 && end.at_ns >= last.0 as i64,
+            "{name}: {own:?}"
+        );
+        assert!(own.iter().all(|reading| reading.value >= 0.0
+            && reading.labels.is_empty()
+            && reading.device.is_none()));
     }
     let cpu = of(&played, "tool.cpu");
-    assert!(!cpu.is_empty() && cpu.iter().all(|reading| reading.source == Source::Tool && reading.value > 0.0), "{cpu:?}");
-    assert!(of(&played, "host.cpu").iter().all(|reading| (0.0..=1.0).contains(&reading.value)));
-    let sources: BTreeSet<Source> = played.recorded.readings.iter().map(|reading| reading.source).collect();
-    assert_eq!(sources, BTreeSet::from([Source::Tool, Source::Host]), "the simulator uses no GPU, and nobody else is managed");
+    assert!(
+        !cpu.is_empty()
+            && cpu
+                .iter()
+                .all(|reading| reading.source == Source::Tool && reading.value > 0.0),
+        "{cpu:?}"
+    );
+    assert!(
+        of(&played, "host.cpu")
+            .iter()
+            .all(|reading| (0.0..=1.0).contains(&reading.value))
+    );
+    let sources: BTreeSet<Source> = played
+        .recorded
+        .readings
+        .iter()
+        .map(|reading| reading.source)
+        .collect();
+    assert_eq!(
+        sources,
+        BTreeSet::from([Source::Tool, Source::Host]),
+        "the simulator uses no GPU, and nobody else is managed"
+    );
     assert_eq!(played.part.untold, Vec::<String>::new());
 }
 
 #[test]
 fn a_managed_server_is_sampled_as_long_as_it_lives() {
     let mut command = std::process::Command::new("sh");
-    let mut child = command.args(["-c", "cat; :"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .args(["-c", "cat; :"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     // An echo shows that the child of the shell runs.
     child.stdin.as_ref().unwrap().write_all(b"x").unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -93,20 +162,35 @@ fn a_managed_server_is_sampled_as_long_as_it_lives() {
     drop(child.stdin.take());
     child.wait().unwrap();
     let memory = of(&played, "process.memory");
-    assert!(memory.len() >= 2 && memory.iter().all(|own| own.source == Source::Process && own.value > 0.0), "{memory:?}");
+    assert!(
+        memory.len() >= 2
+            && memory
+                .iter()
+                .all(|own| own.source == Source::Process && own.value > 0.0),
+        "{memory:?}"
+    );
     assert_eq!(played.part.untold, Vec::<String>::new());
     let (late, _) = round("{ interval: 100ms }", Some(child.id()));
     assert_eq!(of(&late, "process.memory"), Vec::<&TelemetrySample>::new());
-    let [note] = late.part.untold.as_slice() else { panic!("{:?}", late.part.untold) };
+    let [note] = late.part.untold.as_slice() else {
+        panic!("{:?}", late.part.untold)
+    };
     let expected = "samples failed, first error: the managed server exited";
-    assert!(note.starts_with("telemetry of process: ") && note.ends_with(expected), "{note}");
+    assert!(
+        note.starts_with("telemetry of process: ") && note.ends_with(expected),
+        "{note}"
+    );
 }
 
 #[test]
 fn what_is_not_wanted_is_not_sampled() {
     for telemetry in ["{ interval: off }", "{ host: false }"] {
         let (played, _) = round(telemetry, None);
-        assert_eq!((played.recorded.readings.len(), played.part.untold.len()), (0, 0), "{telemetry}");
+        assert_eq!(
+            (played.recorded.readings.len(), played.part.untold.len()),
+            (0, 0),
+            "{telemetry}"
+        );
     }
 }
 
@@ -114,7 +198,10 @@ fn what_is_not_wanted_is_not_sampled() {
 fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
     let server = Server::start(|stream, _| {
         let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         stream.write_all(format!("{head}{body}").as_bytes()).is_ok()
     });
     let scenario = format!(
@@ -126,13 +213,34 @@ fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
     );
     lab.file("s.yaml", scenario);
     let mut command = lab.command(&["run", "s.yaml", "--output", "out", "--force"]);
-    let output = command.env("PATH", path).env("CUDA_VISIBLE_DEVICES", "").env("HIP_VISIBLE_DEVICES", "0").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let output = command
+        .env("PATH", path)
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .env("HIP_VISIBLE_DEVICES", "0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let manifest = lab.json("out/manifest.json");
-    let notes = manifest["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains("GPU")).count();
-    let parts = manifest["parts"].as_array().unwrap().iter().flat_map(|part| part["untold"].as_array().unwrap());
-    (said.matches("GPU telemetry is off: ").count(), notes, parts.map(|note| note.as_str().unwrap().to_owned()).collect())
+    let notes = manifest["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|note| note.as_str().unwrap().contains("GPU"))
+        .count();
+    let parts = manifest["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|part| part["untold"].as_array().unwrap());
+    (
+        said.matches("GPU telemetry is off: ").count(),
+        notes,
+        parts
+            .map(|note| note.as_str().unwrap().to_owned())
+            .collect(),
+    )
 }
 
 #[test]
@@ -155,5 +263,11 @@ fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
     let (said, noted, untold) = gpus(&lab, "{}", path.parent().unwrap().to_str().unwrap());
     assert_eq!((said, noted, untold.len()), (0, 0, 8));
     let visible = "each sample of the AMD GPUs ran `amd-smi` for ";
-    assert!(untold.iter().step_by(2).all(|note| note.starts_with(visible)), "{untold:?}");
+    assert!(
+        untold
+            .iter()
+            .step_by(2)
+            .all(|note| note.starts_with(visible)),
+        "{untold:?}"
+    );
 }

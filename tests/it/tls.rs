@@ -7,7 +7,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 fn secure_server(lab: &Lab, answers: usize) -> SocketAddr {
-    serve_tls(lab, CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap(), answers)
+    serve_tls(
+        lab,
+        CertificateParams::new(vec!["localhost".into(), "127.0.0.1".into()]).unwrap(),
+        answers,
+    )
 }
 
 /// A server whose certificate is signed by `ca.pem` in the scratch folder. After this many responses per connection, it only
@@ -54,8 +58,11 @@ pub fn serve_tls(lab: &Lab, params: CertificateParams, answers: usize) -> Socket
 }
 
 fn scenario(address: SocketAddr, tls: &str) -> String {
-    plain(&format!("https://localhost:{}/v1/chat/completions", address.port()), 3)
-        .replace("model: m,", &format!("model: m, tls: {{ {tls} }},"))
+    plain(
+        &format!("https://localhost:{}/v1/chat/completions", address.port()),
+        3,
+    )
+    .replace("model: m,", &format!("model: m, tls: {{ {tls} }},"))
 }
 
 #[test]
@@ -73,7 +80,9 @@ fn an_unknown_authority_is_refused_as_tls() {
     let other = Lab::new();
     secure_server(&other, 9);
     let path = other.path().join("ca.pem");
-    let ran = lab.run(&scenario(address, &format!("ca: {}", path.display()))).expect(3);
+    let ran = lab
+        .run(&scenario(address, &format!("ca: {}", path.display())))
+        .expect(3);
     assert!(ran.err.contains("(tls)"), "{}", ran.err);
 }
 
@@ -91,15 +100,31 @@ fn unverified_certificates_are_noted_on_stderr_and_in_every_report() {
     let address = secure_server(&lab, 9);
     let insecure = scenario(address, "insecure: true") + "report: { formats: [md, html, json] }\n";
     let ran = lab.run(&insecure).expect(0);
-    let warnings: Vec<&str> = ran.err.lines().filter(|line| line.contains("tls.insecure")).collect();
+    let warnings: Vec<&str> = ran
+        .err
+        .lines()
+        .filter(|line| line.contains("tls.insecure"))
+        .collect();
     assert_eq!(warnings.len(), 1, "{}", ran.err);
-    assert!(warnings[0].starts_with("warning: ") && warnings[0].contains("s.yaml:3:"), "{}", ran.err);
+    assert!(
+        warnings[0].starts_with("warning: ") && warnings[0].contains("s.yaml:3:"),
+        "{}",
+        ran.err
+    );
     let note = "TLS certificates of the target are not verified (`target.tls.insecure: true`)";
     assert_eq!(lab.results()["notes"][0], note);
-    assert!(lab.text("out/report.md").contains("are not verified"), "{}", lab.text("out/report.md"));
+    assert!(
+        lab.text("out/report.md").contains("are not verified"),
+        "{}",
+        lab.text("out/report.md")
+    );
     assert!(lab.text("out/report.html").contains("are not verified"));
     let again = lab.llmscen(&["report", "out"]).expect(0);
-    assert!(!again.err.contains("tls.insecure"), "a report sends nothing: {}", again.err);
+    assert!(
+        !again.err.contains("tls.insecure"),
+        "a report sends nothing: {}",
+        again.err
+    );
     assert!(lab.text("out/report.md").contains("are not verified"));
     lab.run(&scenario(address, "ca: ca.pem")).expect(0);
     assert!(!lab.text("out/report.md").contains("not verified"));
@@ -111,5 +136,9 @@ fn a_tls_farewell_is_no_byte_of_an_answer() {
     let address = secure_server(&lab, 1);
     lab.run(&scenario(address, "ca: ca.pem")).expect(0);
     let counts = &lab.results()["cases"][0]["counts"];
-    assert_eq!((&counts["ok"], &counts["reconnects"]), (&3.into(), &2.into()), "{counts}");
+    assert_eq!(
+        (&counts["ok"], &counts["reconnects"]),
+        (&3.into(), &2.into()),
+        "{counts}"
+    );
 }

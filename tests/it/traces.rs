@@ -23,32 +23,63 @@ fn run(lab: &Lab, plan: &Plan) -> CompletedRun {
 
 /// `intended` of every row, milliseconds.
 fn intended(lab: &Lab) -> Vec<f64> {
-    let rows = ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap()).finish().unwrap();
+    let rows =
+        ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap())
+            .finish()
+            .unwrap();
     let stamps = rows.column("intended_ns").unwrap().u64().unwrap().clone();
-    stamps.into_no_null_iter().map(|at| at as f64 / 1e6).collect()
+    stamps
+        .into_no_null_iter()
+        .map(|at| at as f64 / 1e6)
+        .collect()
 }
 
 /// A plan that replays its dataset, a trace.
 fn replay(lab: &Lab, url: &str, log: &str, spec: TraceSpec, speed: f64) -> Plan {
-    let mut plan = plan(url, "concurrency: 1, requests: 100", "kind: prompt, text: x");
+    let mut plan = plan(
+        url,
+        "concurrency: 1, requests: 100",
+        "kind: prompt, text: x",
+    );
     let path = Some(lab.file("t.log", log).display().to_string());
-    plan.cases[0].dataset = DatasetSpec { path, ..DatasetSpec::new(Source::Trace(spec)) };
+    plan.cases[0].dataset = DatasetSpec {
+        path,
+        ..DatasetSpec::new(Source::Trace(spec))
+    };
     plan.cases[0].load.shape = Shape::Replay { speed };
     plan
 }
 
 #[test]
 fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
-    for (speed, due) in [(1.0, [0.0, 250.0, 500.0, 500.0, 1000.0]), (2.0, [0.0, 125.0, 250.0, 250.0, 500.0])] {
+    for (speed, due) in [
+        (1.0, [0.0, 250.0, 500.0, 500.0, 1000.0]),
+        (2.0, [0.0, 125.0, 250.0, 250.0, 500.0]),
+    ] {
         let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
-        let conducted = run(&lab, &replay(&lab, &server.url, LOG, TraceSpec::default(), speed));
+        let conducted = run(
+            &lab,
+            &replay(&lab, &server.url, LOG, TraceSpec::default(), speed),
+        );
         assert_eq!(intended(&lab), due);
         let tokens = |text: &String| llmscen_datasets::token::Tokenizer::builtin().count(text);
         let lengths: HashSet<Option<u64>> = server.asked().iter().map(tokens).collect();
         assert_eq!(lengths, [3, 4, 5, 6, 7].map(Some).into());
         let report = &conducted.report;
-        assert_eq!((report.cases[0].counts.ok, report.manifest.parts[0].rows_dropped), (5, 1));
-        assert!(report.manifest.notes.iter().any(|note| note.contains("t.log:6: invalid time: broken")));
+        assert_eq!(
+            (
+                report.cases[0].counts.ok,
+                report.manifest.parts[0].rows_dropped
+            ),
+            (5, 1)
+        );
+        assert!(
+            report
+                .manifest
+                .notes
+                .iter()
+                .any(|note| note.contains("t.log:6: invalid time: broken"))
+        );
         // Five arrivals span four gaps; the one after the last is as long as they are on average.
         assert_eq!(report.cases[0].scalars[&Metric::RateOffered], 4.0 * speed);
     }
@@ -58,7 +89,20 @@ fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
 fn a_window_of_a_log_begins_at_its_own_start() {
     let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
     let [start, end] = [200, 800].map(|at| Some(Nanos::from_millis(at)));
-    run(&lab, &replay(&lab, &server.url, LOG, TraceSpec { start, end, ..TraceSpec::default() }, 1.0));
+    run(
+        &lab,
+        &replay(
+            &lab,
+            &server.url,
+            LOG,
+            TraceSpec {
+                start,
+                end,
+                ..TraceSpec::default()
+            },
+            1.0,
+        ),
+    );
     assert_eq!(intended(&lab), [50.0, 300.0, 300.0]);
 }
 
@@ -66,14 +110,27 @@ fn a_window_of_a_log_begins_at_its_own_start() {
 fn arrivals_may_come_from_another_file_than_the_prompts() {
     let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
     let questions = lab.file("q.txt", "one\ntwo\nthree\n").display().to_string();
-    let mut plan = plan(&server.url, "concurrency: 1, requests: 2, warmup: 1", &format!("kind: line_by_line, path: {questions}"));
+    let mut plan = plan(
+        &server.url,
+        "concurrency: 1, requests: 2, warmup: 1",
+        &format!("kind: line_by_line, path: {questions}"),
+    );
     plan.cases[0].load.shape = Shape::Replay { speed: 0.5 };
     let path = lab.file("t.log", LOG).display().to_string();
-    plan.cases[0].trace = Some(TraceFile { path, spec: TraceSpec::default() });
+    plan.cases[0].trace = Some(TraceFile {
+        path,
+        spec: TraceSpec::default(),
+    });
     let conducted = run(&lab, &plan);
     assert_eq!(intended(&lab), [0.0, 500.0, 1000.0]);
     assert_eq!(server.asked(), ["one", "two", "three"]);
-    assert_eq!((conducted.report.cases[0].counts.warmup, conducted.report.cases[0].counts.ok), (1, 2));
+    assert_eq!(
+        (
+            conducted.report.cases[0].counts.warmup,
+            conducted.report.cases[0].counts.ok
+        ),
+        (1, 2)
+    );
 }
 
 #[test]
@@ -83,18 +140,38 @@ fn another_round_of_a_log_of_lengths_repeats_no_prompt_and_one_of_bodies_says_so
     lengths.rounds = 2;
     let conducted = run(&lab, &lengths);
     assert_eq!(server.asked().into_iter().collect::<HashSet<_>>().len(), 10);
-    assert!(!conducted.report.manifest.notes.iter().any(|note| note.contains("repeats")));
+    assert!(
+        !conducted
+            .report
+            .manifest
+            .notes
+            .iter()
+            .any(|note| note.contains("repeats"))
+    );
     let body = |text: &str, at: u32| {
-        format!("{{\"timestamp\": {at}, \"body\": {{\"messages\": [{{\"role\": \"user\", \"content\": \"{text}\"}}]}}}}\n")
+        format!(
+            "{{\"timestamp\": {at}, \"body\": {{\"messages\": [{{\"role\": \"user\", \"content\": \"{text}\"}}]}}}}\n"
+        )
     };
     let server = Recorder::start(|_, _| says("ok"));
     let log = [body("one", 5), body("two", 6)].concat();
     let mut bodies = replay(&lab, &server.url, &log, TraceSpec::default(), 10.0);
     bodies.rounds = 2;
     let manifest = run(&lab, &bodies).report.manifest;
-    assert_eq!(server.asked(), ["one", "two", "one", "two"], "a body stays with its arrival");
+    assert_eq!(
+        server.asked(),
+        ["one", "two", "one", "two"],
+        "a body stays with its arrival"
+    );
     assert_eq!(manifest.notes, [repeat_note("2 of 4", 2)]);
-    assert_eq!(manifest.parts.iter().map(|part| part.rows_repeated).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(
+        manifest
+            .parts
+            .iter()
+            .map(|part| part.rows_repeated)
+            .collect::<Vec<_>>(),
+        [0, 2]
+    );
 }
 
 #[test]
@@ -120,14 +197,25 @@ fn a_case_of_unknown_length_leaves_the_next_one_its_own_rows() {
         std::thread::sleep(Duration::from_millis(5));
         says("ok")
     });
-    let (lab, rows) = (Lab::new(), (0..500).map(|row| format!("row {row}")).collect::<Vec<_>>());
+    let (lab, rows) = (
+        Lab::new(),
+        (0..500).map(|row| format!("row {row}")).collect::<Vec<_>>(),
+    );
     let path = lab.file("q.txt", rows.join("\n")).display().to_string();
-    let mut plan = plan(&server.url, "concurrency: 2, duration: 100ms", &format!("kind: line_by_line, path: {path}"));
+    let mut plan = plan(
+        &server.url,
+        "concurrency: 2, duration: 100ms",
+        &format!("kind: line_by_line, path: {path}"),
+    );
     plan.rounds = 3;
     let manifest = run(&lab, &plan).report.manifest;
     let asked = server.asked();
     assert!(asked.len() > 6 && asked.len() < 500, "{}", asked.len());
-    assert_eq!(asked.iter().collect::<HashSet<_>>().len(), asked.len(), "no row was asked twice");
+    assert_eq!(
+        asked.iter().collect::<HashSet<_>>().len(),
+        asked.len(),
+        "no row was asked twice"
+    );
     assert_eq!((manifest.notes, manifest.parts.len()), (Vec::new(), 3));
 }
 
@@ -140,11 +228,21 @@ fn a_scenario_replays_a_log() {
         load: { trace: { speed: 2.0 } }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
     lab.run(scenario).expect(0);
     let outlook = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
-    assert!(outlook.contains("requests: 5 (warm-up included)\nexpected time: about 1 s\n"), "{outlook}");
-    assert!(outlook.contains("\"model\": \"big\"") && outlook.contains("\"min_tokens\": 1"), "{outlook}");
+    assert!(
+        outlook.contains("requests: 5 (warm-up included)\nexpected time: about 1 s\n"),
+        "{outlook}"
+    );
+    assert!(
+        outlook.contains("\"model\": \"big\"") && outlook.contains("\"min_tokens\": 1"),
+        "{outlook}"
+    );
     assert_eq!(intended(&lab), [0.0, 125.0, 250.0, 250.0, 500.0]);
     let case = &lab.results()["cases"][0];
-    assert_eq!((&case["counts"]["ok"], &case["load"]), (&5.into(), &"trace at 2x".into()), "{case:#}");
+    assert_eq!(
+        (&case["counts"]["ok"], &case["load"]),
+        (&5.into(), &"trace at 2x".into()),
+        "{case:#}"
+    );
 }
 
 fn repeat_note(repeated: &str, rows: u64) -> String {

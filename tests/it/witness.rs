@@ -32,16 +32,31 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun,
             "version: 1\nname: t\ntarget: {{ api: simulator, simulator: {simulator} }}\ndataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         ),
     );
-    let llmscen_core::target::TargetLocation::Simulator { server: config, .. } = &config.cases[0].target.location else {
+    let llmscen_core::target::TargetLocation::Simulator { server: config, .. } =
+        &config.cases[0].target.location
+    else {
         panic!("a simulator")
     };
-    let server = llmscen_simulator::start(config, config_seed(), "127.0.0.1:0".parse().unwrap(), Truth::since(origin)).unwrap();
+    let server = llmscen_simulator::start(
+        config,
+        config_seed(),
+        "127.0.0.1:0".parse().unwrap(),
+        Truth::since(origin),
+    )
+    .unwrap();
     let url = format!("http://{}/v1/chat/completions", server.addr());
     let plan = load(folder, &scenario.replace("{url}", &url));
-    let context = Context { origin, ..context(folder, Stop::default()) };
+    let context = Context {
+        origin,
+        ..context(folder, Stop::default())
+    };
     let conducted = run_plan(&plan, &context).unwrap();
-    let written =
-        server.truth().all().into_iter().map(|record| (record.id, record.writes.iter().map(|write| write.at.0).collect()));
+    let written = server.truth().all().into_iter().map(|record| {
+        (
+            record.id,
+            record.writes.iter().map(|write| write.at.0).collect(),
+        )
+    });
     let pairs = join(&conducted, written.collect());
     (conducted, pairs)
 }
@@ -50,7 +65,10 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Context {
         env: BTreeMap::new(),
-        cache: CacheDir { dir: folder.join("cache"), hub: String::new() },
+        cache: CacheDir {
+            dir: folder.join("cache"),
+            hub: String::new(),
+        },
         tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),
         only: Vec::new(),
@@ -69,8 +87,15 @@ fn config_seed() -> llmscen_core::seed::Seed {
 }
 
 fn load(folder: &Path, text: &str) -> llmscen_core::plan::Plan {
-    let input = Input { path: &folder.join("s.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
-    llmscen_scenario::load(&input).map(|loaded| loaded.plan).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+    let input = Input {
+        path: &folder.join("s.yaml"),
+        text: Some(text.to_owned()),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    llmscen_scenario::load(&input)
+        .map(|loaded| loaded.plan)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
 }
 
 fn join(conducted: &CompletedRun, mut written: HashMap<String, Vec<u64>>) -> Vec<Pair> {
@@ -79,19 +104,39 @@ fn join(conducted: &CompletedRun, mut written: HashMap<String, Vec<u64>>) -> Vec
     let origin = conducted.report.manifest.parts[0].origin_ns;
     let (intended, sent) = (stamps(&rows, "intended_ns"), stamps(&rows, "sent_ns"));
     let ids = rows.column("response_id").unwrap().str().unwrap().clone();
-    let events = rows.column("token_events_ns").unwrap().list().unwrap().clone();
+    let events = rows
+        .column("token_events_ns")
+        .unwrap()
+        .list()
+        .unwrap()
+        .clone();
     let row = |index: usize| {
         let id = ids.get(index).expect("an id").to_owned();
         let list = events.get_as_series(index).expect("token events");
-        let seen = list.u64().unwrap().into_no_null_iter().map(|at| at + origin).collect();
+        let seen = list
+            .u64()
+            .unwrap()
+            .into_no_null_iter()
+            .map(|at| at + origin)
+            .collect();
         let written = written.remove(&id).expect("the server knows the request");
-        Pair { seen, written, intended: intended[index] + origin, sent: sent[index] + origin }
+        Pair {
+            seen,
+            written,
+            intended: intended[index] + origin,
+            sent: sent[index] + origin,
+        }
     };
     (0..rows.height()).map(row).collect()
 }
 
 fn stamps(rows: &DataFrame, column: &str) -> Vec<u64> {
-    rows.column(column).unwrap().u64().unwrap().into_no_null_iter().collect()
+    rows.column(column)
+        .unwrap()
+        .u64()
+        .unwrap()
+        .into_no_null_iter()
+        .collect()
 }
 
 /// By how much each first token was stamped after the server began to write it, milliseconds, sorted.
@@ -102,9 +147,10 @@ pub fn ttft_errors(pairs: &[Pair]) -> Vec<f64> {
 /// Difference of each client-side gap between tokens to the server-side gap, in milliseconds, sorted.
 pub fn itl_errors(pairs: &[Pair]) -> Vec<f64> {
     let gap = |stamps: &[u64], index: usize| late(stamps[index + 1], stamps[index]);
-    let errors = pairs
-        .iter()
-        .flat_map(|pair| (0..pair.seen.len() - 1).map(move |index| (gap(&pair.seen, index) - gap(&pair.written, index)).abs()));
+    let errors = pairs.iter().flat_map(|pair| {
+        (0..pair.seen.len() - 1)
+            .map(move |index| (gap(&pair.seen, index) - gap(&pair.written, index)).abs())
+    });
     sorted(errors)
 }
 

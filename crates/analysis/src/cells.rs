@@ -77,8 +77,13 @@ impl Table {
     /// # Errors
     /// The table has no such column.
     pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, TableError> {
-        let missing = || TableError::Missing { column: name.into() };
-        let kind = schema::columns().find(|(known, _)| *known == name).ok_or_else(missing)?.1;
+        let missing = || TableError::Missing {
+            column: name.into(),
+        };
+        let kind = schema::columns()
+            .find(|(known, _)| *known == name)
+            .ok_or_else(missing)?
+            .1;
         let column = self.column(name, rows)?;
         Ok(Values(match kind {
             Kind::Text => Typed::Text(column.str()?.clone()),
@@ -112,11 +117,25 @@ impl Values {
 
 /// A list of a column in one chunk, as [`Table::values`] makes them.
 fn list<P: PolarsNumericType>(lists: &ListChunked, row: usize) -> &[P::Native] {
-    let Some(chunk) = lists.downcast_iter().next() else { return &[] };
-    let bound = |at: usize| chunk.offsets().as_slice().get(at).and_then(|bound| usize::try_from(*bound).ok());
-    let values = chunk.values().as_any().downcast_ref::<<P as PolarsDataType>::Array>();
+    let Some(chunk) = lists.downcast_iter().next() else {
+        return &[];
+    };
+    let bound = |at: usize| {
+        chunk
+            .offsets()
+            .as_slice()
+            .get(at)
+            .and_then(|bound| usize::try_from(*bound).ok())
+    };
+    let values = chunk
+        .values()
+        .as_any()
+        .downcast_ref::<<P as PolarsDataType>::Array>();
     let values = values.map_or(&[][..], |values| values.values().as_slice());
-    bound(row).zip(bound(row + 1)).and_then(|(from, to)| values.get(from..to)).unwrap_or_default()
+    bound(row)
+        .zip(bound(row + 1))
+        .and_then(|(from, to)| values.get(from..to))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -127,7 +146,13 @@ mod tests {
 
     #[test]
     fn cells_are_what_the_table_holds() {
-        let table = table("a", &[stream(0, 100, &[150, 150, 190]), failed(1, FailureKind::Dropped)]);
+        let table = table(
+            "a",
+            &[
+                stream(0, 100, &[150, 150, 190]),
+                failed(1, FailureKind::Dropped),
+            ],
+        );
         let check = |name: &str, known: [Cell<'_>; 2]| {
             let values = table.values(name, 0..2).unwrap();
             assert_eq!([values.get(0), values.get(1)], known, "{name}");
@@ -136,7 +161,13 @@ mod tests {
         check("seq", [Cell::Whole(0), Cell::Whole(1)]);
         check("ttft_ms", [Cell::Real(50.0), Cell::Null]);
         check("itl_ms", [Cell::Reals(&[0.0, 40.0]), Cell::Reals(&[])]);
-        check("token_events_ns", [Cell::Wholes(&[150_000_000, 150_000_000, 190_000_000]), Cell::Wholes(&[])]);
+        check(
+            "token_events_ns",
+            [
+                Cell::Wholes(&[150_000_000, 150_000_000, 190_000_000]),
+                Cell::Wholes(&[]),
+            ],
+        );
         assert_eq!(table.values("seq", 1..2).unwrap().get(0), Cell::Whole(1));
         assert!(table.values("nothing", 0..2).is_err());
     }

@@ -16,8 +16,12 @@ impl Table {
     /// # Errors
     /// `out` cannot be written to.
     pub fn write_parquet(&self, out: impl Write) -> Result<(), TableError> {
-        let types: Schema = schema::columns().map(|(name, kind)| Field::new(name.into(), kind.dtype())).collect();
-        let mut writer = ParquetWriter::new(out).with_compression(ParquetCompression::Zstd(None)).batched(&types)?;
+        let types: Schema = schema::columns()
+            .map(|(name, kind)| Field::new(name.into(), kind.dtype()))
+            .collect();
+        let mut writer = ParquetWriter::new(out)
+            .with_compression(ParquetCompression::Zstd(None))
+            .batched(&types)?;
         for rows in self.batches() {
             writer.write_batch(&self.frame(rows)?)?;
         }
@@ -37,19 +41,31 @@ impl Table {
     fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, TableError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
-        let missing: Vec<_> = schema::optional_columns().filter(|(name, _)| !fields.contains(name)).collect();
+        let missing: Vec<_> = schema::optional_columns()
+            .filter(|(name, _)| !fields.contains(name))
+            .collect();
         let mut types = Schema::from_arrow_schema(&fields);
-        types.extend(missing.iter().map(|(name, kind)| Field::new((*name).into(), kind.dtype())));
+        types.extend(
+            missing
+                .iter()
+                .map(|(name, kind)| Field::new((*name).into(), kind.dtype())),
+        );
         // Without rows: only names and types are checked.
         schema::select_columns(&DataFrame::empty_with_schema(&types))?;
         let mut columns = Columns::default();
         for group in &file.row_groups {
-            for field in fields.iter_values().filter(|field| Columns::is_stored(&field.name)) {
+            for field in fields
+                .iter_values()
+                .filter(|field| Columns::is_stored(&field.name))
+            {
                 let array = llmscen_parquet::read_column(&mut input, group, field)?;
                 columns.extend(&field.name, &Series::from_arrow(field.name.clone(), array)?)?;
             }
             for (name, kind) in &missing {
-                columns.extend(name, &Series::full_null((*name).into(), group.num_rows(), &kind.dtype()))?;
+                columns.extend(
+                    name,
+                    &Series::full_null((*name).into(), group.num_rows(), &kind.dtype()),
+                )?;
             }
             columns.grow(group.num_rows());
         }
@@ -95,35 +111,79 @@ mod tests {
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let read = Table::read_parquet(Cursor::new(written(&table))).unwrap();
         assert!(frame(&read).equals_missing(&frame(&table)));
-        let again = ParquetReader::new(Cursor::new(written(&read))).finish().unwrap();
+        let again = ParquetReader::new(Cursor::new(written(&read)))
+            .finish()
+            .unwrap();
         assert!(again.equals_missing(&frame(&table)));
-        assert_eq!(format!("{:?}", sample_case(&read, &facts(&case))), format!("{:?}", sample_case(&table, &facts(&case))));
+        assert_eq!(
+            format!("{:?}", sample_case(&read, &facts(&case))),
+            format!("{:?}", sample_case(&table, &facts(&case)))
+        );
     }
 
     #[test]
     fn a_file_of_an_earlier_version_is_read_with_the_metrics_that_came_later() {
-        let table = table("a", &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)]);
-        let earlier = file(schema::optional_columns().fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()));
+        let table = table(
+            "a",
+            &[stream(0, 0, &[50, 80]), failed(1, FailureKind::Dropped)],
+        );
+        let earlier = file(
+            schema::optional_columns()
+                .fold(frame(&table), |frame, (name, _)| frame.drop(name).unwrap()),
+        );
         let read = Table::read_parquet(Cursor::new(earlier)).unwrap();
         let known = frame(&table).drop("reasoning_events").unwrap();
-        assert!(frame(&read).drop("reasoning_events").unwrap().equals_missing(&known));
-        assert_eq!(frame(&read).column("output_tps_per_request").unwrap().f64().unwrap().get(0), Some(25.0));
+        assert!(
+            frame(&read)
+                .drop("reasoning_events")
+                .unwrap()
+                .equals_missing(&known)
+        );
+        assert_eq!(
+            frame(&read)
+                .column("output_tps_per_request")
+                .unwrap()
+                .f64()
+                .unwrap()
+                .get(0),
+            Some(25.0)
+        );
     }
 
     #[test]
     fn an_empty_table_survives() {
-        assert!(Table::read_parquet(Cursor::new(written(&table("a", &[])))).unwrap().is_empty());
+        assert!(
+            Table::read_parquet(Cursor::new(written(&table("a", &[]))))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn a_file_of_another_shape_is_an_error_that_names_the_column() {
         let mut strange = frame(&table("a", &[outcome(0)]));
-        strange.with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column()).unwrap();
-        let error = Table::read_parquet(Cursor::new(file(strange))).unwrap_err().to_string();
-        assert!(error.starts_with("column `seq` has type f64 instead of u64"), "{error}");
-        let short = file(frame(&table("a", &[outcome(0)])).drop("intended_ns").unwrap());
-        let error = Table::read_parquet(Cursor::new(short)).unwrap_err().to_string();
-        assert!(error.starts_with("the table has no column `intended_ns`"), "{error}");
+        strange
+            .with_column(Float64Chunked::from_slice("seq".into(), &[1.0]).into_column())
+            .unwrap();
+        let error = Table::read_parquet(Cursor::new(file(strange)))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("column `seq` has type f64 instead of u64"),
+            "{error}"
+        );
+        let short = file(
+            frame(&table("a", &[outcome(0)]))
+                .drop("intended_ns")
+                .unwrap(),
+        );
+        let error = Table::read_parquet(Cursor::new(short))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("the table has no column `intended_ns`"),
+            "{error}"
+        );
         assert!(Table::read_parquet(Cursor::new(b"not a table")).is_err());
     }
 }

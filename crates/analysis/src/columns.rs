@@ -52,7 +52,11 @@ impl<T: Copy + Default + PartialEq> Numbers<T> {
             self.constant = value;
         } else if self.values.is_empty() && value != self.constant {
             self.values = vec![self.constant.unwrap_or_default(); self.len];
-            self.valid = if self.constant.is_some() { Vec::new() } else { vec![0; self.len.div_ceil(64)] };
+            self.valid = if self.constant.is_some() {
+                Vec::new()
+            } else {
+                vec![0; self.len.div_ceil(64)]
+            };
         }
         if !self.values.is_empty() {
             self.values.push(value.unwrap_or_default());
@@ -63,7 +67,11 @@ impl<T: Copy + Default + PartialEq> Numbers<T> {
                 self.valid.resize((self.len + 1).div_ceil(64), 0);
                 let bit = 1 << (self.len % 64);
                 if let Some(word) = self.valid.get_mut(self.len / 64) {
-                    *word = if value.is_some() { *word | bit } else { *word & !bit };
+                    *word = if value.is_some() {
+                        *word | bit
+                    } else {
+                        *word & !bit
+                    };
                 }
             }
         }
@@ -74,12 +82,20 @@ impl<T: Copy + Default + PartialEq> Numbers<T> {
         if self.values.is_empty() {
             return self.constant.filter(|_| row < self.len);
         }
-        let is_valid = self.valid.get(row / 64).is_none_or(|word| word & 1 << (row % 64) != 0);
+        let is_valid = self
+            .valid
+            .get(row / 64)
+            .is_none_or(|word| word & 1 << (row % 64) != 0);
         self.values.get(row).copied().filter(|_| is_valid)
     }
 
     fn has_nulls(&self) -> bool {
-        self.len > 0 && if self.values.is_empty() { self.constant.is_none() } else { !self.valid.is_empty() }
+        self.len > 0
+            && if self.values.is_empty() {
+                self.constant.is_none()
+            } else {
+                !self.valid.is_empty()
+            }
     }
 
     fn collect(len: usize, all: impl Iterator<Item = Option<T>>) -> Numbers<T> {
@@ -161,10 +177,18 @@ impl Dictionary {
     /// The first row that is null or has an invalid word.
     pub(super) fn first_invalid(&self, is_valid: impl Fn(&str) -> bool) -> Option<usize> {
         let valid: Vec<bool> = self.words.iter().map(|word| is_valid(word)).collect();
-        let invalid = |row: &usize| self.codes.get(*row).is_none_or(|code| !valid.get(code as usize).is_some_and(|valid| *valid));
+        let invalid = |row: &usize| {
+            self.codes
+                .get(*row)
+                .is_none_or(|code| !valid.get(code as usize).is_some_and(|valid| *valid))
+        };
         // Most columns need no scan of their rows.
         let any = self.codes.has_nulls() || valid.contains(&false);
-        if any { (0..self.codes.len).find(invalid) } else { None }
+        if any {
+            (0..self.codes.len).find(invalid)
+        } else {
+            None
+        }
     }
 }
 
@@ -178,7 +202,11 @@ impl<'a> FromIterator<Option<&'a str>> for Dictionary {
 
 impl RawColumn for Dictionary {
     fn pick(&self, rows: &[u32]) -> Dictionary {
-        Dictionary { codes: self.codes.pick(rows), words: self.words.clone(), code_of: self.code_of.clone() }
+        Dictionary {
+            codes: self.codes.pick(rows),
+            words: self.words.clone(),
+            code_of: self.code_of.clone(),
+        }
     }
 
     fn extend(&mut self, read: &Series) -> PolarsResult<()> {
@@ -187,7 +215,11 @@ impl RawColumn for Dictionary {
     }
 
     fn column(&self, name: &str, rows: Range<usize>) -> Column {
-        StringChunked::from_iter_options(name.into(), rows.map(|row| self.get(row).map(|word| &**word))).into_column()
+        StringChunked::from_iter_options(
+            name.into(),
+            rows.map(|row| self.get(row).map(|word| &**word)),
+        )
+        .into_column()
     }
 }
 
@@ -212,7 +244,10 @@ impl Texts {
 
 impl RawColumn for Texts {
     fn pick(&self, rows: &[u32]) -> Texts {
-        Texts { valid: self.valid.pick(rows), bytes: self.bytes.pick(rows) }
+        Texts {
+            valid: self.valid.pick(rows),
+            bytes: self.bytes.pick(rows),
+        }
     }
 
     fn extend(&mut self, read: &Series) -> PolarsResult<()> {
@@ -237,7 +272,11 @@ pub(super) struct Lists<T> {
 impl<T: Copy> Lists<T> {
     /// Empty, with memory for as many lists and values.
     pub(super) fn with_capacity(lists: usize, values: usize) -> Lists<T> {
-        Lists { len: 0, ends: Vec::with_capacity(lists), values: Vec::with_capacity(values) }
+        Lists {
+            len: 0,
+            ends: Vec::with_capacity(lists),
+            values: Vec::with_capacity(values),
+        }
     }
 
     pub(super) fn push(&mut self, list: impl Iterator<Item = T>) {
@@ -269,7 +308,8 @@ impl<T: Copy> Lists<T> {
     fn pick(&self, rows: &[u32]) -> Lists<T> {
         let values = rows.iter().map(|row| self.get(*row as usize).len()).sum();
         let mut lists = Lists::with_capacity(if values > 0 { rows.len() } else { 0 }, values);
-        rows.iter().for_each(|row| lists.push(self.get(*row as usize).iter().copied()));
+        rows.iter()
+            .for_each(|row| lists.push(self.get(*row as usize).iter().copied()));
         lists
     }
 }
@@ -365,7 +405,11 @@ fn failure<'a>(row: &TaggedOutcome<'a>) -> Option<&'a Failure> {
 }
 
 fn finish_reason(outcome: &Outcome) -> Option<&str> {
-    outcome.end.as_ref().ok().map(|finish| finish.reason.as_str())
+    outcome
+        .end
+        .as_ref()
+        .ok()
+        .map(|finish| finish.reason.as_str())
 }
 
 columns! {

@@ -17,9 +17,18 @@ use std::io::Write;
 pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), TableError> {
     let mut columns = label_columns(cases);
     columns.extend(count_columns(cases));
-    let scalars = Metric::ALL.iter().filter(|metric| metric.per() == Scope::Case);
-    columns.extend(scalars.map(|&metric| number_column(cases, metric.column(), |case| case.scalars.get(&metric).copied())));
-    for metric in Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case) {
+    let scalars = Metric::ALL
+        .iter()
+        .filter(|metric| metric.per() == Scope::Case);
+    columns.extend(scalars.map(|&metric| {
+        number_column(cases, metric.column(), |case| {
+            case.scalars.get(&metric).copied()
+        })
+    }));
+    for metric in Metric::ALL
+        .iter()
+        .filter(|metric| metric.per() != Scope::Case)
+    {
         columns.extend(distribution_columns(cases, *metric));
     }
     let mut frame = DataFrame::new(cases.len(), columns)?;
@@ -33,10 +42,17 @@ fn label_columns(cases: &[CaseReport]) -> Vec<Column> {
             paths.push(path);
         }
     }
-    let label = |path: &&str| text_column(cases, path, |case| case.labels.get(path).map(ToString::to_string));
+    let label = |path: &&str| {
+        text_column(cases, path, |case| {
+            case.labels.get(path).map(ToString::to_string)
+        })
+    };
     let id = text_column(cases, "case", |case| Some(case.id.clone()));
     let load = text_column(cases, "load", |case| Some(case.load.clone()));
-    [id].into_iter().chain(paths.iter().map(label)).chain([load]).collect()
+    [id].into_iter()
+        .chain(paths.iter().map(label))
+        .chain([load])
+        .collect()
 }
 
 fn count_columns(cases: &[CaseReport]) -> [Column; 11] {
@@ -53,34 +69,62 @@ fn count_columns(cases: &[CaseReport]) -> [Column; 11] {
         count("warmup", |case| case.counts.warmup),
         count("reconnects", |case| case.counts.reconnects),
         count("retries", |case| case.counts.retries),
-        text_column(cases, "token_source", |case| case.token_source.map(|source| source_name(source).into())),
-        BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid)).into_column(),
+        text_column(cases, "token_source", |case| {
+            case.token_source.map(|source| source_name(source).into())
+        }),
+        BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid))
+            .into_column(),
     ]
 }
 
 fn distribution_columns(cases: &[CaseReport], metric: Metric) -> Vec<Column> {
     let column = |stat: &str, get: &dyn Fn(&Distribution) -> Option<f64>| {
         let name = format!("{}_{stat}", metric.column());
-        number_column(cases, &name, |case| case.distributions.get(&metric).and_then(get))
+        number_column(cases, &name, |case| {
+            case.distributions.get(&metric).and_then(get)
+        })
     };
-    let n = cases.iter().map(|case| case.distributions.get(&metric).map(|distribution| distribution.n));
-    let n = UInt64Chunked::from_iter_options(format!("{}_n", metric.column()).into(), n).into_column();
+    let n = cases.iter().map(|case| {
+        case.distributions
+            .get(&metric)
+            .map(|distribution| distribution.n)
+    });
+    let n =
+        UInt64Chunked::from_iter_options(format!("{}_n", metric.column()).into(), n).into_column();
     let head = [
         column("mean", &|distribution| Some(distribution.mean)),
         column("sd", &|distribution| distribution.sd),
         column("min", &|distribution| Some(distribution.min)),
     ];
-    let quantile = |&share: &f64| column(&Stat::Quantile(share).to_string(), &|distribution| distribution.quantile(share));
+    let quantile = |&share: &f64| {
+        column(&Stat::Quantile(share).to_string(), &|distribution| {
+            distribution.quantile(share)
+        })
+    };
     let quantiles = Distribution::SHARES.iter().map(quantile);
-    [n].into_iter().chain(head).chain(quantiles).chain([column("max", &|distribution| Some(distribution.max))]).collect()
+    [n].into_iter()
+        .chain(head)
+        .chain(quantiles)
+        .chain([column("max", &|distribution| Some(distribution.max))])
+        .collect()
 }
 
-fn number_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<f64>) -> Column {
+fn number_column(
+    cases: &[CaseReport],
+    name: &str,
+    get: impl Fn(&CaseReport) -> Option<f64>,
+) -> Column {
     Float64Chunked::from_iter_options(name.into(), cases.iter().map(get)).into_column()
 }
 
-fn text_column(cases: &[CaseReport], name: &str, get: impl Fn(&CaseReport) -> Option<String>) -> Column {
-    let texts = cases.iter().map(|case| get(case).map(|text| escape_csv_cell(&text).into_owned()));
+fn text_column(
+    cases: &[CaseReport],
+    name: &str,
+    get: impl Fn(&CaseReport) -> Option<String>,
+) -> Column {
+    let texts = cases
+        .iter()
+        .map(|case| get(case).map(|text| escape_csv_cell(&text).into_owned()));
     StringChunked::from_iter_options(escape_csv_cell(name).as_ref().into(), texts).into_column()
 }
 
@@ -95,12 +139,21 @@ mod tests {
         let mut bytes = Vec::new();
         cases_csv(cases, &mut bytes).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+        text.lines()
+            .map(|line| line.split(',').map(str::to_owned).collect())
+            .collect()
     }
 
     #[test]
     fn every_figure_has_its_column_and_what_is_absent_is_empty() {
-        let spread = Distribution { n: 2, mean: 1.5, sd: None, min: 1.0, max: 2.0, quantiles: (1..=13).map(f64::from).collect() };
+        let spread = Distribution {
+            n: 2,
+            mean: 1.5,
+            sd: None,
+            min: 1.0,
+            max: 2.0,
+            quantiles: (1..=13).map(f64::from).collect(),
+        };
         let full = CaseReport {
             id: "concurrency=8".into(),
             labels: Labels(vec![("load.concurrency".into(), Scalar::Int(8))]),
@@ -110,14 +163,36 @@ mod tests {
             token_source: Some(TokenSource::Events),
             ..CaseReport::default()
         };
-        let lines = csv(&[full, CaseReport { id: "base".into(), ..CaseReport::default() }]);
+        let lines = csv(&[
+            full,
+            CaseReport {
+                id: "base".into(),
+                ..CaseReport::default()
+            },
+        ]);
         let cell = |row: usize, name: &str| {
-            let at = lines[0].iter().position(|head| head == name).unwrap_or_else(|| panic!("no column {name}"));
+            let at = lines[0]
+                .iter()
+                .position(|head| head == name)
+                .unwrap_or_else(|| panic!("no column {name}"));
             lines[row][at].as_str()
         };
-        assert_eq!(lines[0][..4], ["case", "load.concurrency", "load", "rounds"]);
-        assert_eq!((cell(1, "load.concurrency"), cell(2, "load.concurrency")), ("8", ""));
-        assert_eq!((cell(1, "error_rate"), cell(2, "error_rate"), cell(1, "token_source")), ("0.25", "", "events"));
+        assert_eq!(
+            lines[0][..4],
+            ["case", "load.concurrency", "load", "rounds"]
+        );
+        assert_eq!(
+            (cell(1, "load.concurrency"), cell(2, "load.concurrency")),
+            ("8", "")
+        );
+        assert_eq!(
+            (
+                cell(1, "error_rate"),
+                cell(2, "error_rate"),
+                cell(1, "token_source")
+            ),
+            ("0.25", "", "events")
+        );
         let flat = ["n", "mean", "sd", "min", "p1", "p50", "p99", "p99.9", "max"];
         let known = ["2", "1.5", "", "1.0", "1.0", "5.0", "12.0", "13.0", "2.0"];
         assert_eq!(flat.map(|stat| cell(1, &format!("ttft_ms_{stat}"))), known);
@@ -126,16 +201,34 @@ mod tests {
 
     #[test]
     fn no_text_is_a_formula_for_a_spreadsheet() {
-        let labels = Labels(vec![("vars.x".into(), Scalar::Text("@SUM(A1)".into())), ("vars.n".into(), Scalar::Int(-5))]);
-        let odd = CaseReport { id: "=1+1".into(), labels, load: "-x".into(), ..CaseReport::default() };
+        let labels = Labels(vec![
+            ("vars.x".into(), Scalar::Text("@SUM(A1)".into())),
+            ("vars.n".into(), Scalar::Int(-5)),
+        ]);
+        let odd = CaseReport {
+            id: "=1+1".into(),
+            labels,
+            load: "-x".into(),
+            ..CaseReport::default()
+        };
         assert_eq!(csv(&[odd])[1][..4], ["'=1+1", "'@SUM(A1)", "-5", "'-x"]);
     }
 
     #[test]
     fn a_comma_in_a_label_is_quoted() {
-        let odd = CaseReport { id: "models=a,b".into(), ..CaseReport::default() };
+        let odd = CaseReport {
+            id: "models=a,b".into(),
+            ..CaseReport::default()
+        };
         let mut bytes = Vec::new();
         cases_csv(&[odd], &mut bytes).unwrap();
-        assert!(String::from_utf8(bytes).unwrap().lines().nth(1).unwrap().starts_with("\"models=a,b\","));
+        assert!(
+            String::from_utf8(bytes)
+                .unwrap()
+                .lines()
+                .nth(1)
+                .unwrap()
+                .starts_with("\"models=a,b\",")
+        );
     }
 }

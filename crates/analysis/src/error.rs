@@ -16,7 +16,9 @@ pub enum TableError {
         column: String,
     },
     /// A column has another type.
-    #[error("column `{column}` has type {found} instead of {expected}: the file is not the requests.parquet of a run")]
+    #[error(
+        "column `{column}` has type {found} instead of {expected}: the file is not the requests.parquet of a run"
+    )]
     Shape {
         /// The column.
         column: String,
@@ -26,7 +28,9 @@ pub enum TableError {
         found: String,
     },
     /// A text column has an unknown value.
-    #[error("row {row} of column `{column}` has the value `{found}`, which is not a valid value of this column")]
+    #[error(
+        "row {row} of column `{column}` has the value `{found}`, which is not a valid value of this column"
+    )]
     Word {
         /// The column.
         column: &'static str,

@@ -9,7 +9,9 @@ use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::label::Labels;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::{Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage};
+use llmscen_core::outcome::{
+    Counted, Failure, FailureKind, Finish, Outcome, Phase, Timeline, Usage,
+};
 use llmscen_core::plan::Case;
 use llmscen_core::request::RequestSpec;
 use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
@@ -44,14 +46,20 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         bytes_in: 100,
         reconnects: 0,
         attempts: 1,
-        usage: Usage { prompt: Some(10), output: Some(4), ..Usage::default() },
+        usage: Usage {
+            prompt: Some(10),
+            output: Some(4),
+            ..Usage::default()
+        },
         counted: Counted::default(),
         server: Default::default(),
         items: None,
         max_tokens: Some(16),
         response_id: Some(format!("r{seq}")),
         request_id: None,
-        end: Ok(Finish { reason: "stop".into() }),
+        end: Ok(Finish {
+            reason: "stop".into(),
+        }),
     }
 }
 
@@ -67,26 +75,51 @@ pub(super) fn stream(seq: u64, sent: u64, tokens: &[u64]) -> Outcome {
         end: ms(last),
         ..Timeline::default()
     };
-    let usage = Usage { prompt: Some(10), output: Some(tokens.len() as u64), ..Usage::default() };
-    Outcome { streamed: true, timeline, usage, ..outcome(seq) }
+    let usage = Usage {
+        prompt: Some(10),
+        output: Some(tokens.len() as u64),
+        ..Usage::default()
+    };
+    Outcome {
+        streamed: true,
+        timeline,
+        usage,
+        ..outcome(seq)
+    }
 }
 
 /// A failed request; a dropped one was never sent.
 pub(super) fn failed(seq: u64, kind: FailureKind) -> Outcome {
     let whole = outcome(seq);
     let sent = whole.timeline.sent.filter(|_| kind != FailureKind::Dropped);
-    let timeline = Timeline { sent, ..whole.timeline };
-    Outcome { timeline, usage: Usage::default(), end: Err(Failure::new(kind, "no luck").at("after headers")), ..whole }
+    let timeline = Timeline {
+        sent,
+        ..whole.timeline
+    };
+    Outcome {
+        timeline,
+        usage: Usage::default(),
+        end: Err(Failure::new(kind, "no luck").at("after headers")),
+        ..whole
+    }
 }
 
 /// The outcome as warm-up.
 pub(super) fn warmup(outcome: Outcome) -> Outcome {
-    Outcome { phase: Phase::Warmup, ..outcome }
+    Outcome {
+        phase: Phase::Warmup,
+        ..outcome
+    }
 }
 
 /// A table of one round of one case.
 pub(super) fn table(case: &str, outcomes: &[Outcome]) -> Table {
-    Table::build(outcomes.iter().map(|outcome| TaggedOutcome { case, round: 0, shard: 0, outcome }))
+    Table::build(outcomes.iter().map(|outcome| TaggedOutcome {
+        case,
+        round: 0,
+        shard: 0,
+        outcome,
+    }))
 }
 
 /// A case `a` with this load, without end or warm-up.
@@ -96,7 +129,10 @@ pub(super) fn case(shape: Shape) -> Case {
         id: "a".into(),
         labels: Labels::default(),
         target: target(),
-        request: RequestSpec { stream: true, ..RequestSpec::default() },
+        request: RequestSpec {
+            stream: true,
+            ..RequestSpec::default()
+        },
         dataset: DatasetSpec::new(Source::Prompt("x".into())),
         mix: Vec::new(),
         load,
@@ -110,10 +146,17 @@ fn target() -> Target {
     Target {
         api: Api::OpenaiChat,
         location: TargetLocation::Url("http://127.0.0.1:1/v1/chat/completions".into()),
-        models: vec![ModelShare { name: "m".into(), weight: 1.0 }],
+        models: vec![ModelShare {
+            name: "m".into(),
+            weight: 1.0,
+        }],
         api_key: None,
         headers: Vec::new(),
-        timeouts: Timeouts { connect: ms(1), read: ms(1), total: ms(1) },
+        timeouts: Timeouts {
+            connect: ms(1),
+            read: ms(1),
+            total: ms(1),
+        },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
         version: Default::default(),
@@ -129,7 +172,11 @@ fn target() -> Target {
 
 /// The facts of a case without manifest parts.
 pub(super) fn facts(case: &Case) -> CaseFacts<'_> {
-    CaseFacts { case, parts: &[], until: None }
+    CaseFacts {
+        case,
+        parts: &[],
+        until: None,
+    }
 }
 
 /// A measured request as a test writes it down.
@@ -150,8 +197,14 @@ pub(super) struct TestRequest {
 
 impl TestRequest {
     pub(super) fn value(&self, metric: Metric) -> Option<f64> {
-        let tokens = self.output_tokens.map(|tokens| (Metric::OutputTokens, tokens));
-        self.values.iter().chain(&tokens).find(|(name, _)| *name == metric).map(|(_, value)| *value)
+        let tokens = self
+            .output_tokens
+            .map(|tokens| (Metric::OutputTokens, tokens));
+        self.values
+            .iter()
+            .chain(&tokens)
+            .find(|(name, _)| *name == metric)
+            .map(|(_, value)| *value)
     }
 }
 
@@ -159,10 +212,34 @@ impl FromIterator<TestRequest> for MeasuredRequests {
     fn from_iter<I: IntoIterator<Item = TestRequest>>(all: I) -> MeasuredRequests {
         let mut requests = MeasuredRequests::default();
         for (session, request) in all.into_iter().enumerate() {
-            let TestRequest { round, turn, ref group, ref model, ok, left, scheduled_s, busy_ms, .. } = request;
+            let TestRequest {
+                round,
+                turn,
+                ref group,
+                ref model,
+                ok,
+                left,
+                scheduled_s,
+                busy_ms,
+                ..
+            } = request;
             let (session, group) = (session as u64, group.as_deref());
-            let fields = RequestFields { round, session, turn, group, model, ok, left, scheduled_s, busy_ms };
-            requests.push(fields, |metric| request.value(metric), request.gaps.iter().copied());
+            let fields = RequestFields {
+                round,
+                session,
+                turn,
+                group,
+                model,
+                ok,
+                left,
+                scheduled_s,
+                busy_ms,
+            };
+            requests.push(
+                fields,
+                |metric| request.value(metric),
+                request.gaps.iter().copied(),
+            );
         }
         requests
     }
@@ -170,5 +247,8 @@ impl FromIterator<TestRequest> for MeasuredRequests {
 
 /// A sample of these requests alone.
 pub(super) fn sample_of(requests: impl IntoIterator<Item = TestRequest>) -> Sample {
-    Sample { requests: requests.into_iter().collect(), ..Sample::default() }
+    Sample {
+        requests: requests.into_iter().collect(),
+        ..Sample::default()
+    }
 }

@@ -29,18 +29,40 @@ const METRICS: [Metric; 8] = [
 pub fn group_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
     let by_name = requests_by_group(sample);
     let all: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
-    let report = |(_, name): &(u64, &str), requests: &[MeasuredRequest<'_>]| group_report(name, requests, sample, &all);
+    let report = |(_, name): &(u64, &str), requests: &[MeasuredRequest<'_>]| {
+        group_report(name, requests, sample, &all)
+    };
     if case.mix.is_empty() {
-        return by_name.iter().map(|(key, requests)| report(key, requests)).collect();
+        return by_name
+            .iter()
+            .map(|(key, requests)| report(key, requests))
+            .collect();
     }
     let entry_reports = |name: &str| {
-        let requests: Vec<MeasuredRequest<'_>> =
-            all.iter().copied().filter(|request| request.group().is_some_and(|group| is_in_group(group, name))).collect();
-        let entry = GroupReport { entry: true, ..group_report(name, &requests, sample, &all) };
-        let groups = by_name.iter().filter(|((_, group), _)| is_in_group(group, name) && *group != name);
-        std::iter::once(entry).chain(groups.map(|(key, requests)| report(key, requests))).collect::<Vec<_>>()
+        let requests: Vec<MeasuredRequest<'_>> = all
+            .iter()
+            .copied()
+            .filter(|request| {
+                request
+                    .group()
+                    .is_some_and(|group| is_in_group(group, name))
+            })
+            .collect();
+        let entry = GroupReport {
+            entry: true,
+            ..group_report(name, &requests, sample, &all)
+        };
+        let groups = by_name
+            .iter()
+            .filter(|((_, group), _)| is_in_group(group, name) && *group != name);
+        std::iter::once(entry)
+            .chain(groups.map(|(key, requests)| report(key, requests)))
+            .collect::<Vec<_>>()
     };
-    case.mix.iter().flat_map(|entry| entry_reports(&entry.name)).collect()
+    case.mix
+        .iter()
+        .flat_map(|entry| entry_reports(&entry.name))
+        .collect()
 }
 
 /// The requests of each dataset group, by the number at the end of its name and the name.
@@ -48,7 +70,11 @@ fn requests_by_group(sample: &Sample) -> BTreeMap<(u64, &str), Vec<MeasuredReque
     let mut found: BTreeMap<(u64, &str), Vec<MeasuredRequest<'_>>> = BTreeMap::new();
     for request in sample.requests.iter() {
         if let Some(name) = request.group() {
-            let number = name.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(u64::MAX);
+            let number = name
+                .rsplit('/')
+                .next()
+                .and_then(|last| last.parse().ok())
+                .unwrap_or(u64::MAX);
             found.entry((number, name)).or_default().push(request);
         }
         if found.len() > MAX_GROUPS {
@@ -58,29 +84,61 @@ fn requests_by_group(sample: &Sample) -> BTreeMap<(u64, &str), Vec<MeasuredReque
     found
 }
 
-fn group_report(name: &str, requests: &[MeasuredRequest<'_>], sample: &Sample, all: &[MeasuredRequest<'_>]) -> GroupReport {
+fn group_report(
+    name: &str,
+    requests: &[MeasuredRequest<'_>],
+    sample: &Sample,
+    all: &[MeasuredRequest<'_>],
+) -> GroupReport {
     let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
     let sending = sample.sending.iter().sum();
     let names: BTreeSet<Option<&str>> = requests.iter().map(|request| request.group()).collect();
-    let flows = || sample.flows.iter().filter(|flow| names.contains(&flow.group.as_deref()));
+    let flows = || {
+        sample
+            .flows
+            .iter()
+            .filter(|flow| names.contains(&flow.group.as_deref()))
+    };
     // What arrives is a session; a request that was never sent has no duration.
-    let sent = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0 && row.busy_ms() > 0.0).count() as f64;
-    let arrived = |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
-    let share = |metric: Metric, part: f64, total: f64| Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0);
+    let sent = |rows: &[MeasuredRequest<'_>]| {
+        rows.iter()
+            .filter(|row| row.turn() == 0 && row.busy_ms() > 0.0)
+            .count() as f64
+    };
+    let arrived =
+        |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
+    let share = |metric: Metric, part: f64, total: f64| {
+        Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0)
+    };
     let scalars = [
         (Metric::ErrorRate, error_rate(requests)),
-        (Metric::RequestThroughput, throughput(requests, flows(), Metric::RequestThroughput, sending)),
-        (Metric::OutputTps, throughput(requests, flows(), Metric::OutputTps, sending)),
+        (
+            Metric::RequestThroughput,
+            throughput(requests, flows(), Metric::RequestThroughput, sending),
+        ),
+        (
+            Metric::OutputTps,
+            throughput(requests, flows(), Metric::OutputTps, sending),
+        ),
         (Metric::OutputTpsPerUser, mean_user_tps(requests)),
-        (Metric::RateOffered, share(Metric::RateOffered, arrived(requests), arrived(all))),
-        (Metric::RateAchieved, share(Metric::RateAchieved, sent(requests), sent(all))),
+        (
+            Metric::RateOffered,
+            share(Metric::RateOffered, arrived(requests), arrived(all)),
+        ),
+        (
+            Metric::RateAchieved,
+            share(Metric::RateAchieved, sent(requests), sent(all)),
+        ),
     ];
     GroupReport {
         name: name.to_owned(),
         entry: false,
         scheduled: requests.len() as u64,
         ok: requests.iter().filter(|request| request.ok()).count() as u64,
-        scalars: scalars.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect(),
+        scalars: scalars
+            .into_iter()
+            .filter_map(|(metric, value)| Some((metric, value?)))
+            .collect(),
         distributions: METRICS.into_iter().filter_map(distribution_of).collect(),
     }
 }
@@ -98,19 +156,36 @@ mod tests {
 
     fn row(group: Option<&str>, e2e: f64) -> TestRequest {
         let values = [(Metric::E2e, e2e)].into();
-        TestRequest { ok: e2e > 0.0, group: group.map(Into::into), output_tokens: Some(10.0), values, ..TestRequest::default() }
+        TestRequest {
+            ok: e2e > 0.0,
+            group: group.map(Into::into),
+            output_tokens: Some(10.0),
+            values,
+            ..TestRequest::default()
+        }
     }
 
     #[test]
     fn groups_are_ordered_by_number_and_count_failures() {
-        let rows =
-            vec![row(Some("2048"), 400.0), row(Some("96"), 100.0), row(Some("96"), 200.0), row(Some("96"), 0.0), row(None, 1.0)];
+        let rows = vec![
+            row(Some("2048"), 400.0),
+            row(Some("96"), 100.0),
+            row(Some("96"), 200.0),
+            row(Some("96"), 0.0),
+            row(None, 1.0),
+        ];
         let seen = group_reports(&case(Shape::Burst), &sample_of(rows));
-        let actual: Vec<_> = seen.iter().map(|group| (group.name.as_str(), group.ok, group.scheduled)).collect();
+        let actual: Vec<_> = seen
+            .iter()
+            .map(|group| (group.name.as_str(), group.ok, group.scheduled))
+            .collect();
         assert_eq!(actual, [("96", 2, 3), ("2048", 1, 1)]);
         // 10 tokens in 0.1 s and in 0.2 s.
         assert_eq!(seen[0].scalars[&Metric::OutputTpsPerUser], 75.0);
-        assert_eq!(seen[0].distributions[&Metric::E2e].quantile(0.5), Some(100.0));
+        assert_eq!(
+            seen[0].distributions[&Metric::E2e].quantile(0.5),
+            Some(100.0)
+        );
     }
 
     #[test]
@@ -127,40 +202,102 @@ mod tests {
             request: RequestSpec::default(),
             dataset: DatasetSpec::new(Source::Prompt("x".into())),
         };
-        let case = Case { mix: ["b", "a", "idle"].map(entry).into(), ..case(Shape::Burst) };
+        let case = Case {
+            mix: ["b", "a", "idle"].map(entry).into(),
+            ..case(Shape::Burst)
+        };
         let scalars = BTreeMap::from([(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)]);
         let flow = |row: &TestRequest| Flow {
             group: row.group.as_deref().map(Into::into),
-            bins: [(7, Amounts { requests: 1.0, output: 10.0, ..Amounts::default() })].into(),
+            bins: [(
+                7,
+                Amounts {
+                    requests: 1.0,
+                    output: 10.0,
+                    ..Amounts::default()
+                },
+            )]
+            .into(),
             ..Flow::default()
         };
         let flows = rows.iter().filter(|row| row.ok).map(flow).collect();
-        group_reports(&case, &Sample { sending: vec![1.5, 0.5], flows, scalars, ..sample_of(rows) })
+        group_reports(
+            &case,
+            &Sample {
+                sending: vec![1.5, 0.5],
+                flows,
+                scalars,
+                ..sample_of(rows)
+            },
+        )
     }
 
     #[test]
     fn every_entry_of_a_mix_is_reported_with_its_groups() {
-        let sent = |group, e2e| TestRequest { busy_ms: 1.0, ..row(Some(group), e2e) };
-        let seen = mixed(vec![sent("a/20", 1.0), sent("b", 100.0), sent("b", 0.0), sent("a/3", 1.0), row(Some("b"), 0.0)]);
-        let names: Vec<(&str, u64, u64)> = seen.iter().map(|own| (own.name.as_str(), own.ok, own.scheduled)).collect();
-        assert_eq!(names, [("b", 1, 3), ("a", 2, 2), ("a/3", 1, 1), ("a/20", 1, 1), ("idle", 0, 0)]);
+        let sent = |group, e2e| TestRequest {
+            busy_ms: 1.0,
+            ..row(Some(group), e2e)
+        };
+        let seen = mixed(vec![
+            sent("a/20", 1.0),
+            sent("b", 100.0),
+            sent("b", 0.0),
+            sent("a/3", 1.0),
+            row(Some("b"), 0.0),
+        ]);
+        let names: Vec<(&str, u64, u64)> = seen
+            .iter()
+            .map(|own| (own.name.as_str(), own.ok, own.scheduled))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("b", 1, 3),
+                ("a", 2, 2),
+                ("a/3", 1, 1),
+                ("a/20", 1, 1),
+                ("idle", 0, 0)
+            ]
+        );
         let of = |index: usize, metric| seen[index].scalars.get(&metric).copied();
         assert_eq!(
-            (of(0, Metric::ErrorRate), of(1, Metric::ErrorRate), of(4, Metric::ErrorRate)),
+            (
+                of(0, Metric::ErrorRate),
+                of(1, Metric::ErrorRate),
+                of(4, Metric::ErrorRate)
+            ),
             (Some(2.0 / 3.0), Some(0.0), None)
         );
         // One and two requests of ten tokens in two seconds.
-        assert_eq!((of(0, Metric::RequestThroughput), of(1, Metric::RequestThroughput)), (Some(0.5), Some(1.0)));
-        assert_eq!((of(0, Metric::OutputTps), of(1, Metric::OutputTps)), (Some(5.0), Some(10.0)));
+        assert_eq!(
+            (
+                of(0, Metric::RequestThroughput),
+                of(1, Metric::RequestThroughput)
+            ),
+            (Some(0.5), Some(1.0))
+        );
+        assert_eq!(
+            (of(0, Metric::OutputTps), of(1, Metric::OutputTps)),
+            (Some(5.0), Some(10.0))
+        );
         // Three of five arrivals, of which two of four were sent.
-        assert_eq!((of(0, Metric::RateOffered), of(0, Metric::RateAchieved)), (Some(8.0 * 3.0 / 5.0), Some(3.0)));
+        assert_eq!(
+            (of(0, Metric::RateOffered), of(0, Metric::RateAchieved)),
+            (Some(8.0 * 3.0 / 5.0), Some(3.0))
+        );
     }
 
     #[test]
     fn entries_are_reported_with_any_number_of_groups() {
-        let seen = mixed((0..65).map(|n| row(Some(&format!("a/prefix-{n}")), 1.0)).collect());
+        let seen = mixed(
+            (0..65)
+                .map(|n| row(Some(&format!("a/prefix-{n}")), 1.0))
+                .collect(),
+        );
         assert_eq!(
-            seen.iter().map(|own| (own.name.as_str(), own.scheduled)).collect::<Vec<_>>(),
+            seen.iter()
+                .map(|own| (own.name.as_str(), own.scheduled))
+                .collect::<Vec<_>>(),
             [("b", 0), ("a", 65), ("idle", 0)]
         );
     }

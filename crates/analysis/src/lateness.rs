@@ -63,15 +63,26 @@ pub struct Accepted {
 }
 
 /// The lateness of the measured requests of a case; None where no request has any.
-pub fn measure_lateness(table: &Table, facts: &CaseFacts<'_>, accepted: Accepted) -> Option<Lateness> {
+pub fn measure_lateness(
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    accepted: Accepted,
+) -> Option<Lateness> {
     let of_part = |part: &Part| {
-        let vitals = part.vitals.as_ref().filter(|_| part.case == facts.case.id && !accepted.timestamps)?;
+        let vitals = part
+            .vitals
+            .as_ref()
+            .filter(|_| part.case == facts.case.id && !accepted.timestamps)?;
         Some((part.round, Stalls::collect(vitals, accepted.stall.0)))
     };
     let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(of_part).collect();
     let none = Stalls::default();
     let mut rows = BTreeMap::new();
-    for row in table.rows_of_case(&facts.case.id).iter().filter(|row| row.measured()) {
+    for row in table
+        .rows_of_case(&facts.case.id)
+        .iter()
+        .filter(|row| row.measured())
+    {
         let late = row_lateness(row, stalls.get(&row.round()).unwrap_or(&none), accepted);
         if !late.is_none() {
             rows.insert((row.round(), row.seq(), row.turn()), late);
@@ -94,27 +105,57 @@ impl Stalls {
     fn collect(vitals: &Vitals, accepted: u64) -> Stalls {
         let workers = vitals.stalls.iter().flatten();
         let counts = |stall: &Stall| stall.to.saturating_sub(stall.from) > accepted;
-        let mut stalls: Vec<Stall> = workers.flat_map(|worker| &worker.longest).copied().filter(counts).collect();
+        let mut stalls: Vec<Stall> = workers
+            .flat_map(|worker| &worker.longest)
+            .copied()
+            .filter(counts)
+            .collect();
         stalls.sort_by_key(|stall| stall.to);
         let max = |value: fn(&Stall) -> u64| stalls.iter().map(value).max().unwrap_or(0);
-        let (busy, after) = (max(|stall| stall.busy), max(|stall| stall.after) + AFTER_STALL);
-        Stalls { stalls, busy, after }
+        let (busy, after) = (
+            max(|stall| stall.busy),
+            max(|stall| stall.after) + AFTER_STALL,
+        );
+        Stalls {
+            stalls,
+            busy,
+            after,
+        }
     }
 
     /// By how much a timestamp may be late, in milliseconds.
     fn at(&self, timestamp: u64) -> f64 {
-        let from = self.stalls.partition_point(|stall| stall.to + self.after < timestamp);
-        let near = self.stalls.iter().skip(from).take_while(|stall| stall.to.saturating_sub(self.busy) <= timestamp);
-        let span = |stall: &Stall| stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER_STALL;
-        let within = near.filter(|stall| span(stall).contains(&timestamp) && stall.from < timestamp);
-        within.map(|stall| timestamp.min(stall.to) - stall.from).max().unwrap_or(0) as f64 / 1e6
+        let from = self
+            .stalls
+            .partition_point(|stall| stall.to + self.after < timestamp);
+        let near = self
+            .stalls
+            .iter()
+            .skip(from)
+            .take_while(|stall| stall.to.saturating_sub(self.busy) <= timestamp);
+        let span = |stall: &Stall| {
+            stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER_STALL
+        };
+        let within =
+            near.filter(|stall| span(stall).contains(&timestamp) && stall.from < timestamp);
+        within
+            .map(|stall| timestamp.min(stall.to) - stall.from)
+            .max()
+            .unwrap_or(0) as f64
+            / 1e6
     }
 }
 
 fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> RequestLateness {
     let at = |timestamp: Option<u64>| timestamp.map_or(0.0, |timestamp| stalls.at(timestamp));
-    let delay = row.metric(Metric::ScheduleLag).filter(|_| !accepted.delays).unwrap_or(0.0);
-    let mut late = RequestLateness { delay, ..RequestLateness::default() };
+    let delay = row
+        .metric(Metric::ScheduleLag)
+        .filter(|_| !accepted.delays)
+        .unwrap_or(0.0);
+    let mut late = RequestLateness {
+        delay,
+        ..RequestLateness::default()
+    };
     if !stalls.stalls.is_empty() {
         late.first_token = at(row.first_token());
         late.first_chunk = at(row.first_chunk());
@@ -126,8 +167,12 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
     }
     late.own_failure = row.failure().is_some_and(|kind| match kind {
         FailureKind::ToolStall => true,
-        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|reason| row.message().contains(reason)),
-        FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => late.end > 0.0,
+        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS]
+            .iter()
+            .any(|reason| row.message().contains(reason)),
+        FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => {
+            late.end > 0.0
+        }
         _ => false,
     });
     late
@@ -135,9 +180,18 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
 
 fn tpot_lateness(row: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
     let spans = row.choice_spans();
-    let steps = row.output_tokens().and_then(|tokens| tokens.checked_sub(spans.len() as u64)).unwrap_or(0);
-    let sum = |stamp: fn(&(u64, u64)) -> u64| spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64;
-    if steps > 0 { (sum(|span| span.0), sum(|span| span.1)) } else { (0.0, 0.0) }
+    let steps = row
+        .output_tokens()
+        .and_then(|tokens| tokens.checked_sub(spans.len() as u64))
+        .unwrap_or(0);
+    let sum = |stamp: fn(&(u64, u64)) -> u64| {
+        spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64
+    };
+    if steps > 0 {
+        (sum(|span| span.0), sum(|span| span.1))
+    } else {
+        (0.0, 0.0)
+    }
 }
 
 /// In the order of [`RequestRow::gaps`].
@@ -176,19 +230,35 @@ impl Lateness {
     pub fn shift(&self, sample: &Sample, end: End, idle: f64) -> Sample {
         let mut shifted = sample.clone();
         for (row, request) in sample.requests.iter().enumerate() {
-            if let Some(late) = self.requests.get(&(request.round(), request.session(), request.turn())) {
+            if let Some(late) =
+                self.requests
+                    .get(&(request.round(), request.session(), request.turn()))
+            {
                 late.shift(request, &mut shifted.requests, row, end);
             }
         }
         if end == End::Fast {
             let speedup = 1.0 / (1.0 - idle.clamp(0.0, 0.99));
-            shifted.windows.iter_mut().chain(&mut shifted.sending).for_each(|window| *window /= speedup);
-            for metric in Metric::WINDOWED.into_iter().chain([Metric::OutputTpsSteady]) {
-                shifted.scalars.entry(metric).and_modify(|value| *value *= speedup);
+            shifted
+                .windows
+                .iter_mut()
+                .chain(&mut shifted.sending)
+                .for_each(|window| *window /= speedup);
+            for metric in Metric::WINDOWED
+                .into_iter()
+                .chain([Metric::OutputTpsSteady])
+            {
+                shifted
+                    .scalars
+                    .entry(metric)
+                    .and_modify(|value| *value *= speedup);
             }
         }
         let requests: Vec<MeasuredRequest<'_>> = shifted.requests.iter().collect();
-        let changed = [(Metric::ErrorRate, error_rate(&requests)), (Metric::OutputTpsPerUser, mean_user_tps(&requests))];
+        let changed = [
+            (Metric::ErrorRate, error_rate(&requests)),
+            (Metric::OutputTpsPerUser, mean_user_tps(&requests)),
+        ];
         for (metric, value) in changed {
             if let (Some(value), Some(scalar)) = (value, shifted.scalars.get_mut(&metric)) {
                 *scalar = value;
@@ -200,13 +270,26 @@ impl Lateness {
 
 impl RequestLateness {
     /// Writes the values of `request` at this end of their ranges to its row of `shifted`.
-    fn shift(&self, request: MeasuredRequest<'_>, shifted: &mut MeasuredRequests, row: usize, end: End) {
+    fn shift(
+        &self,
+        request: MeasuredRequest<'_>,
+        shifted: &mut MeasuredRequests,
+        row: usize,
+        end: End,
+    ) {
         if end == End::Fast && self.own_failure {
             // The request might have succeeded, as fast as possible.
             shifted.set_ok(row);
-            [Metric::Ttft, Metric::TtftService, Metric::Ttfc, Metric::Tpot, Metric::E2e, Metric::E2eService]
-                .into_iter()
-                .for_each(|metric| shifted.set_value(row, metric, MIN_LATENCY));
+            [
+                Metric::Ttft,
+                Metric::TtftService,
+                Metric::Ttfc,
+                Metric::Tpot,
+                Metric::E2e,
+                Metric::E2eService,
+            ]
+            .into_iter()
+            .for_each(|metric| shifted.set_value(row, metric, MIN_LATENCY));
             return;
         }
         for &metric in Metric::ALL {
@@ -217,7 +300,11 @@ impl RequestLateness {
         let gaps = shifted.gaps_mut(row);
         for (index, earlier, later) in &self.gaps {
             if let Some(gap) = gaps.get_mut(*index as usize) {
-                *gap = if end == End::Slow { *gap + earlier } else { (*gap - later).max(0.0) };
+                *gap = if end == End::Slow {
+                    *gap + earlier
+                } else {
+                    (*gap - later).max(0.0)
+                };
             }
         }
     }
@@ -231,7 +318,9 @@ impl RequestLateness {
             (Metric::Ttft | Metric::TtftFirstTurn | Metric::TtftLaterTurns, End::Fast) => {
                 shorten(value, self.first_token + self.delay)
             }
-            (Metric::TimeToFirstAnswer, End::Fast) => shorten(value, self.first_answer + self.delay),
+            (Metric::TimeToFirstAnswer, End::Fast) => {
+                shorten(value, self.first_answer + self.delay)
+            }
             (Metric::TtftService, End::Fast) => shorten(value, self.first_token + self.sent),
             (Metric::Ttfc, End::Fast) => shorten(value, self.first_chunk + self.sent),
             (Metric::E2e, End::Fast) => shorten(value, self.end + self.delay),
@@ -240,12 +329,17 @@ impl RequestLateness {
         };
         // The factor by which the latency grows that a value is computed from.
         let growth = |latency: Metric| {
-            request.value(latency).filter(|value| *value > 0.0).map_or(1.0, |value| span(latency, value) / value)
+            request
+                .value(latency)
+                .filter(|value| *value > 0.0)
+                .map_or(1.0, |value| span(latency, value) / value)
         };
         match metric {
             Metric::DecodeTps => measured / growth(Metric::Tpot),
             Metric::PrefillTps => measured / growth(Metric::TtftService),
-            Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => measured / growth(Metric::E2e),
+            Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => {
+                measured / growth(Metric::E2e)
+            }
             Metric::Ntpot => measured * growth(Metric::E2e),
             Metric::TtftPerPromptToken => measured * growth(Metric::Ttft),
             metric => span(metric, measured),

@@ -2,7 +2,10 @@
 //!
 //! [`Table::build`] keeps the raw values of every request, one row each. All metrics are computed from those rows alone, so a table
 //! that was written and read back gives the same ones. Only this crate uses polars' data frames.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cells;

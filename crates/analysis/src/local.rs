@@ -40,10 +40,16 @@ pub struct BatchMetrics {
 
 /// The metrics of a case; None without a measured batch.
 pub fn batch_metrics(parts: &[LocalRound]) -> Option<BatchMetrics> {
-    let batches = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
+    let batches = || {
+        parts
+            .iter()
+            .flat_map(|part| &part.batches)
+            .filter(|batch| batch.measured)
+    };
     let last = batches().next_back()?;
     let sum = |value: fn(&Batch) -> u64| batches().map(value).sum::<u64>();
-    let spread = |value: fn(&Batch) -> Option<f64>| distribution(batches().filter_map(value).collect());
+    let spread =
+        |value: fn(&Batch) -> Option<f64>| distribution(batches().filter_map(value).collect());
     Some(BatchMetrics {
         batches: batches().count() as u64,
         rows: sum(|batch| batch.seqs.len() as u64),
@@ -51,12 +57,41 @@ pub fn batch_metrics(parts: &[LocalRound]) -> Option<BatchMetrics> {
         padded_to: batches().map(|batch| batch.padded_to).max()?,
         output_tokens: sum(|batch| batch.output_tokens),
         prefill_ms: spread(|batch| Some(batch.prefill.millis())),
-        step_ms: distribution(batches().flat_map(|batch| &batch.steps).map(|step| step.millis()).collect()),
-        prefill_tps: (rate(sum(|batch| batch.prompt_tokens), Nanos(sum(|batch| batch.prefill.0))), spread(prefill_tps)),
-        decode_tps: (rate(sum(decoded_tokens), Nanos(sum(|batch| decode_time(batch).0))), spread(decode_tps)),
-        memory: (last.memory, parts.iter().map(|part| part.memory_peak).max()?),
-        memory_reserved: (last.memory_reserved, batches().filter_map(|batch| batch.memory_reserved).max()),
-        device_memory: (last.device_memory, parts.iter().filter_map(|part| part.device_memory_peak).max()),
+        step_ms: distribution(
+            batches()
+                .flat_map(|batch| &batch.steps)
+                .map(|step| step.millis())
+                .collect(),
+        ),
+        prefill_tps: (
+            rate(
+                sum(|batch| batch.prompt_tokens),
+                Nanos(sum(|batch| batch.prefill.0)),
+            ),
+            spread(prefill_tps),
+        ),
+        decode_tps: (
+            rate(
+                sum(decoded_tokens),
+                Nanos(sum(|batch| decode_time(batch).0)),
+            ),
+            spread(decode_tps),
+        ),
+        memory: (
+            last.memory,
+            parts.iter().map(|part| part.memory_peak).max()?,
+        ),
+        memory_reserved: (
+            last.memory_reserved,
+            batches().filter_map(|batch| batch.memory_reserved).max(),
+        ),
+        device_memory: (
+            last.device_memory,
+            parts
+                .iter()
+                .filter_map(|part| part.device_memory_peak)
+                .max(),
+        ),
     })
 }
 
@@ -87,14 +122,24 @@ pub fn speed_table(case: &Case, groups: &[GroupReport], parts: &[LocalRound]) ->
         return Vec::new();
     }
     let row = |group: &GroupReport| {
-        let measured = || parts.iter().flat_map(|part| &part.batches).filter(|batch| batch.measured);
+        let measured = || {
+            parts
+                .iter()
+                .flat_map(|part| &part.batches)
+                .filter(|batch| batch.measured)
+        };
         let of_group = || measured().filter(|batch| batch.group.as_ref() == Some(&group.name));
         let device = of_group().filter_map(|batch| batch.device_memory).max();
         Some(SpeedRow {
             prompt_tokens: group.name.parse().ok()?,
             ok: group.ok,
             tokens_per_second: group.scalars.get(&Metric::OutputTpsPerUser).copied(),
-            memory: device.or_else(|| of_group().map(|batch| batch.memory).max().filter(|memory| *memory > 0)),
+            memory: device.or_else(|| {
+                of_group()
+                    .map(|batch| batch.memory)
+                    .max()
+                    .filter(|memory| *memory > 0)
+            }),
             device_memory: device.is_some(),
         })
     };
@@ -125,49 +170,99 @@ mod tests {
     }
 
     fn part(batches: Vec<Batch>) -> LocalRound {
-        LocalRound { batches, memory_peak: 900, ..LocalRound::default() }
+        LocalRound {
+            batches,
+            memory_peak: 900,
+            ..LocalRound::default()
+        }
     }
 
     #[test]
     fn metrics_are_those_of_the_measured_batches() {
-        let first = part(vec![batch(false, 999, &[999], 1), batch(true, 100, &[10, 20, 30], 500)]);
+        let first = part(vec![
+            batch(false, 999, &[999], 1),
+            batch(true, 100, &[10, 20, 30], 500),
+        ]);
         let second = part(vec![batch(true, 300, &[40], 700)]);
         let seen = batch_metrics(&[first, second]).unwrap();
-        assert_eq!((seen.batches, seen.rows, seen.prompt_tokens, seen.padded_to, seen.output_tokens), (2, 4, 120, 40, 12));
+        assert_eq!(
+            (
+                seen.batches,
+                seen.rows,
+                seen.prompt_tokens,
+                seen.padded_to,
+                seen.output_tokens
+            ),
+            (2, 4, 120, 40, 12)
+        );
         let (prefill, step) = (seen.prefill_ms.unwrap(), seen.step_ms.unwrap());
-        assert_eq!((prefill.n, prefill.mean, prefill.min, prefill.max), (2, 200.0, 100.0, 300.0));
-        assert_eq!((step.n, step.quantile(0.5), step.quantile(0.99), step.mean), (4, Some(20.0), Some(40.0), 25.0));
+        assert_eq!(
+            (prefill.n, prefill.mean, prefill.min, prefill.max),
+            (2, 200.0, 100.0, 300.0)
+        );
+        assert_eq!(
+            (step.n, step.quantile(0.5), step.quantile(0.99), step.mean),
+            (4, Some(20.0), Some(40.0), 25.0)
+        );
         // 120 tokens in 0.4 s; 2 rows of 3 and of 1 later tokens in 0.1 s.
-        assert_eq!((seen.prefill_tps.0, seen.decode_tps.0), (Some(300.0), Some(80.0)));
+        assert_eq!(
+            (seen.prefill_tps.0, seen.decode_tps.0),
+            (Some(300.0), Some(80.0))
+        );
         let each = [seen.prefill_tps.1.unwrap(), seen.decode_tps.1.unwrap()];
-        assert_eq!(each.map(|own| (own.min, own.max)), [(200.0, 600.0), (50.0, 100.0)]);
-        assert_eq!((seen.memory, seen.device_memory), ((700, 900), (None, None)));
+        assert_eq!(
+            each.map(|own| (own.min, own.max)),
+            [(200.0, 600.0), (50.0, 100.0)]
+        );
+        assert_eq!(
+            (seen.memory, seen.device_memory),
+            ((700, 900), (None, None))
+        );
     }
 
     #[test]
     fn unmeasured_batches_have_no_metrics() {
         assert_eq!(batch_metrics(&[part(vec![batch(false, 1, &[1], 1)])]), None);
-        let single = batch_metrics(&[part(vec![Batch { output_tokens: 2, ..batch(true, 10, &[], 5) }])]).unwrap();
+        let single = batch_metrics(&[part(vec![Batch {
+            output_tokens: 2,
+            ..batch(true, 10, &[], 5)
+        }])])
+        .unwrap();
         assert_eq!((single.step_ms, single.decode_tps), (None, (None, None)));
     }
 
     #[test]
     fn the_speed_table_is_ordered_by_length_with_memory() {
-        let yaml =
-            "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
+        let yaml = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: speed_benchmark\nload: {concurrency: 1, requests: 1}\n";
         let env = std::collections::BTreeMap::new();
-        let input =
-            llmscen_scenario::Input { path: std::path::Path::new("t.yaml"), text: Some(yaml.into()), env: &env, set: &[] };
+        let input = llmscen_scenario::Input {
+            path: std::path::Path::new("t.yaml"),
+            text: Some(yaml.into()),
+            env: &env,
+            set: &[],
+        };
         let mut case = llmscen_scenario::load(&input).unwrap().plan.cases.remove(0);
         let group = |name: &str, tps: Option<f64>| GroupReport {
             name: name.into(),
             ok: 3,
-            scalars: tps.map(|tps| (Metric::OutputTpsPerUser, tps)).into_iter().collect(),
+            scalars: tps
+                .map(|tps| (Metric::OutputTpsPerUser, tps))
+                .into_iter()
+                .collect(),
             ..GroupReport::default()
         };
         let groups = [group("2048", None), group("96", Some(12.5))];
-        let device = Batch { group: Some("2048".into()), device_memory: Some(44), ..batch(true, 1, &[], 70) };
-        let parts = [part(vec![batch(true, 1, &[], 30), batch(true, 1, &[], 50), batch(false, 1, &[], 90), device])];
+        let device = Batch {
+            group: Some("2048".into()),
+            device_memory: Some(44),
+            ..batch(true, 1, &[], 70)
+        };
+        let parts = [part(vec![
+            batch(true, 1, &[], 30),
+            batch(true, 1, &[], 50),
+            batch(false, 1, &[], 90),
+            device,
+        ])];
         let row = |prompt_tokens, tokens_per_second, memory, of_device| SpeedRow {
             prompt_tokens,
             ok: 3,
@@ -175,8 +270,17 @@ mod tests {
             memory,
             device_memory: of_device,
         };
-        assert_eq!(speed_table(&case, &groups, &parts), [row(96, Some(12.5), Some(50), false), row(2048, None, Some(44), true)]);
-        assert_eq!(speed_table(&case, &groups, &[])[0], row(96, Some(12.5), None, false));
+        assert_eq!(
+            speed_table(&case, &groups, &parts),
+            [
+                row(96, Some(12.5), Some(50), false),
+                row(2048, None, Some(44), true)
+            ]
+        );
+        assert_eq!(
+            speed_table(&case, &groups, &[])[0],
+            row(96, Some(12.5), None, false)
+        );
         case.dataset.source = Source::Openqa;
         assert_eq!(speed_table(&case, &groups, &parts), []);
     }

@@ -79,7 +79,12 @@ impl MeasuredRequests {
     }
 
     /// Appends a row of the request table with the metrics that `counts` keeps.
-    pub(super) fn push_row(&mut self, row: &RequestRow<'_>, scheduled_s: f64, counts: impl Fn(Metric) -> bool) {
+    pub(super) fn push_row(
+        &mut self,
+        row: &RequestRow<'_>,
+        scheduled_s: f64,
+        counts: impl Fn(Metric) -> bool,
+    ) {
         let fields = RequestFields {
             round: row.round(),
             session: row.seq(),
@@ -92,14 +97,22 @@ impl MeasuredRequests {
             busy_ms: row.busy_ms(),
         };
         let gaps = if row.ok() { row.gaps() } else { Vec::new() };
-        let value = |metric: Metric| row.metric(metric).filter(|_| metric.per() == Scope::Request && counts(metric));
+        let value = |metric: Metric| {
+            row.metric(metric)
+                .filter(|_| metric.per() == Scope::Request && counts(metric))
+        };
         self.push(fields, value, gaps);
     }
 
     /// The one request of this outcome, while its case still runs.
     pub fn of_outcome(outcome: &Outcome, round: u32) -> MeasuredRequests {
         let mut columns = Columns::default();
-        columns.push(&TaggedOutcome { case: "", round, shard: 0, outcome });
+        columns.push(&TaggedOutcome {
+            case: "",
+            round,
+            shard: 0,
+            outcome,
+        });
         let mut requests = MeasuredRequests::default();
         requests.push_row(&RequestRow::new(&columns, 0), 0.0, |_| true);
         requests
@@ -132,12 +145,18 @@ impl MeasuredRequests {
 
     /// The requests in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = MeasuredRequest<'_>> + Clone {
-        (0..self.len()).map(|row| MeasuredRequest { requests: self, row })
+        (0..self.len()).map(|row| MeasuredRequest {
+            requests: self,
+            row,
+        })
     }
 
     /// The values of a metric that exist, over all requests.
     pub fn values(&self, metric: Metric) -> impl Iterator<Item = f64> {
-        self.column(metric).iter().copied().filter(|value| !value.is_nan())
+        self.column(metric)
+            .iter()
+            .copied()
+            .filter(|value| !value.is_nan())
     }
 
     fn column(&self, metric: Metric) -> &[f64] {
@@ -149,7 +168,10 @@ impl MeasuredRequests {
         let len = self.len();
         if let Some(column) = self.metrics.get_mut(metric as usize) {
             column.resize(len, f64::NAN);
-            column.get_mut(row).into_iter().for_each(|known| *known = value);
+            column
+                .get_mut(row)
+                .into_iter()
+                .for_each(|known| *known = value);
         }
     }
 
@@ -218,7 +240,11 @@ impl<'a> MeasuredRequest<'a> {
 
     /// The value of a per-request metric, where it exists.
     pub fn value(self, metric: Metric) -> Option<f64> {
-        self.requests.column(metric).get(self.row).copied().filter(|value| !value.is_nan())
+        self.requests
+            .column(metric)
+            .get(self.row)
+            .copied()
+            .filter(|value| !value.is_nan())
     }
 
     /// Gaps between its token events, in milliseconds.
@@ -232,8 +258,16 @@ impl<'a> MeasuredRequest<'a> {
             _ if !self.counts(metric) => &[],
             Scope::Gap => self.gaps(),
             Scope::Request | Scope::Case => {
-                let value = self.requests.column(metric).get(self.row..=self.row).unwrap_or_default();
-                if value.iter().any(|value| value.is_nan()) { &[] } else { value }
+                let value = self
+                    .requests
+                    .column(metric)
+                    .get(self.row..=self.row)
+                    .unwrap_or_default();
+                if value.iter().any(|value| value.is_nan()) {
+                    &[]
+                } else {
+                    value
+                }
             }
         }
     }
@@ -241,8 +275,13 @@ impl<'a> MeasuredRequest<'a> {
     /// Whether its value of this metric belongs to the distribution: it succeeded, or its client cancelled it after the
     /// metric was measured.
     pub(super) fn counts(self, metric: Metric) -> bool {
-        const BEFORE_CANCELLATION: [Metric; 5] =
-            [Metric::Ttft, Metric::TtftService, Metric::TtftFirstTurn, Metric::TtftLaterTurns, Metric::TtftPerPromptToken];
+        const BEFORE_CANCELLATION: [Metric; 5] = [
+            Metric::Ttft,
+            Metric::TtftService,
+            Metric::TtftFirstTurn,
+            Metric::TtftLaterTurns,
+            Metric::TtftPerPromptToken,
+        ];
         self.ok() || self.left() && BEFORE_CANCELLATION.contains(&metric)
     }
 
@@ -254,7 +293,10 @@ impl<'a> MeasuredRequest<'a> {
             Metric::RequestThroughput => Some(1.0),
             Metric::OutputTps | Metric::OutputTpsPerGpu => output_tokens,
             Metric::ItemThroughput => self.value(Metric::Items),
-            Metric::TotalTps => self.value(Metric::PromptTokens).zip(output_tokens).map(|(prompt, output)| prompt + output),
+            Metric::TotalTps => self
+                .value(Metric::PromptTokens)
+                .zip(output_tokens)
+                .map(|(prompt, output)| prompt + output),
             _ => return None,
         };
         if self.ok() { amount } else { Some(0.0) }
@@ -262,18 +304,29 @@ impl<'a> MeasuredRequest<'a> {
 
     /// Output tokens per second from the scheduled send to the end. None where either is unknown.
     pub(super) fn user_tps(self) -> Option<f64> {
-        let wait = self.value(Metric::E2e).filter(|&wait| wait > 0.0 && self.ok())?;
-        self.value(Metric::OutputTokens).map(|tokens| tokens * 1e3 / wait)
+        let wait = self
+            .value(Metric::E2e)
+            .filter(|&wait| wait > 0.0 && self.ok())?;
+        self.value(Metric::OutputTokens)
+            .map(|tokens| tokens * 1e3 / wait)
     }
 
     /// Whether it is ok and meets every limit.
     pub(super) fn meets(self, limits: &[RequestLimit]) -> bool {
-        self.ok() && limits.iter().all(|limit| meets_limit(limit, |metric| self.value(metric), self.gaps()))
+        self.ok()
+            && limits
+                .iter()
+                .all(|limit| meets_limit(limit, |metric| self.value(metric), self.gaps()))
     }
 
     pub(super) fn tags(self) -> Tags<'a> {
         let model = self.requests.models.get(self.row).map_or("", |model| model);
-        Tags { round: self.round(), turn: self.turn(), group: self.group(), model }
+        Tags {
+            round: self.round(),
+            turn: self.turn(),
+            group: self.group(),
+            model,
+        }
     }
 }
 
@@ -309,11 +362,23 @@ mod tests {
 
     fn request(ok: bool, values: &[(Metric, f64)], gaps: &[f64]) -> MeasuredRequests {
         let (values, gaps) = (values.to_vec(), gaps.to_vec());
-        [TestRequest { ok, output_tokens: Some(50.0), values, gaps, ..TestRequest::default() }].into_iter().collect()
+        [TestRequest {
+            ok,
+            output_tokens: Some(50.0),
+            values,
+            gaps,
+            ..TestRequest::default()
+        }]
+        .into_iter()
+        .collect()
     }
 
     fn under(metric: Metric, limit: f64) -> [RequestLimit; 1] {
-        [RequestLimit { metric, op: Op::Less, limit }]
+        [RequestLimit {
+            metric,
+            op: Op::Less,
+            limit,
+        }]
     }
 
     fn meets(requests: &MeasuredRequests, limits: &[RequestLimit]) -> bool {
@@ -327,21 +392,50 @@ mod tests {
             values: values.to_vec(),
             ..TestRequest::default()
         };
-        let all = [&[][..], &[(Metric::Ttft, 1.0)], &[(Metric::E2e, 2.0), (Metric::Ttft, 0.0)], &[(Metric::E2e, 3.0)]];
-        let requests: MeasuredRequests = all.iter().enumerate().map(|(row, values)| only(row, values)).collect();
-        let column = |metric| requests.iter().map(|request| request.value(metric)).collect::<Vec<_>>();
+        let all = [
+            &[][..],
+            &[(Metric::Ttft, 1.0)],
+            &[(Metric::E2e, 2.0), (Metric::Ttft, 0.0)],
+            &[(Metric::E2e, 3.0)],
+        ];
+        let requests: MeasuredRequests = all
+            .iter()
+            .enumerate()
+            .map(|(row, values)| only(row, values))
+            .collect();
+        let column = |metric| {
+            requests
+                .iter()
+                .map(|request| request.value(metric))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(column(Metric::Ttft), [None, Some(1.0), Some(0.0), None]);
         assert_eq!(column(Metric::E2e), [None, None, Some(2.0), Some(3.0)]);
-        assert_eq!((column(Metric::Tpot), requests.values(Metric::E2e).sum::<f64>()), (vec![None; 4], 5.0));
+        assert_eq!(
+            (
+                column(Metric::Tpot),
+                requests.values(Metric::E2e).sum::<f64>()
+            ),
+            (vec![None; 4], 5.0)
+        );
         let gaps: Vec<&[f64]> = requests.iter().map(MeasuredRequest::gaps).collect();
         assert_eq!(gaps, [&[][..], &[1.0], &[], &[3.0]]);
     }
 
     #[test]
     fn a_request_meets_a_limit_only_with_a_value() {
-        assert!(meets(&request(true, &[(Metric::E2e, 4.0)], &[]), &under(Metric::E2e, 5.0)));
-        assert!(!meets(&request(true, &[(Metric::E2e, 5.0)], &[]), &under(Metric::E2e, 5.0)));
-        assert!(!meets(&request(false, &[(Metric::E2e, 4.0)], &[]), &under(Metric::E2e, 5.0)));
+        assert!(meets(
+            &request(true, &[(Metric::E2e, 4.0)], &[]),
+            &under(Metric::E2e, 5.0)
+        ));
+        assert!(!meets(
+            &request(true, &[(Metric::E2e, 5.0)], &[]),
+            &under(Metric::E2e, 5.0)
+        ));
+        assert!(!meets(
+            &request(false, &[(Metric::E2e, 4.0)], &[]),
+            &under(Metric::E2e, 5.0)
+        ));
         assert!(!meets(&request(true, &[], &[]), &under(Metric::E2e, 5.0)));
         assert!(meets(&request(true, &[], &[]), &[]));
     }
@@ -349,19 +443,41 @@ mod tests {
     #[test]
     fn every_gap_counts_and_one_token_has_no_pace() {
         let one_token = request(true, &[(Metric::Ttft, 9.0)], &[]);
-        assert!(meets(&one_token, &under(Metric::Itl, 5.0)) && meets(&one_token, &under(Metric::Tpot, 5.0)));
+        assert!(
+            meets(&one_token, &under(Metric::Itl, 5.0))
+                && meets(&one_token, &under(Metric::Tpot, 5.0))
+        );
         assert!(!meets(&request(true, &[], &[]), &under(Metric::Itl, 5.0)));
-        assert!(meets(&request(true, &[], &[4.0, 4.9]), &under(Metric::Itl, 5.0)));
-        assert!(!meets(&request(true, &[], &[4.0, 5.1]), &under(Metric::Itl, 5.0)));
+        assert!(meets(
+            &request(true, &[], &[4.0, 4.9]),
+            &under(Metric::Itl, 5.0)
+        ));
+        assert!(!meets(
+            &request(true, &[], &[4.0, 5.1]),
+            &under(Metric::Itl, 5.0)
+        ));
     }
 
     #[test]
     fn a_failed_request_adds_nothing() {
-        let requests = [request(true, &[(Metric::E2e, 2000.0)], &[]), request(false, &[], &[])];
-        let [good, bad] = requests.each_ref().map(|requests| requests.iter().next().unwrap());
-        let credits = [good, bad].map(|request| (request.credit(Metric::RequestThroughput), request.credit(Metric::OutputTps)));
+        let requests = [
+            request(true, &[(Metric::E2e, 2000.0)], &[]),
+            request(false, &[], &[]),
+        ];
+        let [good, bad] = requests
+            .each_ref()
+            .map(|requests| requests.iter().next().unwrap());
+        let credits = [good, bad].map(|request| {
+            (
+                request.credit(Metric::RequestThroughput),
+                request.credit(Metric::OutputTps),
+            )
+        });
         assert_eq!(credits, [(Some(1.0), Some(50.0)), (Some(0.0), Some(0.0))]);
-        assert_eq!((good.credit(Metric::TotalTps), good.credit(Metric::Window)), (None, None));
+        assert_eq!(
+            (good.credit(Metric::TotalTps), good.credit(Metric::Window)),
+            (None, None)
+        );
         assert_eq!((good.user_tps(), bad.user_tps()), (Some(25.0), None));
     }
 }

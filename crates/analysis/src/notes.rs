@@ -25,9 +25,14 @@ pub fn prompt_lengths(table: &Table, case: &str) -> Option<PromptLengths> {
 }
 
 fn compare_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<PromptLengths> {
-    let both: Vec<(u64, u64)> = ok.iter().filter_map(|row| row.counted_prompt().zip(row.usage_prompt())).collect();
+    let both: Vec<(u64, u64)> = ok
+        .iter()
+        .filter_map(|row| row.counted_prompt().zip(row.usage_prompt()))
+        .collect();
     let n = both.len() as u64;
-    let mean = |count: fn(&(u64, u64)) -> u64| both.iter().map(|pair| count(pair) as f64).sum::<f64>() / n as f64;
+    let mean = |count: fn(&(u64, u64)) -> u64| {
+        both.iter().map(|pair| count(pair) as f64).sum::<f64>() / n as f64
+    };
     (n > 0).then(|| PromptLengths {
         n,
         requested_mean: mean(|pair| pair.0),
@@ -54,19 +59,41 @@ pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
 }
 
 fn ok_rows<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
-    table.rows_of_case(case).into_iter().filter(|row| row.measured() && row.ok()).collect()
+    table
+        .rows_of_case(case)
+        .into_iter()
+        .filter(|row| row.measured() && row.ok())
+        .collect()
 }
 
 fn least_reliable_source(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
     // An empty text needs no tokenizer.
-    let counted = |row: &&RequestRow<'_>| row.usage_output().is_some() || row.counted_output() != Some(0);
-    let has = |source| ok.iter().filter(|row| counted(row)).any(|row| row.token_source() == Some(source));
-    [TokenSource::Events, TokenSource::Tokenizer, TokenSource::Usage].into_iter().find(|&source| has(source))
+    let counted =
+        |row: &&RequestRow<'_>| row.usage_output().is_some() || row.counted_output() != Some(0);
+    let has = |source| {
+        ok.iter()
+            .filter(|row| counted(row))
+            .any(|row| row.token_source() == Some(source))
+    };
+    [
+        TokenSource::Events,
+        TokenSource::Tokenizer,
+        TokenSource::Usage,
+    ]
+    .into_iter()
+    .find(|&source| has(source))
 }
 
 fn counted_events(ok: &[RequestRow<'_>]) -> Option<String> {
-    let counted = ok.iter().filter(|row| row.token_source() == Some(TokenSource::Events)).count();
-    let which = if counted == ok.len() { "all".into() } else { format!("{counted} of {}", ok.len()) };
+    let counted = ok
+        .iter()
+        .filter(|row| row.token_source() == Some(TokenSource::Events))
+        .count();
+    let which = if counted == ok.len() {
+        "all".into()
+    } else {
+        format!("{counted} of {}", ok.len())
+    };
     (counted > 0).then(|| {
         format!(
             "Output tokens of {which} responses are counted content events (`~`), a lower bound: the server reported no usable \
@@ -76,7 +103,10 @@ fn counted_events(ok: &[RequestRow<'_>]) -> Option<String> {
 }
 
 fn missing_prompt_counts(ok: &[RequestRow<'_>]) -> Option<String> {
-    let missing = ok.iter().filter(|row| row.prompt_tokens().is_none()).count();
+    let missing = ok
+        .iter()
+        .filter(|row| row.prompt_tokens().is_none())
+        .count();
     (missing > 0).then(|| {
         format!(
             "Prompt tokens of {missing} of {} responses are unknown: there is neither server usage nor a tokenizer.",
@@ -101,9 +131,13 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
         .filter(|row| !row.approximate())
-        .filter_map(|row| row.usage_output().zip(row.counted_output().filter(|n| *n > 0)));
-    let (usage, counted) =
-        both.fold((0u64, 0u64), |sum, (usage, counted)| (sum.0.saturating_add(usage), sum.1.saturating_add(counted)));
+        .filter_map(|row| {
+            row.usage_output()
+                .zip(row.counted_output().filter(|n| *n > 0))
+        });
+    let (usage, counted) = both.fold((0u64, 0u64), |sum, (usage, counted)| {
+        (sum.0.saturating_add(usage), sum.1.saturating_add(counted))
+    });
     let off = (usage as f64 - counted as f64).abs() / usage.max(1) as f64;
     (off > MAX_DIFFERENCE).then(|| {
         let percent = off * 100.0;
@@ -115,10 +149,19 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
 
 /// The prompt lengths differ from those that the scenario requests.
 fn differing_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
-    let lengths = compare_prompt_lengths(ok).filter(|lengths| lengths.difference().abs() > MAX_DIFFERENCE)?;
+    let lengths =
+        compare_prompt_lengths(ok).filter(|lengths| lengths.difference().abs() > MAX_DIFFERENCE)?;
     let percent = lengths.difference().abs() * 100.0;
-    let word = if lengths.difference() > 0.0 { "more" } else { "fewer" };
-    let PromptLengths { requested_mean, reported_mean, .. } = lengths;
+    let word = if lengths.difference() > 0.0 {
+        "more"
+    } else {
+        "fewer"
+    };
+    let PromptLengths {
+        requested_mean,
+        reported_mean,
+        ..
+    } = lengths;
     let why = if lengths.approximate {
         "Lengths come from the built-in approximate tokenizer; set `dataset.tokenizer` to the model's tokenizer."
     } else {
@@ -148,8 +191,13 @@ fn batched_chunks(ok: &[RequestRow<'_>]) -> Option<String> {
 
 /// Token events of several tokens: speculative decoding, or a server that batches its stream.
 fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
-    let known = ok.iter().filter(|row| !row.events().is_empty()).filter_map(|row| Some((row.output_tokens()?, row.events())));
-    let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| (sum.0 + tokens as f64, sum.1 + events.len() as f64));
+    let known = ok
+        .iter()
+        .filter(|row| !row.events().is_empty())
+        .filter_map(|row| Some((row.output_tokens()?, row.events())));
+    let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| {
+        (sum.0 + tokens as f64, sum.1 + events.len() as f64)
+    });
     (tokens > MAX_TOKENS_PER_EVENT * events).then(|| {
         format!(
             "Token events contain {:.2} tokens on average, so `itl` is the gap between events and not the time per token. Use \
@@ -161,9 +209,16 @@ fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
 
 /// Streams with fewer choices than requested.
 fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
-    let requested = case.request.extra.get("n").or(case.request.sampling.get("n"))?.as_u64()?;
+    let requested = case
+        .request
+        .extra
+        .get("n")
+        .or(case.request.sampling.get("n"))?
+        .as_u64()?;
     let streams = || ok.iter().filter(|row| !row.events().is_empty());
-    let fewer = streams().filter(|row| (row.choice_spans().len() as u64) < requested).count();
+    let fewer = streams()
+        .filter(|row| (row.choice_spans().len() as u64) < requested)
+        .count();
     (fewer > 0).then(|| {
         format!(
             "{fewer} of {} streams contained fewer choices than the {requested} of `request.n`: the server may ignore `n`.",
@@ -184,57 +239,121 @@ mod tests {
     }
 
     fn counted(outcome: Outcome, prompt: u64, output: u64, approximate: bool) -> Outcome {
-        Outcome { counted: Counted { prompt: Some(prompt), output: Some(output), approximate }, ..outcome }
+        Outcome {
+            counted: Counted {
+                prompt: Some(prompt),
+                output: Some(output),
+                approximate,
+            },
+            ..outcome
+        }
     }
 
     #[test]
     fn consistent_counts_need_no_note() {
-        assert_eq!(noted(&[stream(0, 0, &[10, 20]), outcome(1)]), [] as [String; 0]);
-        assert_eq!(noted(&[counted(outcome(0), 10, 4, false)]), [] as [String; 0]);
+        assert_eq!(
+            noted(&[stream(0, 0, &[10, 20]), outcome(1)]),
+            [] as [String; 0]
+        );
+        assert_eq!(
+            noted(&[counted(outcome(0), 10, 4, false)]),
+            [] as [String; 0]
+        );
     }
 
     #[test]
     fn the_least_reliable_source_counts() {
-        let bare = Outcome { usage: Usage::default(), ..stream(1, 0, &[10, 20]) };
+        let bare = Outcome {
+            usage: Usage::default(),
+            ..stream(1, 0, &[10, 20])
+        };
         let source = |rows: &[Outcome]| token_source(&table("a", rows), "a");
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
-        assert_eq!(source(&[outcome(0), counted(bare.clone(), 1, 1, false)]), Some(TokenSource::Tokenizer));
-        assert_eq!(source(&[outcome(0), bare.clone()]), Some(TokenSource::Events));
+        assert_eq!(
+            source(&[outcome(0), counted(bare.clone(), 1, 1, false)]),
+            Some(TokenSource::Tokenizer)
+        );
+        assert_eq!(
+            source(&[outcome(0), bare.clone()]),
+            Some(TokenSource::Events)
+        );
         assert_eq!(source(&[]), None);
         let notes = noted(&[outcome(0), bare]);
-        assert!(notes[0].starts_with("Output tokens of 1 of 2 responses are counted content events (`~`)"), "{notes:?}");
-        assert!(notes[1].starts_with("Prompt tokens of 1 of 2 responses are unknown"), "{notes:?}");
+        assert!(
+            notes[0]
+                .starts_with("Output tokens of 1 of 2 responses are counted content events (`~`)"),
+            "{notes:?}"
+        );
+        assert!(
+            notes[1].starts_with("Prompt tokens of 1 of 2 responses are unknown"),
+            "{notes:?}"
+        );
     }
 
     #[test]
     fn other_counts_of_the_server_are_reported_but_not_those_of_output_by_a_stand_in() {
-        let rows = [counted(outcome(0), 12, 4, false), counted(outcome(1), 10, 4, false)];
+        let rows = [
+            counted(outcome(0), 12, 4, false),
+            counted(outcome(1), 10, 4, false),
+        ];
         let known = "The server counted 10.0 prompt tokens per request, 9.1 % fewer than the 11.0 requested. \
                      The server uses another tokenizer or chat template than `dataset.tokenizer`.";
         assert_eq!(noted(&rows), [known]);
         let lengths = prompt_lengths(&table("a", &rows), "a").unwrap();
-        assert_eq!((lengths.n, lengths.requested_mean, lengths.reported_mean, lengths.approximate), (2, 11.0, 10.0, false));
-        assert!(noted(&[counted(outcome(0), 12, 9, true)])[0].ends_with("set `dataset.tokenizer` to the model's tokenizer."));
-        assert_eq!(noted(&[counted(outcome(0), 10, 9, true)]), [] as [String; 0], "2 % and less are no news");
         assert_eq!(
-            noted(&[counted(outcome(0), 10, 5, false)])[0].split(':').next(),
+            (
+                lengths.n,
+                lengths.requested_mean,
+                lengths.reported_mean,
+                lengths.approximate
+            ),
+            (2, 11.0, 10.0, false)
+        );
+        assert!(
+            noted(&[counted(outcome(0), 12, 9, true)])[0]
+                .ends_with("set `dataset.tokenizer` to the model's tokenizer.")
+        );
+        assert_eq!(
+            noted(&[counted(outcome(0), 10, 9, true)]),
+            [] as [String; 0],
+            "2 % and less are no news"
+        );
+        assert_eq!(
+            noted(&[counted(outcome(0), 10, 5, false)])[0]
+                .split(':')
+                .next(),
             Some("Output token counts differ by 25.0 %")
         );
-        let guessed = Outcome { usage: Usage::default(), ..counted(outcome(0), 12, 4, true) };
+        let guessed = Outcome {
+            usage: Usage::default(),
+            ..counted(outcome(0), 12, 4, true)
+        };
         assert!(noted(&[guessed])[0].starts_with("Token counts are approximate"));
     }
 
     #[test]
     fn a_reply_without_content_needs_no_tokenizer_and_disagrees_with_none() {
         let silent = counted(outcome(1), 10, 0, false);
-        let bare = Outcome { usage: Usage { output: None, ..outcome(1).usage }, ..silent.clone() };
-        assert_eq!(token_source(&table("a", &[outcome(0), bare.clone()]), "a"), Some(TokenSource::Usage));
+        let bare = Outcome {
+            usage: Usage {
+                output: None,
+                ..outcome(1).usage
+            },
+            ..silent.clone()
+        };
+        assert_eq!(
+            token_source(&table("a", &[outcome(0), bare.clone()]), "a"),
+            Some(TokenSource::Usage)
+        );
         assert_eq!(noted(&[outcome(0), silent, bare]), [] as [String; 0]);
     }
 
     #[test]
     fn batched_chunks_are_noted() {
-        assert!(noted(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0].starts_with("25.0 % of tokens arrived in the same read"));
+        assert!(
+            noted(&[stream(0, 0, &[10, 10, 20, 30, 40])])[0]
+                .starts_with("25.0 % of tokens arrived in the same read")
+        );
     }
 
     #[test]

@@ -25,7 +25,14 @@ pub(super) struct RequestRow<'a> {
 
 impl fmt::Debug for RequestRow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "row {} (request {}, turn {}, round {})", self.row, self.seq(), self.turn(), self.round())
+        write!(
+            f,
+            "row {} (request {}, turn {}, round {})",
+            self.row,
+            self.seq(),
+            self.turn(),
+            self.round()
+        )
     }
 }
 
@@ -84,7 +91,10 @@ accessors! {
 
 impl<'a> RequestRow<'a> {
     pub(super) fn new(columns: &'a Columns, row: usize) -> RequestRow<'a> {
-        RequestRow { columns, row: row as u32 }
+        RequestRow {
+            columns,
+            row: row as u32,
+        }
     }
 
     fn index(&self) -> usize {
@@ -96,7 +106,10 @@ impl<'a> RequestRow<'a> {
     }
 
     pub(super) fn model(&self) -> &'a str {
-        self.columns.model.get(self.index()).map_or("", |model| model)
+        self.columns
+            .model
+            .get(self.index())
+            .map_or("", |model| model)
     }
 
     fn phase(&self) -> &'a str {
@@ -133,17 +146,29 @@ impl<'a> RequestRow<'a> {
 
     /// Timestamps of the token events; none for a response that was not streamed, whatever was recorded.
     pub(super) fn events(&self) -> &'a [u64] {
-        if self.streamed() { self.columns.events.get(self.index()) } else { &[] }
+        if self.streamed() {
+            self.columns.events.get(self.index())
+        } else {
+            &[]
+        }
     }
 
     /// The choice of each token event; empty where all belong to the first.
     pub(super) fn choices(&self) -> &'a [u32] {
-        if self.streamed() { self.columns.choices.get(self.index()) } else { &[] }
+        if self.streamed() {
+            self.columns.choices.get(self.index())
+        } else {
+            &[]
+        }
     }
 
     /// The tokens of each token event; empty where the server did not report them.
     pub(super) fn weights(&self) -> &'a [u32] {
-        if self.streamed() { self.columns.weights.get(self.index()) } else { &[] }
+        if self.streamed() {
+            self.columns.weights.get(self.index())
+        } else {
+            &[]
+        }
     }
 
     /// Timestamps of the first and the last token event, whether the response was streamed or not.
@@ -154,11 +179,17 @@ impl<'a> RequestRow<'a> {
 
     /// None where it succeeded.
     pub(super) fn failure(&self) -> Option<FailureKind> {
-        self.columns.outcome.get(self.index()).and_then(|word| FailureKind::parse(word))
+        self.columns
+            .outcome
+            .get(self.index())
+            .and_then(|word| FailureKind::parse(word))
     }
 
     pub(super) fn ok(&self) -> bool {
-        self.columns.outcome.get(self.index()).is_some_and(|word| &**word == OK)
+        self.columns
+            .outcome
+            .get(self.index())
+            .is_some_and(|word| &**word == OK)
     }
 
     /// Whether the client cancelled it because the scenario asked for it.
@@ -167,7 +198,10 @@ impl<'a> RequestRow<'a> {
     }
 
     pub(super) fn message(&self) -> &'a str {
-        self.columns.message.get(self.index()).map_or("", |word| word)
+        self.columns
+            .message
+            .get(self.index())
+            .map_or("", |word| word)
     }
 
     pub(super) fn failed_at(&self) -> &'a str {
@@ -180,13 +214,30 @@ const OK: &str = "ok";
 
 /// Checks the values of the text columns `phase` and `outcome` that were read from a file.
 pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
-    let known = [phase_name(Phase::Measured), phase_name(Phase::Warmup), OUTSIDE_STAGE, SETTLING];
-    let phase = columns.phase.first_invalid(|word| known.contains(&word)).map(|row| (s::PHASE, row, columns.phase.get(row)));
-    let outcome = || columns.outcome.first_invalid(|word| word == OK || FailureKind::parse(word).is_some());
-    let invalid = phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
+    let known = [
+        phase_name(Phase::Measured),
+        phase_name(Phase::Warmup),
+        OUTSIDE_STAGE,
+        SETTLING,
+    ];
+    let phase = columns
+        .phase
+        .first_invalid(|word| known.contains(&word))
+        .map(|row| (s::PHASE, row, columns.phase.get(row)));
+    let outcome = || {
+        columns
+            .outcome
+            .first_invalid(|word| word == OK || FailureKind::parse(word).is_some())
+    };
+    let invalid =
+        phase.or_else(|| outcome().map(|row| (s::OUTCOME, row, columns.outcome.get(row))));
     match invalid {
         None => Ok(()),
-        Some((column, row, found)) => Err(TableError::Word { column, row, found: found.map_or("", |word| word).into() }),
+        Some((column, row, found)) => Err(TableError::Word {
+            column,
+            row,
+            found: found.map_or("", |word| word).into(),
+        }),
     }
 }
 
@@ -201,7 +252,9 @@ impl RequestRow<'_> {
     /// The value of a per-request metric; None where it does not exist for this request.
     pub(super) fn metric(&self, metric: Metric) -> Option<f64> {
         let span = |from: Option<u64>, to: Option<u64>| Some(ms(from?, to?));
-        let over = |above: Option<f64>, below: Option<f64>| Some(above? / below.filter(|&below| below > 0.0)?);
+        let over = |above: Option<f64>, below: Option<f64>| {
+            Some(above? / below.filter(|&below| below > 0.0)?)
+        };
         let count = |tokens: Option<u64>| tokens.map(|tokens| tokens as f64);
         let intended = Some(self.intended());
         let end = self.ok().then(|| self.end());
@@ -210,8 +263,13 @@ impl RequestRow<'_> {
             Metric::TtftService => span(self.sent(), self.first_token()),
             Metric::TimeToFirstAnswer => span(intended, self.first_answer()),
             Metric::Ttfc => span(self.sent(), self.first_chunk()),
-            Metric::TokensPerEvent => over(count(self.output_tokens()), Some(self.events().len() as f64)),
-            Metric::EventsPerReply => count(Some(self.events().len() as u64).filter(|events| *events > 0 && self.ok())),
+            Metric::TokensPerEvent => over(
+                count(self.output_tokens()),
+                Some(self.events().len() as f64),
+            ),
+            Metric::EventsPerReply => {
+                count(Some(self.events().len() as u64).filter(|events| *events > 0 && self.ok()))
+            }
             Metric::Tpot => self.tpot(),
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
@@ -221,14 +279,26 @@ impl RequestRow<'_> {
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),
             Metric::CachedTokens => count(self.usage_cached()),
-            Metric::PrefillTps => over(count(self.prompt_tokens()), self.metric(Metric::TtftService)).map(|per_ms| per_ms * 1e3),
+            Metric::PrefillTps => over(
+                count(self.prompt_tokens()),
+                self.metric(Metric::TtftService),
+            )
+            .map(|per_ms| per_ms * 1e3),
             Metric::DecodeTps => over(Some(1e3), self.tpot()),
-            Metric::OutputTpsPerRequest => over(count(self.output_tokens()), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3),
+            Metric::OutputTpsPerRequest => {
+                over(count(self.output_tokens()), self.metric(Metric::E2e))
+                    .map(|per_ms| per_ms * 1e3)
+            }
             Metric::TotalTpsPerRequest => {
-                let both = self.prompt_tokens().zip(self.output_tokens()).map(|(prompt, output)| prompt.saturating_add(output));
+                let both = self
+                    .prompt_tokens()
+                    .zip(self.output_tokens())
+                    .map(|(prompt, output)| prompt.saturating_add(output));
                 over(count(both), self.metric(Metric::E2e)).map(|per_ms| per_ms * 1e3)
             }
-            Metric::TtftFirstTurn => self.metric(Metric::Ttft).filter(|_| self.turns() > 1 && self.turn() == 0),
+            Metric::TtftFirstTurn => self
+                .metric(Metric::Ttft)
+                .filter(|_| self.turns() > 1 && self.turn() == 0),
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
             Metric::Items => count(self.items().filter(|_| self.ok())),
             Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
@@ -236,20 +306,26 @@ impl RequestRow<'_> {
             Metric::ServerPrefill => self.server_prefill().map(|span| ms(0, span)),
             Metric::ServerDecode => self.server_decode().map(|span| ms(0, span)),
             Metric::ServerTotal => self.server_total().map(|span| ms(0, span)),
-            Metric::TtftPerPromptToken => over(self.metric(Metric::Ttft), count(self.prompt_tokens())),
+            Metric::TtftPerPromptToken => {
+                over(self.metric(Metric::Ttft), count(self.prompt_tokens()))
+            }
             _ => None,
         }
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.
     pub(super) fn first_token(&self) -> Option<u64> {
-        self.events().first().copied().filter(|_| self.ok() || self.left())
+        self.events()
+            .first()
+            .copied()
+            .filter(|_| self.ok() || self.left())
     }
 
     /// The first token after the reasoning, where the server streamed or counted reasoning.
     pub(super) fn first_answer(&self) -> Option<u64> {
         let reasoning = self.reasoning()?;
-        let has_reasoning = reasoning > 0 || self.usage_reasoning().is_some_and(|tokens| tokens > 0);
+        let has_reasoning =
+            reasoning > 0 || self.usage_reasoning().is_some_and(|tokens| tokens > 0);
         let first = self.events().get(reasoning as usize).copied();
         first.filter(|_| has_reasoning && (self.ok() || self.left()))
     }
@@ -257,7 +333,13 @@ impl RequestRow<'_> {
     /// Timestamps of the first and the last token of each choice that has any, ordered by choice.
     pub(super) fn choice_spans(&self) -> Vec<(u64, u64)> {
         if self.choices().is_empty() {
-            return self.events().first().copied().zip(self.events().last().copied()).into_iter().collect();
+            return self
+                .events()
+                .first()
+                .copied()
+                .zip(self.events().last().copied())
+                .into_iter()
+                .collect();
         }
         let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for (index, &event) in self.events().iter().enumerate() {
@@ -274,7 +356,10 @@ impl RequestRow<'_> {
     /// single read: its TPOT was not observed, it is not 0 ms.
     fn tpot(&self) -> Option<f64> {
         let spans = self.choice_spans();
-        let steps = self.output_tokens()?.checked_sub(spans.len() as u64).filter(|&steps| steps > 0)?;
+        let steps = self
+            .output_tokens()?
+            .checked_sub(spans.len() as u64)
+            .filter(|&steps| steps > 0)?;
         let time: f64 = spans.iter().map(|(first, last)| ms(*first, *last)).sum();
         (time > 0.0).then(|| time / steps as f64)
     }
@@ -305,11 +390,21 @@ impl RequestRow<'_> {
     /// Gaps between consecutive token events of a choice in milliseconds; 0 within one socket read.
     pub(super) fn gaps(&self) -> Vec<f64> {
         if self.choices().is_empty() {
-            return self.events().windows(2).filter_map(|pair| Some(ms(*pair.first()?, *pair.last()?))).collect();
+            return self
+                .events()
+                .windows(2)
+                .filter_map(|pair| Some(ms(*pair.first()?, *pair.last()?)))
+                .collect();
         }
         let mut latest: BTreeMap<u32, u64> = BTreeMap::new();
         let timed = self.events().iter().enumerate();
-        timed.filter_map(|(index, &event)| latest.insert(self.choice(index), event).map(|earlier| ms(earlier, event))).collect()
+        timed
+            .filter_map(|(index, &event)| {
+                latest
+                    .insert(self.choice(index), event)
+                    .map(|earlier| ms(earlier, event))
+            })
+            .collect()
     }
 
     /// Output tokens of a token event: the server's count, else an equal share.
@@ -323,7 +418,9 @@ impl RequestRow<'_> {
     /// Output tokens of a range of token events.
     pub(super) fn tokens_of_events(&self, events: Range<usize>) -> f64 {
         match self.weights().get(events.clone()) {
-            Some(weights) if !self.weights().is_empty() => weights.iter().copied().map(f64::from).sum(),
+            Some(weights) if !self.weights().is_empty() => {
+                weights.iter().copied().map(f64::from).sum()
+            }
             _ => events.len() as f64 * self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
         }
     }
@@ -335,14 +432,25 @@ impl RequestRow<'_> {
 
     /// Whether it is ok and meets every limit.
     pub(super) fn meets(&self, limits: &[RequestLimit]) -> bool {
-        let gaps = if limits.iter().any(|limit| limit.metric == Metric::Itl) { self.gaps() } else { Vec::new() };
-        self.ok() && limits.iter().all(|limit| meets_limit(limit, |metric| self.metric(metric), &gaps))
+        let gaps = if limits.iter().any(|limit| limit.metric == Metric::Itl) {
+            self.gaps()
+        } else {
+            Vec::new()
+        };
+        self.ok()
+            && limits
+                .iter()
+                .all(|limit| meets_limit(limit, |metric| self.metric(metric), &gaps))
     }
 }
 
 /// Whether a request that is ok meets a limit. A value that does not exist meets none; but a stream of one token has no pace
 /// that could exceed a limit on `itl`, `tpot` or `decode_tps`.
-pub(super) fn meets_limit(limit: &RequestLimit, value: impl Fn(Metric) -> Option<f64>, gaps: &[f64]) -> bool {
+pub(super) fn meets_limit(
+    limit: &RequestLimit,
+    value: impl Fn(Metric) -> Option<f64>,
+    gaps: &[f64],
+) -> bool {
     let paceless = || value(Metric::Ttft).is_some();
     match (limit.metric, value(limit.metric)) {
         (Metric::Itl, _) if gaps.is_empty() => paceless(),
@@ -354,16 +462,25 @@ pub(super) fn meets_limit(limit: &RequestLimit, value: impl Fn(Metric) -> Option
 
 /// A derived column of these rows; None for an unknown name.
 pub(super) fn derived_column(rows: &[RequestRow<'_>], name: &str) -> Option<Column> {
-    let token_times = |index: usize| rows.iter().map(move |row| row.first_and_last_token().get(index).copied().flatten());
+    let token_times = |index: usize| {
+        rows.iter()
+            .map(move |row| row.first_and_last_token().get(index).copied().flatten())
+    };
     match name {
-        s::FIRST_TOKEN => Some(UInt64Chunked::from_iter_options(name.into(), token_times(0)).into_column()),
-        s::LAST_TOKEN => Some(UInt64Chunked::from_iter_options(name.into(), token_times(1)).into_column()),
+        s::FIRST_TOKEN => {
+            Some(UInt64Chunked::from_iter_options(name.into(), token_times(0)).into_column())
+        }
+        s::LAST_TOKEN => {
+            Some(UInt64Chunked::from_iter_options(name.into(), token_times(1)).into_column())
+        }
         s::TOKEN_SOURCE => {
             let source = rows.iter().map(|row| row.token_source().map(source_name));
             Some(StringChunked::from_iter_options(name.into(), source).into_column())
         }
         s::CHOICES => {
-            let counts = rows.iter().map(|row| Some(row.choice_spans().len() as u32).filter(|count| *count > 0));
+            let counts = rows
+                .iter()
+                .map(|row| Some(row.choice_spans().len() as u32).filter(|count| *count > 0));
             Some(UInt32Chunked::from_iter_options(name.into(), counts).into_column())
         }
         s::CHOICE_TTFT => Some(choice_times(rows, name, |span| span.0)),
@@ -376,11 +493,18 @@ pub(super) fn derived_column(rows: &[RequestRow<'_>], name: &str) -> Option<Colu
 }
 
 fn choice_times(rows: &[RequestRow<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
-    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name.into(), rows.len(), 0, DataType::Float64);
+    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(
+        name.into(),
+        rows.len(),
+        0,
+        DataType::Float64,
+    );
     for row in rows {
         match row.choice_spans() {
             spans if spans.len() < 2 => list.append_null(),
-            spans => list.append_values_iter(spans.iter().map(|span| ms(row.intended(), get(span)))),
+            spans => {
+                list.append_values_iter(spans.iter().map(|span| ms(row.intended(), get(span))))
+            }
         }
     }
     list.finish().into_column()
@@ -391,7 +515,10 @@ fn metric_column(rows: &[RequestRow<'_>], metric: Metric, kind: Kind) -> Option<
     let values = rows.iter().map(|row| row.metric(metric));
     match kind {
         Kind::F64 => Some(Float64Chunked::from_iter_options(name, values).into_column()),
-        Kind::U64 => Some(UInt64Chunked::from_iter_options(name, values.map(|value| value.map(|v| v as u64))).into_column()),
+        Kind::U64 => Some(
+            UInt64Chunked::from_iter_options(name, values.map(|value| value.map(|v| v as u64)))
+                .into_column(),
+        ),
         Kind::F64List => Some(gap_column(rows, name)),
         _ => None,
     }
@@ -400,7 +527,12 @@ fn metric_column(rows: &[RequestRow<'_>], metric: Metric, kind: Kind) -> Option<
 /// The gaps of each row; null for a row without gaps.
 fn gap_column(rows: &[RequestRow<'_>], name: PlSmallStr) -> Column {
     let events = rows.iter().map(|row| row.events().len()).sum();
-    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(name, rows.len(), events, DataType::Float64);
+    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(
+        name,
+        rows.len(),
+        events,
+        DataType::Float64,
+    );
     for row in rows {
         match row.gaps() {
             gaps if gaps.is_empty() => list.append_null(),

@@ -28,32 +28,50 @@ impl<'a, 'f> Round<'a, 'f> {
 
     /// Length of the window in seconds.
     pub(super) fn length(&self) -> f64 {
-        self.window.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
+        self.window
+            .map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
     }
 }
 
 /// Splits the rows of a case, which are ordered by round.
-pub(super) fn rounds<'a, 'f>(rows: &'f [RequestRow<'a>], facts: &CaseFacts<'f>) -> Vec<Round<'a, 'f>> {
+pub(super) fn rounds<'a, 'f>(
+    rows: &'f [RequestRow<'a>],
+    facts: &CaseFacts<'f>,
+) -> Vec<Round<'a, 'f>> {
     let round = |rows: &'f [RequestRow<'a>]| {
         let number = rows.first().map_or(0, |row| row.round());
-        let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == number);
-        Round { rows, window: window(rows), part }
+        let part = facts
+            .parts
+            .iter()
+            .find(|part| part.case == facts.case.id && part.round == number);
+        Round {
+            rows,
+            window: window(rows),
+            part,
+        }
     };
-    rows.chunk_by(|a, b| a.round() == b.round()).map(round).collect()
+    rows.chunk_by(|a, b| a.round() == b.round())
+        .map(round)
+        .collect()
 }
 
 fn window(rows: &[RequestRow<'_>]) -> Option<(u64, u64)> {
     let measured = || rows.iter().filter(|row| row.measured());
     let from = measured().map(|row| row.intended()).min()?;
-    measured().map(|row| row.end()).max().map(|to| (from, to.max(from)))
+    measured()
+        .map(|row| row.end())
+        .max()
+        .map(|to| (from, to.max(from)))
 }
 
 /// Whether a request was cancelled because its round was stopped early: it shows nothing of the server. Its row stays in the
 /// table.
 pub(super) fn cancelled_by_stop(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let stopped = |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    let stopped =
+        |part: &Part| part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
     let of_round = |part: &&Part| part.case == facts.case.id && part.round == row.round();
-    row.failure() == Some(FailureKind::Cancelled) && facts.parts.iter().find(of_round).is_some_and(stopped)
+    row.failure() == Some(FailureKind::Cancelled)
+        && facts.parts.iter().find(of_round).is_some_and(stopped)
 }
 
 #[cfg(test)]
@@ -75,12 +93,28 @@ mod tests {
     #[test]
     fn each_round_has_its_manifest_part() {
         let outcome = outcome(0);
-        let rows = [0, 2].map(|round| TaggedOutcome { case: "a", round, shard: 0, outcome: &outcome });
+        let rows = [0, 2].map(|round| TaggedOutcome {
+            case: "a",
+            round,
+            shard: 0,
+            outcome: &outcome,
+        });
         let (table, case) = (Table::build(rows), case(Shape::Burst));
         let rows = table.rows_of_case("a");
-        let part = |case: &str, round| Part { case: case.into(), round, ..Part::default() };
+        let part = |case: &str, round| Part {
+            case: case.into(),
+            round,
+            ..Part::default()
+        };
         let parts = [part("b", 0), part("a", 2)];
-        let rounds = rounds(&rows, &CaseFacts { case: &case, parts: &parts, until: None });
+        let rounds = rounds(
+            &rows,
+            &CaseFacts {
+                case: &case,
+                parts: &parts,
+                until: None,
+            },
+        );
         assert_eq!(rounds.iter().map(Round::number).collect::<Vec<_>>(), [0, 2]);
         assert_eq!((rounds[0].part, rounds[1].part), (None, Some(&parts[1])));
     }

@@ -42,15 +42,22 @@ pub struct Sample {
 
 /// Samples a case over all its rounds.
 pub fn sample_case(table: &Table, facts: &CaseFacts<'_>) -> Sample {
-    let rows: Vec<RequestRow<'_>> =
-        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    let rows: Vec<RequestRow<'_>> = table
+        .rows_of_case(&facts.case.id)
+        .into_iter()
+        .filter(|row| !cancelled_by_stop(row, facts))
+        .collect();
     sample_rows(table, &rows, facts)
 }
 
 /// Samples one round of a case.
 pub fn sample_round(table: &Table, facts: &CaseFacts<'_>, round: u32) -> Sample {
     let of_round = |row: &RequestRow<'_>| row.round() == round && !cancelled_by_stop(row, facts);
-    let rows: Vec<RequestRow<'_>> = table.rows_of_case(&facts.case.id).into_iter().filter(of_round).collect();
+    let rows: Vec<RequestRow<'_>> = table
+        .rows_of_case(&facts.case.id)
+        .into_iter()
+        .filter(of_round)
+        .collect();
     sample_rows(table, &rows, facts)
 }
 
@@ -62,7 +69,11 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
     let sending = sending::window_lengths(&rounds, facts);
     let flows = sending::flows(&rounds, facts);
     let mut scalars = scalars(&rounds, (&measured, &sending, &flows), facts);
-    scalars.extend(hardware_scalars(&rounds, &measured, (facts, &telemetry_of_rounds)));
+    scalars.extend(hardware_scalars(
+        &rounds,
+        &measured,
+        (facts, &telemetry_of_rounds),
+    ));
     Sample {
         windows: windows(&rounds),
         sending,
@@ -83,12 +94,20 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
     for round in rounds {
         let start = round.window.map_or(0, |(from, _)| from);
         let first = scheduled.len();
-        scheduled.extend(round.measured().map(|row| (row.intended().saturating_sub(start) as f64 / 1e9, row)));
+        scheduled.extend(
+            round
+                .measured()
+                .map(|row| (row.intended().saturating_sub(start) as f64 / 1e9, row)),
+        );
         if let Some(of_round) = scheduled.get_mut(first..) {
             of_round.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
     }
-    let gaps = scheduled.iter().filter(|(_, row)| row.ok()).map(|(_, row)| row.events().len()).sum();
+    let gaps = scheduled
+        .iter()
+        .filter(|(_, row)| row.ok())
+        .map(|(_, row)| row.events().len())
+        .sum();
     let mut requests = MeasuredRequests::with_capacity(scheduled.len(), gaps);
     for (scheduled_s, row) in scheduled {
         // A client that cancels after a fixed time has only seen early first tokens: the late ones are missing, so none count.
@@ -103,16 +122,26 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
 }
 
 fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
-    let request = facts.case.request_for_group(row.group().map(|group| &**group));
-    request.cancel.as_ref().is_some_and(|cancel| matches!(cancel.when, CancelWhen::After(_)))
+    let request = facts
+        .case
+        .request_for_group(row.group().map(|group| &**group));
+    request
+        .cancel
+        .as_ref()
+        .is_some_and(|cancel| matches!(cancel.when, CancelWhen::After(_)))
 }
 
 /// Requests, warm-up included, that this machine had no file or port for.
 fn without_file(all: &[RequestRow<'_>]) -> u64 {
-    let failed = |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
+    let failed =
+        |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
     all.iter()
         .filter(failed)
-        .filter(|row| [Failure::NO_FILES, Failure::NO_PORTS].iter().any(|reason| row.message().contains(reason)))
+        .filter(|row| {
+            [Failure::NO_FILES, Failure::NO_PORTS]
+                .iter()
+                .any(|reason| row.message().contains(reason))
+        })
         .count() as u64
 }
 
@@ -128,13 +157,21 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
 }
 
 fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, Distribution> {
-    let metrics = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    metrics.filter_map(|&metric| Some((metric, distribution(values(requests, metric))?))).collect()
+    let metrics = Metric::ALL
+        .iter()
+        .filter(|metric| metric.per() != Scope::Case);
+    metrics
+        .filter_map(|&metric| Some((metric, distribution(values(requests, metric))?)))
+        .collect()
 }
 
 /// The values of a metric over ok requests; gaps pool over requests.
 pub(super) fn values(requests: &[MeasuredRequest<'_>], metric: Metric) -> Vec<f64> {
-    requests.iter().flat_map(|request| request.samples(metric)).copied().collect()
+    requests
+        .iter()
+        .flat_map(|request| request.samples(metric))
+        .copied()
+        .collect()
 }
 
 fn counts(all: &[RequestRow<'_>]) -> Counts {
@@ -180,11 +217,18 @@ pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
 /// The kinds of failure among the measured requests of a case, most frequent first, each with the message of its first one.
 pub fn failure_examples(table: &Table, facts: &CaseFacts<'_>) -> Vec<FailureExample> {
     let mut kinds: BTreeMap<FailureKind, FailureExample> = BTreeMap::new();
-    let counts = |row: &&RequestRow<'_>| row.measured() && !row.left() && !cancelled_by_stop(row, facts);
+    let counts =
+        |row: &&RequestRow<'_>| row.measured() && !row.left() && !cancelled_by_stop(row, facts);
     for row in table.rows_of_case(&facts.case.id).iter().filter(counts) {
         let Some(kind) = row.failure() else { continue };
         let status = row.status().and_then(|status| u16::try_from(status).ok());
-        let first = || FailureExample { kind, count: 0, status, message: row.message().into(), at: row.failed_at().into() };
+        let first = || FailureExample {
+            kind,
+            count: 0,
+            status,
+            message: row.message().into(),
+            at: row.failed_at().into(),
+        };
         kinds.entry(kind).or_insert_with(first).count += 1;
     }
     let mut examples: Vec<_> = kinds.into_values().collect();

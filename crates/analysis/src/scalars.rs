@@ -32,21 +32,44 @@ pub(super) fn scalars(
     put(Metric::Window, (seconds > 0.0).then_some(seconds));
     put(Metric::ThroughputWindow, (sending > 0.0).then_some(sending));
     for (metric, with_drain) in [
-        (Metric::RequestThroughput, Metric::RequestThroughputWithDrain),
+        (
+            Metric::RequestThroughput,
+            Metric::RequestThroughputWithDrain,
+        ),
         (Metric::OutputTps, Metric::OutputTpsWithDrain),
         (Metric::TotalTps, Metric::TotalTpsWithDrain),
     ] {
         put(metric, rate(metric));
         put(with_drain, rate_with_drain(requests, metric, seconds));
     }
-    let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    put(Metric::OutputTpsPerGpu, rate(Metric::OutputTps).zip(gpus).map(|(tps, gpus)| tps / gpus));
+    let gpus = facts
+        .case
+        .target
+        .gpus
+        .filter(|&gpus| gpus > 0)
+        .map(f64::from);
+    put(
+        Metric::OutputTpsPerGpu,
+        rate(Metric::OutputTps)
+            .zip(gpus)
+            .map(|(tps, gpus)| tps / gpus),
+    );
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
     put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
-    put(Metric::SessionThroughput, complete_sessions(rounds, facts).filter(|_| sending > 0.0).map(|sessions| sessions / sending));
+    put(
+        Metric::SessionThroughput,
+        complete_sessions(rounds, facts)
+            .filter(|_| sending > 0.0)
+            .map(|sessions| sessions / sending),
+    );
     put(Metric::ErrorRate, error_rate(requests));
     put(Metric::Startup, startup_seconds(facts.parts));
-    put(Metric::GoodputRate, good_requests(rounds, facts).filter(|_| sending > 0.0).map(|good| good / sending));
+    put(
+        Metric::GoodputRate,
+        good_requests(rounds, facts)
+            .filter(|_| sending > 0.0)
+            .map(|good| good / sending),
+    );
     scalars.extend(in_flight_metrics(rounds, facts, seconds));
     scalars
 }
@@ -58,39 +81,72 @@ pub(super) fn throughput<'f>(
     metric: Metric,
     sending: f64,
 ) -> Option<f64> {
-    let amount = || flows.into_iter().flat_map(|flow| flow.bins.values()).map(|bin| bin.amount(metric)).sum::<f64>();
+    let amount = || {
+        flows
+            .into_iter()
+            .flat_map(|flow| flow.bins.values())
+            .map(|bin| bin.amount(metric))
+            .sum::<f64>()
+    };
     exists(requests, metric, sending).then(|| amount() / sending)
 }
 
 /// The amount of all requests by the length of the measured window, its start and drain included.
 fn rate_with_drain(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> Option<f64> {
-    let amount = || requests.iter().filter_map(|request| request.credit(metric)).sum::<f64>();
+    let amount = || {
+        requests
+            .iter()
+            .filter_map(|request| request.credit(metric))
+            .sum::<f64>()
+    };
     exists(requests, metric, seconds).then(|| amount() / seconds)
 }
 
 fn exists(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> bool {
-    let has_amount = |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
+    let has_amount =
+        |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
     seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(has_amount))
 }
 
 /// The mean throughput of a user over the requests that have one.
 pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
-    moments::mean(&requests.iter().filter_map(|request| request.user_tps()).collect::<Vec<_>>())
+    moments::mean(
+        &requests
+            .iter()
+            .filter_map(|request| request.user_tps())
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Conversations whose turns all succeeded and that ended in the throughput window; None without conversations.
 fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
     let has_conversations = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
     let complete_end = |turns: &[RequestRow<'_>]| {
-        let expected = turns.first().filter(|row| row.turns() > 1).map(|row| row.turns() as usize);
-        turns.iter().map(RequestRow::end).max().filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
+        let expected = turns
+            .first()
+            .filter(|row| row.turns() > 1)
+            .map(|row| row.turns() as usize);
+        turns
+            .iter()
+            .map(RequestRow::end)
+            .max()
+            .filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
     };
     let count = |round: &Round<'_, '_>| {
-        let Some(window) = throughput_window(round, facts) else { return 0 };
-        let ends = round.rows.chunk_by(|a, b| a.seq() == b.seq()).filter_map(complete_end);
-        ends.filter(|end| *end > window.start && *end <= window.end).count()
+        let Some(window) = throughput_window(round, facts) else {
+            return 0;
+        };
+        let ends = round
+            .rows
+            .chunk_by(|a, b| a.seq() == b.seq())
+            .filter_map(complete_end);
+        ends.filter(|end| *end > window.start && *end <= window.end)
+            .count()
     };
-    rounds.iter().any(has_conversations).then(|| rounds.iter().map(count).sum::<usize>() as f64)
+    rounds
+        .iter()
+        .any(has_conversations)
+        .then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
 /// Among the requests that the client did not cancel.
@@ -103,41 +159,72 @@ pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
 
 /// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.
 fn startup_seconds(parts: &[Part]) -> Option<f64> {
-    let starts: Vec<f64> = parts.iter().filter_map(|part| Some(part.startup.as_ref()?.ready.secs())).collect();
-    let served: Vec<f64> = parts.iter().filter_map(|part| Some(part.served_ready?.secs())).collect();
+    let starts: Vec<f64> = parts
+        .iter()
+        .filter_map(|part| Some(part.startup.as_ref()?.ready.secs()))
+        .collect();
+    let served: Vec<f64> = parts
+        .iter()
+        .filter_map(|part| Some(part.served_ready?.secs()))
+        .collect();
     moments::mean(&starts).or_else(|| moments::mean(&served))
 }
 
 /// Requests that are good by the first goodput check of the case and ended in the throughput window.
 fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let limits = facts.case.checks.iter().find_map(|check| match &check.subject {
-        Subject::Goodput(limits) => Some(limits.as_slice()),
-        Subject::Metric { .. } | Subject::Signal { .. } => None,
-    })?;
+    let limits = facts
+        .case
+        .checks
+        .iter()
+        .find_map(|check| match &check.subject {
+            Subject::Goodput(limits) => Some(limits.as_slice()),
+            Subject::Metric { .. } | Subject::Signal { .. } => None,
+        })?;
     let good_in_round = |round: &Round<'_, '_>| {
         let window = throughput_window(round, facts).unwrap_or_default();
         let is_within = |row: &&RequestRow<'_>| row.end() > window.start && row.end() <= window.end;
-        round.rows.iter().filter(is_within).filter(|row| row.meets(limits)).count()
+        round
+            .rows
+            .iter()
+            .filter(is_within)
+            .filter(|row| row.meets(limits))
+            .count()
     };
     Some(rounds.iter().map(good_in_round).sum::<usize>() as f64)
 }
 
-fn in_flight_metrics(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>, seconds: f64) -> Vec<(Metric, f64)> {
+fn in_flight_metrics(
+    rounds: &[Round<'_, '_>],
+    facts: &CaseFacts<'_>,
+    seconds: f64,
+) -> Vec<(Metric, f64)> {
     let shape = &facts.case.load.shape;
     let mut area = 0.0;
     let mut max = 0;
     let mut pooled = Steady::default();
-    for (round, window) in rounds.iter().filter_map(|round| round.window.map(|window| (round, window))) {
+    for (round, window) in rounds
+        .iter()
+        .filter_map(|round| round.window.map(|window| (round, window)))
+    {
         let in_flight = InFlight::count(round.rows);
         let state = steady_state(round, &in_flight, shape);
-        pooled = Steady { tokens: pooled.tokens + state.tokens, seconds: pooled.seconds + state.seconds };
+        pooled = Steady {
+            tokens: pooled.tokens + state.tokens,
+            seconds: pooled.seconds + state.seconds,
+        };
         area += in_flight.area(window);
         max = max.max(in_flight.max(window));
     }
-    let streamed = rounds.iter().flat_map(|round| round.rows).any(|row| row.ok() && !row.events().is_empty());
+    let streamed = rounds
+        .iter()
+        .flat_map(|round| round.rows)
+        .any(|row| row.ok() && !row.events().is_empty());
     let mut found = Vec::new();
     if seconds > 0.0 {
-        found.extend([(Metric::ConcurrencyMean, area / 1e9 / seconds), (Metric::ConcurrencyMax, f64::from(max))]);
+        found.extend([
+            (Metric::ConcurrencyMean, area / 1e9 / seconds),
+            (Metric::ConcurrencyMax, f64::from(max)),
+        ]);
     }
     if streamed && pooled.seconds > 0.0 {
         found.push((Metric::OutputTpsSteady, pooled.tokens / pooled.seconds));
@@ -156,25 +243,53 @@ pub(super) fn hardware_scalars(
     (facts, telemetry_of_rounds): (&CaseFacts<'_>, &[RoundTelemetry<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = rate_with_drain(requests, Metric::OutputTps, seconds).map(|tps| tps * seconds).filter(|tokens| *tokens > 0.0);
+    let tokens = rate_with_drain(requests, Metric::OutputTps, seconds)
+        .map(|tps| tps * seconds)
+        .filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
-    let energy = telemetry::energy(telemetry_of_rounds, windows).zip(tokens).map(|(joules, tokens)| joules / tokens);
-    let gpus = facts.case.target.gpus.filter(|&gpus| gpus > 0).map(f64::from);
-    let total_peak = |peak: Option<f64>| peak.zip(gpus).map(|(peak, gpus)| peak * gpus).filter(|peak| *peak > 0.0);
+    let energy = telemetry::energy(telemetry_of_rounds, windows)
+        .zip(tokens)
+        .map(|(joules, tokens)| joules / tokens);
+    let gpus = facts
+        .case
+        .target
+        .gpus
+        .filter(|&gpus| gpus > 0)
+        .map(f64::from);
+    let total_peak = |peak: Option<f64>| {
+        peak.zip(gpus)
+            .map(|(peak, gpus)| peak * gpus)
+            .filter(|peak| *peak > 0.0)
+    };
     let hardware = facts.case.target.hardware;
-    let mfu = hardware
-        .and_then(|spec| Some(2.0 * spec.parameters * computed_tokens(requests, seconds)? / total_peak(spec.peak_flops)?));
-    let mbu = hardware.and_then(|spec| Some(bytes_read(rounds, &spec)? / total_peak(spec.peak_bandwidth)?));
-    let all = [(Metric::EnergyPerToken, energy), (Metric::Mfu, mfu), (Metric::Mbu, mbu)];
-    all.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
+    let mfu = hardware.and_then(|spec| {
+        Some(
+            2.0 * spec.parameters * computed_tokens(requests, seconds)?
+                / total_peak(spec.peak_flops)?,
+        )
+    });
+    let mbu = hardware
+        .and_then(|spec| Some(bytes_read(rounds, &spec)? / total_peak(spec.peak_bandwidth)?));
+    let all = [
+        (Metric::EnergyPerToken, energy),
+        (Metric::Mfu, mfu),
+        (Metric::Mbu, mbu),
+    ];
+    all.into_iter()
+        .filter_map(|(metric, value)| Some((metric, value?)))
+        .collect()
 }
 
 /// Computed tokens per second: all tokens without the prompt tokens that the server reported as cached.
 fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64> {
     let total = rate_with_drain(requests, Metric::TotalTps, seconds)?;
     let counted = [Metric::PromptTokens, Metric::OutputTokens];
-    let known = requests.iter().filter(|request| request.ok() && counted.iter().all(|&count| request.value(count).is_some()));
-    let cached: f64 = known.filter_map(|request| request.value(Metric::CachedTokens)).sum();
+    let known = requests.iter().filter(|request| {
+        request.ok() && counted.iter().all(|&count| request.value(count).is_some())
+    });
+    let cached: f64 = known
+        .filter_map(|request| request.value(Metric::CachedTokens))
+        .sum();
     Some(total - cached / seconds)
 }
 
@@ -190,8 +305,13 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
         for row in &decoding {
             let spans = row.choice_spans();
             steps += row.metric(Metric::OutputTokens)? - spans.len() as f64;
-            time += spans.iter().map(|(first, last)| (last - first) as f64 / 1e9).sum::<f64>();
-            context = context.zip(context_read(row)).map(|(sum, tokens)| sum + tokens);
+            time += spans
+                .iter()
+                .map(|(first, last)| (last - first) as f64 / 1e9)
+                .sum::<f64>();
+            context = context
+                .zip(context_read(row))
+                .map(|(sum, tokens)| sum + tokens);
         }
         busy += covered_nanos(decoding.iter().flat_map(|row| row.choice_spans()).collect());
     }

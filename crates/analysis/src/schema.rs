@@ -104,8 +104,12 @@ pub(super) const CHOICE_TTFT: &str = "choice_ttft_ms";
 pub(super) const CHOICE_TTLT: &str = "choice_ttlt_ms";
 
 /// The derived columns that are not metrics.
-const DERIVED: [(&str, Kind); 4] =
-    [(TOKEN_SOURCE, Kind::Text), (CHOICES, Kind::U32), (CHOICE_TTFT, Kind::F64List), (CHOICE_TTLT, Kind::F64List)];
+const DERIVED: [(&str, Kind); 4] = [
+    (TOKEN_SOURCE, Kind::Text),
+    (CHOICES, Kind::U32),
+    (CHOICE_TTFT, Kind::F64List),
+    (CHOICE_TTLT, Kind::F64List),
+];
 
 /// The value of the `phase` column.
 pub(super) fn phase_name(phase: Phase) -> &'static str {
@@ -133,7 +137,9 @@ pub(super) fn metric_kind(metric: Metric) -> Option<Kind> {
 
 /// The columns of metrics. They are derived from the raw columns.
 fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    Metric::ALL.iter().filter_map(|&metric| Some((metric.column(), metric_kind(metric)?)))
+    Metric::ALL
+        .iter()
+        .filter_map(|&metric| Some((metric.column(), metric_kind(metric)?)))
 }
 
 /// Columns that files of earlier versions may lack; they are null then.
@@ -149,10 +155,16 @@ pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
 /// The columns of the schema in its order, others dropped. Fails where one is missing or has another type.
 pub(super) fn select_columns(frame: &DataFrame) -> Result<DataFrame, TableError> {
     for (name, kind) in columns() {
-        let column = frame.column(name).map_err(|_| TableError::Missing { column: name.into() })?;
+        let column = frame.column(name).map_err(|_| TableError::Missing {
+            column: name.into(),
+        })?;
         if *column.dtype() != kind.dtype() {
             let (expected, found) = (kind.dtype().to_string(), column.dtype().to_string());
-            return Err(TableError::Shape { column: name.into(), expected, found });
+            return Err(TableError::Shape {
+                column: name.into(),
+                expected,
+                found,
+            });
         }
     }
     Ok(frame.select(columns().map(|(name, _)| name))?)
@@ -169,7 +181,11 @@ mod tests {
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         assert_eq!(
             (names.first(), names.get(RAW.len()), names.last()),
-            (Some(&"case_id"), Some(&"token_source"), Some(&"server_total_ms"))
+            (
+                Some(&"case_id"),
+                Some(&"token_source"),
+                Some(&"server_total_ms")
+            )
         );
     }
 
@@ -177,6 +193,9 @@ mod tests {
     fn token_counts_are_whole_numbers_and_gaps_are_lists() {
         assert_eq!(metric_kind(Metric::OutputTokens), Some(Kind::U64));
         assert_eq!(metric_kind(Metric::TokensPerEvent), Some(Kind::F64));
-        assert_eq!((metric_kind(Metric::Itl), metric_kind(Metric::OutputTps)), (Some(Kind::F64List), None));
+        assert_eq!(
+            (metric_kind(Metric::Itl), metric_kind(Metric::OutputTps)),
+            (Some(Kind::F64List), None)
+        );
     }
 }

@@ -23,32 +23,56 @@ use std::sync::Arc;
 
 /// From the first success, or the first measured scheduled send where that is later, until sending stops, in nanoseconds. The start
 /// is exclusive, since what arrives then was generated earlier; the end is inclusive. None where it is empty.
-pub(super) fn throughput_window(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<Range<u64>> {
+pub(super) fn throughput_window(
+    round: &Round<'_, '_>,
+    facts: &CaseFacts<'_>,
+) -> Option<Range<u64>> {
     let (first, last) = round.window?;
     let window = match facts.case.load.shape {
         // Requests are scheduled at once, or batch after batch: the work lasts until the last end.
         Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => window_start(round, first)..sent_until(round, facts)?,
-        Shape::Closed { .. } | Shape::Users { .. } => window_start(round, first)..closed_loop_end(round, facts)?,
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+            window_start(round, first)..sent_until(round, facts)?
+        }
+        Shape::Closed { .. } | Shape::Users { .. } => {
+            window_start(round, first)..closed_loop_end(round, facts)?
+        }
     };
     (!window.is_empty()).then_some(window)
 }
 
 /// The first success of the round, warm-up included. Without one the whole window counts: the throughput is 0.
 fn window_start(round: &Round<'_, '_>, first: u64) -> u64 {
-    let succeeded = round.rows.iter().filter(|row| row.ok()).map(|row| row.end()).min();
+    let succeeded = round
+        .rows
+        .iter()
+        .filter(|row| row.ok())
+        .map(|row| row.end())
+        .min();
     succeeded.map_or(first, |end| end.max(first))
 }
 
 /// When a closed loop stops keeping all users busy: at the end of its duration, or when the first user has no more requests.
 fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> {
-    if let Some((_, until)) = by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended)) {
+    if let Some((_, until)) =
+        by_time(round, facts).filter(|_| !round.part.is_some_and(|part| part.dataset_ended))
+    {
         return Some(until);
     }
-    let started = round.measured().filter(|row| row.turn() == 0).filter_map(|row| row.sent()).max()?;
+    let started = round
+        .measured()
+        .filter(|row| row.turn() == 0)
+        .filter_map(|row| row.sent())
+        .max()?;
     // A user is busy with a conversation until its last turn has ended.
     let sessions = round.rows.chunk_by(|a, b| a.seq() == b.seq());
-    let ends = sessions.filter_map(|turns| turns.iter().filter(|row| row.sent().is_some()).map(|row| row.end()).max());
+    let ends = sessions.filter_map(|turns| {
+        turns
+            .iter()
+            .filter(|row| row.sent().is_some())
+            .map(|row| row.end())
+            .max()
+    });
     Some(ends.filter(|end| *end > started).min().unwrap_or(started))
 }
 
@@ -56,7 +80,10 @@ fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> 
 pub(super) fn window_lengths(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<f64> {
     let mut lengths = vec![0.0; rounds.last().map_or(0, |round| round.number() as usize + 1)];
     for round in rounds {
-        if let Some((length, window)) = lengths.get_mut(round.number() as usize).zip(throughput_window(round, facts)) {
+        if let Some((length, window)) = lengths
+            .get_mut(round.number() as usize)
+            .zip(throughput_window(round, facts))
+        {
             *length = (window.end - window.start) as f64 / 1e9;
         }
     }
@@ -68,10 +95,21 @@ const MAX_DRAIN: f64 = 0.01;
 
 /// A note about the drain, where it is long.
 pub(super) fn drain_note(table: &Table, facts: &CaseFacts<'_>) -> Option<String> {
-    let rows: Vec<RequestRow<'_>> =
-        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    let rows: Vec<RequestRow<'_>> = table
+        .rows_of_case(&facts.case.id)
+        .into_iter()
+        .filter(|row| !cancelled_by_stop(row, facts))
+        .collect();
     let rounds = rounds(&rows, facts);
-    let seconds = |round: &Round<'_, '_>| Some(round.window?.1.saturating_sub(throughput_window(round, facts)?.end) as f64 / 1e9);
+    let seconds = |round: &Round<'_, '_>| {
+        Some(
+            round
+                .window?
+                .1
+                .saturating_sub(throughput_window(round, facts)?.end) as f64
+                / 1e9,
+        )
+    };
     let drain: f64 = rounds.iter().filter_map(seconds).sum();
     let share = drain / rounds.iter().map(Round::length).sum::<f64>();
     (share > MAX_DRAIN).then(|| {
@@ -101,7 +139,12 @@ pub struct Flow {
 
 impl Flow {
     pub(super) fn tags(&self) -> Tags<'_> {
-        Tags { round: self.round, turn: self.turn, group: self.group.as_deref(), model: &self.model }
+        Tags {
+            round: self.round,
+            turn: self.turn,
+            group: self.group.as_deref(),
+            model: &self.model,
+        }
     }
 }
 
@@ -145,20 +188,35 @@ impl Amounts {
 /// What arrived in the throughput windows, by the tags of the requests.
 pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow> {
     let mut flows: BTreeMap<_, BTreeMap<u16, Amounts>> = BTreeMap::new();
-    for (round, window) in rounds.iter().filter_map(|round| Some((round, throughput_window(round, facts)?))) {
+    for (round, window) in rounds
+        .iter()
+        .filter_map(|round| Some((round, throughput_window(round, facts)?)))
+    {
         for row in round.rows.iter().filter(|row| row.sent().is_some()) {
             let mut arrived = Vec::new();
-            add_arrivals(row, &window, &mut |bin, amounts| arrived.push((bin, amounts)));
+            add_arrivals(row, &window, &mut |bin, amounts| {
+                arrived.push((bin, amounts))
+            });
             if arrived.is_empty() {
                 continue;
             }
-            let bins = flows.entry((row.round(), row.group(), row.model(), row.turn())).or_default();
-            arrived.into_iter().for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
+            let bins = flows
+                .entry((row.round(), row.group(), row.model(), row.turn()))
+                .or_default();
+            arrived
+                .into_iter()
+                .for_each(|(bin, amounts)| bins.entry(bin).or_default().add(amounts));
         }
     }
     let flows = flows.into_iter();
     flows
-        .map(|((round, group, model, turn), bins)| Flow { round, turn, group: group.cloned(), model: model.into(), bins })
+        .map(|((round, group, model, turn), bins)| Flow {
+            round,
+            turn,
+            group: group.cloned(),
+            model: model.into(),
+            bins,
+        })
         .collect()
 }
 
@@ -177,22 +235,53 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             requests: 1.0,
             items: row.items().map_or(0.0, |items| items as f64),
             output: at_end,
-            total: at_end * counts_total + if events.is_empty() { prompt_tokens } else { 0.0 },
+            total: at_end * counts_total
+                + if events.is_empty() {
+                    prompt_tokens
+                } else {
+                    0.0
+                },
         };
-        add(bin, if row.ok() { ok } else { Amounts { ended: 1.0, ..Amounts::default() } });
+        add(
+            bin,
+            if row.ok() {
+                ok
+            } else {
+                Amounts {
+                    ended: 1.0,
+                    ..Amounts::default()
+                }
+            },
+        );
     }
     if !row.ok() || output.is_none() {
         return;
     }
     if let Some(bin) = events.first().and_then(|first| bin(*first, window)) {
-        add(bin, Amounts { total: prompt_tokens, ..Amounts::default() });
+        add(
+            bin,
+            Amounts {
+                total: prompt_tokens,
+                ..Amounts::default()
+            },
+        );
     }
     let mut from = events.partition_point(|event| *event <= window.start);
     while let Some(bin_of_event) = events.get(from).and_then(|event| bin(*event, window)) {
-        let until =
-            from + events.get(from..).unwrap_or_default().partition_point(|event| bin(*event, window) == Some(bin_of_event));
+        let until = from
+            + events
+                .get(from..)
+                .unwrap_or_default()
+                .partition_point(|event| bin(*event, window) == Some(bin_of_event));
         let tokens = row.tokens_of_events(from..until);
-        add(bin_of_event, Amounts { output: tokens, total: tokens * counts_total, ..Amounts::default() });
+        add(
+            bin_of_event,
+            Amounts {
+                output: tokens,
+                total: tokens * counts_total,
+                ..Amounts::default()
+            },
+        );
         from = until;
     }
 }
@@ -200,7 +289,9 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
 /// The bin of the window that contains an instant.
 fn bin(at: u64, window: &Range<u64>) -> Option<u16> {
     let is_inside = at > window.start && at <= window.end;
-    let index = || (u128::from(at - window.start) * BINS as u128 - 1) / u128::from(window.end - window.start);
+    let index = || {
+        (u128::from(at - window.start) * BINS as u128 - 1) / u128::from(window.end - window.start)
+    };
     is_inside.then(|| u16::try_from(index()).ok()).flatten()
 }
 
@@ -217,10 +308,20 @@ struct Rate {
 /// `rate_offered` of an open loop and `rate_achieved`, where they exist.
 pub(super) fn rates(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> BTreeMap<Metric, f64> {
     let shape = &facts.case.load.shape;
-    let (offered, achieved): (Vec<_>, Vec<_>) = rounds.iter().map(|round| rates_of_round(round, facts)).unzip();
-    let offered = pool_rates(&offered).filter(|_| !shape.is_closed_loop() && *shape != Shape::Burst);
-    let rates = [(Metric::RateOffered, offered), (Metric::RateAchieved, pool_rates(&achieved))];
-    rates.into_iter().filter_map(|(metric, rate)| Some((metric, rate?))).collect()
+    let (offered, achieved): (Vec<_>, Vec<_>) = rounds
+        .iter()
+        .map(|round| rates_of_round(round, facts))
+        .unzip();
+    let offered =
+        pool_rates(&offered).filter(|_| !shape.is_closed_loop() && *shape != Shape::Burst);
+    let rates = [
+        (Metric::RateOffered, offered),
+        (Metric::RateAchieved, pool_rates(&achieved)),
+    ];
+    rates
+        .into_iter()
+        .filter_map(|(metric, rate)| Some((metric, rate?)))
+        .collect()
 }
 
 fn pool_rates(rates: &[Rate]) -> Option<f64> {
@@ -230,30 +331,56 @@ fn pool_rates(rates: &[Rate]) -> Option<f64> {
 
 fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     match facts.case.load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => open_loop_rates(round, facts),
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+            open_loop_rates(round, facts)
+        }
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
             let sent = round.measured().filter(|row| row.sent().is_some()).count() as f64;
-            (Rate::default(), Rate { count: sent, seconds: round.length() })
+            (
+                Rate::default(),
+                Rate {
+                    count: sent,
+                    seconds: round.length(),
+                },
+            )
         }
     }
 }
 
 /// What arrives in an open loop is a session: its later turns follow their replies.
 fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
-    let Some((start, until)) = planned_span(round, facts) else { return Default::default() };
+    let Some((start, until)) = planned_span(round, facts) else {
+        return Default::default();
+    };
     let sent = sessions(round).filter(|row| row.sent().is_some()).count() as f64;
-    let planned = sessions(round).filter(|row| row.intended() <= until).count();
+    let planned = sessions(round)
+        .filter(|row| row.intended() <= until)
+        .count();
     let taken = until.max(last_sent(round)) - start;
     let seconds = |nanos: u64| nanos as f64 / 1e9;
-    (Rate { count: planned as f64, seconds: seconds(until - start) }, Rate { count: sent, seconds: seconds(taken) })
+    (
+        Rate {
+            count: planned as f64,
+            seconds: seconds(until - start),
+        },
+        Rate {
+            count: sent,
+            seconds: seconds(taken),
+        },
+    )
 }
 
-fn sessions<'a, 'f>(round: &Round<'a, 'f>) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
+fn sessions<'a, 'f>(
+    round: &Round<'a, 'f>,
+) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
     round.measured().filter(|row| row.turn() == 0)
 }
 
 fn last_sent(round: &Round<'_, '_>) -> u64 {
-    sessions(round).filter_map(|row| row.sent()).max().unwrap_or_default()
+    sessions(round)
+        .filter_map(|row| row.sent())
+        .max()
+        .unwrap_or_default()
 }
 
 /// When an open loop stopped sending: by its plan, or with its last request where that was late.
@@ -267,7 +394,8 @@ fn planned_span(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u6
     let last = sessions(round).map(|row| row.intended()).max()?;
     let arrivals = sessions(round).count() as u64;
     // n arrivals span n − 1 gaps; the gap after the last one belongs to the span, too.
-    let by_count = (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
+    let by_count =
+        (last - first) as f64 / arrivals.saturating_sub(1).max(1) as f64 * arrivals as f64;
     Some(by_time(round, facts).unwrap_or((first, first + by_count.round() as u64)))
 }
 
@@ -275,19 +403,38 @@ fn planned_span(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u6
 fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
     let load = &facts.case.load;
     let first = round.window?.0;
-    let begun = round.part.map_or(first, |part| part.measured_from_ns.min(first));
+    let begun = round
+        .part
+        .map_or(first, |part| part.measured_from_ns.min(first));
     let until = facts.until.or(load.sending_end(Some(Nanos(begun))))?;
     // The discarded start precedes the first measured request, and belongs to the plan.
-    let settling = round.rows.iter().filter(|row| row.settling() && row.turn() == 0).count() as u64;
-    let ends_by_count = load.requests.is_some_and(|most| sessions(round).count() as u64 + settling >= most);
+    let settling = round
+        .rows
+        .iter()
+        .filter(|row| row.settling() && row.turn() == 0)
+        .count() as u64;
+    let ends_by_count = load
+        .requests
+        .is_some_and(|most| sessions(round).count() as u64 + settling >= most);
     let start = if settling > 0 { first } else { begun };
-    (!ends_by_count).then(|| (start, until.0.min(stopped_at(round).unwrap_or(u64::MAX)).max(start)))
+    (!ends_by_count).then(|| {
+        (
+            start,
+            until
+                .0
+                .min(stopped_at(round).unwrap_or(u64::MAX))
+                .max(start),
+        )
+    })
 }
 
 /// When sending was stopped before the end of its plan: what was not scheduled any more was not offered.
 fn stopped_at(round: &Round<'_, '_>) -> Option<u64> {
-    let stopped_early =
-        |part: &&Part| part.cut_short.is_some() || part.ending.is_some() || part.probe.is_some_and(|probe| probe.hopeless);
+    let stopped_early = |part: &&Part| {
+        part.cut_short.is_some()
+            || part.ending.is_some()
+            || part.probe.is_some_and(|probe| probe.hopeless)
+    };
     round.part.filter(stopped_early)?.sending_until_ns
 }
 

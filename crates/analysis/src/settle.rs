@@ -24,8 +24,11 @@ impl Table {
     /// Marks the start of every open loop with one rate and without warm-up. It depends on the rows alone, so a table that is
     /// read from a file gets the same marks.
     pub fn mark_starts<'a>(mut self, cases: impl IntoIterator<Item = &'a Case>) -> Table {
-        let starts: Vec<u32> =
-            cases.into_iter().filter(|case| starts_empty(&case.load)).flat_map(|case| self.start_rows(&case.id)).collect();
+        let starts: Vec<u32> = cases
+            .into_iter()
+            .filter(|case| starts_empty(&case.load))
+            .flat_map(|case| self.start_rows(&case.id))
+            .collect();
         if !starts.is_empty() {
             let marked: HashSet<u32> = starts.into_iter().collect();
             let phase = |row: u32| match self.columns.phase.get(row as usize) {
@@ -40,7 +43,9 @@ impl Table {
     /// Row indexes of the start of each round of a case.
     fn start_rows(&self, case: &str) -> Vec<u32> {
         let all = self.rows_of_case(case);
-        all.chunk_by(|a, b| a.round() == b.round()).flat_map(start_of_round).collect()
+        all.chunk_by(|a, b| a.round() == b.round())
+            .flat_map(start_of_round)
+            .collect()
     }
 }
 
@@ -52,15 +57,33 @@ fn starts_empty(load: &Load) -> bool {
 /// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing was
 /// streamed.
 fn start_of_round(round: &[RequestRow<'_>]) -> Vec<u32> {
-    let mut ok: Vec<&RequestRow<'_>> = round.iter().filter(|row| row.measured_or_settling() && row.ok()).collect();
+    let mut ok: Vec<&RequestRow<'_>> = round
+        .iter()
+        .filter(|row| row.measured_or_settling() && row.ok())
+        .collect();
     ok.sort_by_key(|row| (row.intended(), row.seq(), row.turn()));
     let streamed = ok.iter().any(|row| row.first_token().is_some());
-    let latency =
-        |row: &&RequestRow<'_>| if streamed { row.first_token() } else { Some(row.end()) }.map(|at| (row.intended(), at));
+    let latency = |row: &&RequestRow<'_>| {
+        if streamed {
+            row.first_token()
+        } else {
+            Some(row.end())
+        }
+        .map(|at| (row.intended(), at))
+    };
     let spans: Vec<(u64, u64)> = ok.iter().filter_map(latency).collect();
-    let values: Vec<f64> = spans.iter().map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6).collect();
-    let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else { return Vec::new() };
-    round.iter().filter(|row| row.measured_or_settling() && row.intended() < *first).map(RequestRow::row_index).collect()
+    let values: Vec<f64> = spans
+        .iter()
+        .map(|(from, to)| to.saturating_sub(*from) as f64 / 1e6)
+        .collect();
+    let Some((first, _)) = truncation(&values).and_then(|cut| spans.get(cut)) else {
+        return Vec::new();
+    };
+    round
+        .iter()
+        .filter(|row| row.measured_or_settling() && row.intended() < *first)
+        .map(RequestRow::row_index)
+        .collect()
 }
 
 /// How many values of the start to discard, at most half; None for nothing.
@@ -84,7 +107,8 @@ pub fn truncation(values: &[f64]) -> Option<usize> {
     }
     let (early, late) = batches.split_at(best.1);
     let (early_mean, late_mean, spread) = (mean(early)?, mean(late)?, sd(late)?);
-    let is_faster = early_mean < late_mean - MIN_STANDARD_ERRORS * spread / (early.len() as f64).sqrt();
+    let is_faster =
+        early_mean < late_mean - MIN_STANDARD_ERRORS * spread / (early.len() as f64).sqrt();
     is_faster.then_some(best.1 * BATCH)
 }
 
@@ -94,10 +118,20 @@ pub fn discarded_start(table: &Table, case: &str) -> Option<Discarded> {
     let of_round = |round: &[RequestRow<'_>]| {
         let settling = || round.iter().filter(|row| row.settling());
         let from = settling().map(|row| row.intended()).min()?;
-        let until = round.iter().filter(|row| row.measured()).map(|row| row.intended()).min()?;
-        Some((settling().count() as u64, until.saturating_sub(from) as f64 / 1e9))
+        let until = round
+            .iter()
+            .filter(|row| row.measured())
+            .map(|row| row.intended())
+            .min()?;
+        Some((
+            settling().count() as u64,
+            until.saturating_sub(from) as f64 / 1e9,
+        ))
     };
-    let rounds: Vec<(u64, f64)> = all.chunk_by(|a, b| a.round() == b.round()).filter_map(of_round).collect();
+    let rounds: Vec<(u64, f64)> = all
+        .chunk_by(|a, b| a.round() == b.round())
+        .filter_map(of_round)
+        .collect();
     let requests = rounds.iter().map(|round| round.0).sum();
     let seconds = rounds.iter().map(|round| round.1).sum();
     (requests > 0).then_some(Discarded { requests, seconds })
@@ -116,11 +150,16 @@ mod tests {
     /// A request every 10 ms; the first `start` ones wait less.
     fn rows(n: u64, start: u64) -> Vec<Outcome> {
         let wait = |k: u64| if k < start { 20 } else { 100 } + k * 7 % 5;
-        (0..n).map(|k| stream(k, k * 10, &[k * 10 + wait(k), k * 10 + 300])).collect()
+        (0..n)
+            .map(|k| stream(k, k * 10, &[k * 10 + wait(k), k * 10 + 300]))
+            .collect()
     }
 
     fn open() -> Case {
-        case(Shape::Open { rate: 100.0, arrival: Arrival::Constant })
+        case(Shape::Open {
+            rate: 100.0,
+            arrival: Arrival::Constant,
+        })
     }
 
     fn start_of(table: Table, case: &Case) -> Option<(u64, f64)> {
@@ -132,26 +171,73 @@ mod tests {
     fn the_fast_start_of_an_open_loop_counts_like_warm_up() {
         let own = open();
         let table = table("a", &rows(200, 30)).mark_starts([&own]);
-        let seen = sample_case(&table, &CaseFacts { case: &own, parts: &[], until: None });
-        assert_eq!((seen.counts.scheduled, seen.counts.warmup, seen.requests.len()), (170, 30, 170));
-        assert!(seen.distributions[&Metric::Ttft].min >= 100.0 && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9);
-        assert_eq!(discarded_start(&table, "a"), Some(Discarded { requests: 30, seconds: 0.3 }));
+        let seen = sample_case(
+            &table,
+            &CaseFacts {
+                case: &own,
+                parts: &[],
+                until: None,
+            },
+        );
+        assert_eq!(
+            (
+                seen.counts.scheduled,
+                seen.counts.warmup,
+                seen.requests.len()
+            ),
+            (170, 30, 170)
+        );
+        assert!(
+            seen.distributions[&Metric::Ttft].min >= 100.0
+                && (seen.scalars[&Metric::RateOffered] - 100.0).abs() < 1e-9
+        );
+        assert_eq!(
+            discarded_start(&table, "a"),
+            Some(Discarded {
+                requests: 30,
+                seconds: 0.3
+            })
+        );
     }
 
     #[test]
     fn marking_twice_marks_no_more_and_at_most_half_goes() {
-        assert_eq!(start_of(table("a", &rows(200, 30)), &open()), Some((30, 0.3)));
-        assert_eq!(start_of(table("a", &rows(200, 150)), &open()), None, "what is left would be as slow as what goes");
+        assert_eq!(
+            start_of(table("a", &rows(200, 30)), &open()),
+            Some((30, 0.3))
+        );
+        assert_eq!(
+            start_of(table("a", &rows(200, 150)), &open()),
+            None,
+            "what is left would be as slow as what goes"
+        );
     }
 
     #[test]
     fn a_slow_start_noise_and_loads_with_warmup_lose_nothing() {
-        let slow: Vec<Outcome> =
-            (0..200).map(|k| stream(k, k * 10, &[k * 10 + if k < 30 { 100 } else { 20 } + k * 7 % 5])).collect();
+        let slow: Vec<Outcome> = (0..200)
+            .map(|k| {
+                stream(
+                    k,
+                    k * 10,
+                    &[k * 10 + if k < 30 { 100 } else { 20 } + k * 7 % 5],
+                )
+            })
+            .collect();
         assert_eq!(start_of(table("a", &slow), &open()), None);
         assert_eq!(start_of(table("a", &rows(200, 0)), &open()), None);
-        assert_eq!(start_of(table("a", &rows(49, 10)), &open()), None, "fewer than ten batches");
-        assert_eq!(start_of(table("a", &rows(200, 30)), &case(Shape::Closed { users: 4 })), None);
+        assert_eq!(
+            start_of(table("a", &rows(49, 10)), &open()),
+            None,
+            "fewer than ten batches"
+        );
+        assert_eq!(
+            start_of(
+                table("a", &rows(200, 30)),
+                &case(Shape::Closed { users: 4 })
+            ),
+            None
+        );
         let mut stated = open();
         stated.load.warmup = Warmup::Requests(1);
         let mut all = rows(200, 30);
@@ -162,8 +248,15 @@ mod tests {
     #[test]
     fn the_truncation_of_a_known_series() {
         // Ten batches of 1, thirty of 9 and 11 in turn: the least error is at the step.
-        let values: Vec<f64> =
-            (0..200).map(|k| if k < 50 { 1.0 } else { 10.0 + if k / 5 % 2 == 0 { 1.0 } else { -1.0 } }).collect();
+        let values: Vec<f64> = (0..200)
+            .map(|k| {
+                if k < 50 {
+                    1.0
+                } else {
+                    10.0 + if k / 5 % 2 == 0 { 1.0 } else { -1.0 }
+                }
+            })
+            .collect();
         assert_eq!(truncation(&values), Some(50));
     }
 }

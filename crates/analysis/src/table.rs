@@ -41,8 +41,20 @@ impl Builder {
 
     /// A table of the requests so far whose `seq` is below the given one.
     pub fn before(&self, seq: u64) -> Table {
-        let is_before = |row: &u32| self.0.seq.get(*row as usize).is_some_and(|known| known < seq);
-        Builder(self.0.pick(&(0..self.0.len() as u32).filter(is_before).collect::<Vec<_>>())).finish()
+        let is_before = |row: &u32| {
+            self.0
+                .seq
+                .get(*row as usize)
+                .is_some_and(|known| known < seq)
+        };
+        Builder(
+            self.0.pick(
+                &(0..self.0.len() as u32)
+                    .filter(is_before)
+                    .collect::<Vec<_>>(),
+            ),
+        )
+        .finish()
     }
 
     /// Sorts the rows by case, round, seq and turn.
@@ -63,7 +75,12 @@ impl Table {
     pub(super) fn from_columns(mut columns: Columns) -> Table {
         let key = |row: &u32| {
             let row = *row as usize;
-            (columns.case.code_at(row), columns.round.get(row), columns.seq.get(row), columns.turn.get(row))
+            (
+                columns.case.code_at(row),
+                columns.round.get(row),
+                columns.seq.get(row),
+                columns.turn.get(row),
+            )
         };
         let mut order: Vec<u32> = (0..columns.len() as u32).collect();
         if !order.is_sorted_by_key(key) {
@@ -72,24 +89,34 @@ impl Table {
         }
         let mut cases: Vec<Range<usize>> = Vec::new();
         for row in 0..columns.len() {
-            let Some(code) = columns.case.code_at(row) else { continue };
+            let Some(code) = columns.case.code_at(row) else {
+                continue;
+            };
             cases.resize(cases.len().max(code as usize + 1), row..row);
             if let Some(rows) = cases.get_mut(code as usize) {
                 rows.end = row + 1;
             }
         }
-        Table { columns, cases, recorded: Vec::new() }
+        Table {
+            columns,
+            cases,
+            recorded: Vec::new(),
+        }
     }
 
     /// The row range of a case.
     pub(super) fn case_range(&self, id: &str) -> Range<usize> {
         let code = self.columns.case.find_code(id);
-        code.and_then(|code| self.cases.get(code as usize)).cloned().unwrap_or_default()
+        code.and_then(|code| self.cases.get(code as usize))
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// The rows in a range of indexes.
     pub(super) fn rows(&self, range: Range<usize>) -> Vec<RequestRow<'_>> {
-        range.map(|row| RequestRow::new(&self.columns, row)).collect()
+        range
+            .map(|row| RequestRow::new(&self.columns, row))
+            .collect()
     }
 
     /// The rows of one case, ordered by (round, seq, turn).
@@ -120,12 +147,16 @@ impl Table {
     /// Row ranges that are small enough to be converted into a data frame.
     pub fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let rows = self.len();
-        (0..rows).step_by(BATCH).map(move |from| from..rows.min(from + BATCH))
+        (0..rows)
+            .step_by(BATCH)
+            .map(move |from| from..rows.min(from + BATCH))
     }
 
     /// A range of a column of the schema, stored or derived.
     pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
-        let missing = || TableError::Missing { column: name.into() };
+        let missing = || TableError::Missing {
+            column: name.into(),
+        };
         match self.columns.column(name, rows.clone()) {
             Some(column) => Ok(column),
             None => derived_column(&self.rows(rows), name).ok_or_else(missing),
@@ -134,7 +165,9 @@ impl Table {
 
     /// A row range with every column of the schema.
     pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, TableError> {
-        let columns: Vec<Column> = s::columns().map(|(name, _)| self.column(name, rows.clone())).collect::<Result<_, _>>()?;
+        let columns: Vec<Column> = s::columns()
+            .map(|(name, _)| self.column(name, rows.clone()))
+            .collect::<Result<_, _>>()?;
         Ok(DataFrame::new(rows.len(), columns)?)
     }
 }
@@ -146,12 +179,29 @@ impl Table {
     pub fn stage_rows(&self, case: &str, stage: &StageSlice) -> Table {
         let rows: Vec<u32> = self.case_range(case).map(|row| row as u32).collect();
         let mut columns = self.columns.pick(&rows);
-        let within = |row: usize| columns.intended.get(row).is_some_and(|at| (stage.from.0..stage.until.0).contains(&at));
-        let phase = |row: usize| columns.phase.get(row).filter(|_| within(row)).map_or(OUTSIDE_STAGE, |phase| phase);
+        let within = |row: usize| {
+            columns
+                .intended
+                .get(row)
+                .is_some_and(|at| (stage.from.0..stage.until.0).contains(&at))
+        };
+        let phase = |row: usize| {
+            columns
+                .phase
+                .get(row)
+                .filter(|_| within(row))
+                .map_or(OUTSIDE_STAGE, |phase| phase)
+        };
         columns.phase = (0..rows.len()).map(|row| Some(phase(row))).collect();
         columns.case = rows.iter().map(|_| Some(stage.case.id.as_str())).collect();
-        let of_case = self.recorded().iter().filter(|recorded| recorded.case == case);
-        let recorded = of_case.map(|recorded| TelemetryRecord { case: stage.case.id.clone(), ..recorded.clone() });
+        let of_case = self
+            .recorded()
+            .iter()
+            .filter(|recorded| recorded.case == case);
+        let recorded = of_case.map(|recorded| TelemetryRecord {
+            case: stage.case.id.clone(),
+            ..recorded.clone()
+        });
         Table::from_columns(columns).with_telemetry(recorded.collect())
     }
 }

@@ -35,15 +35,24 @@ pub(super) struct RoundTelemetry<'a> {
 
 /// Summarizes the telemetry of a case, or of one of its stages.
 pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
-    let rows: Vec<RequestRow<'_>> =
-        table.rows_of_case(&facts.case.id).into_iter().filter(|row| !cancelled_by_stop(row, facts)).collect();
+    let rows: Vec<RequestRow<'_>> = table
+        .rows_of_case(&facts.case.id)
+        .into_iter()
+        .filter(|row| !cancelled_by_stop(row, facts))
+        .collect();
     let mut summary = summarize_rounds(&round_telemetry(table, facts, &rounds(&rows, facts)));
     if facts.until.is_some() {
         // The case of a stage has the series.
         summary.series.clear();
     }
     let mut notes: Vec<String> = Vec::new();
-    for note in facts.parts.iter().filter(|part| part.case == facts.case.id).flat_map(|part| &part.untold).chain(&summary.notes) {
+    for note in facts
+        .parts
+        .iter()
+        .filter(|part| part.case == facts.case.id)
+        .flat_map(|part| &part.untold)
+        .chain(&summary.notes)
+    {
         if !notes.contains(note) {
             notes.push(note.clone());
         }
@@ -52,30 +61,54 @@ pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
 }
 
 /// The rounds with both telemetry and a measured window.
-pub(super) fn round_telemetry<'a>(table: &'a Table, facts: &CaseFacts<'_>, rounds: &[Round<'_, '_>]) -> Vec<RoundTelemetry<'a>> {
+pub(super) fn round_telemetry<'a>(
+    table: &'a Table,
+    facts: &CaseFacts<'_>,
+    rounds: &[Round<'_, '_>],
+) -> Vec<RoundTelemetry<'a>> {
     let of_round = |round: &Round<'_, '_>| {
         let (from, until) = round.window?;
-        let is_of_round = |recorded: &&TelemetryRecord| recorded.case == facts.case.id && recorded.round == round.number();
+        let is_of_round = |recorded: &&TelemetryRecord| {
+            recorded.case == facts.case.id && recorded.round == round.number()
+        };
         let recorded = table.recorded().iter().find(is_of_round)?;
-        Some(RoundTelemetry { recorded, window: Window { from: i64::try_from(from).ok()?, until: i64::try_from(until).ok()? } })
+        Some(RoundTelemetry {
+            recorded,
+            window: Window {
+                from: i64::try_from(from).ok()?,
+                until: i64::try_from(until).ok()?,
+            },
+        })
     };
     rounds.iter().filter_map(of_round).collect()
 }
 
 /// The signals over the measured windows, their series in the first round, and the values that are not signals.
 fn summarize_rounds(rounds: &[RoundTelemetry<'_>]) -> Telemetry {
-    let mut summary = Telemetry { others: others::others(rounds), ..Telemetry::default() };
+    let mut summary = Telemetry {
+        others: others::others(rounds),
+        ..Telemetry::default()
+    };
     let sources_of = sources_by_signal(rounds);
     for (&signal, sources) in &sources_of {
-        let Some(&source) = sources.first() else { continue };
+        let Some(&source) = sources.first() else {
+            continue;
+        };
         match signal_stat(signal, source, rounds) {
             Ok((stat, note)) => {
                 summary.signals.insert(signal, stat);
-                summary.notes.extend(note.map(|note| format!("{signal}: {note}")));
+                summary
+                    .notes
+                    .extend(note.map(|note| format!("{signal}: {note}")));
             }
-            Err(why) => summary.notes.extend(why.map(|why| format!("n/a: {signal}: {why}."))),
+            Err(why) => summary
+                .notes
+                .extend(why.map(|why| format!("n/a: {signal}: {why}."))),
         }
-        let series = rounds.first().map(|round| series(signal, source, round)).unwrap_or_default();
+        let series = rounds
+            .first()
+            .map(|round| series(signal, source, round))
+            .unwrap_or_default();
         if !series.is_empty() {
             summary.series.insert(signal, series);
         }
@@ -86,9 +119,16 @@ fn summarize_rounds(rounds: &[RoundTelemetry<'_>]) -> Telemetry {
 
 /// The statistics of the signals that exist, over the measured windows.
 pub(super) fn signals(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, SignalStat> {
-    let stat =
-        |(signal, sources): (Signal, BTreeSet<Source>)| Some((signal, signal_stat(signal, *sources.first()?, rounds).ok()?.0));
-    sources_by_signal(rounds).into_iter().filter_map(stat).collect()
+    let stat = |(signal, sources): (Signal, BTreeSet<Source>)| {
+        Some((
+            signal,
+            signal_stat(signal, *sources.first()?, rounds).ok()?.0,
+        ))
+    };
+    sources_by_signal(rounds)
+        .into_iter()
+        .filter_map(stat)
+        .collect()
 }
 
 /// The sources that reported each signal.
@@ -106,9 +146,16 @@ fn sources_by_signal(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, BTreeSet
 type StatResult = Result<(SignalStat, Option<String>), Option<String>>;
 
 fn signal_stat(signal: Signal, source: Source, rounds: &[RoundTelemetry<'_>]) -> StatResult {
-    let lines = rounds.iter().map(|round| (SignalSeries::collect(round.recorded, signal, source), round.window));
+    let lines = rounds.iter().map(|round| {
+        (
+            SignalSeries::collect(round.recorded, signal, source),
+            round.window,
+        )
+    });
     match signal.form() {
-        Form::Histogram => histogram::stat(&lines.collect::<Vec<_>>()).map_err(|why| Some(why.to_owned())),
+        Form::Histogram => {
+            histogram::stat(&lines.collect::<Vec<_>>()).map_err(|why| Some(why.to_owned()))
+        }
         _ => sample_stat(signal, &lines.collect::<Vec<_>>()).map(|stat| (stat, None)),
     }
 }
@@ -119,8 +166,12 @@ fn series(signal: Signal, source: Source, round: &RoundTelemetry<'_>) -> Series 
         return Series::new();
     }
     let line = SignalSeries::collect(round.recorded, signal, source);
-    let shown = sample_points(signal, &line).into_iter().filter(|point| point.at >= 0);
-    shown.filter_map(|point| Some((point.at as f64 / 1e9, point.value()?))).collect()
+    let shown = sample_points(signal, &line)
+        .into_iter()
+        .filter(|point| point.at >= 0);
+    shown
+        .filter_map(|point| Some((point.at as f64 / 1e9, point.value()?)))
+        .collect()
 }
 
 /// Joules that the GPUs used in the measured windows; None where one of `round_count` rounds has too few samples.
@@ -128,12 +179,16 @@ pub(super) fn energy(rounds: &[RoundTelemetry<'_>], round_count: usize) -> Optio
     let source = *sources_by_signal(rounds).get(&Signal::GpuPower)?.first()?;
     let joules = |round: &RoundTelemetry<'_>| {
         let line = SignalSeries::collect(round.recorded, Signal::GpuPower, source);
-        let power: Vec<(i64, f64)> =
-            sample_points(Signal::GpuPower, &line).iter().filter_map(|point| Some((point.at, point.value()?))).collect();
+        let power: Vec<(i64, f64)> = sample_points(Signal::GpuPower, &line)
+            .iter()
+            .filter_map(|point| Some((point.at, point.value()?)))
+            .collect();
         integrate(&power, round.window)
     };
     // Without the telemetry of a round its energy is unknown.
-    (rounds.len() == round_count).then(|| rounds.iter().map(joules).sum::<Option<f64>>()).flatten()
+    (rounds.len() == round_count)
+        .then(|| rounds.iter().map(joules).sum::<Option<f64>>())
+        .flatten()
 }
 
 // The readings of one signal in one round.
@@ -154,26 +209,52 @@ pub(super) struct SignalSeries<'a>(pub Vec<Scrape<'a>>);
 
 impl<'a> SignalSeries<'a> {
     /// The finite readings.
-    pub fn collect(recorded: &'a TelemetryRecord, signal: Signal, source: Source) -> SignalSeries<'a> {
-        let of_signal = recorded.readings.iter().filter(|reading| reading.source == source && *reading.name == *signal.name());
+    pub fn collect(
+        recorded: &'a TelemetryRecord,
+        signal: Signal,
+        source: Source,
+    ) -> SignalSeries<'a> {
+        let of_signal = recorded
+            .readings
+            .iter()
+            .filter(|reading| reading.source == source && *reading.name == *signal.name());
         let mut by_time: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
         for reading in of_signal.filter(|reading| reading.value.is_finite()) {
-            by_time.entry(reading.at_ns).or_default().insert((&reading.labels, reading.device), reading.value);
+            by_time
+                .entry(reading.at_ns)
+                .or_default()
+                .insert((&reading.labels, reading.device), reading.value);
         }
-        SignalSeries(by_time.into_iter().map(|(at, values)| Scrape { at, values }).collect())
+        SignalSeries(
+            by_time
+                .into_iter()
+                .map(|(at, values)| Scrape { at, values })
+                .collect(),
+        )
     }
 
     /// The scrapes with all values: a sum over devices needs every device.
     pub fn complete_scrapes(&self) -> Vec<&Scrape<'a>> {
-        let parts = self.0.iter().map(|scrape| scrape.values.len()).max().unwrap_or(0);
-        self.0.iter().filter(|scrape| scrape.values.len() == parts).collect()
+        let parts = self
+            .0
+            .iter()
+            .map(|scrape| scrape.values.len())
+            .max()
+            .unwrap_or(0);
+        self.0
+            .iter()
+            .filter(|scrape| scrape.values.len() == parts)
+            .collect()
     }
 }
 
 impl Scrape<'_> {
     /// The value with these labels.
     pub fn value_with_label(&self, label: &str) -> Option<f64> {
-        self.values.iter().find(|((labels, _), _)| *labels == label).map(|(_, value)| *value)
+        self.values
+            .iter()
+            .find(|((labels, _), _)| *labels == label)
+            .map(|(_, value)| *value)
     }
 }
 
@@ -206,18 +287,29 @@ pub(super) fn sample_points(signal: Signal, line: &SignalSeries<'_>) -> Vec<Poin
             .into_iter()
             .filter_map(|scrape| gauge_point(scrape.at, combine_devices(signal, scrape)))
             .collect(),
-        Form::Rate => pairs(&line.complete_scrapes()).filter_map(|(a, b)| rate_point(a, b)).collect(),
+        Form::Rate => pairs(&line.complete_scrapes())
+            .filter_map(|(a, b)| rate_point(a, b))
+            .collect(),
         Form::Ratio => ratio_points(line),
         Form::Histogram => Vec::new(),
     }
 }
 
 fn gauge_point(at: i64, value: Option<f64>) -> Option<Point> {
-    value.map(|value| Point { from: at, at, numerator: value, denominator: 1.0 })
+    value.map(|value| Point {
+        from: at,
+        at,
+        numerator: value,
+        denominator: 1.0,
+    })
 }
 
-fn pairs<'l, 'a>(scrapes: &'l [&'l Scrape<'a>]) -> impl Iterator<Item = (&'l Scrape<'a>, &'l Scrape<'a>)> {
-    scrapes.windows(2).filter_map(|pair| Some((*pair.first()?, *pair.last()?)))
+fn pairs<'l, 'a>(
+    scrapes: &'l [&'l Scrape<'a>],
+) -> impl Iterator<Item = (&'l Scrape<'a>, &'l Scrape<'a>)> {
+    scrapes
+        .windows(2)
+        .filter_map(|pair| Some((*pair.first()?, *pair.last()?)))
 }
 
 /// One value of several devices or engines.
@@ -226,45 +318,72 @@ fn combine_devices(signal: Signal, scrape: &Scrape<'_>) -> Option<f64> {
     match signal {
         Signal::GpuClock | Signal::GpuMemoryClock => values().reduce(f64::min),
         Signal::GpuTemperature => values().reduce(f64::max),
-        Signal::GpuUtilization | Signal::GpuMemoryUtilization | Signal::GpuThrottled | Signal::ServerKvCacheUsage => {
-            moments::mean(&values().collect::<Vec<_>>())
-        }
+        Signal::GpuUtilization
+        | Signal::GpuMemoryUtilization
+        | Signal::GpuThrottled
+        | Signal::ServerKvCacheUsage => moments::mean(&values().collect::<Vec<_>>()),
         _ => values().reduce(|a, b| a + b),
     }
 }
 
 /// The increase of all counters between two scrapes; None where one was reset, or is missing in one of them.
 fn rate_point(a: &Scrape<'_>, b: &Scrape<'_>) -> Option<Point> {
-    let increase = |before: f64, after: f64| Some(after - before).filter(|increase| *increase >= 0.0);
-    let increases = b.values.iter().map(|(key, after)| increase(*a.values.get(key)?, *after));
+    let increase =
+        |before: f64, after: f64| Some(after - before).filter(|increase| *increase >= 0.0);
+    let increases = b
+        .values
+        .iter()
+        .map(|(key, after)| increase(*a.values.get(key)?, *after));
     let numerator = increases.sum::<Option<f64>>()?;
-    Some(Point { from: a.at, at: b.at, numerator, denominator: (b.at - a.at) as f64 / 1e9 })
+    Some(Point {
+        from: a.at,
+        at: b.at,
+        numerator,
+        denominator: (b.at - a.at) as f64 / 1e9,
+    })
 }
 
 /// From two counters, or from a share that the server reports itself.
 fn ratio_points(line: &SignalSeries<'_>) -> Vec<Point> {
-    let both = |scrape: &&Scrape<'_>| scrape.value_with_label("part").is_some() && scrape.value_with_label("whole").is_some();
+    let both = |scrape: &&Scrape<'_>| {
+        scrape.value_with_label("part").is_some() && scrape.value_with_label("whole").is_some()
+    };
     let counted: Vec<&Scrape<'_>> = line.0.iter().filter(both).collect();
     if counted.is_empty() {
-        return line.0.iter().filter_map(|scrape| gauge_point(scrape.at, scrape.value_with_label("value"))).collect();
+        return line
+            .0
+            .iter()
+            .filter_map(|scrape| gauge_point(scrape.at, scrape.value_with_label("value")))
+            .collect();
     }
     let increase = |label: &str, a: &Scrape<'_>, b: &Scrape<'_>| {
-        Some(b.value_with_label(label)? - a.value_with_label(label)?).filter(|increase| *increase >= 0.0)
+        Some(b.value_with_label(label)? - a.value_with_label(label)?)
+            .filter(|increase| *increase >= 0.0)
     };
     let point = |(a, b): (&Scrape<'_>, &Scrape<'_>)| {
-        Some(Point { from: a.at, at: b.at, numerator: increase("part", a, b)?, denominator: increase("whole", a, b)? })
+        Some(Point {
+            from: a.at,
+            at: b.at,
+            numerator: increase("part", a, b)?,
+            denominator: increase("whole", a, b)?,
+        })
     };
     pairs(&counted).filter_map(point).collect()
 }
 
 /// Why there is no sample in the measured windows; None where none is expected.
-fn missing_samples_reason(signal: Signal, lines: &[(SignalSeries<'_>, Window)], points: &[Point]) -> Option<String> {
+fn missing_samples_reason(
+    signal: Signal,
+    lines: &[(SignalSeries<'_>, Window)],
+    points: &[Point],
+) -> Option<String> {
     // A server without speculative decoding counts no drafts.
     let drafts = || {
-        lines
-            .iter()
-            .flat_map(|(line, _)| &line.0)
-            .any(|scrape| scrape.value_with_label("whole").is_none_or(|drafts| drafts > 0.0))
+        lines.iter().flat_map(|(line, _)| &line.0).any(|scrape| {
+            scrape
+                .value_with_label("whole")
+                .is_none_or(|drafts| drafts > 0.0)
+        })
     };
     if signal == Signal::ServerSpecAcceptRate && !drafts() {
         return None;
@@ -273,24 +392,41 @@ fn missing_samples_reason(signal: Signal, lines: &[(SignalSeries<'_>, Window)], 
         return Some("its denominator did not increase in the measured windows".to_owned());
     }
     let within = |(line, window): &(SignalSeries<'_>, Window)| {
-        line.0.iter().filter(|scrape| (window.from..=window.until).contains(&scrape.at)).count()
+        line.0
+            .iter()
+            .filter(|scrape| (window.from..=window.until).contains(&scrape.at))
+            .count()
     };
     if lines.iter().any(|line| within(line) > 1) {
         return Some("too few samples in the measured windows".to_owned());
     }
-    let longest = lines.iter().map(|(_, window)| window.until - window.from).max().unwrap_or(0) as f64 / 1e9;
+    let longest = lines
+        .iter()
+        .map(|(_, window)| window.until - window.from)
+        .max()
+        .unwrap_or(0) as f64
+        / 1e9;
     let longest = (longest * 1000.0).round() / 1000.0;
-    let reason = format!("the longest measured window, {longest} s, contains fewer than two samples");
-    Some(format!("{reason}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"))
+    let reason =
+        format!("the longest measured window, {longest} s, contains fewer than two samples");
+    Some(format!(
+        "{reason}: lower `target.metrics.interval` or `telemetry.interval`, or measure longer"
+    ))
 }
 
 /// The statistics over the samples in the measured windows; pairs need both of their ends there. The mean of a rate or ratio is the
 /// total increase over the total time or the total increase of the other counter, so that pairs are weighted. Without a sample,
 /// the reason.
-pub(super) fn sample_stat(signal: Signal, lines: &[(SignalSeries<'_>, Window)]) -> Result<SignalStat, Option<String>> {
+pub(super) fn sample_stat(
+    signal: Signal,
+    lines: &[(SignalSeries<'_>, Window)],
+) -> Result<SignalStat, Option<String>> {
     let inside = |(line, window): &(SignalSeries<'_>, Window)| {
         let within = |point: &Point| point.from >= window.from && point.at <= window.until;
-        sample_points(signal, line).into_iter().filter(within).collect::<Vec<_>>()
+        sample_points(signal, line)
+            .into_iter()
+            .filter(within)
+            .collect::<Vec<_>>()
     };
     let points: Vec<Point> = lines.iter().flat_map(inside).collect();
     let values: Vec<f64> = points.iter().filter_map(Point::value).collect();
@@ -316,14 +452,26 @@ pub(super) fn sample_stat(signal: Signal, lines: &[(SignalSeries<'_>, Window)]) 
 pub(super) fn integrate(samples: &[(i64, f64)], window: Window) -> Option<f64> {
     let first = samples.first()?;
     let last = samples.last()?;
-    let gap = samples.windows(2).filter_map(|pair| Some(pair.last()?.0 - pair.first()?.0)).max()?;
+    let gap = samples
+        .windows(2)
+        .filter_map(|pair| Some(pair.last()?.0 - pair.first()?.0))
+        .max()?;
     if first.0 - window.from > gap || window.until - last.0 > gap {
         return None;
     }
     let start = (window.from.min(first.0), first.1);
     let end = (window.until.max(last.0), last.1);
-    let extended: Vec<(i64, f64)> = [start].into_iter().chain(samples.iter().copied()).chain([end]).collect();
-    Some(extended.windows(2).filter_map(|pair| Some(trapezoid(*pair.first()?, *pair.last()?, window))).sum())
+    let extended: Vec<(i64, f64)> = [start]
+        .into_iter()
+        .chain(samples.iter().copied())
+        .chain([end])
+        .collect();
+    Some(
+        extended
+            .windows(2)
+            .filter_map(|pair| Some(trapezoid(*pair.first()?, *pair.last()?, window)))
+            .sum(),
+    )
 }
 
 /// The area of the part of a trapezoid in the window.
@@ -350,17 +498,25 @@ pub(super) fn merge_notes(
         let is_missing = note.starts_with("n/a: ");
         let plain = note.strip_prefix("n/a: ").unwrap_or(&note);
         let (signal, why) = plain.split_once(": ").unwrap_or((plain, ""));
-        let why = if is_missing { format!("n/a: {why}") } else { why.to_owned() };
+        let why = if is_missing {
+            format!("n/a: {why}")
+        } else {
+            why.to_owned()
+        };
         match by_reason.iter_mut().find(|(known, _)| *known == why) {
             Some((_, signals)) => signals.push(signal.to_owned()),
             None => by_reason.push((why, vec![signal.to_owned()])),
         }
     }
-    let merged = by_reason.into_iter().map(|(why, signals)| match why.strip_prefix("n/a: ") {
-        Some(why) => format!("n/a: {}: {why}", list_signals(&signals, sources_of)),
-        None => format!("{}: {why}.", list_signals(&signals, sources_of)),
-    });
-    merged.chain(several_sources_notes(sources_of, found)).collect()
+    let merged = by_reason
+        .into_iter()
+        .map(|(why, signals)| match why.strip_prefix("n/a: ") {
+            Some(why) => format!("n/a: {}: {why}", list_signals(&signals, sources_of)),
+            None => format!("{}: {why}.", list_signals(&signals, sources_of)),
+        });
+    merged
+        .chain(several_sources_notes(sources_of, found))
+        .collect()
 }
 
 /// The names of signals; several that are all signals of a scope become `scope.*`.
@@ -368,9 +524,20 @@ fn list_signals(signals: &[String], sources_of: &BTreeMap<Signal, BTreeSet<Sourc
     let mut names: Vec<String> = Vec::new();
     for signal in signals {
         let scope = signal.split('.').next().unwrap_or_default();
-        let of_scope: Vec<&str> = sources_of.keys().filter(|known| known.scope() == scope).map(|known| known.name()).collect();
-        let all = of_scope.len() > 1 && of_scope.iter().all(|known| signals.iter().any(|signal| signal == known));
-        let name = if all { format!("{scope}.*") } else { signal.clone() };
+        let of_scope: Vec<&str> = sources_of
+            .keys()
+            .filter(|known| known.scope() == scope)
+            .map(|known| known.name())
+            .collect();
+        let all = of_scope.len() > 1
+            && of_scope
+                .iter()
+                .all(|known| signals.iter().any(|signal| signal == known));
+        let name = if all {
+            format!("{scope}.*")
+        } else {
+            signal.clone()
+        };
         if !names.contains(&name) {
             names.push(name);
         }
@@ -378,15 +545,25 @@ fn list_signals(signals: &[String], sources_of: &BTreeMap<Signal, BTreeSet<Sourc
     names.join(", ")
 }
 
-fn several_sources_notes(sources_of: &BTreeMap<Signal, BTreeSet<Source>>, found: &BTreeMap<Signal, SignalStat>) -> Vec<String> {
+fn several_sources_notes(
+    sources_of: &BTreeMap<Signal, BTreeSet<Source>>,
+    found: &BTreeMap<Signal, SignalStat>,
+) -> Vec<String> {
     let mut by_sources: BTreeMap<&BTreeSet<Source>, Vec<&str>> = BTreeMap::new();
-    for (signal, sources) in sources_of.iter().filter(|(signal, sources)| sources.len() > 1 && found.contains_key(signal)) {
+    for (signal, sources) in sources_of
+        .iter()
+        .filter(|(signal, sources)| sources.len() > 1 && found.contains_key(signal))
+    {
         by_sources.entry(sources).or_default().push(signal.name());
     }
     let note = |(sources, signals): (&BTreeSet<Source>, Vec<&str>)| {
         let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
         let first = names.first().copied().unwrap_or_default();
-        format!("{}: reported by {}; the values of {first} are used.", signals.join(", "), names.join(" and "))
+        format!(
+            "{}: reported by {}; the values of {first} are used.",
+            signals.join(", "),
+            names.join(" and ")
+        )
     };
     by_sources.into_iter().map(note).collect()
 }

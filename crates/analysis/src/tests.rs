@@ -3,7 +3,9 @@
 
 use crate::CaseFacts;
 use crate::Sample;
-use crate::fixture::{TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table};
+use crate::fixture::{
+    TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table,
+};
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::load::{Arrival, Shape};
@@ -20,7 +22,10 @@ const PAGE: &str = include_str!("../../../docs/metrics.md");
 /// The cells of the table after a marker, its two head lines left out.
 fn cells(marker: &str) -> Vec<Vec<&'static str>> {
     let lines = PAGE.lines().skip_while(|line| *line != marker).skip(3);
-    lines.take_while(|line| line.starts_with('|')).map(|line| line.split('|').skip(1).map(str::trim).collect()).collect()
+    lines
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.split('|').skip(1).map(str::trim).collect())
+        .collect()
 }
 
 fn request(cells: &[&str]) -> Outcome {
@@ -36,10 +41,16 @@ fn request(cells: &[&str]) -> Outcome {
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
-    let usage = Usage { prompt: count(7), output: count(8), reasoning: count(9), cached: count(10) };
+    let usage = Usage {
+        prompt: count(7),
+        output: count(8),
+        reasoning: count(9),
+        cached: count(10),
+    };
     let mut times = cells[12].split_whitespace().map(stamp).chain([None; 5]);
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
-    let end = FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let end =
+        FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
     let (turn, turns) = cells[1].split_once(" of ").unwrap();
     Outcome {
         seq: cells[0].parse().unwrap(),
@@ -49,7 +60,13 @@ fn request(cells: &[&str]) -> Outcome {
         timeline,
         usage,
         items: count(11),
-        server: ServerTimes { queue, load, prefill, decode, total },
+        server: ServerTimes {
+            queue,
+            load,
+            prefill,
+            decode,
+            total,
+        },
         end,
         ..failed(0, FailureKind::Decode)
     }
@@ -57,7 +74,10 @@ fn request(cells: &[&str]) -> Outcome {
 
 /// The requests of the page, in its order.
 fn requests() -> Vec<Outcome> {
-    cells("<!-- requests -->").iter().map(|cells| request(cells)).collect()
+    cells("<!-- requests -->")
+        .iter()
+        .map(|cells| request(cells))
+        .collect()
 }
 
 fn example(shape: Shape) -> Sample {
@@ -70,7 +90,11 @@ fn example(shape: Shape) -> Sample {
         peak_flops: Some(1e12),
         peak_bandwidth: Some(1e12),
     });
-    let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 55.0 }];
+    let limits = vec![RequestLimit {
+        metric: Metric::Ttft,
+        op: Op::Less,
+        limit: 55.0,
+    }];
     case.checks.push(Check {
         expr: "goodput(ttft < 55ms) >= 50%".into(),
         subject: Subject::Goodput(limits),
@@ -91,11 +115,28 @@ fn example(shape: Shape) -> Sample {
         device: Some(0),
         value,
     };
-    let recorded = TelemetryRecord { case: "a".into(), round: 0, readings: vec![power(0, 240.0), power(250, 360.0)] };
+    let recorded = TelemetryRecord {
+        case: "a".into(),
+        round: 0,
+        readings: vec![power(0, 240.0), power(250, 360.0)],
+    };
     // Starts of a server, actual by rounds whose requests are others.
-    let starts = [2500, 5000].map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
-    let parts = starts.map(|startup| Part { round: 9, startup: Some(startup), ..Part::default() });
-    sample_case(&table("a", &requests()).with_telemetry(vec![recorded]), &CaseFacts { parts: &parts, ..facts(&case) })
+    let starts = [2500, 5000].map(|ready| Startup {
+        ready: Nanos::from_millis(ready),
+        ..Startup::default()
+    });
+    let parts = starts.map(|startup| Part {
+        round: 9,
+        startup: Some(startup),
+        ..Part::default()
+    });
+    sample_case(
+        &table("a", &requests()).with_telemetry(vec![recorded]),
+        &CaseFacts {
+            parts: &parts,
+            ..facts(&case)
+        },
+    )
 }
 
 fn near(computed: f64, expected: &str) -> bool {
@@ -109,7 +150,9 @@ fn figure(sample: &Sample, name: &str) -> Option<f64> {
         return sample.scalars.get(metric).copied();
     }
     let (column, stat) = name.rsplit_once('_')?;
-    let metric = Metric::ALL.iter().find(|metric| metric.column() == column && metric.per() != Scope::Case)?;
+    let metric = Metric::ALL
+        .iter()
+        .find(|metric| metric.column() == column && metric.per() != Scope::Case)?;
     let seen = sample.distributions.get(metric)?;
     match Stat::parse(if stat == "n" { "count" } else { stat })? {
         Stat::Quantile(share) => seen.quantile(share),
@@ -124,13 +167,27 @@ fn figure(sample: &Sample, name: &str) -> Option<f64> {
 #[test]
 fn the_page_says_what_the_code_computes_of_a_case() {
     let seen = example(Shape::Closed { users: 2 });
-    let open = example(Shape::Open { rate: 1.0, arrival: Arrival::Constant });
+    let open = example(Shape::Open {
+        rate: 1.0,
+        arrival: Arrival::Constant,
+    });
     let results = cells("<!-- results -->");
     assert_eq!((seen.requests.len(), results.len()), (5, 33));
     for result in results {
-        let computed = figure(if result[0] == "rate_offered" { &open } else { &seen }, result[0]);
+        let computed = figure(
+            if result[0] == "rate_offered" {
+                &open
+            } else {
+                &seen
+            },
+            result[0],
+        );
         let close = computed.is_some_and(|value| near(value, result[1]));
-        assert!(close, "{}: the page says {}, the code {computed:?}", result[0], result[1]);
+        assert!(
+            close,
+            "{}: the page says {}, the code {computed:?}",
+            result[0], result[1]
+        );
     }
 }
 
@@ -138,17 +195,38 @@ fn the_page_says_what_the_code_computes_of_a_case() {
 fn the_page_says_what_the_code_computes_of_each_request() {
     let outcomes = requests();
     let actual = cells("<!-- per request -->");
-    let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case);
-    assert_eq!(actual.iter().map(|line| line[0]).collect::<BTreeSet<_>>(), per_request.map(|metric| metric.column()).collect());
+    let per_request = Metric::ALL
+        .iter()
+        .filter(|metric| metric.per() != Scope::Case);
+    assert_eq!(
+        actual.iter().map(|line| line[0]).collect::<BTreeSet<_>>(),
+        per_request.map(|metric| metric.column()).collect()
+    );
     for (place, outcome) in outcomes.iter().enumerate() {
         let table = table("a", std::slice::from_ref(outcome));
         let row = table.rows_of_case("a")[0];
         for line in &actual {
-            let metric = Metric::ALL.iter().find(|metric| metric.column() == line[0]).unwrap();
-            let computed = if metric.per() == Scope::Gap { row.gaps() } else { row.metric(*metric).into_iter().collect() };
+            let metric = Metric::ALL
+                .iter()
+                .find(|metric| metric.column() == line[0])
+                .unwrap();
+            let computed = if metric.per() == Scope::Gap {
+                row.gaps()
+            } else {
+                row.metric(*metric).into_iter().collect()
+            };
             let words: Vec<&str> = line[place + 1].split_whitespace().collect();
-            let close = words.len() == computed.len() && computed.iter().zip(&words).all(|(value, word)| near(*value, word));
-            assert!(close, "{} of request {}: the page says {words:?}, the code {computed:?}", line[0], place + 1);
+            let close = words.len() == computed.len()
+                && computed
+                    .iter()
+                    .zip(&words)
+                    .all(|(value, word)| near(*value, word));
+            assert!(
+                close,
+                "{} of request {}: the page says {words:?}, the code {computed:?}",
+                line[0],
+                place + 1
+            );
         }
     }
 }
@@ -157,10 +235,15 @@ fn the_page_says_what_the_code_computes_of_each_request() {
 fn every_metric_is_defined_and_worked_out() {
     let (before, after) = PAGE.split_once("### A worked example").unwrap();
     for metric in Metric::ALL {
-        let named = [metric.name(), metric.column()].iter().any(|name| before.contains(&format!("`{name}`")));
+        let named = [metric.name(), metric.column()]
+            .iter()
+            .any(|name| before.contains(&format!("`{name}`")));
         assert!(named, "{metric} is not defined");
         let column = format!("| {}", metric.column());
-        assert!(after.contains(&format!("{column} |")) || after.contains(&format!("{column}_")), "{metric} is not worked out");
+        assert!(
+            after.contains(&format!("{column} |")) || after.contains(&format!("{column}_")),
+            "{metric} is not worked out"
+        );
     }
 }
 
@@ -176,10 +259,16 @@ fn the_page_matches_the_computed_round_variances() {
         };
         line[1].split_whitespace().map(row).collect::<Vec<_>>()
     });
-    let sample = Sample { windows: vec![1.0; 2], ..sample_of(rows) };
+    let sample = Sample {
+        windows: vec![1.0; 2],
+        ..sample_of(rows)
+    };
     let seen = &crate::round_variances(&sample, &Shape::Closed { users: 1 })[0];
     let actual = cells("<!-- repeats -->");
-    assert!(near(seen.within_sd.unwrap(), actual[0][1]) && near(seen.between_sd.unwrap(), actual[1][1]), "{seen:?}");
+    assert!(
+        near(seen.within_sd.unwrap(), actual[0][1]) && near(seen.between_sd.unwrap(), actual[1][1]),
+        "{seen:?}"
+    );
 }
 
 // Requests of several choices, of several turns, of several inputs: what each figure takes from them.
@@ -202,15 +291,31 @@ fn value(sample: &Sample, row: usize, metric: Metric) -> Option<f64> {
 #[test]
 fn each_choice_has_its_own_pace() {
     let seen = figures(&[two_choices()], Shape::Closed { users: 1 });
-    assert_eq!(seen.requests.iter().next().unwrap().gaps(), [20.0, 20.0, 20.0, 40.0]);
+    assert_eq!(
+        seen.requests.iter().next().unwrap().gaps(),
+        [20.0, 20.0, 20.0, 40.0]
+    );
     // 40 + 60 ms over 6 tokens of which 2 were the first of their choice.
-    assert_eq!((value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)), (Some(50.0), Some(25.0)));
-    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])]).frame(0..2).unwrap();
+    assert_eq!(
+        (value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)),
+        (Some(50.0), Some(25.0))
+    );
+    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])])
+        .frame(0..2)
+        .unwrap();
     let list = |name: &str, row| {
-        let column = table.column(name).unwrap().list().unwrap().get_as_series(row);
+        let column = table
+            .column(name)
+            .unwrap()
+            .list()
+            .unwrap()
+            .get_as_series(row);
         column.map(|list| list.f64().unwrap().into_no_null_iter().collect::<Vec<_>>())
     };
-    assert_eq!((list("choice_ttft_ms", 0), list("choice_ttlt_ms", 0)), (Some(vec![50.0, 60.0]), Some(vec![90.0, 120.0])));
+    assert_eq!(
+        (list("choice_ttft_ms", 0), list("choice_ttlt_ms", 0)),
+        (Some(vec![50.0, 60.0]), Some(vec![90.0, 120.0]))
+    );
     assert_eq!(list("choice_ttft_ms", 1), None);
     let choices = table.column("choices").unwrap().u32().unwrap();
     assert_eq!((choices.get(0), choices.get(1)), (Some(2), Some(1)));
@@ -222,40 +327,103 @@ fn the_servers_own_count_of_an_event_is_its_weight() {
     (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
     let table = table("a", &[reply]);
     let facts = table.rows_of_case("a");
-    assert_eq!((0..3).map(|event| facts[0].tokens_of_event(event)).collect::<Vec<_>>(), [1.0, 7.0, 2.0]);
-    assert_eq!((facts[0].tokens_of_events(0..2), facts[0].tokens_of_events(0..0)), (8.0, 0.0));
+    assert_eq!(
+        (0..3)
+            .map(|event| facts[0].tokens_of_event(event))
+            .collect::<Vec<_>>(),
+        [1.0, 7.0, 2.0]
+    );
+    assert_eq!(
+        (
+            facts[0].tokens_of_events(0..2),
+            facts[0].tokens_of_events(0..0)
+        ),
+        (8.0, 0.0)
+    );
 }
 
 #[test]
 fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
-    let turn = |seq, turn, outcome: Outcome| Outcome { seq, turn, turns: 2, ..outcome };
+    let turn = |seq, turn, outcome: Outcome| Outcome {
+        seq,
+        turn,
+        turns: 2,
+        ..outcome
+    };
     let rows = [
         turn(0, 0, stream(0, 0, &[50, 100])),
         turn(0, 1, stream(0, 120, &[150, 190])),
         turn(1, 0, stream(1, 100, &[130, 140])),
         turn(1, 1, failed(4, FailureKind::Dropped)),
     ];
-    let seen = figures(&rows, Shape::Open { rate: 10.0, arrival: Arrival::Constant });
-    let ttft = |metric| seen.distributions.get(&metric).map(|spread| (spread.n, spread.max));
-    assert_eq!((ttft(Metric::TtftFirstTurn), ttft(Metric::TtftLaterTurns)), (Some((2, 50.0)), Some((1, 30.0))));
+    let seen = figures(
+        &rows,
+        Shape::Open {
+            rate: 10.0,
+            arrival: Arrival::Constant,
+        },
+    );
+    let ttft = |metric| {
+        seen.distributions
+            .get(&metric)
+            .map(|spread| (spread.n, spread.max))
+    };
+    assert_eq!(
+        (ttft(Metric::TtftFirstTurn), ttft(Metric::TtftLaterTurns)),
+        (Some((2, 50.0)), Some((1, 30.0)))
+    );
     // Two sessions arrived, 100 ms apart: sending ends at 200 ms; the first turn ended at 100 ms, its session at 190.
     assert_eq!(seen.scalars[&Metric::SessionThroughput], 10.0);
-    assert_eq!((seen.scalars[&Metric::RateOffered], seen.scalars[&Metric::RateAchieved]), (10.0, 10.0));
+    assert_eq!(
+        (
+            seen.scalars[&Metric::RateOffered],
+            seen.scalars[&Metric::RateAchieved]
+        ),
+        (10.0, 10.0)
+    );
     assert_eq!((seen.counts.scheduled, seen.counts.dropped), (4, 1));
     let lonely = figures(&[stream(0, 0, &[50])], Shape::Closed { users: 1 });
-    assert!(!lonely.scalars.contains_key(&Metric::SessionThroughput) && value(&lonely, 0, Metric::TtftFirstTurn).is_none());
+    assert!(
+        !lonely.scalars.contains_key(&Metric::SessionThroughput)
+            && value(&lonely, 0, Metric::TtftFirstTurn).is_none()
+    );
 }
 
 #[test]
 fn inputs_and_server_times_are_kept_as_reported() {
-    let server = ServerTimes { load: Some(Nanos(1_500_000)), total: Some(Nanos::from_millis(40)), ..ServerTimes::default() };
-    let other = |row: Outcome| Outcome { items: Some(8), ..row };
-    let rows = [Outcome { server, ..other(outcome(0)) }, other(failed(1, FailureKind::Decode)), other(outcome(2))];
+    let server = ServerTimes {
+        load: Some(Nanos(1_500_000)),
+        total: Some(Nanos::from_millis(40)),
+        ..ServerTimes::default()
+    };
+    let other = |row: Outcome| Outcome {
+        items: Some(8),
+        ..row
+    };
+    let rows = [
+        Outcome {
+            server,
+            ..other(outcome(0))
+        },
+        other(failed(1, FailureKind::Decode)),
+        other(outcome(2)),
+    ];
     let seen = figures(&rows, Shape::Closed { users: 1 });
-    assert_eq!((value(&seen, 0, Metric::Items), value(&seen, 1, Metric::Items)), (Some(8.0), None));
+    assert_eq!(
+        (
+            value(&seen, 0, Metric::Items),
+            value(&seen, 1, Metric::Items)
+        ),
+        (Some(8.0), None)
+    );
     // From the first end, at 82 ms, to the last, at 282 ms.
     assert_eq!(seen.scalars[&Metric::ItemThroughput], 40.0);
-    let actual = [Metric::ServerLoad, Metric::ServerTotal, Metric::ServerDecode].map(|metric| value(&seen, 0, metric));
+    let actual = [
+        Metric::ServerLoad,
+        Metric::ServerTotal,
+        Metric::ServerDecode,
+    ]
+    .map(|metric| value(&seen, 0, metric));
     assert_eq!(actual, [Some(1.5), Some(40.0), None]);
 }
 
@@ -263,7 +431,11 @@ fn inputs_and_server_times_are_kept_as_reported() {
 fn events_per_reply_are_the_token_events_of_complete_streams() {
     let mut reply = stream(0, 100, &[150, 150, 190]);
     reply.usage.output = Some(12);
-    let broken = Outcome { seq: 1, end: failed(1, FailureKind::Truncated).end, ..reply.clone() };
+    let broken = Outcome {
+        seq: 1,
+        end: failed(1, FailureKind::Truncated).end,
+        ..reply.clone()
+    };
     let seen = figures(&[reply, broken, outcome(2)], Shape::Closed { users: 1 });
     let events = [0, 1, 2].map(|row| value(&seen, row, Metric::EventsPerReply));
     assert_eq!(events, [Some(3.0), None, None]);

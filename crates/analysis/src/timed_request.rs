@@ -21,10 +21,21 @@ pub struct TimedRequest<'a> {
 pub fn timed_requests<'a>(table: &'a Table, facts: &CaseFacts<'_>) -> Vec<TimedRequest<'a>> {
     let measured = |row: &RequestRow<'_>| row.measured() && !cancelled_by_stop(row, facts);
     let timed = |row: RequestRow<'a>| {
-        let part = facts.parts.iter().find(|part| part.case == facts.case.id && part.round == row.round());
-        TimedRequest { row, origin_ns: part.map_or(0, |part| part.origin_ns) }
+        let part = facts
+            .parts
+            .iter()
+            .find(|part| part.case == facts.case.id && part.round == row.round());
+        TimedRequest {
+            row,
+            origin_ns: part.map_or(0, |part| part.origin_ns),
+        }
     };
-    table.rows_of_case(&facts.case.id).into_iter().filter(measured).map(timed).collect()
+    table
+        .rows_of_case(&facts.case.id)
+        .into_iter()
+        .filter(measured)
+        .map(timed)
+        .collect()
 }
 
 impl<'a> TimedRequest<'a> {
@@ -69,12 +80,18 @@ impl<'a> TimedRequest<'a> {
 
     /// First token event; None without one, or where the reply was not streamed.
     pub fn first_token(&self) -> Option<Nanos> {
-        self.row.events().first().map(|timestamp| self.since_start(*timestamp))
+        self.row
+            .events()
+            .first()
+            .map(|timestamp| self.since_start(*timestamp))
     }
 
     /// Last token event, as [`TimedRequest::first_token`].
     pub fn last_token(&self) -> Option<Nanos> {
-        self.row.events().last().map(|timestamp| self.since_start(*timestamp))
+        self.row
+            .events()
+            .last()
+            .map(|timestamp| self.since_start(*timestamp))
     }
 
     /// End of the request, failed or not.
@@ -114,7 +131,11 @@ impl<'a> TimedRequest<'a> {
 
     /// Gaps between its token events, in milliseconds; none where it failed.
     pub fn gaps(&self) -> Vec<f64> {
-        if self.ok() { self.row.gaps() } else { Vec::new() }
+        if self.ok() {
+            self.row.gaps()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Whether it is ok and meets every limit.
@@ -133,7 +154,10 @@ impl<'a> TimedRequest<'a> {
     /// Time per output token after the first of a request with this total latency, in milliseconds: (total − service TTFT) /
     /// (tokens − 1). None where a value does not exist, or there is one token.
     pub fn pace_ms(&self, total_ms: Option<f64>) -> Option<f64> {
-        let steps = self.output_tokens().map(|tokens| tokens - 1.0).filter(|&steps| steps > 0.0)?;
+        let steps = self
+            .output_tokens()
+            .map(|tokens| tokens - 1.0)
+            .filter(|&steps| steps > 0.0)?;
         Some((total_ms? - self.get(Metric::TtftService)?) / steps)
     }
 }
@@ -147,17 +171,56 @@ mod tests {
 
     #[test]
     fn timestamps_count_from_the_start_of_the_run() {
-        let rows = [warmup(outcome(0)), stream(1, 100, &[150, 170, 200]), outcome(2), failed(3, FailureKind::Dropped)];
-        let parts = [Part { case: "a".into(), origin_ns: 5_000_000_000, ..Part::default() }];
+        let rows = [
+            warmup(outcome(0)),
+            stream(1, 100, &[150, 170, 200]),
+            outcome(2),
+            failed(3, FailureKind::Dropped),
+        ];
+        let parts = [Part {
+            case: "a".into(),
+            origin_ns: 5_000_000_000,
+            ..Part::default()
+        }];
         let case = case(Shape::Closed { users: 1 });
         let table = table("a", &rows);
-        let seen = timed_requests(&table, &CaseFacts { case: &case, parts: &parts, until: None });
+        let seen = timed_requests(
+            &table,
+            &CaseFacts {
+                case: &case,
+                parts: &parts,
+                until: None,
+            },
+        );
         let ms = |millis| Some(Nanos::from_millis(millis));
-        assert_eq!(seen.iter().map(|row| row.sent()).collect::<Vec<_>>(), [ms(5100), ms(5202), None]);
-        assert_eq!((seen[0].first_token(), seen[0].last_token(), seen[0].end()), (ms(5150), ms(5200), Nanos::from_millis(5200)));
-        assert_eq!((seen[0].events(), seen[0].answer_ms(), seen[0].pace_ms(seen[0].answer_ms())), (3, Some(100.0), Some(25.0)));
-        assert_eq!((seen[1].first_token(), seen[1].answer_ms(), seen[1].pace_ms(Some(80.0))), (None, Some(80.0), None));
-        assert_eq!((seen[2].failure(), seen[2].message()), (Some(FailureKind::Dropped), "no luck"));
+        assert_eq!(
+            seen.iter().map(|row| row.sent()).collect::<Vec<_>>(),
+            [ms(5100), ms(5202), None]
+        );
+        assert_eq!(
+            (seen[0].first_token(), seen[0].last_token(), seen[0].end()),
+            (ms(5150), ms(5200), Nanos::from_millis(5200))
+        );
+        assert_eq!(
+            (
+                seen[0].events(),
+                seen[0].answer_ms(),
+                seen[0].pace_ms(seen[0].answer_ms())
+            ),
+            (3, Some(100.0), Some(25.0))
+        );
+        assert_eq!(
+            (
+                seen[1].first_token(),
+                seen[1].answer_ms(),
+                seen[1].pace_ms(Some(80.0))
+            ),
+            (None, Some(80.0), None)
+        );
+        assert_eq!(
+            (seen[2].failure(), seen[2].message()),
+            (Some(FailureKind::Dropped), "no luck")
+        );
         assert_eq!(seen[2].get(Metric::E2eService), None);
     }
 }

@@ -54,8 +54,11 @@ impl CapturedBody {
     /// Adds received bytes; those beyond the limit are only counted.
     pub fn add(&mut self, bytes: &[u8]) {
         self.total_bytes += bytes.len() as u64;
-        let kept = MAX_BODY_BYTES.saturating_sub(self.bytes.len()).min(bytes.len());
-        self.bytes.extend_from_slice(bytes.get(..kept).unwrap_or_default());
+        let kept = MAX_BODY_BYTES
+            .saturating_sub(self.bytes.len())
+            .min(bytes.len());
+        self.bytes
+            .extend_from_slice(bytes.get(..kept).unwrap_or_default());
     }
 }
 
@@ -69,7 +72,10 @@ mod tests {
         copied.add(&vec![1; MAX_BODY_BYTES - 3]);
         copied.add(b"abcd");
         copied.add(b"e");
-        assert_eq!((copied.bytes.len(), copied.total_bytes), (MAX_BODY_BYTES, MAX_BODY_BYTES as u64 + 2));
+        assert_eq!(
+            (copied.bytes.len(), copied.total_bytes),
+            (MAX_BODY_BYTES, MAX_BODY_BYTES as u64 + 2)
+        );
         assert!(copied.bytes.ends_with(b"\x01abc"));
     }
 

@@ -71,12 +71,23 @@ impl<T> TimestampedTransport<T> {
     /// Wraps `inner`, and returns the timestamp that its reads update.
     pub fn new(inner: T, clock: Clock) -> (TimestampedTransport<T>, ReadTimestamp) {
         let timestamp = ReadTimestamp::default();
-        (TimestampedTransport { inner, clock, timestamp: timestamp.clone() }, timestamp)
+        (
+            TimestampedTransport {
+                inner,
+                clock,
+                timestamp: timestamp.clone(),
+            },
+            timestamp,
+        )
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for TimestampedTransport<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
@@ -88,7 +99,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimestampedTransport<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for TimestampedTransport<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, bytes)
     }
 
@@ -100,7 +115,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimestampedTransport<T> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, parts: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write_vectored(cx, parts)
     }
 

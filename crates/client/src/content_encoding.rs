@@ -59,14 +59,25 @@ impl ContentDecoder {
     /// `decode` for an unsupported coding.
     pub fn from_headers(headers: &HeaderMap) -> Result<ContentDecoder, Failure> {
         let lines = headers.get_all(CONTENT_ENCODING).iter();
-        let text: Vec<String> = lines.map(|line| String::from_utf8_lossy(line.as_bytes()).to_ascii_lowercase()).collect();
+        let text: Vec<String> = lines
+            .map(|line| String::from_utf8_lossy(line.as_bytes()).to_ascii_lowercase())
+            .collect();
         let names = text.iter().flat_map(|line| line.split(',')).map(str::trim);
-        let names: Vec<&str> = names.filter(|name| !name.is_empty() && *name != "identity").collect();
+        let names: Vec<&str> = names
+            .filter(|name| !name.is_empty() && *name != "identity")
+            .collect();
         if names.len() > MAX_CODINGS {
-            return Err(Failure::new(FailureKind::Decode, format!("the response is compressed {} times", names.len())));
+            return Err(Failure::new(
+                FailureKind::Decode,
+                format!("the response is compressed {} times", names.len()),
+            ));
         }
         // The header lists codings in the order in which they were applied.
-        let stages = names.into_iter().rev().map(Stage::new).collect::<Result<_, _>>()?;
+        let stages = names
+            .into_iter()
+            .rev()
+            .map(Stage::new)
+            .collect::<Result<_, _>>()?;
         Ok(ContentDecoder { stages })
     }
 
@@ -91,7 +102,10 @@ impl ContentDecoder {
         match self.stages.iter().find(|stage| !stage.coding.complete()) {
             Some(stage) => Err(Failure::new(
                 FailureKind::Truncated,
-                format!("the body ended in the middle of its {} data", stage.coding.name()),
+                format!(
+                    "the body ended in the middle of its {} data",
+                    stage.coding.name()
+                ),
             )),
             None => Ok(()),
         }
@@ -105,15 +119,25 @@ impl Stage {
             "deflate" => Box::new(Deflate::new(Format::Deflate)),
             "zstd" => Box::new(Zstd::new().map_err(|why| corrupt("zstd", &why))?),
             other => {
-                let why = format!("the response is compressed with `{other}`; only gzip, deflate and zstd are supported");
+                let why = format!(
+                    "the response is compressed with `{other}`; only gzip, deflate and zstd are supported"
+                );
                 return Err(Failure::new(FailureKind::Decode, why));
             }
         };
-        Ok(Stage { coding, output: vec![0; OUTPUT_CHUNK].into_boxed_slice(), budget: MAX_OUTPUT })
+        Ok(Stage {
+            coding,
+            output: vec![0; OUTPUT_CHUNK].into_boxed_slice(),
+            budget: MAX_OUTPUT,
+        })
     }
 }
 
-fn decode(stages: &mut [Stage], mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+fn decode(
+    stages: &mut [Stage],
+    mut bytes: &[u8],
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<(), Failure> {
     let Some((stage, inner)) = stages.split_first_mut() else {
         sink(bytes);
         return Ok(());
@@ -127,7 +151,10 @@ fn decode(stages: &mut [Stage], mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -
         let name = stage.coding.name();
         result.map_err(|why| corrupt(name, &why))?;
         stage.budget = budget.ok_or_else(|| {
-            let why = format!("the {name} data decompresses to more than {} GiB", MAX_OUTPUT >> 30);
+            let why = format!(
+                "the {name} data decompresses to more than {} GiB",
+                MAX_OUTPUT >> 30
+            );
             Failure::new(FailureKind::Decode, why)
         })?;
         bytes = &bytes[step.read..];
@@ -142,7 +169,10 @@ fn decode(stages: &mut [Stage], mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -
 }
 
 fn corrupt(name: &str, why: &str) -> Failure {
-    Failure::new(FailureKind::Decode, format!("the {name} data cannot be read: {why}"))
+    Failure::new(
+        FailureKind::Decode,
+        format!("the {name} data cannot be read: {why}"),
+    )
 }
 
 /// The `accept-encoding` of every request. Without the header, a server may choose any coding (RFC 9110, section 12.5.3), so
@@ -175,7 +205,11 @@ struct Deflate {
 
 impl Deflate {
     fn new(format: Format) -> Deflate {
-        Deflate { format, inflate: None, finished: false }
+        Deflate {
+            format,
+            inflate: None,
+            finished: false,
+        }
     }
 }
 
@@ -192,13 +226,24 @@ impl Coding for Deflate {
             return (Progress::default(), Ok(()));
         };
         if self.finished {
-            return (Progress { read: input.len(), written: 0 }, Ok(()));
+            return (
+                Progress {
+                    read: input.len(),
+                    written: 0,
+                },
+                Ok(()),
+            );
         }
-        let inflate = self.inflate.get_or_insert_with(|| new_inflate(&self.format, *first));
+        let inflate = self
+            .inflate
+            .get_or_insert_with(|| new_inflate(&self.format, *first));
         let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
         let status = inflate.decompress(input, output, FlushDecompress::None);
         let read = (inflate.total_in() - before_in) as usize;
-        let step = Progress { read, written: (inflate.total_out() - before_out) as usize };
+        let step = Progress {
+            read,
+            written: (inflate.total_out() - before_out) as usize,
+        };
         if matches!(status, Ok(Status::StreamEnd)) {
             self.inflate = None;
             // A gzip body may contain another member.
@@ -240,7 +285,10 @@ impl Zstd {
             Ok(decoder)
         };
         let decoder = create().map_err(|error: std::io::Error| error.to_string())?;
-        Ok(Zstd { decoder, missing: 0 })
+        Ok(Zstd {
+            decoder,
+            missing: 0,
+        })
     }
 }
 
@@ -254,12 +302,19 @@ impl Coding for Zstd {
             return (Progress::default(), Ok(()));
         }
         // Block by block, since a call that fails loses the blocks before the corrupt one.
-        let end = if self.missing > BLOCK_HEADER { self.missing - BLOCK_HEADER } else { self.missing.max(1) };
+        let end = if self.missing > BLOCK_HEADER {
+            self.missing - BLOCK_HEADER
+        } else {
+            self.missing.max(1)
+        };
         let block = &input[..input.len().min(end)];
         let mut source = InBuffer::around(block);
         let mut target = OutBuffer::around(output);
         let missing = self.decoder.run(&mut source, &mut target);
-        let step = Progress { read: source.pos(), written: target.pos() };
+        let step = Progress {
+            read: source.pos(),
+            written: target.pos(),
+        };
         if let Ok(missing) = missing {
             self.missing = missing;
         }

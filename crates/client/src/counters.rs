@@ -29,9 +29,15 @@ pub struct ImplausibleCounts {
 
 impl ImplausibleCounts {
     /// The sum of two workers or two rounds, with the first example.
-    pub fn joined(one: Option<ImplausibleCounts>, other: Option<ImplausibleCounts>) -> Option<ImplausibleCounts> {
+    pub fn joined(
+        one: Option<ImplausibleCounts>,
+        other: Option<ImplausibleCounts>,
+    ) -> Option<ImplausibleCounts> {
         match (one, other) {
-            (Some(one), Some(other)) => Some(ImplausibleCounts { replies: one.replies + other.replies, ..one }),
+            (Some(one), Some(other)) => Some(ImplausibleCounts {
+                replies: one.replies + other.replies,
+                ..one
+            }),
             (one, other) => one.or(other),
         }
     }
@@ -74,12 +80,21 @@ impl LiveCounters {
     /// Counts a reply with impossible token counts; `example` is what the server reported.
     pub fn count_implausible(&self, example: String) {
         let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
-        *absurd = ImplausibleCounts::joined(absurd.take(), Some(ImplausibleCounts { replies: 1, example }));
+        *absurd = ImplausibleCounts::joined(
+            absurd.take(),
+            Some(ImplausibleCounts {
+                replies: 1,
+                example,
+            }),
+        );
     }
 
     /// The replies with impossible token counts so far.
     pub fn absurd(&self) -> Option<ImplausibleCounts> {
-        self.absurd.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.absurd
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Counts received bytes and the token events in them.
@@ -118,6 +133,16 @@ mod tests {
         two.start(5);
         two.finish();
         let sum = two.add_to(one.add_to(CounterTotals::default()));
-        assert_eq!(sum, CounterTotals { in_flight: 2, started: 3, events: 2, bytes_in: 100, bytes_out: 20, unstreamed: 0 });
+        assert_eq!(
+            sum,
+            CounterTotals {
+                in_flight: 2,
+                started: 3,
+                events: 2,
+                bytes_in: 100,
+                bytes_out: 20,
+                unstreamed: 0
+            }
+        );
     }
 }

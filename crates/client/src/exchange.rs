@@ -83,8 +83,18 @@ impl AttemptTrace {
     /// Resets the trace for another attempt.
     pub fn begin_retry(&mut self, at: Nanos) {
         let Timeline { intended, sent, .. } = self.timeline;
-        let timeline = Timeline { intended, sent, last_sent: Some(at), ..Timeline::default() };
-        *self = AttemptTrace { timeline, attempts: self.attempts, reconnects: self.reconnects, ..AttemptTrace::default() };
+        let timeline = Timeline {
+            intended,
+            sent,
+            last_sent: Some(at),
+            ..Timeline::default()
+        };
+        *self = AttemptTrace {
+            timeline,
+            attempts: self.attempts,
+            reconnects: self.reconnects,
+            ..AttemptTrace::default()
+        };
     }
 
     /// Whether content of the response may have arrived.
@@ -119,7 +129,11 @@ impl Exchange<'_> {
         self.trace.timeline.headers = Some(lease.socket_read.latest());
         self.trace.status = Some(response.status().as_u16());
         if let Some(heads) = &mut self.trace.heads {
-            heads.reply = Some((response.version(), response.status(), response.headers().clone()));
+            heads.reply = Some((
+                response.version(),
+                response.status(),
+                response.headers().clone(),
+            ));
         }
         if !response.status().is_success() {
             return Err(tokio::select! {
@@ -128,7 +142,10 @@ impl Exchange<'_> {
                 failure = stop => failure,
             });
         }
-        let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
         let framing = match self.target.protocol.framing(content_type, streamed) {
             Ok(framing) => framing,
             // The page of a login or a proxy is kept, to find out what responded.
@@ -146,13 +163,22 @@ impl Exchange<'_> {
         self.trace.compressed = !content_decoder.is_plain();
         let decoder = self.target.protocol.decoder(framing, self.target.keep_text);
         let captured = self.target.keep_bodies.then(CapturedBody::default);
-        let reader = BodyReader { content_decoder, decoder, events: Events::default(), captured };
+        let reader = BodyReader {
+            content_decoder,
+            decoder,
+            events: Events::default(),
+            captured,
+        };
         self.receive_body(lease, reader, stop).await
     }
 
     /// Sends the request and returns the response head. If a reused connection turns out to be closed, or the server refuses
     /// the stream, the request is sent once more on a new connection, which the trace counts.
-    async fn send(&mut self, headers: HeaderMap, body: Bytes) -> Result<(Lease, Response<()>), Failure> {
+    async fn send(
+        &mut self,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(Lease, Response<()>), Failure> {
         let mut lease = self.target.pool.lease().await?;
         let mut resent = false;
         loop {
@@ -160,8 +186,15 @@ impl Exchange<'_> {
             let began = Instant::now();
             // Bytes for other streams of the connection do not restart the read timeout of this request.
             let socket_read = lease.is_exclusive().then(|| lease.socket_read.clone());
-            let since = || socket_read.as_ref().map_or(began, |read| began.max(self.target.clock.instant(read.latest())));
-            let sending = lease.send(self.request(headers.clone(), body.clone(), lease.version()).map_err(unsendable)?);
+            let since = || {
+                socket_read.as_ref().map_or(began, |read| {
+                    began.max(self.target.clock.instant(read.latest()))
+                })
+            };
+            let sending = lease.send(
+                self.request(headers.clone(), body.clone(), lease.version())
+                    .map_err(unsendable)?,
+            );
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
@@ -183,7 +216,12 @@ impl Exchange<'_> {
         }
     }
 
-    fn request(&self, headers: HeaderMap, body: Bytes, version: Version) -> Result<Request<Bytes>, ClientError> {
+    fn request(
+        &self,
+        headers: HeaderMap,
+        body: Bytes,
+        version: Version,
+    ) -> Result<Request<Bytes>, ClientError> {
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.headers_mut() = headers;
@@ -194,8 +232,14 @@ impl Exchange<'_> {
     /// The failure of a response with an error status, with the message of its body.
     async fn read_error_response(&mut self, mut lease: Lease, response: Response<()>) -> Failure {
         let status = response.status().as_u16();
-        let retry = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        self.trace.retry_after = retry.as_deref().and_then(|value| parse_retry_after(value, SystemTime::now()));
+        let retry = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        self.trace.retry_after = retry
+            .as_deref()
+            .and_then(|value| parse_retry_after(value, SystemTime::now()));
         let retry = retry.map_or_else(String::new, |value| format!(" (retry-after: {value})"));
         let redirect = describe_redirect(&response);
         let content_decoder = ContentDecoder::from_headers(response.headers());
@@ -247,7 +291,11 @@ impl Exchange<'_> {
 
     fn read_timeout(&self, overrun: Overrun) -> Failure {
         let limit = Duration::from(self.target.timeouts.read);
-        timeout_failure(overrun, FailureKind::TimeoutRead, &format!("no byte for {limit:?}"))
+        timeout_failure(
+            overrun,
+            FailureKind::TimeoutRead,
+            &format!("no byte for {limit:?}"),
+        )
     }
 }
 
@@ -261,7 +309,9 @@ fn decode_error_body(mut decoder: ContentDecoder, bytes: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     // In small pieces, since a few compressed bytes may decode to many.
     for piece in bytes.chunks(ERROR_CHUNK) {
-        let mut keep = |bytes: &[u8]| plain.extend_from_slice(&bytes[..bytes.len().min(MAX_ERROR_BODY - plain.len())]);
+        let mut keep = |bytes: &[u8]| {
+            plain.extend_from_slice(&bytes[..bytes.len().min(MAX_ERROR_BODY - plain.len())])
+        };
         if decoder.push(piece, &mut keep).is_err() || plain.len() == MAX_ERROR_BODY {
             break;
         }
@@ -307,8 +357,17 @@ impl Exchange<'_> {
     }
 
     /// Ends the decoder and records the results of the response.
-    fn finish_decoding(&mut self, reader: BodyReader, broken: Option<Failure>) -> Result<Finish, Failure> {
-        let BodyReader { decoder, mut events, captured, .. } = reader;
+    fn finish_decoding(
+        &mut self,
+        reader: BodyReader,
+        broken: Option<Failure>,
+    ) -> Result<Finish, Failure> {
+        let BodyReader {
+            decoder,
+            mut events,
+            captured,
+            ..
+        } = reader;
         self.trace.response = captured.unwrap_or_default();
         // Events that the end of the body completes arrived with its last read.
         let before = events.content;
@@ -342,10 +401,23 @@ impl Exchange<'_> {
         let mut read_timer = ReadTimer::new(target.timeouts.read);
         loop {
             // On a shared connection, only bytes for this request restart its read timeout.
-            let last_own_read = self.trace.end.max(self.trace.timeline.headers).unwrap_or_default();
-            let last_read = || if exclusive { socket_read.latest() } else { last_own_read };
+            let last_own_read = self
+                .trace
+                .end
+                .max(self.trace.timeline.headers)
+                .unwrap_or_default();
+            let last_read = || {
+                if exclusive {
+                    socket_read.latest()
+                } else {
+                    last_own_read
+                }
+            };
             let mut decoded = Ok(());
-            let mut received = Received { content_events_before: reader.events.content, bytes: 0 };
+            let mut received = Received {
+                content_events_before: reader.events.content,
+                bytes: 0,
+            };
             let mut sink = |data: &[u8]| {
                 received.bytes += data.len() as u64;
                 if decoded.is_ok() {
@@ -382,8 +454,13 @@ impl Exchange<'_> {
 
     /// The failure of a call that the client cancels after its number of token events.
     fn token_limit_reached(&self) -> Option<Failure> {
-        let limit = self.token_limit.filter(|limit| self.trace.timeline.tokens.len() as u64 >= *limit)?;
-        Some(Failure::new(FailureKind::Abandoned, format!("cancelled by `request.cancel.tokens` after {limit} token events")))
+        let limit = self
+            .token_limit
+            .filter(|limit| self.trace.timeline.tokens.len() as u64 >= *limit)?;
+        Some(Failure::new(
+            FailureKind::Abandoned,
+            format!("cancelled by `request.cancel.tokens` after {limit} token events"),
+        ))
     }
 
     /// Records one read: all events in it have its timestamp.
@@ -400,7 +477,10 @@ impl Exchange<'_> {
             self.trace.timeline.first_chunk.get_or_insert(at);
         }
         self.record_events(events, received.content_events_before, Some(at));
-        self.target.gauges.receive(received.bytes, u64::from(events.content - received.content_events_before));
+        self.target.gauges.receive(
+            received.bytes,
+            u64::from(events.content - received.content_events_before),
+        );
     }
 
     /// Gives the content events after the first `before` the timestamp `at`.
@@ -410,7 +490,9 @@ impl Exchange<'_> {
         if events.total > 0 {
             timeline.first_chunk.get_or_insert(at);
         }
-        timeline.tokens.extend(std::iter::repeat_n(at, (events.content - before) as usize));
+        timeline
+            .tokens
+            .extend(std::iter::repeat_n(at, (events.content - before) as usize));
     }
 }
 
@@ -422,7 +504,12 @@ struct Received {
 
 impl BodyReader {
     fn decode(&mut self, data: &[u8]) -> Result<(), Failure> {
-        let BodyReader { content_decoder, decoder, events, captured } = self;
+        let BodyReader {
+            content_decoder,
+            decoder,
+            events,
+            captured,
+        } = self;
         content_decoder.push(data, &mut |plain| {
             if let Some(captured) = captured {
                 captured.add(plain);
@@ -450,7 +537,10 @@ struct ReadTimer {
 
 impl ReadTimer {
     fn new(limit: Nanos) -> ReadTimer {
-        ReadTimer { limit: StallAwareLimit::new(limit.into()), timer: Box::pin(tokio::time::sleep(limit.into())) }
+        ReadTimer {
+            limit: StallAwareLimit::new(limit.into()),
+            timer: Box::pin(tokio::time::sleep(limit.into())),
+        }
     }
 
     /// Resolves when the limit has passed since `last_read`, not counting stalls of the worker.
@@ -458,7 +548,11 @@ impl ReadTimer {
         loop {
             fired(self.timer.as_mut()).await;
             let now = Moment::now();
-            match self.limit.remaining(&target.gauges.stalls, target.clock.instant(last_read()), now) {
+            match self.limit.remaining(
+                &target.gauges.stalls,
+                target.clock.instant(last_read()),
+                now,
+            ) {
                 Ok(remaining) => self.timer.as_mut().reset((now.at + remaining).into()),
                 Err(overrun) => return overrun,
             }
@@ -469,13 +563,20 @@ impl ReadTimer {
 impl TargetContext {
     /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request.
     async fn finish_body(&self, mut lease: Lease) {
-        if lease.is_done() || tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease)).await.is_ok_and(|complete| complete) {
+        if lease.is_done()
+            || tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
+                .await
+                .is_ok_and(|complete| complete)
+        {
             return self.pool.give_back(lease);
         }
         let pool = self.pool.clone();
         let limit = self.timeouts.read.into();
         tokio::task::spawn_local(async move {
-            if tokio::time::timeout(limit, read_to_end(&mut lease)).await.is_ok_and(|complete| complete) {
+            if tokio::time::timeout(limit, read_to_end(&mut lease))
+                .await
+                .is_ok_and(|complete| complete)
+            {
                 pool.give_back(lease);
             }
         });

@@ -6,8 +6,9 @@ use crate::route::Route;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    USER_AGENT,
 };
 use http::uri::{Authority, Parts, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
@@ -63,7 +64,10 @@ impl RequestHeaders {
         protocol: &dyn Protocol,
     ) -> Result<RequestHeaders, ClientError> {
         let headers = |streamed| target_headers(target, route, request_target, protocol, streamed);
-        Ok(RequestHeaders { streamed: headers(true)?, unary: headers(false)? })
+        Ok(RequestHeaders {
+            streamed: headers(true)?,
+            unary: headers(false)?,
+        })
     }
 
     /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
@@ -71,13 +75,22 @@ impl RequestHeaders {
     ///
     /// # Errors
     /// A header in `extra` that HTTP forbids.
-    pub fn for_request(&self, streamed: bool, extra: &[(String, String)]) -> Result<HeaderMap, ClientError> {
-        let mut headers = if streamed { self.streamed.clone() } else { self.unary.clone() };
+    pub fn for_request(
+        &self,
+        streamed: bool,
+        extra: &[(String, String)],
+    ) -> Result<HeaderMap, ClientError> {
+        let mut headers = if streamed {
+            self.streamed.clone()
+        } else {
+            self.unary.clone()
+        };
         let has_key = API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
         // A recorded HTTP/2 request has pseudo-headers such as `:authority`.
         for (name, value) in extra.iter().filter(|(name, _)| !name.starts_with(':')) {
             let parsed = parse_name(name)?;
-            let skipped = CONNECTION_HEADERS.contains(&parsed) || has_key && API_KEY_HEADERS.contains(&parsed);
+            let skipped = CONNECTION_HEADERS.contains(&parsed)
+                || has_key && API_KEY_HEADERS.contains(&parsed);
             if !skipped {
                 set_header(&mut headers, name, value)?;
             }
@@ -95,11 +108,27 @@ fn target_headers(
 ) -> Result<HeaderMap, ClientError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static(if streamed { ACCEPT_STREAM } else { ACCEPT_DOCUMENT }));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accept_encoding(target.compression)));
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        ACCEPT,
+        HeaderValue::from_static(if streamed {
+            ACCEPT_STREAM
+        } else {
+            ACCEPT_DOCUMENT
+        }),
+    );
+    headers.insert(
+        ACCEPT_ENCODING,
+        HeaderValue::from_static(accept_encoding(target.compression)),
+    );
+    headers.insert(
+        USER_AGENT,
+        HeaderValue::from_static(concat!("llmscen/", env!("CARGO_PKG_VERSION"))),
+    );
     request_target.set_host(&mut headers)?;
-    let proxy = route.proxy.as_ref().filter(|_| route.absolute_form(target.version));
+    let proxy = route
+        .proxy
+        .as_ref()
+        .filter(|_| route.absolute_form(target.version));
     if let Some(auth) = proxy.and_then(|proxy| proxy.auth.as_ref()) {
         headers.insert(PROXY_AUTHORIZATION, auth.clone());
     }
@@ -122,7 +151,8 @@ fn set_header(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Cl
     if parsed == CONTENT_LENGTH || parsed == TRANSFER_ENCODING {
         return Ok(());
     }
-    let mut value = HeaderValue::from_str(value).map_err(|_| ClientError::Header(name.to_owned()))?;
+    let mut value =
+        HeaderValue::from_str(value).map_err(|_| ClientError::Header(name.to_owned()))?;
     // The value may be a secret: it must not enter the HPACK tables of HTTP/2 or the logs of a library.
     value.set_sensitive(true);
     headers.insert(parsed, value);
@@ -130,7 +160,8 @@ fn set_header(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Cl
 }
 
 fn parse_name(name: &str) -> Result<HeaderName, ClientError> {
-    name.parse().map_err(|_| ClientError::Header(name.to_owned()))
+    name.parse()
+        .map_err(|_| ClientError::Header(name.to_owned()))
 }
 
 /// The `authorization` of a URL with `user:password@` (RFC 7617).
@@ -152,10 +183,22 @@ impl RequestTarget {
         let mut parts = route.uri.clone().into_parts();
         parts.authority = parts.authority.map(|authority| without_user(&authority));
         // The absolute form needs a path.
-        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-        let origin = parts.path_and_query.clone().map_or_else(Uri::default, Uri::from);
+        parts
+            .path_and_query
+            .get_or_insert(PathAndQuery::from_static("/"));
+        let origin = parts
+            .path_and_query
+            .clone()
+            .map_or_else(Uri::default, Uri::from);
         let absolute = Uri::from_parts(clone_parts(&parts)).unwrap_or_else(|_| origin.clone());
-        RequestTarget { http1: if route.absolute_form(version) { absolute } else { origin }, parts }
+        RequestTarget {
+            http1: if route.absolute_form(version) {
+                absolute
+            } else {
+                origin
+            },
+            parts,
+        }
     }
 
     /// Sets URI and version of a request. HTTP/2 has the host in `:authority` instead of a header (RFC 9113, section 8.3.1).
@@ -169,9 +212,13 @@ impl RequestTarget {
         }
         let mut parts = clone_parts(&self.parts);
         if let Some(host) = request.headers_mut().remove(HOST) {
-            parts.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_| ClientError::Header("host".into()))?);
+            parts.authority = Some(
+                Authority::try_from(host.as_bytes())
+                    .map_err(|_| ClientError::Header("host".into()))?,
+            );
         }
-        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| ClientError::Header("host".into()))?;
+        *request.uri_mut() =
+            Uri::from_parts(parts).map_err(|_| ClientError::Header("host".into()))?;
         *request.version_mut() = version;
         Ok(())
     }
@@ -179,15 +226,22 @@ impl RequestTarget {
     /// Sets the `host` header.
     pub fn set_host(&self, headers: &mut HeaderMap) -> Result<(), ClientError> {
         let host = self.parts.authority.as_ref().map_or("", Authority::as_str);
-        headers.insert(HOST, HeaderValue::from_str(host).map_err(|_| ClientError::Header("host".into()))?);
+        headers.insert(
+            HOST,
+            HeaderValue::from_str(host).map_err(|_| ClientError::Header("host".into()))?,
+        );
         Ok(())
     }
 }
 
 /// The authority without `user:password@`, which belongs into the `authorization` header only.
 fn without_user(authority: &Authority) -> Authority {
-    let bare = authority.as_str().rsplit_once('@').map(|(_, bare)| Authority::try_from(bare));
-    bare.and_then(Result::ok).unwrap_or_else(|| authority.clone())
+    let bare = authority
+        .as_str()
+        .rsplit_once('@')
+        .map(|(_, bare)| Authority::try_from(bare));
+    bare.and_then(Result::ok)
+        .unwrap_or_else(|| authority.clone())
 }
 
 fn clone_parts(parts: &Parts) -> Parts {
@@ -218,7 +272,9 @@ mod tests {
 
         fn headers(&self, key: Option<&str>, stream: bool) -> Vec<(&'static str, String)> {
             let key = key.map(|key| ("x-api-key", key.to_owned()));
-            key.into_iter().chain(stream.then(|| ("x-sse", "enable".to_owned()))).collect()
+            key.into_iter()
+                .chain(stream.then(|| ("x-sse", "enable".to_owned())))
+                .collect()
         }
 
         fn decoder(&self, _: Framing, _: bool) -> Box<dyn Decoder> {
@@ -226,7 +282,11 @@ mod tests {
         }
     }
 
-    fn headers(key: Option<&str>, named: &[(&str, &str)], compression: Compression) -> Result<RequestHeaders, ClientError> {
+    fn headers(
+        key: Option<&str>,
+        named: &[(&str, &str)],
+        compression: Compression,
+    ) -> Result<RequestHeaders, ClientError> {
         headers_at("http://user:word@h:1/v1", key, named, compression)
     }
 
@@ -238,16 +298,27 @@ mod tests {
     ) -> Result<RequestHeaders, ClientError> {
         let target = Target {
             api_key: key.map(Secret::new),
-            headers: named.iter().map(|(name, value)| (name.to_string(), Secret::new(*value))).collect(),
+            headers: named
+                .iter()
+                .map(|(name, value)| (name.to_string(), Secret::new(*value)))
+                .collect(),
             compression,
             ..target()
         };
         let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
-        RequestHeaders::new(&target, &route, &RequestTarget::new(&route, target.version), &Keyed)
+        RequestHeaders::new(
+            &target,
+            &route,
+            &RequestTarget::new(&route, target.version),
+            &Keyed,
+        )
     }
 
     fn lines(headers: &HeaderMap) -> Vec<String> {
-        let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        let mut lines: Vec<String> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+            .collect();
         lines.sort();
         lines.retain(|line| !line.starts_with("user-agent"));
         lines
@@ -255,8 +326,16 @@ mod tests {
 
     #[test]
     fn later_sources_of_a_header_replace_earlier_ones() {
-        let shared = headers(Some("k"), &[("X-SSE", "off"), ("authorization", "mine")], Compression::Any).unwrap();
-        let extra = [("accept".to_owned(), "a/b".to_owned()), ("X-SSE".to_owned(), "on".to_owned())];
+        let shared = headers(
+            Some("k"),
+            &[("X-SSE", "off"), ("authorization", "mine")],
+            Compression::Any,
+        )
+        .unwrap();
+        let extra = [
+            ("accept".to_owned(), "a/b".to_owned()),
+            ("X-SSE".to_owned(), "on".to_owned()),
+        ];
         assert_eq!(
             lines(&shared.for_request(true, &extra).unwrap()),
             [
@@ -271,7 +350,14 @@ mod tests {
         );
         let shared = headers(None, &[("content-length", "7")], Compression::None).unwrap();
         assert_eq!(
-            lines(&shared.for_request(false, &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]).unwrap()),
+            lines(
+                &shared
+                    .for_request(
+                        false,
+                        &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]
+                    )
+                    .unwrap()
+            ),
             [
                 "accept-encoding: identity",
                 "accept: application/json",
@@ -280,7 +366,10 @@ mod tests {
                 "host: h:1",
             ]
         );
-        assert_eq!(shared.for_request(true, &[]).unwrap()[ACCEPT], ACCEPT_STREAM);
+        assert_eq!(
+            shared.for_request(true, &[]).unwrap()[ACCEPT],
+            ACCEPT_STREAM
+        );
     }
 
     #[test]
@@ -308,32 +397,64 @@ mod tests {
         let common = ["accept-encoding: identity", "accept: application/json"];
         let rest = ["content-type: application/json", "host: h:1"];
         let sent = |url: &str, key, named: &[(&str, &str)], extra: &[(String, String)]| {
-            lines(&headers_at(url, key, named, Compression::None).unwrap().for_request(false, extra).unwrap())
+            lines(
+                &headers_at(url, key, named, Compression::None)
+                    .unwrap()
+                    .for_request(false, extra)
+                    .unwrap(),
+            )
         };
-        let with = |auth: &[&'static str], keys: &[&'static str]| [&common, auth, &rest, keys].concat();
+        let with =
+            |auth: &[&'static str], keys: &[&'static str]| [&common, auth, &rest, keys].concat();
         let plain = "http://h:1/v1";
         // A target without a key takes the recorded ones.
         assert_eq!(
             sent(plain, None, &[], &extra),
-            with(&["api-key: old", "authorization: Bearer old"], &["x-api-key: old", "x-user: u1"])
+            with(
+                &["api-key: old", "authorization: Bearer old"],
+                &["x-api-key: old", "x-user: u1"]
+            )
         );
         // A key of the protocol, of the scenario's headers, of the URL.
-        assert_eq!(sent(plain, Some("k"), &[], &extra), with(&[], &["x-api-key: k", "x-user: u1"]));
+        assert_eq!(
+            sent(plain, Some("k"), &[], &extra),
+            with(&[], &["x-api-key: k", "x-user: u1"])
+        );
         let named = [("Authorization", "mine")];
-        assert_eq!(sent(plain, None, &named, &extra), with(&["authorization: mine"], &["x-user: u1"]));
+        assert_eq!(
+            sent(plain, None, &named, &extra),
+            with(&["authorization: mine"], &["x-user: u1"])
+        );
         let url_auth = "authorization: Basic dXNlcjp3b3Jk";
-        assert_eq!(sent("http://user:word@h:1/v1", None, &[], &extra), with(&[url_auth], &["x-user: u1"]));
+        assert_eq!(
+            sent("http://user:word@h:1/v1", None, &[], &extra),
+            with(&[url_auth], &["x-user: u1"])
+        );
         // Values of headers that are not sent are not checked.
         extra[1].1 = "\n".to_owned();
-        assert_eq!(sent(plain, Some("k"), &[], &extra), with(&[], &["x-api-key: k", "x-user: u1"]));
+        assert_eq!(
+            sent(plain, Some("k"), &[], &extra),
+            with(&[], &["x-api-key: k", "x-user: u1"])
+        );
     }
 
     #[test]
     fn invalid_headers_are_refused_without_showing_the_value() {
         let shared = headers(None, &[], Compression::Gzip).unwrap();
-        for (name, value) in [("a b", "secret"), ("", "secret"), ("a", "secret\r\nb: c"), ("a", "\0")] {
-            let error = shared.for_request(true, &[(name.to_owned(), value.to_owned())]).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("the header `{name}` cannot be sent")), "{error}");
+        for (name, value) in [
+            ("a b", "secret"),
+            ("", "secret"),
+            ("a", "secret\r\nb: c"),
+            ("a", "\0"),
+        ] {
+            let error = shared
+                .for_request(true, &[(name.to_owned(), value.to_owned())])
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with(&format!("the header `{name}` cannot be sent")),
+                "{error}"
+            );
             assert!(!error.contains("secret"), "{error}");
             assert!(headers(None, &[(name, value)], Compression::Gzip).is_err());
         }
@@ -343,20 +464,44 @@ mod tests {
     fn the_user_of_a_url_becomes_basic_authentication() {
         let auth = |url: &str| basic_auth(&url.parse().unwrap());
         // The example of RFC 7617, section 2.
-        assert_eq!(auth("http://Aladdin:open%20sesame@h/").as_deref(), Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+        assert_eq!(
+            auth("http://Aladdin:open%20sesame@h/").as_deref(),
+            Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")
+        );
         assert_eq!(auth("http://h/"), None);
     }
 
-    fn head(url: &str, version: HttpVersion, used: Version, host: Option<&str>, proxy: bool) -> (String, Option<String>) {
-        let env = if proxy { BTreeMap::from([("HTTP_PROXY".into(), "http://proxy:1".into())]) } else { BTreeMap::new() };
-        let request_target = RequestTarget::new(&Route::new(url, &Default::default(), &env).unwrap(), version);
+    fn head(
+        url: &str,
+        version: HttpVersion,
+        used: Version,
+        host: Option<&str>,
+        proxy: bool,
+    ) -> (String, Option<String>) {
+        let env = if proxy {
+            BTreeMap::from([("HTTP_PROXY".into(), "http://proxy:1".into())])
+        } else {
+            BTreeMap::new()
+        };
+        let request_target = RequestTarget::new(
+            &Route::new(url, &Default::default(), &env).unwrap(),
+            version,
+        );
         let mut request = Request::new(());
         request_target.set_host(request.headers_mut()).unwrap();
         if let Some(host) = host {
-            request.headers_mut().insert(HOST, HeaderValue::from_str(host).unwrap());
+            request
+                .headers_mut()
+                .insert(HOST, HeaderValue::from_str(host).unwrap());
         }
         request_target.apply(&mut request, used).unwrap();
-        (request.uri().to_string(), request.headers().get(HOST).map(|host| host.to_str().unwrap().to_owned()))
+        (
+            request.uri().to_string(),
+            request
+                .headers()
+                .get(HOST)
+                .map(|host| host.to_str().unwrap().to_owned()),
+        )
     }
 
     #[test]
@@ -364,10 +509,25 @@ mod tests {
         let http1 = |url, host, proxy| head(url, HttpVersion::Auto, Version::HTTP_11, host, proxy);
         let http2 = |url, host, proxy| head(url, HttpVersion::Http2, Version::HTTP_2, host, proxy);
         let host = |host: &str| Some(host.to_owned());
-        assert_eq!(http1("http://u:p@h:8000/v1?a=1", None, false), ("/v1?a=1".into(), host("h:8000")));
-        assert_eq!(http1("http://u:p@h/v1", None, true), ("http://h/v1".into(), host("h")));
-        assert_eq!(http2("http://u:p@h/v1", None, true), ("http://h/v1".into(), None));
-        assert_eq!(http2("http://h/v1", Some("other:1"), false), ("http://other:1/v1".into(), None));
-        assert_eq!(http1("http://[::1]:80", None, false), ("/".into(), host("[::1]:80")));
+        assert_eq!(
+            http1("http://u:p@h:8000/v1?a=1", None, false),
+            ("/v1?a=1".into(), host("h:8000"))
+        );
+        assert_eq!(
+            http1("http://u:p@h/v1", None, true),
+            ("http://h/v1".into(), host("h"))
+        );
+        assert_eq!(
+            http2("http://u:p@h/v1", None, true),
+            ("http://h/v1".into(), None)
+        );
+        assert_eq!(
+            http2("http://h/v1", Some("other:1"), false),
+            ("http://other:1/v1".into(), None)
+        );
+        assert_eq!(
+            http1("http://[::1]:80", None, false),
+            ("/".into(), host("[::1]:80"))
+        );
     }
 }

@@ -62,7 +62,12 @@ pub struct CompletedCall {
 impl CompletedCall {
     /// An outcome without text or bodies.
     pub fn bare(outcome: Outcome) -> CompletedCall {
-        CompletedCall { outcome, text: None, message: None, captured: None }
+        CompletedCall {
+            outcome,
+            text: None,
+            message: None,
+            captured: None,
+        }
     }
 }
 
@@ -78,22 +83,33 @@ pub struct HttpClient {
 
 impl HttpClient {
     /// A client for `target`; it opens connections when needed.
-    pub fn new(target: &Target, route: &Route, setting: HttpOptions) -> Result<HttpClient, ClientError> {
+    pub fn new(
+        target: &Target,
+        route: &Route,
+        setting: HttpOptions,
+    ) -> Result<HttpClient, ClientError> {
         let request_target = RequestTarget::new(route, target.version);
-        let headers = RequestHeaders::new(target, route, &request_target, setting.protocol.as_ref())?;
+        let headers =
+            RequestHeaders::new(target, route, &request_target, setting.protocol.as_ref())?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
         let context = TargetContext {
             protocol: setting.protocol,
             request_target,
             headers,
-            pool: Rc::new(Pool::new(dialer, target.pool, target.timeouts.connect, setting.counters.clone())),
+            pool: Rc::new(Pool::new(
+                dialer,
+                target.pool,
+                target.timeouts.connect,
+                setting.counters.clone(),
+            )),
             timeouts: target.timeouts,
             clock: setting.clock,
             gauges: setting.counters,
             keep_text: setting.keep_text,
             keep_bodies: setting.keep_bodies,
         };
-        let header_name = |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
+        let header_name =
+            |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
         Ok(HttpClient {
             target: context,
             manners: setting.policy,
@@ -105,13 +121,24 @@ impl HttpClient {
 
     /// Opens and closes one connection, to check that the target is reachable with the HTTP version.
     pub async fn reach(&self) -> Result<(), Failure> {
-        self.target.pool.check_reachable().await.map_err(|failure| self.name_proxy(failure))
+        self.target
+            .pool
+            .check_reachable()
+            .await
+            .map_err(|failure| self.name_proxy(failure))
     }
 
     /// The names of the served models without secrets; `None` if the target does not list them.
     pub async fn served_models(&self) -> Option<Vec<String>> {
-        let names = tokio::time::timeout(MODELS_TIMEOUT, fetch_model_names(&self.target)).await.ok()??;
-        Some(names.iter().map(|name| self.redactor.redact_truncated(name)).collect())
+        let names = tokio::time::timeout(MODELS_TIMEOUT, fetch_model_names(&self.target))
+            .await
+            .ok()??;
+        Some(
+            names
+                .iter()
+                .map(|name| self.redactor.redact_truncated(name))
+                .collect(),
+        )
     }
 
     /// Starts to open connections for later requests; must be called on a worker thread.
@@ -129,7 +156,11 @@ impl HttpClient {
         phase: Phase,
         cancelled: impl Future<Output = ()>,
     ) -> CompletedCall {
-        let headers = match self.target.headers.for_request(call.streamed, &call.headers) {
+        let headers = match self
+            .target
+            .headers
+            .for_request(call.streamed, &call.headers)
+        {
             Ok(headers) => headers,
             Err(error) => return self.unsent(&call, intended, phase, unsendable(error)),
         };
@@ -140,25 +171,46 @@ impl HttpClient {
         trace.timeline.sent = Some(self.target.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
         let request = self.target.keep_bodies.then(|| body.clone());
-        let stop = pin!(call_deadline(&self.target.gauges.stalls, self.target.timeouts.total, call.cancel, cancelled));
-        let end = self.send_with_retries(&call, headers, body, &mut trace, stop).await;
+        let stop = pin!(call_deadline(
+            &self.target.gauges.stalls,
+            self.target.timeouts.total,
+            call.cancel,
+            cancelled
+        ));
+        let end = self
+            .send_with_retries(&call, headers, body, &mut trace, stop)
+            .await;
         self.target.gauges.finish();
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
             self.target.gauges.count_unstreamed();
         }
-        let redact = |finish: Finish| Finish { reason: self.redactor.redact(finish.reason) };
-        outcome.end = end.map(redact).map_err(|failure| self.complete_failure(failure, &trace, &call.headers));
+        let redact = |finish: Finish| Finish {
+            reason: self.redactor.redact(finish.reason),
+        };
+        outcome.end = end
+            .map(redact)
+            .map_err(|failure| self.complete_failure(failure, &trace, &call.headers));
         let known_end = trace.end.filter(|_| outcome.end.is_ok());
         trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
         let response = std::mem::take(&mut trace.response);
         let heads = trace.heads.take();
-        let copy = request.map(|request| Box::new(CapturedExchange { request, call_headers: call.headers, heads, response }));
+        let copy = request.map(|request| {
+            Box::new(CapturedExchange {
+                request,
+                call_headers: call.headers,
+                heads,
+                response,
+            })
+        });
         let compressed = trace.compressed;
         let mut finished = self.fill_outcome(outcome, trace);
         if let Some(example) = discard_implausible(&mut finished.outcome, compressed) {
             self.target.gauges.count_implausible(example);
         }
-        CompletedCall { captured: copy, ..finished }
+        CompletedCall {
+            captured: copy,
+            ..finished
+        }
     }
 
     /// Sends a call until it succeeds, may not be retried, or `stop` resolves.
@@ -170,21 +222,45 @@ impl HttpClient {
         trace: &mut AttemptTrace,
         mut stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Result<Finish, Failure> {
-        let token_limit = call.cancel.and_then(|leave| if let ClientCancel::Tokens(limit) = leave { Some(limit) } else { None });
+        let token_limit = call.cancel.and_then(|leave| {
+            if let ClientCancel::Tokens(limit) = leave {
+                Some(limit)
+            } else {
+                None
+            }
+        });
         loop {
             self.set_request_id(&mut headers, call, trace);
-            trace.heads = self.target.keep_bodies.then(|| CapturedHeads { sent: headers.clone(), reply: None });
+            trace.heads = self.target.keep_bodies.then(|| CapturedHeads {
+                sent: headers.clone(),
+                reply: None,
+            });
             trace.attempts += 1;
-            let mut exchange = Exchange { target: &self.target, trace, token_limit };
-            let failure = match exchange.run(headers, body.clone(), call.streamed, stop.as_mut()).await {
+            let mut exchange = Exchange {
+                target: &self.target,
+                trace,
+                token_limit,
+            };
+            let failure = match exchange
+                .run(headers, body.clone(), call.streamed, stop.as_mut())
+                .await
+            {
                 Ok(finish) => return Ok(finish),
                 Err(failure) => failure,
             };
             let delay = match trace.may_have_content(&failure) {
                 true => None,
-                false => self.manners.retry_delay(call, trace.attempts, trace.status, failure.kind, trace.retry_after),
+                false => self.manners.retry_delay(
+                    call,
+                    trace.attempts,
+                    trace.status,
+                    failure.kind,
+                    trace.retry_after,
+                ),
             };
-            let Some(delay) = delay else { return Err(failure) };
+            let Some(delay) = delay else {
+                return Err(failure);
+            };
             tokio::select! {
                 biased;
                 stopped = stop.as_mut() => {
@@ -193,14 +269,25 @@ impl HttpClient {
                 }
                 () = tokio::time::sleep(delay.into()) => {}
             }
-            headers = self.target.headers.for_request(call.streamed, &call.headers).map_err(unsendable)?;
+            headers = self
+                .target
+                .headers
+                .for_request(call.streamed, &call.headers)
+                .map_err(unsendable)?;
             trace.begin_retry(self.target.clock.now());
         }
     }
 
     /// Sets the id of the next attempt, if the target has a header for it.
-    fn set_request_id(&self, headers: &mut HeaderMap, call: &PreparedRequest, trace: &mut AttemptTrace) {
-        let Some(header) = &self.request_id else { return };
+    fn set_request_id(
+        &self,
+        headers: &mut HeaderMap,
+        call: &PreparedRequest,
+        trace: &mut AttemptTrace,
+    ) {
+        let Some(header) = &self.request_id else {
+            return;
+        };
         let id = self.manners.request_id(call, trace.attempts);
         if let Ok(value) = HeaderValue::from_str(&id) {
             headers.insert(header, value);
@@ -209,8 +296,18 @@ impl HttpClient {
     }
 
     /// A call with invalid headers, of which nothing was sent.
-    fn unsent(&self, call: &PreparedRequest, intended: Nanos, phase: Phase, failure: Failure) -> CompletedCall {
-        let mut outcome = Outcome { end: Err(failure), bytes_out: 0, ..call.outcome(phase) };
+    fn unsent(
+        &self,
+        call: &PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+        failure: Failure,
+    ) -> CompletedCall {
+        let mut outcome = Outcome {
+            end: Err(failure),
+            bytes_out: 0,
+            ..call.outcome(phase)
+        };
         outcome.timeline.intended = intended;
         outcome.timeline.end = self.target.clock.now();
         CompletedCall::bare(outcome)
@@ -234,27 +331,51 @@ impl HttpClient {
         outcome.request_id = trace.request_id;
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
-        CompletedCall { text: trace.text, message: trace.message, ..CompletedCall::bare(outcome) }
+        CompletedCall {
+            text: trace.text,
+            message: trace.message,
+            ..CompletedCall::bare(outcome)
+        }
     }
 
     /// Adds the position in the stream to a failure, and removes secrets of the target and of `call_headers`.
-    fn complete_failure(&self, failure: Failure, trace: &AttemptTrace, call_headers: &[(String, String)]) -> Failure {
+    fn complete_failure(
+        &self,
+        failure: Failure,
+        trace: &AttemptTrace,
+        call_headers: &[(String, String)],
+    ) -> Failure {
         let redactor = self.redactor.with_headers(call_headers);
         let failure = self.name_proxy(failure);
-        let at = match (failure.at.is_empty(), trace.timeline.tokens.len(), trace.timeline.headers) {
+        let at = match (
+            failure.at.is_empty(),
+            trace.timeline.tokens.len(),
+            trace.timeline.headers,
+        ) {
             (false, ..) => failure.at,
             (_, 0, None) => "before the headers".into(),
             (_, 0, Some(_)) => "before the first token".into(),
             (_, n, _) => format!("after {n} token events"),
         };
-        Failure::new(failure.kind, redactor.redact_truncated(&failure.message)).at(redactor.redact_truncated(&at))
+        Failure::new(failure.kind, redactor.redact_truncated(&failure.message))
+            .at(redactor.redact_truncated(&at))
     }
 
     /// Names the proxy in a connection failure, since the proxy may be the cause.
     fn name_proxy(&self, failure: Failure) -> Failure {
-        let of_connection = matches!(failure.kind, FailureKind::Connect | FailureKind::Tls | FailureKind::TimeoutConnect);
-        match self.proxy.as_ref().filter(|proxy| of_connection && !failure.message.contains(proxy.as_str())) {
-            Some(proxy) => Failure { message: format!("{} (through the proxy {proxy})", failure.message), ..failure },
+        let of_connection = matches!(
+            failure.kind,
+            FailureKind::Connect | FailureKind::Tls | FailureKind::TimeoutConnect
+        );
+        match self
+            .proxy
+            .as_ref()
+            .filter(|proxy| of_connection && !failure.message.contains(proxy.as_str()))
+        {
+            Some(proxy) => Failure {
+                message: format!("{} (through the proxy {proxy})", failure.message),
+                ..failure
+            },
             None => failure,
         }
     }
@@ -288,7 +409,11 @@ pub fn call_deadline(
 
 /// The outcome of a request that was not sent, such as an arrival at `load.max_in_flight`.
 pub fn dropped_outcome(call: &PreparedRequest, phase: Phase, at: Nanos, why: &str) -> Outcome {
-    let mut outcome = Outcome { end: Err(Failure::new(FailureKind::Dropped, why)), bytes_out: 0, ..call.outcome(phase) };
+    let mut outcome = Outcome {
+        end: Err(Failure::new(FailureKind::Dropped, why)),
+        bytes_out: 0,
+        ..call.outcome(phase)
+    };
     outcome.timeline.intended = at;
     outcome.timeline.end = at;
     outcome
@@ -305,8 +430,13 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
     let mut request = Request::new(Bytes::new());
     *request.headers_mut() = target.headers.for_request(false, &[]).ok()?;
     request.headers_mut().remove(CONTENT_TYPE);
-    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    target.request_target.apply(&mut request, lease.version()).ok()?;
+    request
+        .headers_mut()
+        .insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    target
+        .request_target
+        .apply(&mut request, lease.version())
+        .ok()?;
     // Same host, and no redirects: no other host may receive the API key.
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(models_path(request.uri().path())).ok()?);
@@ -317,21 +447,36 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
     }
     let mut body = Vec::new();
     while body.len() < MAX_MODELS_BODY
-        && lease.read_body(&mut |bytes: &[u8]| body.extend_from_slice(bytes)).await.ok()? != ReadStatus::End
+        && lease
+            .read_body(&mut |bytes: &[u8]| body.extend_from_slice(bytes))
+            .await
+            .ok()?
+            != ReadStatus::End
     {}
     parse_model_names(&body)
 }
 
 /// The path of the model list: `/v1/models` for `/v1/chat/completions`, with the same prefix before `/v1`.
 fn models_path(path: &str) -> String {
-    let root = path.rfind("/v1/").or_else(|| path.strip_suffix("/v1").map(str::len)).and_then(|at| path.get(..at));
+    let root = path
+        .rfind("/v1/")
+        .or_else(|| path.strip_suffix("/v1").map(str::len))
+        .and_then(|at| path.get(..at));
     format!("{}/v1/models", root.unwrap_or_default())
 }
 
 fn parse_model_names(body: &[u8]) -> Option<Vec<String>> {
     let list: Value = serde_json::from_slice(body).ok()?;
-    let ids = list.get("data")?.as_array()?.iter().filter_map(|model| model.get("id")?.as_str());
-    Some(ids.take(MAX_MODELS).map(|id| id.chars().take(MAX_MODEL_NAME).collect()).collect())
+    let ids = list
+        .get("data")?
+        .as_array()?
+        .iter()
+        .filter_map(|model| model.get("id")?.as_str());
+    Some(
+        ids.take(MAX_MODELS)
+            .map(|id| id.chars().take(MAX_MODEL_NAME).collect())
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -354,10 +499,17 @@ mod tests {
     #[test]
     fn model_names_come_from_a_model_list_only() {
         let parsed = |body: &str| parse_model_names(body.as_bytes());
-        assert_eq!(parsed(r#"{"object":"list","data":[{"id":"a"},{"no":1},{"id":"b"}]}"#), Some(vec!["a".into(), "b".into()]));
-        assert_eq!([parsed("<html>"), parsed("[]"), parsed(r#"{"data":{}}"#)], [None, None, None]);
         assert_eq!(
-            parsed(&format!(r#"{{"data":[{{"id":"{}"}}]}}"#, "x".repeat(900))).map(|all| all[0].len()),
+            parsed(r#"{"object":"list","data":[{"id":"a"},{"no":1},{"id":"b"}]}"#),
+            Some(vec!["a".into(), "b".into()])
+        );
+        assert_eq!(
+            [parsed("<html>"), parsed("[]"), parsed(r#"{"data":{}}"#)],
+            [None, None, None]
+        );
+        assert_eq!(
+            parsed(&format!(r#"{{"data":[{{"id":"{}"}}]}}"#, "x".repeat(900)))
+                .map(|all| all[0].len()),
             Some(MAX_MODEL_NAME)
         );
     }

@@ -90,7 +90,15 @@ struct Unsent {
 impl Connection {
     /// An unused connection.
     pub fn new(transport: Box<dyn Transport>, buffer: ReadBuffer) -> Connection {
-        Connection { transport, buffer, unsent: None, early: Vec::new(), framing: Framing::Done, keep: true, interim: 0 }
+        Connection {
+            transport,
+            buffer,
+            unsent: None,
+            early: Vec::new(),
+            framing: Framing::Done,
+            keep: true,
+            interim: 0,
+        }
     }
 
     /// Whether the connection can carry another request.
@@ -107,7 +115,8 @@ impl Connection {
     pub fn is_open(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         let buffer = self.buffer.0.clone();
-        self.is_free() && poll_read(&mut self.transport, &mut buffer.borrow_mut(), &mut cx).is_pending()
+        self.is_free()
+            && poll_read(&mut self.transport, &mut buffer.borrow_mut(), &mut cx).is_pending()
     }
 
     /// Sends the request and waits for the response head, which may arrive before the request is sent completely.
@@ -119,7 +128,11 @@ impl Connection {
         self.keep = false;
         self.framing = Framing::Done;
         self.interim = 0;
-        self.unsent = Some(Unsent { head, body, error: None });
+        self.unsent = Some(Unsent {
+            head,
+            body,
+            error: None,
+        });
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
@@ -127,7 +140,10 @@ impl Connection {
     ///
     /// # Errors
     /// The body broke off. Everything before the fault was passed on.
-    pub async fn read_body(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<ReadStatus, Http1Error> {
+    pub async fn read_body(
+        &mut self,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<ReadStatus, Http1Error> {
         poll_fn(|cx| self.poll_body(cx, sink)).await
     }
 
@@ -147,10 +163,16 @@ impl Connection {
                 read += length;
                 match head {
                     Head::Interim if self.interim == MAX_INTERIM => {
-                        return Poll::Ready(Err(Http1Error::Malformed("more than 1000 interim responses")));
+                        return Poll::Ready(Err(Http1Error::Malformed(
+                            "more than 1000 interim responses",
+                        )));
                     }
                     Head::Interim => self.interim += 1,
-                    Head::Final { response, framing, keep } => {
+                    Head::Final {
+                        response,
+                        framing,
+                        keep,
+                    } => {
                         self.early = self.early.split_off(read);
                         self.framing = framing;
                         self.keep = keep;
@@ -167,12 +189,17 @@ impl Connection {
 
     /// The cause of a failed read: a failed write comes before it.
     fn root_cause(&mut self, error: Http1Error) -> Http1Error {
-        self.unsent.as_mut().and_then(|unsent| unsent.error.take()).map_or(error, Http1Error::Io)
+        self.unsent
+            .as_mut()
+            .and_then(|unsent| unsent.error.take())
+            .map_or(error, Http1Error::Io)
     }
 
     /// Sends what the socket accepts now. An error is kept for later, since the server may have sent a response before it.
     fn poll_unsent(&mut self, cx: &mut Context<'_>) {
-        let Some(unsent) = self.unsent.as_mut().filter(|unsent| unsent.error.is_none()) else { return };
+        let Some(unsent) = self.unsent.as_mut().filter(|unsent| unsent.error.is_none()) else {
+            return;
+        };
         match unsent.poll(&mut self.transport, cx) {
             Poll::Ready(Ok(())) => self.unsent = None,
             Poll::Ready(Err(error)) => unsent.error = Some(error),
@@ -180,7 +207,11 @@ impl Connection {
         }
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>, sink: &mut dyn FnMut(&[u8])) -> Poll<Result<ReadStatus, Http1Error>> {
+    fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Poll<Result<ReadStatus, Http1Error>> {
         self.poll_unsent(cx);
         if !self.early.is_empty() {
             let early = std::mem::take(&mut self.early);
@@ -203,7 +234,11 @@ impl Connection {
                 read => read,
             };
             if self.take_body(&buffer[..read], sink)? {
-                return Poll::Ready(Ok(if read == buffer.len() { ReadStatus::Full } else { ReadStatus::Some }));
+                return Poll::Ready(Ok(if read == buffer.len() {
+                    ReadStatus::Full
+                } else {
+                    ReadStatus::Some
+                }));
             }
         }
     }
@@ -221,23 +256,36 @@ impl Connection {
 }
 
 impl Unsent {
-    fn poll(&mut self, transport: &mut Box<dyn Transport>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll(
+        &mut self,
+        transport: &mut Box<dyn Transport>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.head.has_remaining() || self.body.has_remaining() {
             let parts = [io::IoSlice::new(&self.head), io::IoSlice::new(&self.body)];
-            let parts = if self.head.is_empty() { &parts[1..] } else { &parts[..] };
+            let parts = if self.head.is_empty() {
+                &parts[1..]
+            } else {
+                &parts[..]
+            };
             let written = ready!(Pin::new(&mut *transport).poll_write_vectored(cx, parts))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             let from_head = written.min(self.head.len());
             self.head.advance(from_head);
-            self.body.advance((written - from_head).min(self.body.len()));
+            self.body
+                .advance((written - from_head).min(self.body.len()));
         }
         Pin::new(transport).poll_flush(cx)
     }
 }
 
-fn poll_read(transport: &mut Box<dyn Transport>, bytes: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+fn poll_read(
+    transport: &mut Box<dyn Transport>,
+    bytes: &mut [u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
     let mut buffer = ReadBuf::new(bytes);
     ready!(Pin::new(transport).poll_read(cx, &mut buffer))?;
     Poll::Ready(Ok(buffer.filled().len()))
@@ -284,7 +332,11 @@ enum ChunkState {
 
 impl Framing {
     fn from_length(length: u64) -> Framing {
-        if length == 0 { Framing::Done } else { Framing::Length(length) }
+        if length == 0 {
+            Framing::Done
+        } else {
+            Framing::Length(length)
+        }
     }
 
     /// Passes the body part of `bytes` to `sink`, and returns how many bytes belong to the response.
@@ -311,7 +363,11 @@ impl Framing {
                         let taken = left.min(rest.len() as u64 + 1) as usize;
                         sink(&bytes[used..used + taken]);
                         used += taken;
-                        state = if left == taken as u64 { ChunkState::DataReturn } else { ChunkState::Data(left - taken as u64) };
+                        state = if left == taken as u64 {
+                            ChunkState::DataReturn
+                        } else {
+                            ChunkState::Data(left - taken as u64)
+                        };
                         continue;
                     }
                     used += 1;
@@ -329,11 +385,17 @@ impl Framing {
 }
 
 /// The state after a byte outside chunk data; `None` after the last byte of the body.
-fn next_chunk_state(state: ChunkState, byte: u8, extras: &mut u32) -> Result<Option<ChunkState>, Http1Error> {
+fn next_chunk_state(
+    state: ChunkState,
+    byte: u8,
+    extras: &mut u32,
+) -> Result<Option<ChunkState>, Http1Error> {
     let mut extra = |state| {
         *extras += 1;
         if *extras > MAX_EXTRA_BYTES {
-            Err(Http1Error::Malformed("too many chunk extensions or trailers"))
+            Err(Http1Error::Malformed(
+                "too many chunk extensions or trailers",
+            ))
         } else {
             Ok(Some(state))
         }
@@ -344,14 +406,21 @@ fn next_chunk_state(state: ChunkState, byte: u8, extras: &mut u32) -> Result<Opt
             // 15 hexadecimal digits are an exabyte.
             match digits {
                 15 => Err(Http1Error::Malformed("a chunk size is too large")),
-                _ => Ok(Some(ChunkState::Size(size << 4 | u64::from(digit), digits + 1))),
+                _ => Ok(Some(ChunkState::Size(
+                    size << 4 | u64::from(digit),
+                    digits + 1,
+                ))),
             }
         }
         (ChunkState::Size(_, 0), _) => Err(Http1Error::Malformed("a chunk has no size")),
-        (ChunkState::Size(size, _) | ChunkState::Extension(size), b'\r') => Ok(Some(ChunkState::SizeEnd(size))),
+        (ChunkState::Size(size, _) | ChunkState::Extension(size), b'\r') => {
+            Ok(Some(ChunkState::SizeEnd(size)))
+        }
         (ChunkState::Size(size, _), b' ' | b'\t' | b';') => extra(ChunkState::Extension(size)),
         (ChunkState::Size(..), _) => Err(Http1Error::Malformed("a chunk size is not a number")),
-        (ChunkState::Extension(_), b'\n') => Err(Http1Error::Malformed("a chunk size ends with a bare line feed")),
+        (ChunkState::Extension(_), b'\n') => Err(Http1Error::Malformed(
+            "a chunk size ends with a bare line feed",
+        )),
         (ChunkState::Extension(size), _) => extra(ChunkState::Extension(size)),
         (ChunkState::SizeEnd(0), b'\n') => Ok(Some(ChunkState::Trailer)),
         (ChunkState::SizeEnd(size), b'\n') => Ok(Some(ChunkState::Data(size))),
@@ -412,11 +481,15 @@ fn response_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Http1Error> {
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(error) => return Err(Http1Error::Malformed(describe_parse_error(error))),
     };
-    let status =
-        parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Http1Error::Malformed("invalid status code"))?;
+    let status = parsed
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or(Http1Error::Malformed("invalid status code"))?;
     match status {
         StatusCode::SWITCHING_PROTOCOLS => {
-            return Err(Http1Error::Malformed("the server switched protocols (101), which is not supported"));
+            return Err(Http1Error::Malformed(
+                "the server switched protocols (101), which is not supported",
+            ));
         }
         status if status.is_informational() => return Ok(Some((Head::Interim, length))),
         _ => {}
@@ -424,15 +497,28 @@ fn response_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Http1Error> {
     let mut response = Response::new(());
     *response.status_mut() = status;
     let is_http10 = parsed.version == Some(0);
-    *response.version_mut() = if is_http10 { Version::HTTP_10 } else { Version::HTTP_11 };
+    *response.version_mut() = if is_http10 {
+        Version::HTTP_10
+    } else {
+        Version::HTTP_11
+    };
     for header in parsed.headers.iter() {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Http1Error::Malformed("invalid header name"))?;
-        let value = HeaderValue::from_bytes(header.value).map_err(|_| Http1Error::Malformed("invalid header value"))?;
+        let name = HeaderName::from_bytes(header.name.as_bytes())
+            .map_err(|_| Http1Error::Malformed("invalid header name"))?;
+        let value = HeaderValue::from_bytes(header.value)
+            .map_err(|_| Http1Error::Malformed("invalid header value"))?;
         response.headers_mut().append(name, value);
     }
     let framing = body_framing(status, response.headers())?;
     let keep = is_persistent(is_http10, response.headers()) && framing != Framing::Close;
-    Ok(Some((Head::Final { response, framing, keep }, length)))
+    Ok(Some((
+        Head::Final {
+            response,
+            framing,
+            keep,
+        },
+        length,
+    )))
 }
 
 fn describe_parse_error(error: httparse::Error) -> &'static str {
@@ -456,24 +542,47 @@ fn body_framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, Http
         return transfer_framing(headers);
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next() else { return Ok(Framing::Close) };
-    let digits = first.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let length = digits.and_then(|text| text.parse().ok()).filter(|_| lengths.all(|other| other == first));
-    Ok(Framing::from_length(length.ok_or(Http1Error::Malformed("invalid content-length"))?))
+    let Some(first) = lengths.next() else {
+        return Ok(Framing::Close);
+    };
+    let digits = first
+        .to_str()
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let length = digits
+        .and_then(|text| text.parse().ok())
+        .filter(|_| lengths.all(|other| other == first));
+    Ok(Framing::from_length(
+        length.ok_or(Http1Error::Malformed("invalid content-length"))?,
+    ))
 }
 
 /// The framing of a body with a transfer coding. Only `chunked` is supported: no request offers another one in `te`. An
 /// additional `content-length` is refused, since server and proxies may disagree on the end of such a body.
 fn transfer_framing(headers: &HeaderMap) -> Result<Framing, Http1Error> {
-    let lines = headers.get_all(TRANSFER_ENCODING).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    let lines = headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .map(|line| String::from_utf8_lossy(line.as_bytes()));
     let codings = lines.collect::<Vec<_>>().join(", ");
-    let mut named = codings.split(',').map(str::trim).filter(|coding| !coding.is_empty());
-    if !named.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) || named.next().is_some() {
+    let mut named = codings
+        .split(',')
+        .map(str::trim)
+        .filter(|coding| !coding.is_empty());
+    if !named
+        .next()
+        .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+        || named.next().is_some()
+    {
         let shown: String = codings.chars().take(SHOWN_CHARS).collect();
-        return Err(Http1Error::Framing(format!("`transfer-encoding: {shown}`; only `chunked` is supported")));
+        return Err(Http1Error::Framing(format!(
+            "`transfer-encoding: {shown}`; only `chunked` is supported"
+        )));
     }
     if headers.contains_key(CONTENT_LENGTH) {
-        return Err(Http1Error::Framing("both `transfer-encoding` and `content-length`".to_owned()));
+        return Err(Http1Error::Framing(
+            "both `transfer-encoding` and `content-length`".to_owned(),
+        ));
     }
     Ok(Framing::Chunked(ChunkState::Size(0, 0), 0))
 }
@@ -481,10 +590,16 @@ fn transfer_framing(headers: &HeaderMap) -> Result<Framing, Http1Error> {
 /// Whether the connection persists after the exchange (RFC 9112, section 9.3).
 fn is_persistent(is_http10: bool, headers: &HeaderMap) -> bool {
     let has_option = |word: &str| {
-        let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
-        lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case(word))
+        let lines = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|line| line.to_str().ok());
+        lines
+            .flat_map(|line| line.split(','))
+            .any(|option| option.trim().eq_ignore_ascii_case(word))
     };
     // HTTP/1.0 has no transfer codings: a server that sends one is broken.
-    let allowed = !is_http10 || has_option("keep-alive") && !headers.contains_key(TRANSFER_ENCODING);
+    let allowed =
+        !is_http10 || has_option("keep-alive") && !headers.contains_key(TRANSFER_ENCODING);
     allowed && !has_option("close")
 }

@@ -2,7 +2,10 @@
 //!
 //! It works on connections instead of a client library's pool, because only there can each socket read be timestamped before
 //! any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod body_capture;
@@ -37,7 +40,9 @@ pub enum ClientError {
         reason: String,
     },
     /// A header that HTTP forbids. Its value is not shown, since it may be a secret.
-    #[error("the header `{0}` cannot be sent: its name or value contains characters that HTTP forbids")]
+    #[error(
+        "the header `{0}` cannot be sent: its name or value contains characters that HTTP forbids"
+    )]
     Header(String),
     /// Invalid TLS settings.
     #[error(transparent)]

@@ -94,7 +94,12 @@ impl Drop for OpeningGuard {
 
 impl Pool {
     /// An empty pool.
-    pub fn new(dialer: Dialer, policy: Policy, connect_timeout: Nanos, gauges: Arc<LiveCounters>) -> Pool {
+    pub fn new(
+        dialer: Dialer,
+        policy: Policy,
+        connect_timeout: Nanos,
+        gauges: Arc<LiveCounters>,
+    ) -> Pool {
         let state = PoolState {
             opening: Cell::new(0),
             waiting: Cell::new(0),
@@ -122,7 +127,8 @@ impl Pool {
 
     /// As [`Pool::lease`], on a connection opened after this call: the existing ones may all be stale.
     pub async fn lease_fresh(&self) -> Result<Lease, Failure> {
-        self.with_connect_timeout(self.acquire(Some(self.state.opened.get()))).await
+        self.with_connect_timeout(self.acquire(Some(self.state.opened.get())))
+            .await
     }
 
     /// Opens a new connection; if HTTP/2 is expected, also waits for the settings of the server.
@@ -169,11 +175,17 @@ impl Pool {
         });
     }
 
-    async fn with_connect_timeout<T>(&self, step: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn with_connect_timeout<T>(
+        &self,
+        step: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         let limit = Duration::from(self.connect_timeout);
         let began = Instant::now();
         let timed_out = |overrun: Overrun| {
-            let why = format!("no connection within {limit:?}{}", self.dialer.timeout_hint());
+            let why = format!(
+                "no connection within {limit:?}{}",
+                self.dialer.timeout_hint()
+            );
             timeout_failure(overrun, FailureKind::TimeoutConnect, &why).at("connecting")
         };
         tokio::select! {
@@ -196,7 +208,11 @@ impl Pool {
             if since.is_none() && self.preconnects.wait().await {
                 continue;
             }
-            let coming = self.state.opening.get().saturating_mul(self.state.expected_streams.get());
+            let coming = self
+                .state
+                .opening
+                .get()
+                .saturating_mul(self.state.expected_streams.get());
             if !self.dialer.may_share() || coming <= self.state.waiting.get() {
                 // Boxed: this future is rare and large, and would enlarge every waiting call.
                 let lease = Box::pin(self.open()).await?;
@@ -214,16 +230,21 @@ impl Pool {
     fn find_open(&self, since: Option<u64>) -> Option<Lease> {
         let mut shared = self.shared.borrow_mut();
         shared.retain(|connection| !connection.is_closed());
-        let is_new_enough = |connection: &&Rc<SharedConnection>| since.is_none_or(|since| connection.number >= since);
+        let is_new_enough = |connection: &&Rc<SharedConnection>| {
+            since.is_none_or(|since| connection.number >= since)
+        };
         let mut candidates = shared.iter().filter(is_new_enough);
-        if let Some(connection) = candidates.find(|connection| connection.streams.get() < connection.driver.limit()) {
+        if let Some(connection) =
+            candidates.find(|connection| connection.streams.get() < connection.driver.limit())
+        {
             return Some(Lease::http2(connection, &self.state.changed, true));
         }
         if since.is_some() {
             return None;
         }
         let mut idle = self.idle.borrow_mut();
-        std::iter::from_fn(|| idle.pop_back()).find_map(|mut lease| lease.is_open().then_some(lease))
+        std::iter::from_fn(|| idle.pop_back())
+            .find_map(|mut lease| lease.is_open().then_some(lease))
     }
 
     /// A new connection that only this lease uses.
@@ -235,13 +256,28 @@ impl Pool {
         if open.h2 {
             return self.open_shared(open, number, opening).await;
         }
-        let OpenConnection { transport, socket_read, data_read, .. } = open;
+        let OpenConnection {
+            transport,
+            socket_read,
+            data_read,
+            ..
+        } = open;
         let carrier = Carrier::Http1(Connection::new(transport, self.buffer.clone()));
-        Ok(Lease { carrier, socket_read, data_read, reused: false })
+        Ok(Lease {
+            carrier,
+            socket_read,
+            data_read,
+            reused: false,
+        })
     }
 
     /// The first request is sent at once, as in every client; others wait for the settings of the server.
-    async fn open_shared(&self, open: OpenConnection, number: u64, opening: OpeningGuard) -> Result<Lease, Failure> {
+    async fn open_shared(
+        &self,
+        open: OpenConnection,
+        number: u64,
+        opening: OpeningGuard,
+    ) -> Result<Lease, Failure> {
         let state = self.state.clone();
         let on_settings = move |driver: &Http2Driver| {
             if driver.has_settings() {
@@ -250,8 +286,14 @@ impl Pool {
             drop(opening);
         };
         let connection = SharedConnection::start(open, number, on_settings).await;
-        let connection = connection.map_err(|error| Failure::new(FailureKind::Connect, error.to_string()).at("connecting"))?;
-        Ok(Lease::http2(&Rc::new(connection), &self.state.changed, false))
+        let connection = connection.map_err(|error| {
+            Failure::new(FailureKind::Connect, error.to_string()).at("connecting")
+        })?;
+        Ok(Lease::http2(
+            &Rc::new(connection),
+            &self.state.changed,
+            false,
+        ))
     }
 
     /// Starts to open `count` connections, if requests use connections alone and these are kept. Failures are not reported
@@ -270,14 +312,19 @@ impl Pool {
 
     /// Opens the next queued connection; false if none is left or it failed.
     async fn preconnect(&self) -> bool {
-        let Some(queued) = self.preconnects.queued.get().checked_sub(1) else { return false };
+        let Some(queued) = self.preconnects.queued.get().checked_sub(1) else {
+            return false;
+        };
         self.preconnects.queued.set(queued);
         let opened = self.with_connect_timeout(Box::pin(self.open())).await;
         // Not `give_back`: nothing was sent on it, so it does not count as reused.
-        let opened = opened.map(|lease| self.idle.borrow_mut().push_back(lease)).is_ok();
+        let opened = opened
+            .map(|lease| self.idle.borrow_mut().push_back(lease))
+            .is_ok();
         self.preconnects.finish(1);
         if !opened {
-            self.preconnects.finish(self.preconnects.queued.take() as usize);
+            self.preconnects
+                .finish(self.preconnects.queued.take() as usize);
             self.preconnects.changed.notify_waiters();
         }
         opened
@@ -286,7 +333,10 @@ impl Pool {
 
 /// The failure of a connection without HTTP/2 settings from the server.
 pub(super) fn no_h2(why: &str) -> Failure {
-    Failure::new(FailureKind::Connect, format!("the server does not seem to support HTTP/2 ({why}); {HTTP2_REMEDY}"))
+    Failure::new(
+        FailureKind::Connect,
+        format!("the server does not seem to support HTTP/2 ({why}); {HTTP2_REMEDY}"),
+    )
 }
 
 /// Connections that a worker opens in parallel: the accept queue of a server is short.
@@ -347,7 +397,9 @@ mod tests {
                 std::thread::spawn(move || {
                     let mut bytes = [0; 4096];
                     while stream.read(&mut bytes).is_ok_and(|read| read > 0) {
-                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+                        stream
+                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                            .unwrap();
                     }
                     count.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -366,13 +418,23 @@ mod tests {
             }
             open.load(Ordering::SeqCst)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let route = Route::new(&url, &Default::default(), &Default::default()).unwrap();
             // The burst is at time zero of a clock that started longer ago than the idle timeout.
-            let past = Instant::now().checked_sub(Duration::from_nanos(IDLE_TIMEOUT.0) + Duration::from_secs(5)).unwrap();
+            let past = Instant::now()
+                .checked_sub(Duration::from_nanos(IDLE_TIMEOUT.0) + Duration::from_secs(5))
+                .unwrap();
             let dialer = Dialer::new(route, HttpVersion::Http1, Clock::new(past));
-            let pool = Pool::new(dialer, Policy::KeepAlive, Nanos::from_millis(60_000), Arc::default());
+            let pool = Pool::new(
+                dialer,
+                Policy::KeepAlive,
+                Nanos::from_millis(60_000),
+                Arc::default(),
+            );
             let mut burst = Vec::new();
             for _ in 0..50 {
                 burst.push(pool.lease().await.unwrap());
@@ -382,7 +444,10 @@ mod tests {
             let mut few = Vec::new();
             for _ in 0..4 {
                 let mut lease = pool.lease().await.unwrap();
-                lease.send(Request::post("/v1").body(Bytes::new()).unwrap()).await.unwrap();
+                lease
+                    .send(Request::post("/v1").body(Bytes::new()).unwrap())
+                    .await
+                    .unwrap();
                 few.push(lease);
             }
             few.into_iter().for_each(|lease| pool.give_back(lease));
@@ -406,7 +471,10 @@ mod preconnect_tests {
         {\"id\":\"r\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"hello\"}}]}";
 
     fn run_on_worker(work: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, work);
     }
 
@@ -438,7 +506,10 @@ mod preconnect_tests {
             }
             let call = |seq| {
                 http.call(
-                    PreparedRequest { seq, ..PreparedRequest::default() },
+                    PreparedRequest {
+                        seq,
+                        ..PreparedRequest::default()
+                    },
                     Nanos::ZERO,
                     Phase::Measured,
                     std::future::pending(),
@@ -446,7 +517,10 @@ mod preconnect_tests {
             };
             let (a, b, c, d) = tokio::join!(call(0), call(1), call(2), call(3));
             for finished in [a, b, c, d] {
-                assert_eq!(finished.outcome.end.map(|_| finished.outcome.reconnects), Ok(0));
+                assert_eq!(
+                    finished.outcome.end.map(|_| finished.outcome.reconnects),
+                    Ok(0)
+                );
             }
             assert_eq!(opened.load(Ordering::SeqCst), 4);
         });
@@ -454,12 +528,26 @@ mod preconnect_tests {
 
     #[test]
     fn a_failed_preconnect_is_reported_by_the_request() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         run_on_worker(async {
             let http = client(&format!("http://127.0.0.1:{port}/v1"));
             http.open_ahead(300);
-            let finished = http.call(PreparedRequest::default(), Nanos::ZERO, Phase::Measured, std::future::pending()).await;
-            assert_eq!(finished.outcome.end.map_err(|failure| failure.kind), Err(FailureKind::Connect));
+            let finished = http
+                .call(
+                    PreparedRequest::default(),
+                    Nanos::ZERO,
+                    Phase::Measured,
+                    std::future::pending(),
+                )
+                .await;
+            assert_eq!(
+                finished.outcome.end.map_err(|failure| failure.kind),
+                Err(FailureKind::Connect)
+            );
         });
     }
 }

@@ -10,8 +10,16 @@ use llmscen_core::url_secrets::is_secret_name;
 /// A redactor for the secrets of `target`, and for the credentials of URL and proxy as they appear in headers (Base64).
 pub fn target_redactor(target: &Target, route: &Route) -> Redactor {
     let user = basic_auth(&route.uri);
-    let proxy = route.proxy.as_ref().and_then(|proxy| proxy.auth.as_ref()).and_then(|auth| auth.to_str().ok());
-    let credentials = user.as_deref().into_iter().chain(proxy).filter_map(|value| value.rsplit(' ').next());
+    let proxy = route
+        .proxy
+        .as_ref()
+        .and_then(|proxy| proxy.auth.as_ref())
+        .and_then(|auth| auth.to_str().ok());
+    let credentials = user
+        .as_deref()
+        .into_iter()
+        .chain(proxy)
+        .filter_map(|value| value.rsplit(' ').next());
     target.redactor().with(credentials, redact::SHORTEST)
 }
 
@@ -24,9 +32,19 @@ pub fn redact_headers<'a>(
 ) -> Vec<(String, String)> {
     let show = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         let text = String::from_utf8_lossy(value.as_bytes());
-        let scheme = text.split_once(' ').map(|(scheme, _)| scheme).filter(|_| name.as_str().ends_with("authorization"));
-        let shown = match is_secret_name(name.as_str()) || named.clone().any(|other| other.eq_ignore_ascii_case(name.as_str())) {
-            true => scheme.map_or_else(|| REDACTED.to_owned(), |scheme| format!("{scheme} {REDACTED}")),
+        let scheme = text
+            .split_once(' ')
+            .map(|(scheme, _)| scheme)
+            .filter(|_| name.as_str().ends_with("authorization"));
+        let shown = match is_secret_name(name.as_str())
+            || named
+                .clone()
+                .any(|other| other.eq_ignore_ascii_case(name.as_str()))
+        {
+            true => scheme.map_or_else(
+                || REDACTED.to_owned(),
+                |scheme| format!("{scheme} {REDACTED}"),
+            ),
             false => redactor.redact_truncated(&text),
         };
         (name.as_str().to_owned(), shown)
@@ -51,23 +69,50 @@ mod tests {
             ("x-team", "red"),
             ("x-trace", "has sk-123 inside"),
         ];
-        let headers: HeaderMap = pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).into_iter().collect();
+        let headers: HeaderMap = pairs
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .into_iter()
+            .collect();
         let redactor = Redactor::from_texts(["sk-123"].into_iter(), redact::SHORTEST);
         let shown = redact_headers(&redactor, &headers, ["X-Team"].into_iter());
         let shown: Vec<String> = shown.into_iter().map(|(_, value)| value).collect();
         let hidden = "[redacted]";
-        assert_eq!(shown, ["h:1", "Bearer [redacted]", hidden, hidden, hidden, "has [redacted] inside"]);
+        assert_eq!(
+            shown,
+            [
+                "h:1",
+                "Bearer [redacted]",
+                hidden,
+                hidden,
+                hidden,
+                "has [redacted] inside"
+            ]
+        );
     }
 
     #[test]
     fn base64_credentials_of_url_and_proxy_are_removed() {
         let url = "http://Aladdin:open%20sesame@h/v1";
-        let env = [("HTTP_PROXY".to_owned(), "http://user:word@proxy:3128".to_owned())].into();
+        let env = [(
+            "HTTP_PROXY".to_owned(),
+            "http://user:word@proxy:3128".to_owned(),
+        )]
+        .into();
         let route = Route::new(url, &Default::default(), &env).unwrap();
-        let target = Target { api_key: Some(Secret::new("sk-123")), location: TargetLocation::Url(url.to_owned()), ..target() };
+        let target = Target {
+            api_key: Some(Secret::new("sk-123")),
+            location: TargetLocation::Url(url.to_owned()),
+            ..target()
+        };
         let redactor = target_redactor(&target, &route);
         let message = "no: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==, open%20sesame; by proxy Basic dXNlcjp3b3Jk; sk-123";
-        assert_eq!(redactor.redact_truncated(message), "no: Basic [redacted], [redacted]; by proxy Basic [redacted]; [redacted]");
-        assert_eq!(redactor.redact_truncated("cut QWxhZGRpbjpv"), "cut [redacted]");
+        assert_eq!(
+            redactor.redact_truncated(message),
+            "no: Basic [redacted], [redacted]; by proxy Basic [redacted]; [redacted]"
+        );
+        assert_eq!(
+            redactor.redact_truncated("cut QWxhZGRpbjpv"),
+            "cut [redacted]"
+        );
     }
 }

@@ -32,9 +32,19 @@ impl Route {
     /// The route to `url`; `env` contains the proxy variables.
     pub fn new(url: &str, tls: &Tls, env: &BTreeMap<String, String>) -> Result<Route, ClientError> {
         let uri = parse(url)?;
-        let tls = if uri.scheme_str() == Some("https") { Some(client_config(tls)?) } else { None };
+        let tls = if uri.scheme_str() == Some("https") {
+            Some(client_config(tls)?)
+        } else {
+            None
+        };
         let proxy = proxy_for(&uri, env);
-        Ok(Route { uri, tls, proxy, http1: Arc::default(), speaks_tls: Arc::default() })
+        Ok(Route {
+            uri,
+            tls,
+            proxy,
+            http1: Arc::default(),
+            speaks_tls: Arc::default(),
+        })
     }
 
     /// Address of the target: `127.0.0.1:8000`.
@@ -66,24 +76,43 @@ impl Route {
 }
 
 fn parse(url: &str) -> Result<Uri, ClientError> {
-    let refused = |reason: String| ClientError::Url { url: url.to_owned(), reason };
-    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
+    let refused = |reason: String| ClientError::Url {
+        url: url.to_owned(),
+        reason,
+    };
+    let uri: Uri = url
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| refused(error.to_string()))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(_)) => Ok(uri),
-        _ => Err(refused("expected http://HOST[:PORT]/PATH or https://…".into())),
+        _ => Err(refused(
+            "expected http://HOST[:PORT]/PATH or https://…".into(),
+        )),
     }
 }
 
 /// The host without brackets, and the port that the URI or its scheme names.
 pub fn host_and_port(uri: &Uri) -> (String, u16) {
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let host = uri
+        .host()
+        .unwrap_or_default()
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let default = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
     (host.to_owned(), uri.port_u16().unwrap_or(default))
 }
 
 /// `HOST:PORT`, with an IPv6 address in brackets.
 pub(super) fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// The proxy for one target.
@@ -101,7 +130,10 @@ pub struct Proxy {
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = self.uri.scheme_str().unwrap_or("http");
-        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+        let authority = self
+            .uri
+            .authority()
+            .map_or("", |authority| authority.as_str());
         let host = authority.rsplit('@').next().unwrap_or_default();
         write!(f, "{scheme}://{host} (from {})", self.variable)
     }
@@ -113,22 +145,45 @@ pub fn proxy_for(target: &Uri, env: &BTreeMap<String, String>) -> Option<Proxy> 
     if is_loopback(target.host()?) {
         return None;
     }
-    let variable = |name: &str| env.get_key_value(name).or_else(|| env.get_key_value(&name.to_lowercase()));
+    let variable = |name: &str| {
+        env.get_key_value(name)
+            .or_else(|| env.get_key_value(&name.to_lowercase()))
+    };
     let exceptions = variable("NO_PROXY").map_or("", |(_, value)| value);
-    let scheme_variable = if target.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    [scheme_variable, "ALL_PROXY"].into_iter().filter_map(variable).find_map(|(variable, value)| {
-        let proxy = Matcher::builder().all(value.as_str()).no(exceptions).build().intercept(target)?;
-        Some(Proxy { uri: proxy.uri().clone(), auth: proxy.basic_auth().cloned(), variable: variable.clone() })
-    })
+    let scheme_variable = if target.scheme_str() == Some("https") {
+        "HTTPS_PROXY"
+    } else {
+        "HTTP_PROXY"
+    };
+    [scheme_variable, "ALL_PROXY"]
+        .into_iter()
+        .filter_map(variable)
+        .find_map(|(variable, value)| {
+            let proxy = Matcher::builder()
+                .all(value.as_str())
+                .no(exceptions)
+                .build()
+                .intercept(target)?;
+            Some(Proxy {
+                uri: proxy.uri().clone(),
+                auth: proxy.basic_auth().cloned(),
+                variable: variable.clone(),
+            })
+        })
 }
 
 /// Whether a host name or address means this machine.
 pub fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback()),
+        Ok(IpAddr::V6(address)) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
         Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_unspecified(),
-        Err(_) => bare.eq_ignore_ascii_case("localhost") || bare.to_ascii_lowercase().ends_with(".localhost"),
+        Err(_) => {
+            bare.eq_ignore_ascii_case("localhost")
+                || bare.to_ascii_lowercase().ends_with(".localhost")
+        }
     }
 }
 
@@ -138,8 +193,16 @@ mod tests {
 
     #[test]
     fn a_url_without_scheme_or_host_is_refused_with_an_example() {
-        for url in ["localhost:8000/v1", "ftp://a/b", "/v1/chat", "http://", "ht tp://a"] {
-            let error = Route::new(url, &Tls::default(), &BTreeMap::new()).unwrap_err().to_string();
+        for url in [
+            "localhost:8000/v1",
+            "ftp://a/b",
+            "/v1/chat",
+            "http://",
+            "ht tp://a",
+        ] {
+            let error = Route::new(url, &Tls::default(), &BTreeMap::new())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(url), "{error}");
         }
     }
@@ -153,33 +216,62 @@ mod tests {
     }
 
     fn proxy(target: &str, env: &[(&str, &str)]) -> Option<String> {
-        let env = env.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let env = env
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect();
         proxy_for(&target.parse().unwrap(), &env).map(|proxy| proxy.to_string())
     }
 
     #[test]
     fn loopback_never_goes_through_a_proxy() {
-        let env = [("HTTP_PROXY", "http://proxy:3128"), ("ALL_PROXY", "http://proxy:3128")];
-        for target in
-            ["http://127.0.0.1:8000/v1", "http://localhost/v1", "http://[::1]:80/", "http://127.9.9.9/", "http://a.localhost/"]
-        {
+        let env = [
+            ("HTTP_PROXY", "http://proxy:3128"),
+            ("ALL_PROXY", "http://proxy:3128"),
+        ];
+        for target in [
+            "http://127.0.0.1:8000/v1",
+            "http://localhost/v1",
+            "http://[::1]:80/",
+            "http://127.9.9.9/",
+            "http://a.localhost/",
+        ] {
             assert_eq!(proxy(target, &env), None, "{target}");
         }
-        assert_eq!(proxy("http://llm.example/v1", &env).as_deref(), Some("http://proxy:3128 (from HTTP_PROXY)"));
+        assert_eq!(
+            proxy("http://llm.example/v1", &env).as_deref(),
+            Some("http://proxy:3128 (from HTTP_PROXY)")
+        );
     }
 
     #[test]
     fn scheme_and_exceptions_select_the_proxy() {
-        let env = [("https_proxy", "http://secure:1"), ("NO_PROXY", "inner.example")];
-        assert_eq!(proxy("https://llm.example/", &env).as_deref(), Some("http://secure:1 (from https_proxy)"));
+        let env = [
+            ("https_proxy", "http://secure:1"),
+            ("NO_PROXY", "inner.example"),
+        ];
+        assert_eq!(
+            proxy("https://llm.example/", &env).as_deref(),
+            Some("http://secure:1 (from https_proxy)")
+        );
         assert_eq!(proxy("http://llm.example/", &env), None);
         assert_eq!(proxy("https://inner.example/", &env), None);
     }
 
     #[test]
     fn the_variable_is_named_and_credentials_are_not() {
-        let env = [("ALL_PROXY", "http://u:p4ss@all:1"), ("HTTP_PROXY", "plain:2"), ("HTTPS_PROXY", "")];
-        assert_eq!(proxy("http://h.example/", &env).as_deref(), Some("http://plain:2 (from HTTP_PROXY)"));
-        assert_eq!(proxy("https://h.example/", &env).as_deref(), Some("http://all:1 (from ALL_PROXY)"));
+        let env = [
+            ("ALL_PROXY", "http://u:p4ss@all:1"),
+            ("HTTP_PROXY", "plain:2"),
+            ("HTTPS_PROXY", ""),
+        ];
+        assert_eq!(
+            proxy("http://h.example/", &env).as_deref(),
+            Some("http://plain:2 (from HTTP_PROXY)")
+        );
+        assert_eq!(
+            proxy("https://h.example/", &env).as_deref(),
+            Some("http://all:1 (from ALL_PROXY)")
+        );
     }
 }

@@ -61,7 +61,8 @@ fn monotonic_ns() -> u64 {
 /// The instant of a time of the monotonic clock.
 fn instant(at_ns: u64) -> Instant {
     let (now, now_ns) = (Instant::now(), monotonic_ns());
-    now.checked_sub(Duration::from_nanos(now_ns.saturating_sub(at_ns))).unwrap_or(now)
+    now.checked_sub(Duration::from_nanos(now_ns.saturating_sub(at_ns)))
+        .unwrap_or(now)
 }
 
 /// Why a managed server is not available. Log lines have no secrets.
@@ -79,7 +80,9 @@ pub enum ServerError {
         source: io::Error,
     },
     /// The program cannot be started.
-    #[error("cannot start the server `{program}`: {why}\n  help: check `target.server.command`, and that the program is on PATH")]
+    #[error(
+        "cannot start the server `{program}`: {why}\n  help: check `target.server.command`, and that the program is on PATH"
+    )]
     Start {
         /// The program.
         program: String,
@@ -122,7 +125,10 @@ pub enum ServerError {
         file: PathBuf,
     },
     /// The server exited during a case.
-    #[error("the managed server exited during case `{case}`: {how}{}", format_log(log, file))]
+    #[error(
+        "the managed server exited during case `{case}`: {how}{}",
+        format_log(log, file)
+    )]
     Exited {
         /// The case.
         case: String,
@@ -158,6 +164,9 @@ mod tests {
 
     #[test]
     fn short_durations_are_in_milliseconds() {
-        assert_eq!([0.012, 0.7, 1.0, 1800.04].map(format_seconds), ["12 ms", "0.7 s", "1 s", "1800 s"]);
+        assert_eq!(
+            [0.012, 0.7, 1.0, 1800.04].map(format_seconds),
+            ["12 ms", "0.7 s", "1 s", "1800 s"]
+        );
     }
 }

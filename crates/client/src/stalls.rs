@@ -30,7 +30,10 @@ pub struct Moment {
 impl Moment {
     /// The current instant on this thread.
     pub fn now() -> Moment {
-        Moment { at: Instant::now(), cpu: thread_cpu() }
+        Moment {
+            at: Instant::now(),
+            cpu: thread_cpu(),
+        }
     }
 }
 
@@ -62,13 +65,22 @@ impl Stalls {
         // Missed ticks run one after the other after a stall, which counts once.
         let from = log.spans.back().map_or(due, |last| due.max(last.1));
         let before = log.due.map_or(now.cpu, |due| due.cpu);
-        if let Some(stall) = stall_since(Moment { at: from, cpu: before }, now) {
+        if let Some(stall) = stall_since(
+            Moment {
+                at: from,
+                cpu: before,
+            },
+            now,
+        ) {
             log.spans.push_back(stall);
             if log.spans.len() > MAX_STALLS {
                 log.spans.pop_front();
             }
         }
-        log.due = Some(Moment { at: due.max(now.at) + period, cpu: now.cpu });
+        log.due = Some(Moment {
+            at: due.max(now.at) + period,
+            cpu: now.cpu,
+        });
     }
 
     /// Stall time between `from` and `now`.
@@ -77,7 +89,9 @@ impl Stalls {
         // A stall that has just ended, before the ticker runs again.
         let latest = log.due.and_then(|due| stall_since(due, now));
         let spans = log.spans.iter().copied().chain(latest);
-        spans.map(|(begin, end)| end.min(now.at).saturating_duration_since(begin.max(from))).sum()
+        spans
+            .map(|(begin, end)| end.min(now.at).saturating_duration_since(begin.max(from)))
+            .sum()
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -88,7 +102,9 @@ impl Stalls {
 /// Off-CPU time since a tick was due, as a span that ends now; `None` if it is short.
 fn stall_since(due: Moment, now: Moment) -> Option<(Instant, Instant)> {
     let delay = now.at.saturating_duration_since(due.at);
-    let off_cpu = delay.checked_sub(now.cpu.saturating_sub(due.cpu)).filter(|off_cpu| *off_cpu >= MIN_STALL)?;
+    let off_cpu = delay
+        .checked_sub(now.cpu.saturating_sub(due.cpu))
+        .filter(|off_cpu| *off_cpu >= MIN_STALL)?;
     Some((now.at.checked_sub(off_cpu)?, now.at))
 }
 
@@ -112,27 +128,47 @@ pub struct StallAwareLimit {
 impl StallAwareLimit {
     /// A limit of this duration.
     pub fn new(limit: Duration) -> StallAwareLimit {
-        StallAwareLimit { limit, since: None, extended: 0 }
+        StallAwareLimit {
+            limit,
+            since: None,
+            extended: 0,
+        }
     }
 
     /// The remaining time at `now` of a wait that began at `since`.
     ///
     /// # Errors
     /// The limit is used up.
-    pub fn remaining(&mut self, stalls: &Stalls, since: Instant, now: Moment) -> Result<Duration, Overrun> {
+    pub fn remaining(
+        &mut self,
+        stalls: &Stalls,
+        since: Instant,
+        now: Moment,
+    ) -> Result<Duration, Overrun> {
         if self.since.replace(since) != Some(since) {
             self.extended = 0;
         }
         let spent = now.at.saturating_duration_since(since);
-        if let Some(remaining) = self.limit.checked_sub(spent).filter(|remaining| !remaining.is_zero()) {
+        if let Some(remaining) = self
+            .limit
+            .checked_sub(spent)
+            .filter(|remaining| !remaining.is_zero())
+        {
             return Ok(remaining);
         }
-        let remaining = self.limit.saturating_add(stalls.within(since, now)).saturating_sub(spent);
+        let remaining = self
+            .limit
+            .saturating_add(stalls.within(since, now))
+            .saturating_sub(spent);
         if remaining.is_zero() {
             return Err(Overrun::Server);
         }
         self.extended += 1;
-        if self.extended > MAX_EXTENSIONS { Err(Overrun::Tool) } else { Ok(remaining) }
+        if self.extended > MAX_EXTENSIONS {
+            Err(Overrun::Tool)
+        } else {
+            Ok(remaining)
+        }
     }
 }
 
@@ -140,7 +176,10 @@ impl StallAwareLimit {
 pub(super) fn timeout_failure(overrun: Overrun, kind: FailureKind, why: &str) -> Failure {
     match overrun {
         Overrun::Server => Failure::new(kind, why),
-        Overrun::Tool => Failure::new(FailureKind::ToolStall, format!("{why}, while the load generator stalled repeatedly")),
+        Overrun::Tool => Failure::new(
+            FailureKind::ToolStall,
+            format!("{why}, while the load generator stalled repeatedly"),
+        ),
     }
 }
 
@@ -177,7 +216,10 @@ mod tests {
 
     /// An instant of a worker and its CPU time until then, in milliseconds.
     fn at(start: Instant, millis: u64, cpu: u64) -> Moment {
-        Moment { at: start + ms(millis), cpu: ms(cpu) }
+        Moment {
+            at: start + ms(millis),
+            cpu: ms(cpu),
+        }
     }
 
     /// The stalls of a worker that ticked at these instants (ms); the ticks were due every 10 ms from 0.
@@ -194,7 +236,11 @@ mod tests {
         let start = Instant::now() + ms(1000);
         // Ticks at 0 and 10, then nothing until 55, when those of 20 to 50 run one after the other.
         let stalls = stalls_of_ticks(start, &[0, 10, 55, 55, 55, 55, 60]);
-        let within = |from: u64, to: u64| stalls.within(start + ms(from), at(start, to, 0)).as_millis();
+        let within = |from: u64, to: u64| {
+            stalls
+                .within(start + ms(from), at(start, to, 0))
+                .as_millis()
+        };
         assert_eq!(within(0, 60), 35);
         assert_eq!(within(30, 60), 25, "only the part within the interval");
         assert_eq!([within(55, 60), within(0, 20)], [0, 0]);
@@ -204,9 +250,17 @@ mod tests {
     fn a_stall_is_known_before_the_ticker_runs_again() {
         let start = Instant::now() + ms(1000);
         let stalls = stalls_of_ticks(start, &[0, 10]);
-        assert_eq!(stalls.within(start, at(start, 22, 0)), Duration::ZERO, "a little late is not a stall");
+        assert_eq!(
+            stalls.within(start, at(start, 22, 0)),
+            Duration::ZERO,
+            "a little late is not a stall"
+        );
         assert_eq!(stalls.within(start, at(start, 1220, 0)), ms(1200));
-        assert_eq!(Stalls::default().within(start, at(start, 1220, 0)), Duration::ZERO, "no ticker, no stall");
+        assert_eq!(
+            Stalls::default().within(start, at(start, 1220, 0)),
+            Duration::ZERO,
+            "no ticker, no stall"
+        );
     }
 
     #[test]
@@ -228,7 +282,13 @@ mod tests {
         assert_eq!(left(100), Ok(ms(600)));
         // Stopped from 20 to 1220: the timer of 700 fires at 1220, and the server has had 20 ms.
         assert_eq!(left(1220), Ok(ms(680)));
-        (2..=190).for_each(|tick: u64| stalls.tick(start + ms(10 * tick), at(start, (10 * tick).max(1220), 0), TICK));
+        (2..=190).for_each(|tick: u64| {
+            stalls.tick(
+                start + ms(10 * tick),
+                at(start, (10 * tick).max(1220), 0),
+                TICK,
+            )
+        });
         assert_eq!(left(1899), Ok(ms(1)));
         assert_eq!(left(1901), Err(Overrun::Server));
     }
@@ -245,7 +305,10 @@ mod tests {
             stalls.tick(start + ms(1000 * second), now, TICK);
             results.push(limit.remaining(&stalls, start, now));
         }
-        assert!(results[..MAX_EXTENSIONS as usize].iter().all(Result::is_ok), "{results:?}");
+        assert!(
+            results[..MAX_EXTENSIONS as usize].iter().all(Result::is_ok),
+            "{results:?}"
+        );
         assert_eq!(results[MAX_EXTENSIONS as usize], Err(Overrun::Tool));
     }
 
@@ -253,7 +316,9 @@ mod tests {
     async fn bytes_that_arrived_during_a_stall_are_read_before_the_limit_is_checked() {
         use tokio::io::AsyncReadExt;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut near = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (mut far, _) = listener.accept().unwrap();
         let stalls = Stalls::default();
         stalls.tick(Instant::now(), Moment::now(), TICK);
@@ -274,6 +339,9 @@ mod tests {
         assert_eq!(tokio::join!(waited, stalled).0, Ok(1));
         // Without a stall the wait ends with its limit.
         let began = Instant::now();
-        assert_eq!(overrun(&Stalls::default(), ms(30), || began).await, Overrun::Server);
+        assert_eq!(
+            overrun(&Stalls::default(), ms(30), || began).await,
+            Overrun::Server
+        );
     }
 }

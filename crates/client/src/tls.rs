@@ -32,21 +32,34 @@ pub enum TlsError {
 pub fn client_config(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let settings = |error: rustls::Error| TlsError::Settings(error.to_string());
-    let builder =
-        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(settings)?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(verifier(tls, provider)?);
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(settings)?;
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(verifier(tls, provider)?);
     let config = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_slice(&read("key", key)?).map_err(|e| pem("key", key, e))?;
-            builder.with_client_auth_cert(certificates("certificate", cert)?, key).map_err(settings)?
+            let key = PrivateKeyDer::from_pem_slice(&read("key", key)?)
+                .map_err(|e| pem("key", key, e))?;
+            builder
+                .with_client_auth_cert(certificates("certificate", cert)?, key)
+                .map_err(settings)?
         }
         (None, None) => builder.with_no_client_auth(),
-        _ => return Err(TlsError::Settings("`cert` and `key` belong together: set both or neither".into())),
+        _ => {
+            return Err(TlsError::Settings(
+                "`cert` and `key` belong together: set both or neither".into(),
+            ));
+        }
     };
     Ok(Arc::new(config))
 }
 
-fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+fn verifier(
+    tls: &Tls,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     if tls.insecure {
         return Ok(Arc::new(AcceptAny(provider)));
     }
@@ -55,7 +68,9 @@ fn verifier(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCe
         None => Vec::new(),
     };
     let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(extra, provider);
-    Ok(Arc::new(verifier.map_err(|error| TlsError::Settings(error.to_string()))?))
+    Ok(Arc::new(
+        verifier.map_err(|error| TlsError::Settings(error.to_string()))?,
+    ))
 }
 
 fn certificates(what: &'static str, path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -71,7 +86,11 @@ fn read(what: &'static str, path: &str) -> Result<Vec<u8>, TlsError> {
 }
 
 fn pem(what: &'static str, path: &str, reason: impl std::fmt::Display) -> TlsError {
-    TlsError::Pem { what, path: path.to_owned(), reason: reason.to_string() }
+    TlsError::Pem {
+        what,
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 /// `tls.insecure: true`: any certificate is accepted; signatures are still checked against its key.
@@ -96,7 +115,12 @@ impl ServerCertVerifier for AcceptAny {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -105,7 +129,12 @@ impl ServerCertVerifier for AcceptAny {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -119,14 +148,29 @@ mod tests {
 
     #[test]
     fn a_missing_authority_names_its_file() {
-        let tls = Tls { ca: Some("/nowhere/ca.pem".into()), ..Tls::default() };
+        let tls = Tls {
+            ca: Some("/nowhere/ca.pem".into()),
+            ..Tls::default()
+        };
         let error = client_config(&tls).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read the authorities in /nowhere/ca.pem: "), "{error}");
+        assert!(
+            error.starts_with("cannot read the authorities in /nowhere/ca.pem: "),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_certificate_without_its_key_is_refused() {
-        let tls = Tls { cert: Some("client.pem".into()), insecure: true, ..Tls::default() };
-        assert!(client_config(&tls).unwrap_err().to_string().contains("belong together"));
+        let tls = Tls {
+            cert: Some("client.pem".into()),
+            insecure: true,
+            ..Tls::default()
+        };
+        assert!(
+            client_config(&tls)
+                .unwrap_err()
+                .to_string()
+                .contains("belong together")
+        );
     }
 }

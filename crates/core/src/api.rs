@@ -95,14 +95,21 @@ impl Api {
 
     /// Whether the request holds a list of messages, so that a system message is possible.
     pub fn takes_messages(self) -> bool {
-        !matches!(self, Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi)
+        !matches!(
+            self,
+            Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi
+        )
     }
 
     /// The dotted path in the body for a field of `request:` (`max_tokens`, `temperature`, `stop`, …). None: the API has no such
     /// field, or the API is `custom`, whose template places every field.
     pub fn body_path(self, field: &str) -> Option<Cow<'static, str>> {
         let same = |known: &[&str]| known.contains(&field).then(|| Cow::Owned(field.to_owned()));
-        let under = |head: &str, known: &[&str]| known.contains(&field).then(|| Cow::Owned(format!("{head}.{field}")));
+        let under = |head: &str, known: &[&str]| {
+            known
+                .contains(&field)
+                .then(|| Cow::Owned(format!("{head}.{field}")))
+        };
         match (self, field) {
             (Api::OpenaiChat | Api::OpenaiCompletions, _) => Some(Cow::Owned(field.to_owned())),
             (Api::OpenaiResponses, "max_tokens") => Some("max_output_tokens".into()),
@@ -128,13 +135,29 @@ impl Api {
                 ],
             ),
             (Api::Anthropic, "stop") => Some("stop_sequences".into()),
-            (Api::Anthropic, _) => same(&["max_tokens", "temperature", "top_p", "top_k", "tools", "tool_choice"]),
+            (Api::Anthropic, _) => same(&[
+                "max_tokens",
+                "temperature",
+                "top_p",
+                "top_k",
+                "tools",
+                "tool_choice",
+            ]),
             (Api::Ollama, "max_tokens") => Some("options.num_predict".into()),
             (Api::Ollama, "repetition_penalty") => Some("options.repeat_penalty".into()),
             (Api::Ollama, "logprobs" | "tools") => Some(Cow::Owned(field.to_owned())),
             (Api::Ollama, _) => under(
                 "options",
-                &["temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "stop", "seed"],
+                &[
+                    "temperature",
+                    "top_p",
+                    "top_k",
+                    "min_p",
+                    "frequency_penalty",
+                    "presence_penalty",
+                    "stop",
+                    "seed",
+                ],
             ),
             (Api::Local, _) => same(&[
                 "max_tokens",
@@ -148,26 +171,48 @@ impl Api {
                 "ignore_eos",
             ]),
             (Api::Tgi, "max_tokens") => Some("parameters.max_new_tokens".into()),
-            (Api::Tgi, _) => {
-                under("parameters", &["temperature", "top_p", "top_k", "frequency_penalty", "repetition_penalty", "stop", "seed"])
-            }
+            (Api::Tgi, _) => under(
+                "parameters",
+                &[
+                    "temperature",
+                    "top_p",
+                    "top_k",
+                    "frequency_penalty",
+                    "repetition_penalty",
+                    "stop",
+                    "seed",
+                ],
+            ),
         }
     }
 
     /// The body fields (dotted path and value) that a field of `request:` sets. Usually one field with the same value; `logprobs`
     /// is a flag or a count of alternatives, and each API encodes it differently. Empty: the API has no such field.
     pub fn body_fields(self, field: &str, value: &Value) -> Vec<(Cow<'static, str>, Value)> {
-        let Some(place) = self.body_path(field) else { return Vec::new() };
+        let Some(place) = self.body_path(field) else {
+            return Vec::new();
+        };
         let requested = *value != Value::Bool(false);
         match (self, field) {
             (Api::OpenaiCompletions | Api::OpenaiResponses, "logprobs") if !requested => Vec::new(),
             (Api::OpenaiCompletions, "logprobs") if value.is_boolean() => vec![(place, json!(1))],
             (Api::OpenaiResponses, "logprobs") => {
-                let count = if value.is_boolean() { json!(0) } else { value.clone() };
-                vec![(place, count), ("include".into(), json!(["message.output_text.logprobs"]))]
+                let count = if value.is_boolean() {
+                    json!(0)
+                } else {
+                    value.clone()
+                };
+                vec![
+                    (place, count),
+                    ("include".into(), json!(["message.output_text.logprobs"])),
+                ]
             }
             (Api::OpenaiChat | Api::Dashscope | Api::Ollama, "logprobs") if value.is_number() => {
-                let top = if self == Api::Dashscope { "parameters.top_logprobs" } else { "top_logprobs" };
+                let top = if self == Api::Dashscope {
+                    "parameters.top_logprobs"
+                } else {
+                    "top_logprobs"
+                };
                 vec![(place, json!(true)), (top.into(), value.clone())]
             }
             _ => vec![(place, value.clone())],
@@ -212,14 +257,22 @@ mod tests {
             Some("max_tokens"),
         ];
         assert_eq!(spelled, known.map(|path| path.map(str::to_owned)));
-        assert_eq!((Api::Anthropic.body_path("seed"), Api::Ollama.body_path("n")), (None, None));
+        assert_eq!(
+            (Api::Anthropic.body_path("seed"), Api::Ollama.body_path("n")),
+            (None, None)
+        );
     }
 
     #[test]
     fn each_api_encodes_logprobs() {
         let encode = |api: Api, value: Value| {
             let puts = api.body_fields("logprobs", &value);
-            serde_json::to_value(puts.into_iter().map(|(path, value)| (path.into_owned(), value)).collect::<Vec<_>>()).unwrap()
+            serde_json::to_value(
+                puts.into_iter()
+                    .map(|(path, value)| (path.into_owned(), value))
+                    .collect::<Vec<_>>(),
+            )
+            .unwrap()
         };
         let include = json!(["include", ["message.output_text.logprobs"]]);
         for (api, yes, three, no) in [
@@ -229,12 +282,25 @@ mod tests {
                 json!([["logprobs", true], ["top_logprobs", 3]]),
                 json!([["logprobs", false]]),
             ),
-            (Api::OpenaiCompletions, json!([["logprobs", 1]]), json!([["logprobs", 3]]), json!([])),
-            (Api::OpenaiResponses, json!([["top_logprobs", 0], include]), json!([["top_logprobs", 3], include]), json!([])),
+            (
+                Api::OpenaiCompletions,
+                json!([["logprobs", 1]]),
+                json!([["logprobs", 3]]),
+                json!([]),
+            ),
+            (
+                Api::OpenaiResponses,
+                json!([["top_logprobs", 0], include]),
+                json!([["top_logprobs", 3], include]),
+                json!([]),
+            ),
             (
                 Api::Dashscope,
                 json!([["parameters.logprobs", true]]),
-                json!([["parameters.logprobs", true], ["parameters.top_logprobs", 3]]),
+                json!([
+                    ["parameters.logprobs", true],
+                    ["parameters.top_logprobs", 3]
+                ]),
                 json!([["parameters.logprobs", false]]),
             ),
             (
@@ -245,8 +311,19 @@ mod tests {
             ),
             (Api::Anthropic, json!([]), json!([]), json!([])),
         ] {
-            assert_eq!((encode(api, json!(true)), encode(api, json!(3)), encode(api, json!(false))), (yes, three, no), "{api}");
+            assert_eq!(
+                (
+                    encode(api, json!(true)),
+                    encode(api, json!(3)),
+                    encode(api, json!(false))
+                ),
+                (yes, three, no),
+                "{api}"
+            );
         }
-        assert_eq!(Api::Ollama.body_fields("top_k", &json!(4)), [("options.top_k".into(), json!(4))]);
+        assert_eq!(
+            Api::Ollama.body_fields("top_k", &json!(4)),
+            [("options.top_k".into(), json!(4))]
+        );
     }
 }

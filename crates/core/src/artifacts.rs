@@ -47,8 +47,13 @@ pub enum ExportFormat {
 
 impl ExportFormat {
     /// All formats, in the order in which their files are written.
-    pub const ALL: [ExportFormat; 5] =
-        [ExportFormat::Evalscope, ExportFormat::Vllm, ExportFormat::Aiperf, ExportFormat::Guidellm, ExportFormat::Lmdeploy];
+    pub const ALL: [ExportFormat; 5] = [
+        ExportFormat::Evalscope,
+        ExportFormat::Vllm,
+        ExportFormat::Aiperf,
+        ExportFormat::Guidellm,
+        ExportFormat::Lmdeploy,
+    ];
 
     /// The name in `report.compat`, also used as folder name.
     pub fn name(self) -> &'static str {
@@ -63,7 +68,9 @@ impl ExportFormat {
 
     /// Parses [`Peer::name`].
     pub fn parse(name: &str) -> Option<ExportFormat> {
-        ExportFormat::ALL.into_iter().find(|peer| peer.name() == name)
+        ExportFormat::ALL
+            .into_iter()
+            .find(|peer| peer.name() == name)
     }
 }
 
@@ -140,7 +147,10 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        assert_eq!(ExportFormat::ALL.map(|peer| ExportFormat::parse(peer.name())), ExportFormat::ALL.map(Some));
+        assert_eq!(
+            ExportFormat::ALL.map(|peer| ExportFormat::parse(peer.name())),
+            ExportFormat::ALL.map(Some)
+        );
         assert_eq!(ExportFormat::parse("k6"), None);
     }
 }

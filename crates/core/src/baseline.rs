@@ -86,7 +86,9 @@ impl Relative {
     /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without a reference
     /// value.
     pub fn limit(&self) -> f64 {
-        let product = self.known.map_or(f64::NAN, |known| known.value * self.factor);
+        let product = self
+            .known
+            .map_or(f64::NAN, |known| known.value * self.factor);
         format!("{product:.12e}").parse().unwrap_or(product)
     }
 }
@@ -139,13 +141,35 @@ struct Stored {
 
 impl From<Stored> for Baseline {
     fn from(stored: Stored) -> Baseline {
-        let Stored { name, run, plan, confidences, runs, mut cases } = stored;
-        let runs = if runs.is_empty() { run.into_iter().collect() } else { runs };
+        let Stored {
+            name,
+            run,
+            plan,
+            confidences,
+            runs,
+            mut cases,
+        } = stored;
+        let runs = if runs.is_empty() {
+            run.into_iter().collect()
+        } else {
+            runs
+        };
         if runs.len() == 1 {
-            let figures = cases.iter_mut().flat_map(|case| &mut case.metrics).map(|(_, figure)| figure);
-            figures.filter(|figure| figure.runs.is_empty()).for_each(|figure| figure.runs = vec![Some(figure.value)]);
+            let figures = cases
+                .iter_mut()
+                .flat_map(|case| &mut case.metrics)
+                .map(|(_, figure)| figure);
+            figures
+                .filter(|figure| figure.runs.is_empty())
+                .for_each(|figure| figure.runs = vec![Some(figure.value)]);
         }
-        Baseline { name, plan, confidences, runs, cases }
+        Baseline {
+            name,
+            plan,
+            confidences,
+            runs,
+            cases,
+        }
     }
 }
 
@@ -190,7 +214,8 @@ pub struct Figure {
 fn in_order<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(String, Figure)>, D::Error> {
     let map = Map::<String, Value>::deserialize(from)?;
     let figure = |(key, value): (String, Value)| {
-        let figure = serde_json::from_value(value).map_err(|why| D::Error::custom(format!("`{key}`: {why}")))?;
+        let figure = serde_json::from_value(value)
+            .map_err(|why| D::Error::custom(format!("`{key}`: {why}")))?;
         Ok((key, figure))
     };
     map.into_iter().map(figure).collect()
@@ -209,24 +234,39 @@ impl Baseline {
         if !ascending || !levels.iter().all(|level| 0.0 < *level && *level < 1.0) {
             return Some("its `confidences` are not levels in ascending order".to_owned());
         }
-        let twin =
-            self.cases.iter().enumerate().find(|(place, own)| self.cases.iter().take(*place).any(|one| one.labels == own.labels));
+        let twin = self.cases.iter().enumerate().find(|(place, own)| {
+            self.cases
+                .iter()
+                .take(*place)
+                .any(|one| one.labels == own.labels)
+        });
         if let Some((_, own)) = twin {
             return Some(format!("it has the case `{}` twice", own.id));
         }
         if self.runs.is_empty() {
             return Some("it names no run".to_owned());
         }
-        let all = self.cases.iter().flat_map(|case| case.metrics.iter().map(move |(name, figure)| (case, name, figure)));
-        let mut wrong = all.filter_map(|(case, name, figure)| Some((case, name, figure.flaw(levels.len(), self.runs.len())?)));
-        wrong.next().map(|(case, name, why)| format!("`{name}` of `{}` {why}", case.id))
+        let all = self.cases.iter().flat_map(|case| {
+            case.metrics
+                .iter()
+                .map(move |(name, figure)| (case, name, figure))
+        });
+        let mut wrong = all.filter_map(|(case, name, figure)| {
+            Some((case, name, figure.flaw(levels.len(), self.runs.len())?))
+        });
+        wrong
+            .next()
+            .map(|(case, name, why)| format!("`{name}` of `{}` {why}", case.id))
     }
 }
 
 impl BaselineCase {
     /// The values of one statistic.
     pub fn figure(&self, name: &str) -> Option<&Figure> {
-        self.metrics.iter().find(|(own, _)| own == name).map(|(_, figure)| figure)
+        self.metrics
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, figure)| figure)
     }
 }
 
@@ -235,17 +275,32 @@ impl Figure {
     fn flaw(&self, levels: usize, runs: usize) -> Option<&'static str> {
         let fits = |bounds: &[Option<f64>]| bounds.is_empty() || bounds.len() == levels;
         let holds = |bounds: &[Option<f64>], under: bool| {
-            bounds
-                .iter()
-                .flatten()
-                .all(|bound| bound.is_finite() && if under { *bound <= self.value } else { *bound >= self.value })
+            bounds.iter().flatten().all(|bound| {
+                bound.is_finite()
+                    && if under {
+                        *bound <= self.value
+                    } else {
+                        *bound >= self.value
+                    }
+            })
         };
         match () {
             () if !self.value.is_finite() || self.value < 0.0 => Some("is no measured value"),
-            () if self.runs.iter().flatten().any(|value| !value.is_finite() || *value < 0.0) => Some("is no measured value"),
+            () if self
+                .runs
+                .iter()
+                .flatten()
+                .any(|value| !value.is_finite() || *value < 0.0) =>
+            {
+                Some("is no measured value")
+            }
             () if self.runs.len() != runs => Some("has not one value for each of `runs`"),
-            () if !fits(&self.low) || !fits(&self.high) => Some("has not one bound for each of `confidences`"),
-            () if !holds(&self.low, true) || !holds(&self.high, false) => Some("does not lie between its bounds"),
+            () if !fits(&self.low) || !fits(&self.high) => {
+                Some("has not one bound for each of `confidences`")
+            }
+            () if !holds(&self.low, true) || !holds(&self.high, false) => {
+                Some("does not lie between its bounds")
+            }
             () => None,
         }
     }
@@ -257,14 +312,30 @@ impl Figure {
 
     /// The value with its bounds at an index of `confidences`; None: without bounds.
     pub fn reference_value(&self, place: Option<usize>) -> ReferenceValue {
-        let at = |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
-        ReferenceValue { value: self.value, low: at(&self.low), high: at(&self.high), n: Some(self.n), spread: None }
+        let at =
+            |bounds: &[Option<f64>]| place.and_then(|place| bounds.get(place).copied().flatten());
+        ReferenceValue {
+            value: self.value,
+            low: at(&self.low),
+            high: at(&self.high),
+            n: Some(self.n),
+            spread: None,
+        }
     }
 }
 
 /// Statistics that are shown for every case, before those of its objectives.
-pub const DEFAULT_STATISTICS: [&str; 9] =
-    ["ttft.p50", "ttft.p95", "ttft.p99", "tpot.p50", "tpot.p95", "e2e.p95", "request_throughput", "output_tps", "error_rate"];
+pub const DEFAULT_STATISTICS: [&str; 9] = [
+    "ttft.p50",
+    "ttft.p95",
+    "ttft.p99",
+    "tpot.p50",
+    "tpot.p95",
+    "e2e.p95",
+    "request_throughput",
+    "output_tps",
+    "error_rate",
+];
 
 /// Variation of one statistic of one case between runs. Sizes are relative to the baseline, or absolute shares if the statistic
 /// is a share.
@@ -311,14 +382,30 @@ impl Baseline {
     /// The differences to another plan in target, requests, data or load, as text; None if there are none. The seed may differ:
     /// other random draws from the same data are another run of the same plan.
     pub fn describe_plan_differences(&self, plan: &BTreeMap<String, String>) -> Option<String> {
-        let paths: BTreeSet<&String> = self.plan.keys().chain(plan.keys()).filter(|path| *path != SEED).collect();
-        let said = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
+        let paths: BTreeSet<&String> = self
+            .plan
+            .keys()
+            .chain(plan.keys())
+            .filter(|path| *path != SEED)
+            .collect();
+        let said =
+            |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
         let differ = |path: &&String| plan.get(*path) != self.plan.get(*path);
-        let line = |path: &String| format!("`{path}` was {}, is {}", said(self.plan.get(path)), said(plan.get(path)));
+        let line = |path: &String| {
+            format!(
+                "`{path}` was {}, is {}",
+                said(self.plan.get(path)),
+                said(plan.get(path))
+            )
+        };
         let lines: Vec<String> = paths.into_iter().filter(differ).map(line).collect();
         let more = lines.len().saturating_sub(SHOWN);
         let shown = lines.get(..SHOWN.min(lines.len()))?.join("; ");
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!("; and {more} more")
+        } else {
+            String::new()
+        };
         (!lines.is_empty()).then(|| shown + &more)
     }
 
@@ -326,41 +413,98 @@ impl Baseline {
     /// those of `added`, whose plan is the current one.
     pub fn with(&self, added: Baseline) -> Baseline {
         let is_new = |run: &&BaselineRun| added.runs.iter().all(|other| other.run_id != run.run_id);
-        let mut runs: Vec<BaselineRun> = self.runs.iter().filter(is_new).chain(&added.runs).cloned().collect();
+        let mut runs: Vec<BaselineRun> = self
+            .runs
+            .iter()
+            .filter(is_new)
+            .chain(&added.runs)
+            .cloned()
+            .collect();
         runs.sort_by(|a, b| a.started_at.cmp(&b.started_at));
         runs.drain(..runs.len().saturating_sub(MAX_RUNS));
-        let cases = added.cases.iter().map(|case| self.merge_case(&added, case, &runs)).collect();
-        Baseline { name: added.name.clone(), plan: added.plan.clone(), confidences: added.confidences.clone(), runs, cases }
+        let cases = added
+            .cases
+            .iter()
+            .map(|case| self.merge_case(&added, case, &runs))
+            .collect();
+        Baseline {
+            name: added.name.clone(),
+            plan: added.plan.clone(),
+            confidences: added.confidences.clone(),
+            runs,
+            cases,
+        }
     }
 
     /// Merges the values of `case`, one of `added`, with those of this baseline, over `runs` and in the order of `case`.
-    fn merge_case(&self, added: &Baseline, case: &BaselineCase, runs: &[BaselineRun]) -> BaselineCase {
+    fn merge_case(
+        &self,
+        added: &Baseline,
+        case: &BaselineCase,
+        runs: &[BaselineRun],
+    ) -> BaselineCase {
         let old_case = self.cases.iter().find(|old| old.labels == case.labels);
         let old_window = old_case.and_then(|old| old.figure(Metric::ThroughputWindow.name()));
         let merge = |name: &str, new: Option<&Figure>| {
             let old = old_case.and_then(|case| case.figure(name));
             // Throughputs of earlier versions include the drain and are not comparable.
             let windowed = Metric::WINDOWED.iter().any(|metric| metric.name() == name);
-            let comparable = |run: &BaselineRun| !windowed || self.value_in_run(old_window, run).is_some();
+            let comparable =
+                |run: &BaselineRun| !windowed || self.value_in_run(old_window, run).is_some();
             let value = |run: &BaselineRun| {
-                added.value_in_run(new, run).or_else(|| self.value_in_run(old, run).filter(|_| comparable(run)))
+                added
+                    .value_in_run(new, run)
+                    .or_else(|| self.value_in_run(old, run).filter(|_| comparable(run)))
             };
             let values: Vec<Option<f64>> = runs.iter().map(value).collect();
-            let last = runs.iter().zip(&values).rev().find(|(_, value)| value.is_some()).map(|(run, _)| run)?;
-            let newest = if added.value_in_run(new, last).is_some() { new } else { old };
-            newest.map(|newest| (name.to_owned(), Figure { runs: values, ..newest.clone() }))
+            let last = runs
+                .iter()
+                .zip(&values)
+                .rev()
+                .find(|(_, value)| value.is_some())
+                .map(|(run, _)| run)?;
+            let newest = if added.value_in_run(new, last).is_some() {
+                new
+            } else {
+                old
+            };
+            newest.map(|newest| {
+                (
+                    name.to_owned(),
+                    Figure {
+                        runs: values,
+                        ..newest.clone()
+                    },
+                )
+            })
         };
-        let current = case.metrics.iter().filter_map(|(name, figure)| merge(name, Some(figure)));
-        let dropped = old_case.iter().flat_map(|old| &old.metrics).filter(|(name, _)| case.figure(name).is_none());
-        let metrics = current.chain(dropped.filter_map(|(name, _)| merge(name, None))).collect();
-        let newest_is_added = runs.last().is_some_and(|last| added.runs.iter().any(|run| run.run_id == last.run_id));
+        let current = case
+            .metrics
+            .iter()
+            .filter_map(|(name, figure)| merge(name, Some(figure)));
+        let dropped = old_case
+            .iter()
+            .flat_map(|old| &old.metrics)
+            .filter(|(name, _)| case.figure(name).is_none());
+        let metrics = current
+            .chain(dropped.filter_map(|(name, _)| merge(name, None)))
+            .collect();
+        let newest_is_added = runs
+            .last()
+            .is_some_and(|last| added.runs.iter().any(|run| run.run_id == last.run_id));
         let counts = old_case.filter(|_| !newest_is_added).unwrap_or(case);
-        BaselineCase { metrics, ..counts.clone() }
+        BaselineCase {
+            metrics,
+            ..counts.clone()
+        }
     }
 
     /// The value of a figure of this baseline in one of its runs.
     fn value_in_run(&self, figure: Option<&Figure>, run: &BaselineRun) -> Option<f64> {
-        let index = self.runs.iter().position(|known| known.run_id == run.run_id)?;
+        let index = self
+            .runs
+            .iter()
+            .position(|known| known.run_id == run.run_id)?;
         figure?.runs.get(index).copied().flatten()
     }
 }
@@ -371,22 +515,53 @@ mod tests {
 
     #[test]
     fn a_level_takes_the_bounds_of_the_next_higher_one() {
-        let baseline = Baseline { confidences: LEVELS.to_vec(), ..Baseline::default() };
-        assert_eq!([0.6, 0.9, 0.92, 0.95, 0.99, 0.995].map(|level| baseline.level(level)), {
-            [Some(0), Some(0), Some(1), Some(1), Some(2), None]
-        });
-        let figure = Figure { value: 5.0, n: 9, low: vec![Some(4.0), None], high: vec![Some(6.0), Some(7.0)], runs: Vec::new() };
+        let baseline = Baseline {
+            confidences: LEVELS.to_vec(),
+            ..Baseline::default()
+        };
+        assert_eq!(
+            [0.6, 0.9, 0.92, 0.95, 0.99, 0.995].map(|level| baseline.level(level)),
+            { [Some(0), Some(0), Some(1), Some(1), Some(2), None] }
+        );
+        let figure = Figure {
+            value: 5.0,
+            n: 9,
+            low: vec![Some(4.0), None],
+            high: vec![Some(6.0), Some(7.0)],
+            runs: Vec::new(),
+        };
         assert_eq!(
             figure.reference_value(Some(1)),
-            ReferenceValue { value: 5.0, low: None, high: Some(7.0), n: Some(9), spread: None }
+            ReferenceValue {
+                value: 5.0,
+                low: None,
+                high: Some(7.0),
+                n: Some(9),
+                spread: None
+            }
         );
-        assert_eq!(figure.reference_value(None), ReferenceValue { value: 5.0, low: None, high: None, n: Some(9), spread: None });
+        assert_eq!(
+            figure.reference_value(None),
+            ReferenceValue {
+                value: 5.0,
+                low: None,
+                high: None,
+                n: Some(9),
+                spread: None
+            }
+        );
     }
 
     #[test]
     fn what_nobody_can_have_measured_is_found() {
         let flaw = |levels: &[f64], value: f64, low: f64, twice: bool| {
-            let figure = Figure { value, n: 9, low: vec![Some(low)], high: vec![None], runs: vec![Some(value)] };
+            let figure = Figure {
+                value,
+                n: 9,
+                low: vec![Some(low)],
+                high: vec![None],
+                runs: vec![Some(value)],
+            };
             let case = BaselineCase {
                 id: "a".into(),
                 labels: BTreeMap::new(),
@@ -400,37 +575,104 @@ mod tests {
                 "seed": 0, "machine": "", "plan": {}, "confidences": levels, "cases": [],
             });
             let baseline: Baseline = serde_json::from_value(text).unwrap();
-            let cases = if twice { vec![case.clone(), case] } else { vec![case] };
-            Baseline { cases, ..baseline }.find_inconsistency().unwrap_or_default()
+            let cases = if twice {
+                vec![case.clone(), case]
+            } else {
+                vec![case]
+            };
+            Baseline { cases, ..baseline }
+                .find_inconsistency()
+                .unwrap_or_default()
         };
         assert_eq!(flaw(&[0.95], 5.0, 4.0, false), "");
-        assert_eq!(flaw(&[0.95], 5.0, 6.0, false), "`ttft.p50` of `a` does not lie between its bounds");
-        assert_eq!(flaw(&[0.95], -5.0, -6.0, false), "`ttft.p50` of `a` is no measured value");
-        assert_eq!(flaw(&[0.9, 0.95], 5.0, 4.0, false), "`ttft.p50` of `a` has not one bound for each of `confidences`");
-        assert_eq!(flaw(&[0.95, 0.9], 5.0, 4.0, false), "its `confidences` are not levels in ascending order");
+        assert_eq!(
+            flaw(&[0.95], 5.0, 6.0, false),
+            "`ttft.p50` of `a` does not lie between its bounds"
+        );
+        assert_eq!(
+            flaw(&[0.95], -5.0, -6.0, false),
+            "`ttft.p50` of `a` is no measured value"
+        );
+        assert_eq!(
+            flaw(&[0.9, 0.95], 5.0, 4.0, false),
+            "`ttft.p50` of `a` has not one bound for each of `confidences`"
+        );
+        assert_eq!(
+            flaw(&[0.95, 0.9], 5.0, 4.0, false),
+            "its `confidences` are not levels in ascending order"
+        );
         assert_eq!(flaw(&[0.95], 5.0, 4.0, true), "it has the case `a` twice");
     }
 
     #[test]
     fn a_multiple_has_no_dust() {
-        let known = Some(ReferenceValue { value: 512.0, low: None, high: None, n: None, spread: None });
-        assert_eq!(Relative { to: ReferenceKind::Baseline, factor: 1.1, known }.limit(), 563.2);
-        assert!(Relative { to: ReferenceKind::Baseline, factor: 1.1, known: None }.limit().is_nan());
+        let known = Some(ReferenceValue {
+            value: 512.0,
+            low: None,
+            high: None,
+            n: None,
+            spread: None,
+        });
+        assert_eq!(
+            Relative {
+                to: ReferenceKind::Baseline,
+                factor: 1.1,
+                known
+            }
+            .limit(),
+            563.2
+        );
+        assert!(
+            Relative {
+                to: ReferenceKind::Baseline,
+                factor: 1.1,
+                known: None
+            }
+            .limit()
+            .is_nan()
+        );
     }
 
     /// A baseline of one run that started at hour `number`.
     fn run(number: u32, figures: &[(&str, f64)]) -> Baseline {
-        let figure = |value: f64| Figure { value, n: u64::from(number), runs: vec![Some(value)], ..Figure::default() };
-        let metrics = figures.iter().map(|(name, value)| ((*name).to_owned(), figure(*value))).collect();
+        let figure = |value: f64| Figure {
+            value,
+            n: u64::from(number),
+            runs: vec![Some(value)],
+            ..Figure::default()
+        };
+        let metrics = figures
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), figure(*value)))
+            .collect();
         let labels = BTreeMap::new();
-        let case = BaselineCase { id: "base".into(), labels, rounds: 1, scheduled: 9, ok: 9, metrics };
+        let case = BaselineCase {
+            id: "base".into(),
+            labels,
+            rounds: 1,
+            scheduled: 9,
+            ok: 9,
+            metrics,
+        };
         let started_at = format!("2026-01-02T{number:02}:00:00Z");
-        let own = BaselineRun { run_id: format!("r{number}"), started_at, ..BaselineRun::default() };
-        Baseline { runs: vec![own], cases: vec![case], ..Baseline::default() }
+        let own = BaselineRun {
+            run_id: format!("r{number}"),
+            started_at,
+            ..BaselineRun::default()
+        };
+        Baseline {
+            runs: vec![own],
+            cases: vec![case],
+            ..Baseline::default()
+        }
     }
 
     fn ids(baseline: &Baseline) -> Vec<&str> {
-        baseline.runs.iter().map(|run| run.run_id.as_str()).collect()
+        baseline
+            .runs
+            .iter()
+            .map(|run| run.run_id.as_str())
+            .collect()
     }
 
     #[test]
@@ -438,38 +680,68 @@ mod tests {
         let two = run(1, &[("ttft.p95", 10.0)]).with(run(3, &[("ttft.p95", 12.0)]));
         let three = two.with(run(2, &[("ttft.p95", 11.0)]));
         let figure = three.cases[0].figure("ttft.p95").unwrap();
-        assert_eq!((ids(&three), &figure.runs), (vec!["r1", "r2", "r3"], &vec![Some(10.0), Some(11.0), Some(12.0)]));
-        assert_eq!((figure.value, figure.n), (12.0, 3), "the bounds are those of the newest run, not of the one that came last");
-        assert_eq!(three.with(run(2, &[("ttft.p95", 11.0)])), three, "the same run again changes nothing");
+        assert_eq!(
+            (ids(&three), &figure.runs),
+            (
+                vec!["r1", "r2", "r3"],
+                &vec![Some(10.0), Some(11.0), Some(12.0)]
+            )
+        );
+        assert_eq!(
+            (figure.value, figure.n),
+            (12.0, 3),
+            "the bounds are those of the newest run, not of the one that came last"
+        );
+        assert_eq!(
+            three.with(run(2, &[("ttft.p95", 11.0)])),
+            three,
+            "the same run again changes nothing"
+        );
         assert_eq!(three.newest().map(|own| own.run_id.as_str()), Some("r3"));
     }
 
     #[test]
     fn the_newest_twenty_stay_and_a_figure_may_be_missing() {
-        let all =
-            (1..=23).fold(run(0, &[("a", 1.0), ("b", 1.0)]), |all, number| all.with(run(number, &[("a", f64::from(number))])));
+        let all = (1..=23).fold(run(0, &[("a", 1.0), ("b", 1.0)]), |all, number| {
+            all.with(run(number, &[("a", f64::from(number))]))
+        });
         assert_eq!((all.runs.len(), ids(&all)[0]), (MAX_RUNS, "r4"));
         assert_eq!(all.cases[0].metrics.len(), 1, "no run that is left has `b`");
-        let gap = run(1, &[("a", 1.0), ("b", 5.0)]).with(run(2, &[("a", 2.0)])).with(run(3, &[("a", 3.0), ("b", 7.0)]));
+        let gap = run(1, &[("a", 1.0), ("b", 5.0)])
+            .with(run(2, &[("a", 2.0)]))
+            .with(run(3, &[("a", 3.0), ("b", 7.0)]));
         let figure = gap.cases[0].figure("b").unwrap();
-        assert_eq!((&figure.runs, figure.value), (&vec![Some(5.0), None, Some(7.0)], 7.0));
+        assert_eq!(
+            (&figure.runs, figure.value),
+            (&vec![Some(5.0), None, Some(7.0)], 7.0)
+        );
     }
 
     #[test]
     fn plans_are_compared_path_by_path() {
         let plan = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect()
+            pairs
+                .iter()
+                .map(|(path, value)| ((*path).to_owned(), (*value).to_owned()))
+                .collect()
         };
-        let own = Baseline { plan: plan(&[("load.requests", "1"), ("seed", "42")]), ..Baseline::default() };
+        let own = Baseline {
+            plan: plan(&[("load.requests", "1"), ("seed", "42")]),
+            ..Baseline::default()
+        };
         assert_eq!(
             own.describe_plan_differences(&plan(&[("load.requests", "1"), ("seed", "7")])),
             None,
             "another seed is the same plan"
         );
         assert_eq!(
-            own.describe_plan_differences(&plan(&[("load.requests", "2")])).as_deref(),
+            own.describe_plan_differences(&plan(&[("load.requests", "2")]))
+                .as_deref(),
             Some("`load.requests` was 1, is 2")
         );
-        assert_eq!(own.describe_plan_differences(&plan(&[])).as_deref(), Some("`load.requests` was 1, is nothing"));
+        assert_eq!(
+            own.describe_plan_differences(&plan(&[])).as_deref(),
+            Some("`load.requests` was 1, is nothing")
+        );
     }
 }

@@ -41,7 +41,12 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors As [`read`], or the file is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let bytes = read(path, limit)?;
-    String::from_utf8(bytes).map_err(|error| Error::new(ErrorKind::InvalidData, format!("not UTF-8: {}", error.utf8_error())))
+    String::from_utf8(bytes).map_err(|error| {
+        Error::new(
+            ErrorKind::InvalidData,
+            format!("not UTF-8: {}", error.utf8_error()),
+        )
+    })
 }
 
 /// Reads a stream of at most `limit` bytes to its end.
@@ -51,7 +56,10 @@ pub fn read_stream(stream: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let count = stream.take(limit + 1).read_to_end(&mut bytes)?;
     if count as u64 > limit {
-        return Err(Error::new(ErrorKind::FileTooLarge, format!("longer than {}", size(limit))));
+        return Err(Error::new(
+            ErrorKind::FileTooLarge,
+            format!("longer than {}", size(limit)),
+        ));
     }
     Ok(bytes)
 }
@@ -81,10 +89,15 @@ fn check_kind(path: &Path, pipes: bool) -> io::Result<()> {
     let kind = found.file_type();
     let connected = is_connected(path);
     let what = if kind.is_dir() {
-        return Err(Error::new(ErrorKind::IsADirectory, "this is a folder, not a file"));
+        return Err(Error::new(
+            ErrorKind::IsADirectory,
+            "this is a folder, not a file",
+        ));
     } else if kind.is_fifo() && !pipes && !connected {
         "a named pipe"
-    } else if kind.is_char_device() && !(connected && (is_terminal(path) || is_dev_null(&found))) || kind.is_block_device() {
+    } else if kind.is_char_device() && !(connected && (is_terminal(path) || is_dev_null(&found)))
+        || kind.is_block_device()
+    {
         "a device"
     } else if kind.is_socket() {
         "a socket"
@@ -93,12 +106,17 @@ fn check_kind(path: &Path, pipes: bool) -> io::Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(ErrorKind::InvalidInput, format!("this is {what}, not a regular file")))
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("this is {what}, not a regular file"),
+    ))
 }
 
 /// Whether the shell has already opened the file: standard input, or the file that `<(command)` names.
 fn is_connected(path: &Path) -> bool {
-    path == Path::new("/dev/stdin") || path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
+    path == Path::new("/dev/stdin")
+        || path.starts_with("/dev/fd")
+        || path.starts_with("/proc/self/fd")
 }
 
 fn is_terminal(path: &Path) -> bool {
@@ -113,7 +131,8 @@ fn is_dev_null(found: &std::fs::Metadata) -> bool {
 
 /// Files in `/proc` and `/sys` report no length, and some block until an event occurs.
 fn is_kernel_file(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path.starts_with("/proc") || path.starts_with("/sys"))
+    path.canonicalize()
+        .is_ok_and(|path| path.starts_with("/proc") || path.starts_with("/sys"))
 }
 
 fn is_pipe(found: &std::fs::Metadata) -> bool {
@@ -124,11 +143,23 @@ fn is_pipe(found: &std::fs::Metadata) -> bool {
 fn open_pipe(path: &Path) -> io::Result<File> {
     let (send, opened) = std::sync::mpsc::channel();
     let path = path.to_owned();
-    std::thread::Builder::new().name("pipe".into()).spawn(move || {
-        let _ = send.send(File::open(path));
-    })?;
-    let timeout = || Error::new(ErrorKind::TimedOut, format!("no program wrote to this pipe within {} s", WRITER.as_secs()));
-    opened.recv_timeout(WRITER).unwrap_or_else(|_| Err(timeout()))
+    std::thread::Builder::new()
+        .name("pipe".into())
+        .spawn(move || {
+            let _ = send.send(File::open(path));
+        })?;
+    let timeout = || {
+        Error::new(
+            ErrorKind::TimedOut,
+            format!(
+                "no program wrote to this pipe within {} s",
+                WRITER.as_secs()
+            ),
+        )
+    };
+    opened
+        .recv_timeout(WRITER)
+        .unwrap_or_else(|_| Err(timeout()))
 }
 
 /// Formats a size: `16 MiB`.
@@ -150,14 +181,32 @@ mod tests {
 
     #[test]
     fn endless_and_blocking_files_are_errors() {
-        assert_eq!(read_error("/dev/zero"), "this is a device, not a regular file");
-        assert_eq!(read_error("/dev/urandom"), "this is a device, not a regular file");
+        assert_eq!(
+            read_error("/dev/zero"),
+            "this is a device, not a regular file"
+        );
+        assert_eq!(
+            read_error("/dev/urandom"),
+            "this is a device, not a regular file"
+        );
         assert_eq!(read_error("/dev"), "this is a folder, not a file");
-        assert_eq!(read_error("/proc/kmsg"), "this is a file of the kernel, not a regular file");
+        assert_eq!(
+            read_error("/proc/kmsg"),
+            "this is a file of the kernel, not a regular file"
+        );
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert_eq!(read_error(&pipe.display().to_string()), "this is a named pipe, not a regular file");
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(
+            read_error(&pipe.display().to_string()),
+            "this is a named pipe, not a regular file"
+        );
     }
 
     #[test]
@@ -166,8 +215,14 @@ mod tests {
         let path = folder.path().join("long");
         std::fs::write(&path, [b'x'; 1024]).unwrap();
         assert_eq!(read(&path, 1024).unwrap().len(), 1024);
-        assert_eq!(read_error(&path.display().to_string().replace("long", "none")), "No such file or directory (os error 2)");
+        assert_eq!(
+            read_error(&path.display().to_string().replace("long", "none")),
+            "No such file or directory (os error 2)"
+        );
         std::fs::write(&path, [b'x'; 1025]).unwrap();
-        assert_eq!(read(&path, 1024).unwrap_err().to_string(), "longer than 1 KiB");
+        assert_eq!(
+            read(&path, 1024).unwrap_err().to_string(),
+            "longer than 1 KiB"
+        );
     }
 }

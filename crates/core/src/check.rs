@@ -46,7 +46,9 @@ impl Op {
             Op::More => value > limit,
             Op::AtLeast => value >= limit,
             Op::Equal => value == limit,
-            Op::Unequal => value.partial_cmp(&limit).is_some_and(std::cmp::Ordering::is_ne),
+            Op::Unequal => value
+                .partial_cmp(&limit)
+                .is_some_and(std::cmp::Ordering::is_ne),
         }
     }
 
@@ -106,7 +108,9 @@ pub enum Confidence {
 }
 
 /// Which requests a quantile is taken over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestSet {
     /// Successful requests.
@@ -117,7 +121,9 @@ pub enum RequestSet {
 }
 
 /// The verdict of an objective without data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum NoData {
     /// FAIL.
@@ -169,7 +175,10 @@ impl Check {
     /// The group of requests that it applies to; None: all groups.
     pub fn group(&self) -> Option<&str> {
         match &self.subject {
-            Subject::Metric { tags, .. } => tags.iter().find(|(tag, _)| tag == "group").map(|(_, value)| value.as_str()),
+            Subject::Metric { tags, .. } => tags
+                .iter()
+                .find(|(tag, _)| tag == "group")
+                .map(|(_, value)| value.as_str()),
             Subject::Goodput(_) | Subject::Signal { .. } => None,
         }
     }
@@ -182,8 +191,16 @@ impl Check {
         let share = match &self.subject {
             _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
             Subject::Signal { .. } => return None,
-            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if ceiling => self.limit,
-            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => 1.0 - self.limit,
+            Subject::Goodput(_)
+            | Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            } if ceiling => self.limit,
+            Subject::Goodput(_)
+            | Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            } => 1.0 - self.limit,
             Subject::Metric { metric, stat, .. } => match (*stat)? {
                 Stat::Max if ceiling => 0.0,
                 Stat::Min if !ceiling => 0.0,
@@ -255,7 +272,13 @@ impl Subject {
     pub fn unit(&self) -> Unit {
         match self {
             Subject::Goodput(_) => Unit::Share,
-            Subject::Metric { stat: Some(Stat::Count), .. } | Subject::Signal { stat: Stat::Count, .. } => Unit::Count,
+            Subject::Metric {
+                stat: Some(Stat::Count),
+                ..
+            }
+            | Subject::Signal {
+                stat: Stat::Count, ..
+            } => Unit::Count,
             Subject::Metric { metric, .. } => metric.unit(),
             Subject::Signal { signal, .. } => signal.unit(),
         }
@@ -265,7 +288,11 @@ impl Subject {
 impl Check {
     /// The name of the statistic in a baseline file.
     pub fn figure_name(&self) -> String {
-        let scheduled = if self.of == RequestSet::Scheduled { " of scheduled" } else { "" };
+        let scheduled = if self.of == RequestSet::Scheduled {
+            " of scheduled"
+        } else {
+            ""
+        };
         format!("{}{scheduled}", self.subject)
     }
 }
@@ -287,8 +314,15 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Metric { metric, stat, tags } => {
-                let tags: Vec<String> = tags.iter().map(|(tag, value)| format!("{tag}={value}")).collect();
-                let tags = if tags.is_empty() { String::new() } else { format!("{{{}}}", tags.join(",")) };
+                let tags: Vec<String> = tags
+                    .iter()
+                    .map(|(tag, value)| format!("{tag}={value}"))
+                    .collect();
+                let tags = if tags.is_empty() {
+                    String::new()
+                } else {
+                    format!("{{{}}}", tags.join(","))
+                };
                 let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
                 write!(f, "{metric}{tags}{stat}")
             }
@@ -296,7 +330,14 @@ impl fmt::Display for Subject {
             Subject::Goodput(limits) => {
                 let limits: Vec<String> = limits
                     .iter()
-                    .map(|limit| format!("{} {} {}", limit.metric, limit.op, limit.metric.unit().threshold(limit.limit)))
+                    .map(|limit| {
+                        format!(
+                            "{} {} {}",
+                            limit.metric,
+                            limit.op,
+                            limit.metric.unit().threshold(limit.limit)
+                        )
+                    })
                     .collect();
                 write!(f, "goodput({})", limits.join(", "))
             }
@@ -310,7 +351,14 @@ mod tests {
 
     #[test]
     fn no_comparison_with_nan_is_true() {
-        for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
+        for op in [
+            Op::Less,
+            Op::AtMost,
+            Op::More,
+            Op::AtLeast,
+            Op::Equal,
+            Op::Unequal,
+        ] {
             assert!(!op.holds(f64::NAN, 1.0) && !op.holds(1.0, f64::NAN), "{op}");
         }
         assert!(Op::AtMost.holds(1.0, 1.0) && !Op::Less.holds(1.0, 1.0));
@@ -335,18 +383,37 @@ mod tests {
 
     #[test]
     fn only_shares_and_quantiles_can_fail_early() {
-        let metric = |metric, stat| Subject::Metric { metric, stat, tags: Vec::new() };
+        let metric = |metric, stat| Subject::Metric {
+            metric,
+            stat,
+            tags: Vec::new(),
+        };
         let p = |share| Some(Stat::Quantile(share));
         for (subject, op, limit, share) in [
             (metric(Metric::Ttft, p(0.75)), Op::Less, 5.0, Some(0.25)),
             (metric(Metric::Ttft, p(1.0)), Op::Less, 5.0, Some(0.0)),
-            (metric(Metric::DecodeTps, p(0.05)), Op::AtLeast, 5.0, Some(0.05)),
+            (
+                metric(Metric::DecodeTps, p(0.05)),
+                Op::AtLeast,
+                5.0,
+                Some(0.05),
+            ),
             (metric(Metric::ErrorRate, None), Op::Less, 0.01, Some(0.01)),
             (metric(Metric::ErrorRate, None), Op::More, 0.75, Some(0.25)),
             (Subject::Goodput(Vec::new()), Op::AtLeast, 0.75, Some(0.25)),
             (Subject::Goodput(Vec::new()), Op::AtLeast, 1.0, Some(0.0)),
-            (metric(Metric::Itl, Some(Stat::Max)), Op::Less, 5.0, Some(0.0)),
-            (metric(Metric::E2e, Some(Stat::Min)), Op::More, 5.0, Some(0.0)),
+            (
+                metric(Metric::Itl, Some(Stat::Max)),
+                Op::Less,
+                5.0,
+                Some(0.0),
+            ),
+            (
+                metric(Metric::E2e, Some(Stat::Min)),
+                Op::More,
+                5.0,
+                Some(0.0),
+            ),
             (metric(Metric::E2e, Some(Stat::Min)), Op::Less, 5.0, None),
             (metric(Metric::E2e, Some(Stat::Mean)), Op::Less, 5.0, None),
             (metric(Metric::OutputTps, None), Op::AtLeast, 5.0, None),

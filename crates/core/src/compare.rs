@@ -142,7 +142,11 @@ impl Contrast {
             () if base == 0.0 => f64::INFINITY,
             () => other / base - 1.0,
         };
-        Some(if self.measure.metric.higher_is_better() { -change } else { change })
+        Some(if self.measure.metric.higher_is_better() {
+            -change
+        } else {
+            change
+        })
     }
 }
 
@@ -200,7 +204,10 @@ pub struct Comparison {
 impl Comparison {
     /// The number of comparisons with this result.
     pub fn count(&self, finding: Finding) -> usize {
-        self.contrasts.iter().filter(|contrast| contrast.finding == finding).count()
+        self.contrasts
+            .iter()
+            .filter(|contrast| contrast.finding == finding)
+            .count()
     }
 
     /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some run lacks,
@@ -209,10 +216,15 @@ impl Comparison {
         let base = self.sides.first().map_or("", String::as_str);
         let tested = |contrast: &&Contrast| contrast.finding != Finding::Unknown;
         let same = |a: &&Contrast, b: &&Contrast| (&a.case, a.run) == (&b.case, b.run);
-        let mut figures: Vec<&Contrast> =
-            self.contrasts.iter().filter(|contrast| contrast.measure.metric != Metric::ErrorRate).collect();
+        let mut figures: Vec<&Contrast> = self
+            .contrasts
+            .iter()
+            .filter(|contrast| contrast.measure.metric != Metric::ErrorRate)
+            .collect();
         figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
-        let untested_case = figures.chunk_by(|a, b| same(a, b)).any(|contrasts| !contrasts.iter().any(tested));
+        let untested_case = figures
+            .chunk_by(|a, b| same(a, b))
+            .any(|contrasts| !contrasts.iter().any(tested));
         self.tests == 0 || self.unmatched_cases.iter().any(|(run, _)| run == base) || untested_case
     }
 
@@ -236,7 +248,8 @@ impl Comparison {
 impl Run {
     /// Whether the run was interrupted or failed, or a case of it is invalid.
     pub fn is_invalid(&self) -> bool {
-        self.report.manifest.interrupted || matches!(self.report.verdict, RunVerdict::Invalid | RunVerdict::Error)
+        self.report.manifest.interrupted
+            || matches!(self.report.verdict, RunVerdict::Invalid | RunVerdict::Error)
     }
 }
 
@@ -314,7 +327,13 @@ mod tests {
     #[test]
     fn a_lower_throughput_is_worse() {
         let contrast = |metric, base, other| {
-            let reading = |value| Reading { value: Some(value), bounds: None, n: 1, design: 1.0, replicates: 0 };
+            let reading = |value| Reading {
+                value: Some(value),
+                bounds: None,
+                n: 1,
+                design: 1.0,
+                replicates: 0,
+            };
             let (base, other) = (reading(base), reading(other));
             let measure = Measure { metric, stat: None };
             let (ratio, difference, p, p_adjusted) = (None, None, None, None);
@@ -333,9 +352,15 @@ mod tests {
                 note: None,
             }
         };
-        assert_eq!(contrast(Metric::OutputTps, 100.0, 75.0).worsening(), Some(0.25));
+        assert_eq!(
+            contrast(Metric::OutputTps, 100.0, 75.0).worsening(),
+            Some(0.25)
+        );
         assert_eq!(contrast(Metric::E2e, 100.0, 75.0).worsening(), Some(-0.25));
-        assert_eq!(contrast(Metric::ErrorRate, 0.0, 0.5).worsening(), Some(f64::INFINITY));
+        assert_eq!(
+            contrast(Metric::ErrorRate, 0.0, 0.5).worsening(),
+            Some(f64::INFINITY)
+        );
         assert_eq!(contrast(Metric::ErrorRate, 0.0, 0.0).worsening(), Some(0.0));
     }
 
@@ -344,6 +369,12 @@ mod tests {
         use Magnitude::{Large, Medium, Negligible, Small};
         let delta = [0.146, -0.147, 0.33, -0.474].map(|size| Effect::CliffsDelta(size).magnitude());
         let h = [0.19, -0.2, 0.5, -0.8].map(|size| Effect::CohensH(size).magnitude());
-        assert_eq!((delta, h), ([Negligible, Small, Medium, Large], [Negligible, Small, Medium, Large]));
+        assert_eq!(
+            (delta, h),
+            (
+                [Negligible, Small, Medium, Large],
+                [Negligible, Small, Medium, Large]
+            )
+        );
     }
 }

@@ -85,21 +85,29 @@ pub struct CommandSpec {
 impl CommandSpec {
     /// Removes the secrets from a text.
     pub fn redact(&self, text: &str) -> String {
-        self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose(), "[redacted]"))
+        self.secrets.iter().fold(text.to_owned(), |text, secret| {
+            text.replace(secret.expose(), "[redacted]")
+        })
     }
 
     /// The command in shell syntax, without the secrets.
     pub fn display(&self) -> String {
         let word = |word: &String| {
             let clean = self.redact(word);
-            if clean == *word { shell_words::quote(word).into_owned() } else { clean }
+            if clean == *word {
+                shell_words::quote(word).into_owned()
+            } else {
+                clean
+            }
         };
         self.argv.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// The column layout of a trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Detected from the columns.
@@ -174,7 +182,9 @@ pub struct Turns {
 }
 
 /// The order in which rows are used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// The order of the file.
@@ -185,7 +195,9 @@ pub enum Order {
 }
 
 /// What happens when the rows are exhausted before the load ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnExhausted {
     /// Restart at the first row.

@@ -22,7 +22,11 @@ pub fn escape_controls(text: &str, colors: bool) -> Cow<'_, str> {
 pub fn escape_controls_in_json(text: &str) -> Cow<'_, str> {
     let mut units = [0; 2];
     // Writing to a string cannot fail.
-    replaced(text, false, |c, out| c.encode_utf16(&mut units).iter().for_each(|unit| _ = write!(out, "\\u{unit:04x}")))
+    replaced(text, false, |c, out| {
+        c.encode_utf16(&mut units)
+            .iter()
+            .for_each(|unit| _ = write!(out, "\\u{unit:04x}"))
+    })
 }
 
 fn replaced(text: &str, colors: bool, mut replace: impl FnMut(char, &mut String)) -> Cow<'_, str> {
@@ -53,8 +57,12 @@ fn replaced(text: &str, colors: bool, mut replace: impl FnMut(char, &mut String)
 /// The length of a leading escape sequence that sets color or weight. Sequences that hide text do not count.
 fn color(text: &str) -> Option<usize> {
     let body = text.strip_prefix("\u{1b}[")?;
-    let end = body.find(|c: char| !c.is_ascii_digit() && c != ';').filter(|end| body[*end..].starts_with('m'))?;
-    let mut codes = body[..end].split(';').map(|code| code.parse::<u8>().unwrap_or(0));
+    let end = body
+        .find(|c: char| !c.is_ascii_digit() && c != ';')
+        .filter(|end| body[*end..].starts_with('m'))?;
+    let mut codes = body[..end]
+        .split(';')
+        .map(|code| code.parse::<u8>().unwrap_or(0));
     let first = codes.next()?;
     let wide = matches!(first, 38 | 48);
     let shows = |code: u8| matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97);
@@ -63,8 +71,14 @@ fn color(text: &str) -> Option<usize> {
 
 /// Escapes a CSV cell that a spreadsheet would evaluate as a formula, with a leading `'`. Numbers are unchanged.
 pub fn escape_csv_cell(text: &str) -> Cow<'_, str> {
-    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text != "-" && text.parse::<f64>().is_err();
-    if formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r'])
+        && text != "-"
+        && text.parse::<f64>().is_err();
+    if formula {
+        Cow::Owned(format!("'{text}"))
+    } else {
+        Cow::Borrowed(text)
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +88,10 @@ mod tests {
     #[test]
     fn terminal_controls_are_escaped_and_line_breaks_kept() {
         assert_eq!(escape_controls("a\n\tb é", false), "a\n\tb é");
-        assert_eq!(escape_controls("\u{1b}[2J\r\u{7f}\u{9b}1m\u{202e}x", false), r"\u{1b}[2J\u{d}\u{7f}\u{9b}1m\u{202e}x");
+        assert_eq!(
+            escape_controls("\u{1b}[2J\r\u{7f}\u{9b}1m\u{202e}x", false),
+            r"\u{1b}[2J\u{d}\u{7f}\u{9b}1m\u{202e}x"
+        );
         assert_eq!(escape_controls("\u{1b}[31mx", false), r"\u{1b}[31mx");
     }
 
@@ -93,7 +110,10 @@ mod tests {
         let json = serde_json::json!({ "a": "\u{202e}\u{7f}\u{9b}\u{1b}b" }).to_string();
         let shown = escape_controls_in_json(&json);
         assert_eq!(shown, r#"{"a":"\u202e\u007f\u009b\u001bb"}"#);
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap()["a"], "\u{202e}\u{7f}\u{9b}\u{1b}b");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&shown).unwrap()["a"],
+            "\u{202e}\u{7f}\u{9b}\u{1b}b"
+        );
     }
 
     #[test]

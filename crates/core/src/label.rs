@@ -51,18 +51,29 @@ pub struct Labels(pub Vec<(String, Scalar)>);
 impl Labels {
     /// The value of one swept field.
     pub fn get(&self, path: &str) -> Option<&Scalar> {
-        self.0.iter().find(|(key, _)| key == path).map(|(_, value)| value)
+        self.0
+            .iter()
+            .find(|(key, _)| key == path)
+            .map(|(_, value)| value)
     }
 
     /// Returns the labels with one added.
     pub fn with(&self, path: &str, value: Scalar) -> Labels {
-        Labels(self.0.iter().cloned().chain([(path.to_owned(), value)]).collect())
+        Labels(
+            self.0
+                .iter()
+                .cloned()
+                .chain([(path.to_owned(), value)])
+                .collect(),
+        )
     }
 
     /// Whether these labels include every pair of `subset`; numbers compare by value.
     pub fn covers(&self, subset: &Labels) -> bool {
         subset.0.iter().all(|(path, value)| {
-            self.get(path).is_some_and(|found| found == value || (found.number().is_some() && found.number() == value.number()))
+            self.get(path).is_some_and(|found| {
+                found == value || (found.number().is_some() && found.number() == value.number())
+            })
         })
     }
 }
@@ -73,8 +84,14 @@ mod tests {
 
     #[test]
     fn covering_compares_numbers_as_numbers() {
-        let labels = Labels(vec![("load.concurrency".into(), Scalar::Int(16)), ("load.rate".into(), Scalar::Text("8/s".into()))]);
-        assert!(labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Float(16.0))])));
+        let labels = Labels(vec![
+            ("load.concurrency".into(), Scalar::Int(16)),
+            ("load.rate".into(), Scalar::Text("8/s".into())),
+        ]);
+        assert!(labels.covers(&Labels(vec![(
+            "load.concurrency".into(),
+            Scalar::Float(16.0)
+        )])));
         assert!(labels.covers(&Labels(vec![("load.rate".into(), Scalar::Int(8))])));
         assert!(!labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
         assert!(!labels.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));

@@ -2,7 +2,10 @@
 //!
 //! A [`plan::Plan`] is a list of [`plan::Case`]s. Each request yields an [`outcome::Outcome`], and each case a
 //! [`report::CaseReport`].
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod api;

@@ -92,8 +92,13 @@ impl Shape {
     /// One stage as a shape.
     pub fn stage(&self, index: usize) -> Option<Shape> {
         match self {
-            Shape::Rates { stages, arrival } => Some(Shape::Rates { stages: [*stages.get(index)?].into(), arrival: *arrival }),
-            Shape::Users { stages } => Some(Shape::Users { stages: [*stages.get(index)?].into() }),
+            Shape::Rates { stages, arrival } => Some(Shape::Rates {
+                stages: [*stages.get(index)?].into(),
+                arrival: *arrival,
+            }),
+            Shape::Users { stages } => Some(Shape::Users {
+                stages: [*stages.get(index)?].into(),
+            }),
             _ => None,
         }
     }
@@ -114,9 +119,17 @@ impl Shape {
             Shape::Open { rate, .. } => Some(rate * span.secs()),
             Shape::Rates { stages, .. } => {
                 let starts = self.stages().into_iter().zip(stages.iter());
-                Some(starts.map(|((from, _), stage)| stage.area(span.since(from).secs())).sum())
+                Some(
+                    starts
+                        .map(|((from, _), stage)| stage.area(span.since(from).secs()))
+                        .sum(),
+                )
             }
-            Shape::Closed { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Users { .. } | Shape::Static { .. } => None,
+            Shape::Closed { .. }
+            | Shape::Burst
+            | Shape::Replay { .. }
+            | Shape::Users { .. }
+            | Shape::Static { .. } => None,
         }
     }
 
@@ -129,14 +142,21 @@ impl Shape {
     /// varies.
     pub fn size(&self) -> (Option<f64>, &'static str) {
         match self {
-            Shape::Closed { users } | Shape::Static { batch: users } => (Some(f64::from(*users)), "concurrency"),
+            Shape::Closed { users } | Shape::Static { batch: users } => {
+                (Some(f64::from(*users)), "concurrency")
+            }
             Shape::Users { stages } => match &**stages {
                 [only] if only.from == only.to => (Some(f64::from(only.to)), "concurrency"),
                 _ => (None, "concurrency"),
             },
             Shape::Open { rate, .. } => (Some(*rate), "rate"),
             Shape::Rates { stages, .. } => match &**stages {
-                [RateStage { rate: RateProfile::Flat(rate), .. }] => (Some(*rate), "rate"),
+                [
+                    RateStage {
+                        rate: RateProfile::Flat(rate),
+                        ..
+                    },
+                ] => (Some(*rate), "rate"),
                 _ => (None, "rate"),
             },
             Shape::Replay { speed } => (Some(*speed), "speed"),
@@ -173,7 +193,11 @@ fn write_stages(stages: &[impl fmt::Display], f: &mut fmt::Formatter<'_>) -> fmt
     for (index, stage) in stages.iter().take(SHOWN).enumerate() {
         write!(f, "{}{stage}", if index == 0 { "" } else { ", " })?;
     }
-    if stages.len() > SHOWN { write!(f, ", … ({} stages)", stages.len()) } else { Ok(()) }
+    if stages.len() > SHOWN {
+        write!(f, ", … ({} stages)", stages.len())
+    } else {
+        Ok(())
+    }
 }
 
 impl fmt::Display for Arrival {
@@ -238,7 +262,9 @@ impl Load {
 
     /// Latest end of sending, counted from time zero, if measuring begins at `from`.
     pub fn sending_end(&self, from: Option<Nanos>) -> Option<Nanos> {
-        let by_duration = from.zip(self.duration).map(|(from, duration)| from + duration);
+        let by_duration = from
+            .zip(self.duration)
+            .map(|(from, duration)| from + duration);
         by_duration.into_iter().chain(self.shape.end()).min()
     }
 
@@ -247,7 +273,10 @@ impl Load {
         let due = self.shape.expected(span)?;
         let whole = match &self.shape {
             // Constant arrivals start at zero, so the count is rounded up; the tolerance absorbs floating-point error.
-            Shape::Rates { arrival: Arrival::Constant, .. } => (due - due.max(1.0) * 1e-9).ceil(),
+            Shape::Rates {
+                arrival: Arrival::Constant,
+                ..
+            } => (due - due.max(1.0) * 1e-9).ceil(),
             _ => due.round(),
         };
         Some(whole as u64)
@@ -276,33 +305,73 @@ mod tests {
 
     fn load(shape: Shape, requests: Option<u64>, secs: Option<u64>, warmup: Warmup) -> Load {
         let duration = secs.map(|s| Nanos::from_millis(s * 1000));
-        Load { requests, duration, warmup, ..Load::new(shape) }
+        Load {
+            requests,
+            duration,
+            warmup,
+            ..Load::new(shape)
+        }
     }
 
     #[test]
     fn a_shape_prints_as_text() {
         let open = |arrival| Shape::Open { rate: 0.5, arrival }.to_string();
         assert_eq!(Shape::Closed { users: 16 }.to_string(), "concurrency 16");
-        assert_eq!((open(Arrival::Poisson), open(Arrival::Constant)), ("0.5/s poisson".into(), "0.5/s constant".into()));
         assert_eq!(
-            (open(Arrival::Gamma { burstiness: 0.25 }), Shape::Burst.to_string()),
+            (open(Arrival::Poisson), open(Arrival::Constant)),
+            ("0.5/s poisson".into(), "0.5/s constant".into())
+        );
+        assert_eq!(
+            (
+                open(Arrival::Gamma { burstiness: 0.25 }),
+                Shape::Burst.to_string()
+            ),
             ("0.5/s gamma 0.25".into(), "burst".into())
         );
-        for (rate, text) in [(100.0 / 60.0, "1.66667/s"), (0.1 / 60.0, "0.00166667/s"), (1234.5, "1234.5/s"), (1e6, "1000000/s")]
-        {
-            assert_eq!(Shape::Open { rate, arrival: Arrival::Constant }.to_string(), format!("{text} constant"));
+        for (rate, text) in [
+            (100.0 / 60.0, "1.66667/s"),
+            (0.1 / 60.0, "0.00166667/s"),
+            (1234.5, "1234.5/s"),
+            (1e6, "1000000/s"),
+        ] {
+            assert_eq!(
+                Shape::Open {
+                    rate,
+                    arrival: Arrival::Constant
+                }
+                .to_string(),
+                format!("{text} constant")
+            );
         }
     }
 
     #[test]
     fn the_planned_count_is_the_first_limit_reached() {
-        let open = Shape::Open { rate: 10.0, arrival: Arrival::Poisson };
-        assert_eq!(load(open.clone(), Some(500), Some(20), Warmup::Requests(5)).planned(), Some(205));
-        assert_eq!(load(open.clone(), Some(50), Some(20), Warmup::Requests(5)).planned(), Some(55));
-        assert_eq!(load(open, None, Some(20), Warmup::Span(Nanos::from_millis(1000))).planned(), Some(210));
+        let open = Shape::Open {
+            rate: 10.0,
+            arrival: Arrival::Poisson,
+        };
+        assert_eq!(
+            load(open.clone(), Some(500), Some(20), Warmup::Requests(5)).planned(),
+            Some(205)
+        );
+        assert_eq!(
+            load(open.clone(), Some(50), Some(20), Warmup::Requests(5)).planned(),
+            Some(55)
+        );
+        assert_eq!(
+            load(open, None, Some(20), Warmup::Span(Nanos::from_millis(1000))).planned(),
+            Some(210)
+        );
         let closed = Shape::Closed { users: 4 };
-        assert_eq!(load(closed.clone(), None, Some(20), Warmup::Requests(0)).planned(), None);
-        assert_eq!(load(closed.clone(), Some(100), Some(20), Warmup::Requests(8)).planned(), Some(108));
+        assert_eq!(
+            load(closed.clone(), None, Some(20), Warmup::Requests(0)).planned(),
+            None
+        );
+        assert_eq!(
+            load(closed.clone(), Some(100), Some(20), Warmup::Requests(8)).planned(),
+            Some(108)
+        );
         let second = Warmup::Span(Nanos::from_millis(1000));
         assert_eq!(
             load(closed, Some(100), None, second).planned(),
@@ -312,19 +381,39 @@ mod tests {
     }
 
     fn staged(arrival: Arrival) -> Shape {
-        let stage = |rate, secs: u64| RateStage { rate, span: Nanos::from_millis(secs * 1000) };
-        let ramp = RateProfile::Ramp { from: 1.0, to: 20.0 };
-        Shape::Rates { stages: [stage(RateProfile::Flat(1.0), 30), stage(ramp, 120)].into(), arrival }
+        let stage = |rate, secs: u64| RateStage {
+            rate,
+            span: Nanos::from_millis(secs * 1000),
+        };
+        let ramp = RateProfile::Ramp {
+            from: 1.0,
+            to: 20.0,
+        };
+        Shape::Rates {
+            stages: [stage(RateProfile::Flat(1.0), 30), stage(ramp, 120)].into(),
+            arrival,
+        }
     }
 
     #[test]
     fn stages_bound_a_load() {
         let whole = load(staged(Arrival::Constant), None, None, Warmup::Requests(0));
-        assert_eq!((whole.planned(), whole.sending_duration()), (Some(1290), Some(Nanos::from_millis(150_000))));
-        let cut = load(staged(Arrival::Constant), None, Some(40), Warmup::Span(Nanos::from_millis(10_000)));
+        assert_eq!(
+            (whole.planned(), whole.sending_duration()),
+            (Some(1290), Some(Nanos::from_millis(150_000)))
+        );
+        let cut = load(
+            staged(Arrival::Constant),
+            None,
+            Some(40),
+            Warmup::Span(Nanos::from_millis(10_000)),
+        );
         // 30 of the first stage, and 20·1 + 19·20²/240 = 51.67 of the 20 s after it.
         assert_eq!(
-            (cut.planned(), cut.sending_end(Some(Nanos::from_millis(10_000)))),
+            (
+                cut.planned(),
+                cut.sending_end(Some(Nanos::from_millis(10_000)))
+            ),
             (Some(82), Some(Nanos::from_millis(50_000)))
         );
         assert_eq!(cut.sending_end(None), Some(Nanos::from_millis(150_000)));
@@ -332,13 +421,35 @@ mod tests {
 
     #[test]
     fn every_shape_prints_its_stages() {
-        assert_eq!(staged(Arrival::Poisson).to_string(), "1/s for 30 s, 1/s → 20/s over 2 min, poisson");
-        assert_eq!(staged(Arrival::Poisson).stage(1).unwrap().to_string(), "1/s → 20/s over 2 min, poisson");
-        let four = UserStage { from: 4, to: 4, span: Nanos::from_millis(1000) };
-        let users = |n| Shape::Users { stages: vec![four; n].into() };
-        assert_eq!((users(1).to_string(), users(1).size()), ("concurrency 4 for 1 s".into(), (Some(4.0), "concurrency")));
-        assert!(users(6).to_string().ends_with("4 for 1 s, 4 for 1 s, … (6 stages)"));
-        assert_eq!((users(6).users(), users(6).end()), (Some(4), Some(Nanos::from_millis(6000))));
+        assert_eq!(
+            staged(Arrival::Poisson).to_string(),
+            "1/s for 30 s, 1/s → 20/s over 2 min, poisson"
+        );
+        assert_eq!(
+            staged(Arrival::Poisson).stage(1).unwrap().to_string(),
+            "1/s → 20/s over 2 min, poisson"
+        );
+        let four = UserStage {
+            from: 4,
+            to: 4,
+            span: Nanos::from_millis(1000),
+        };
+        let users = |n| Shape::Users {
+            stages: vec![four; n].into(),
+        };
+        assert_eq!(
+            (users(1).to_string(), users(1).size()),
+            ("concurrency 4 for 1 s".into(), (Some(4.0), "concurrency"))
+        );
+        assert!(
+            users(6)
+                .to_string()
+                .ends_with("4 for 1 s, 4 for 1 s, … (6 stages)")
+        );
+        assert_eq!(
+            (users(6).users(), users(6).end()),
+            (Some(4), Some(Nanos::from_millis(6000)))
+        );
         assert_eq!(Shape::Static { batch: 16 }.to_string(), "batches of 16");
     }
 }

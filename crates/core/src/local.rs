@@ -4,7 +4,9 @@ use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The device that a local model runs on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     /// The CPU.
@@ -17,7 +19,9 @@ pub enum Device {
 }
 
 /// The compute dtype of a local model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// The dtype of the model's configuration.

@@ -196,7 +196,12 @@ pub struct Stall {
 
 impl From<[u64; 4]> for Stall {
     fn from([from, to, busy, after]: [u64; 4]) -> Stall {
-        Stall { from, to, busy, after }
+        Stall {
+            from,
+            to,
+            busy,
+            after,
+        }
     }
 }
 

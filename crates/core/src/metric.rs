@@ -216,7 +216,10 @@ impl Metric {
 
     /// Parses [`Metric::name`].
     pub fn parse(name: &str) -> Option<Metric> {
-        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+        Metric::ALL
+            .iter()
+            .copied()
+            .find(|metric| metric.name() == name)
     }
 }
 
@@ -256,8 +259,8 @@ impl Stat {
                 let digits = name.strip_prefix('p')?;
                 // The decimal point is moved in the text, because 99.9 / 100 is not 0.999 in binary and would shift a rank by
                 // one.
-                let plain =
-                    digits.starts_with(|c: char| c.is_ascii_digit()) && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
+                let plain = digits.starts_with(|c: char| c.is_ascii_digit())
+                    && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
                 let share: f64 = format!("{digits}e-2").parse().ok().filter(|_| plain)?;
                 (share <= 1.0).then_some(Stat::Quantile(share))
             }
@@ -287,7 +290,10 @@ mod tests {
     fn names_and_columns_are_unique_and_parse_back() {
         let names: HashSet<_> = Metric::ALL.iter().map(|m| m.name()).collect();
         let columns: HashSet<_> = Metric::ALL.iter().map(|m| m.column()).collect();
-        assert_eq!((names.len(), columns.len()), (Metric::ALL.len(), Metric::ALL.len()));
+        assert_eq!(
+            (names.len(), columns.len()),
+            (Metric::ALL.len(), Metric::ALL.len())
+        );
         for &metric in Metric::ALL {
             assert_eq!(Metric::parse(metric.name()), Some(metric));
         }
@@ -295,10 +301,14 @@ mod tests {
 
     #[test]
     fn statistics_print_and_parse_back() {
-        for name in ["p0", "p50", "p99", "p99.9", "p100", "mean", "min", "max", "count", "sd"] {
+        for name in [
+            "p0", "p50", "p99", "p99.9", "p100", "mean", "min", "max", "count", "sd",
+        ] {
             assert_eq!(Stat::parse(name).unwrap().to_string(), name);
         }
-        for bad in ["p101", "p", "p-1", "p+5", "pnan", "pinf", "p1e1", "median", ""] {
+        for bad in [
+            "p101", "p", "p-1", "p+5", "pnan", "pinf", "p1e1", "median", "",
+        ] {
             assert_eq!(Stat::parse(bad), None, "{bad}");
         }
     }

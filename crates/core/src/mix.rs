@@ -43,7 +43,9 @@ impl MixEntry {
 
 /// Whether `group` is `whole` or a subgroup of it.
 pub fn is_in_group(group: &str, whole: &str) -> bool {
-    group.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    group
+        .strip_prefix(whole)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -52,7 +54,8 @@ mod tests {
 
     #[test]
     fn a_group_contains_its_subgroups_and_no_other_with_the_same_beginning() {
-        let seen = ["chat", "chat/96", "chat-2", "cha", "x/chat"].map(|group| is_in_group(group, "chat"));
+        let seen =
+            ["chat", "chat/96", "chat-2", "cha", "x/chat"].map(|group| is_in_group(group, "chat"));
         assert_eq!(seen, [true, true, false, false, false]);
         assert!(is_in_group("a/b/c", "a/b") && !is_in_group("a", "a/b"));
     }

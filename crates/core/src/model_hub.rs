@@ -13,11 +13,23 @@ pub const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 
 /// The cache folder: `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, or `hub` in `HF_HOME` (default `~/.cache/huggingface`).
 pub fn cache_dir(env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || {
-        set("HF_HOME").or_else(|| Some(set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?.join("huggingface")))
+    let set = |name: &str| {
+        env.get(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
     };
-    set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")).or_else(|| Some(home()?.join("hub")))
+    let home = || {
+        set("HF_HOME").or_else(|| {
+            Some(
+                set("XDG_CACHE_HOME")
+                    .or_else(|| Some(set("HOME")?.join(".cache")))?
+                    .join("huggingface"),
+            )
+        })
+    };
+    set("HF_HUB_CACHE")
+        .or_else(|| set("HUGGINGFACE_HUB_CACHE"))
+        .or_else(|| Some(home()?.join("hub")))
 }
 
 /// The folder of the model `name` (`org/name`) in the cache: branch `main`, if configuration and weights exist.
@@ -25,7 +37,8 @@ pub fn snapshot(cache: &Path, name: &str) -> Option<PathBuf> {
     let folder = cache.join(format!("models--{}", name.replace('/', "--")));
     let revision = bounds::read_text(&folder.join("refs/main"), bounds::TEXT).ok()?;
     let folder = folder.join("snapshots").join(revision.trim());
-    let complete = folder.join(CONFIG).exists() && (folder.join(SINGLE_WEIGHTS).exists() || folder.join(WEIGHTS_INDEX).exists());
+    let complete = folder.join(CONFIG).exists()
+        && (folder.join(SINGLE_WEIGHTS).exists() || folder.join(WEIGHTS_INDEX).exists());
     complete.then_some(folder)
 }
 
@@ -34,16 +47,33 @@ mod tests {
     use super::*;
 
     fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn the_cache_follows_the_environment() {
-        let dir = |pairs: &[(&str, &str)]| cache_dir(&env(pairs)).map(|path| path.display().to_string());
-        assert_eq!(dir(&[("HOME", "/h")]).as_deref(), Some("/h/.cache/huggingface/hub"));
-        assert_eq!(dir(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).as_deref(), Some("/x/huggingface/hub"));
-        assert_eq!(dir(&[("HOME", "/h"), ("HF_HOME", "/f")]).as_deref(), Some("/f/hub"));
-        let both = [("HF_HOME", "/f"), ("HUGGINGFACE_HUB_CACHE", "/c"), ("HF_HUB_CACHE", "")];
+        let dir =
+            |pairs: &[(&str, &str)]| cache_dir(&env(pairs)).map(|path| path.display().to_string());
+        assert_eq!(
+            dir(&[("HOME", "/h")]).as_deref(),
+            Some("/h/.cache/huggingface/hub")
+        );
+        assert_eq!(
+            dir(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).as_deref(),
+            Some("/x/huggingface/hub")
+        );
+        assert_eq!(
+            dir(&[("HOME", "/h"), ("HF_HOME", "/f")]).as_deref(),
+            Some("/f/hub")
+        );
+        let both = [
+            ("HF_HOME", "/f"),
+            ("HUGGINGFACE_HUB_CACHE", "/c"),
+            ("HF_HUB_CACHE", ""),
+        ];
         assert_eq!(dir(&both).as_deref(), Some("/c"));
         assert_eq!(dir(&[]), None);
     }

@@ -107,7 +107,9 @@ impl FailureKind {
 
     /// Parses [`FailureKind::name`].
     pub fn parse(name: &str) -> Option<FailureKind> {
-        FailureKind::ALL.into_iter().find(|kind| kind.name() == name)
+        FailureKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
     }
 
     /// The failure kind of an HTTP status that is not a success.
@@ -149,7 +151,15 @@ impl Failure {
 
     /// A failure; the message is cut to its first 500 characters.
     pub fn new(kind: FailureKind, message: impl AsRef<str>) -> Failure {
-        Failure { kind, message: message.as_ref().chars().take(Failure::MAX_MESSAGE).collect(), at: String::new() }
+        Failure {
+            kind,
+            message: message
+                .as_ref()
+                .chars()
+                .take(Failure::MAX_MESSAGE)
+                .collect(),
+            at: String::new(),
+        }
     }
 
     /// Sets where the failure happened.
@@ -336,15 +346,31 @@ mod tests {
 
     #[test]
     fn each_status_has_a_kind() {
-        let kinds = [400, 404, 429, 500, 503, 599].map(FailureKind::from_status).map(FailureKind::name);
-        assert_eq!(kinds, ["http_4xx", "http_4xx", "http_429", "http_5xx", "http_5xx", "http_5xx"]);
+        let kinds = [400, 404, 429, 500, 503, 599]
+            .map(FailureKind::from_status)
+            .map(FailureKind::name);
+        assert_eq!(
+            kinds,
+            [
+                "http_4xx", "http_4xx", "http_429", "http_5xx", "http_5xx", "http_5xx"
+            ]
+        );
         let kinds = [301, 302, 304, 307, 308, 399].map(FailureKind::from_status);
         assert_eq!(kinds, [FailureKind::Http3xx; 6]);
-        assert_eq!([101, 600, 999].map(FailureKind::from_status), [FailureKind::Decode; 3]);
+        assert_eq!(
+            [101, 600, 999].map(FailureKind::from_status),
+            [FailureKind::Decode; 3]
+        );
     }
 
     #[test]
     fn a_message_is_cut_by_characters_not_bytes() {
-        assert_eq!(Failure::new(FailureKind::Decode, "é".repeat(600)).message.chars().count(), 500);
+        assert_eq!(
+            Failure::new(FailureKind::Decode, "é".repeat(600))
+                .message
+                .chars()
+                .count(),
+            500
+        );
     }
 }

@@ -39,7 +39,15 @@ pub struct AuditLimits {
 impl Default for AuditLimits {
     fn default() -> AuditLimits {
         let accepted = Nanos::from_millis(1);
-        AuditLimits { lag_p99: accepted, achieved: 0.98, cpu: 0.90, stall_p99: accepted, idle: 0.10, stalled: 0.05, cache: 0.01 }
+        AuditLimits {
+            lag_p99: accepted,
+            achieved: 0.98,
+            cpu: 0.90,
+            stall_p99: accepted,
+            idle: 0.10,
+            stalled: 0.05,
+            cache: 0.01,
+        }
     }
 }
 
@@ -143,20 +151,49 @@ impl Case {
             Warmup::Requests(_) => None,
         };
         let cut = self.load.sending_end(start).unwrap_or_default();
-        let reached = self.load.shape.stages().into_iter().enumerate().take_while(|(_, (from, _))| *from < cut);
+        let reached = self
+            .load
+            .shape
+            .stages()
+            .into_iter()
+            .enumerate()
+            .take_while(|(_, (from, _))| *from < cut);
         reached
-            .filter_map(|(index, (from, until))| Some(StageSlice { case: self.stage(index)?, from, until: until.min(cut) }))
+            .filter_map(|(index, (from, until))| {
+                Some(StageSlice {
+                    case: self.stage(index)?,
+                    from,
+                    until: until.min(cut),
+                })
+            })
             .collect()
     }
 
     fn stage(&self, index: usize) -> Option<Case> {
-        let shape = self.load.shape.stage(index).filter(|shape| !shape.is_pause())?;
+        let shape = self
+            .load
+            .shape
+            .stage(index)
+            .filter(|shape| !shape.is_pause())?;
         let labels = self.labels.with(STAGE, Scalar::Int(index as i64 + 1));
         let applies = |check: &&Check| labels.covers(&check.when);
         let checks = self.stage_checks.iter().filter(applies).cloned().collect();
-        let load = Load { shape, requests: None, duration: None, warmup: Warmup::Requests(0), ..self.load.clone() };
+        let load = Load {
+            shape,
+            requests: None,
+            duration: None,
+            warmup: Warmup::Requests(0),
+            ..self.load.clone()
+        };
         let id = format!("{}/stage={}", self.id, index + 1);
-        Some(Case { id, labels, load, checks, stage_checks: Vec::new(), ..self.clone() })
+        Some(Case {
+            id,
+            labels,
+            load,
+            checks,
+            stage_checks: Vec::new(),
+            ..self.clone()
+        })
     }
 
     /// Each traffic class as a case without a mix; a case without a mix yields itself.
@@ -175,21 +212,31 @@ impl Case {
 
     /// The traffic classes that a group may belong to: the one that it names, or all of them.
     pub fn classes_for_group(&self, group: Option<&str>) -> Vec<Case> {
-        let index = self.entry_for_group(group).and_then(|found| self.mix.iter().position(|entry| entry.name == found.name));
+        let index = self
+            .entry_for_group(group)
+            .and_then(|found| self.mix.iter().position(|entry| entry.name == found.name));
         match index {
-            Some(index) => self.traffic_classes().into_iter().skip(index).take(1).collect(),
+            Some(index) => self
+                .traffic_classes()
+                .into_iter()
+                .skip(index)
+                .take(1)
+                .collect(),
             None => self.traffic_classes(),
         }
     }
 
     /// The traffic class that a group belongs to.
     pub fn entry_for_group(&self, group: Option<&str>) -> Option<&MixEntry> {
-        self.mix.iter().find(|entry| group.is_some_and(|group| is_in_group(group, &entry.name)))
+        self.mix
+            .iter()
+            .find(|entry| group.is_some_and(|group| is_in_group(group, &entry.name)))
     }
 
     /// The request settings of a group.
     pub fn request_for_group(&self, group: Option<&str>) -> &RequestSpec {
-        self.entry_for_group(group).map_or(&self.request, |entry| &entry.request)
+        self.entry_for_group(group)
+            .map_or(&self.request, |entry| &entry.request)
     }
 
     /// The expected share of the requests of a traffic class, 0..=1.
@@ -208,7 +255,11 @@ impl Case {
     /// The mix as text: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
     pub fn describe_mix(&self) -> Option<String> {
         let each = |entry: &MixEntry| match entry.load {
-            EntryLoad::Weight(_) => format!("{} {}%", entry.name, six_digits((self.expected_share(entry) * 1e4).round() / 1e2)),
+            EntryLoad::Weight(_) => format!(
+                "{} {}%",
+                entry.name,
+                six_digits((self.expected_share(entry) * 1e4).round() / 1e2)
+            ),
             EntryLoad::Rate(rate) => format!("{} {}/s", entry.name, six_digits(rate)),
         };
         (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
@@ -216,13 +267,27 @@ impl Case {
 
     /// Load and mix as text: `concurrency 16; chat 75%, summarise 25%`.
     pub fn describe_load(&self) -> String {
-        [Some(self.load.shape.to_string()), self.describe_mix()].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        [Some(self.load.shape.to_string()), self.describe_mix()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     /// Name and rate of each traffic class; None if the classes share one load.
     pub fn entry_rates(&self) -> Option<Vec<(&str, f64)>> {
-        let rate = |entry: &MixEntry| if let EntryLoad::Rate(rate) = entry.load { Some(rate) } else { None };
-        let rates: Option<Vec<(&str, f64)>> = self.mix.iter().map(|own| Some((own.name.as_str(), rate(own)?))).collect();
+        let rate = |entry: &MixEntry| {
+            if let EntryLoad::Rate(rate) = entry.load {
+                Some(rate)
+            } else {
+                None
+            }
+        };
+        let rates: Option<Vec<(&str, f64)>> = self
+            .mix
+            .iter()
+            .map(|own| Some((own.name.as_str(), rate(own)?)))
+            .collect();
         rates.filter(|rates| !rates.is_empty() && matches!(self.load.shape, Shape::Open { .. }))
     }
 }
@@ -270,13 +335,18 @@ impl Plan {
 
     /// Keeps the cases whose id contains one of these texts, and the searches that have such a case with all their cases.
     pub fn select_cases(&mut self, texts: &[String]) {
-        let chosen = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()));
+        let chosen = |case: &Case| {
+            texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()))
+        };
         if self.searches.is_empty() {
             return self.cases.retain(chosen);
         }
         let mut cases = Vec::new();
         self.searches.retain_mut(|quest| {
-            let own = self.cases.get(quest.first..quest.first + quest.grid.len()).unwrap_or_default();
+            let own = self
+                .cases
+                .get(quest.first..quest.first + quest.grid.len())
+                .unwrap_or_default();
             quest.first = cases.len();
             let kept = own.iter().any(chosen);
             cases.extend(own.iter().filter(|_| kept).cloned());

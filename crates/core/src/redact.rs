@@ -63,12 +63,18 @@ impl Redactor {
         if own.is_empty() {
             return self.clone();
         }
-        self.clone().with(own.iter().flat_map(|(_, value)| whole_and_last(value)), DISTINCT)
+        self.clone().with(
+            own.iter().flat_map(|(_, value)| whole_and_last(value)),
+            DISTINCT,
+        )
     }
 
     /// Adds the values of command-line flags.
     pub fn with_flags(&self, flags: &[(String, String)]) -> Redactor {
-        self.clone().with(flags.iter().flat_map(|(_, value)| whole_and_last(value)), SHORTEST)
+        self.clone().with(
+            flags.iter().flat_map(|(_, value)| whole_and_last(value)),
+            SHORTEST,
+        )
     }
 
     /// A redactor for these secrets, except those shorter than `shortest`.
@@ -78,7 +84,10 @@ impl Redactor {
 
     /// Adds secrets. Longer ones are replaced first, so that no part of one remains.
     pub fn with<'a>(self, texts: impl Iterator<Item = &'a str>, shortest: usize) -> Redactor {
-        let spelled: BTreeSet<String> = texts.filter(|text| text.len() >= shortest).flat_map(spellings).collect();
+        let spelled: BTreeSet<String> = texts
+            .filter(|text| text.len() >= shortest)
+            .flat_map(spellings)
+            .collect();
         self.and_spelled(spelled.into_iter().map(|text| (text, shortest)))
     }
 
@@ -90,25 +99,45 @@ impl Redactor {
 
     /// Adds every secret in the encoding `spell`.
     pub fn with_encoding(self, spell: impl Fn(&str) -> String) -> Redactor {
-        let more: Vec<_> = self.secrets.iter().map(|own| (spell(own.secret.expose()), own.shortest)).collect();
+        let more: Vec<_> = self
+            .secrets
+            .iter()
+            .map(|own| (spell(own.secret.expose()), own.shortest))
+            .collect();
         self.and_spelled(more.into_iter())
     }
 
     fn and_spelled(mut self, words: impl Iterator<Item = (String, usize)>) -> Redactor {
         let words = words.filter(|(word, shortest)| word.len() >= *shortest);
-        self.secrets.extend(words.map(|(word, shortest)| Hidden { secret: Secret::new(word), shortest }));
+        self.secrets.extend(words.map(|(word, shortest)| Hidden {
+            secret: Secret::new(word),
+            shortest,
+        }));
         self.secrets.sort_by(|a, b| {
             let (one, other) = (a.secret.expose(), b.secret.expose());
-            other.len().cmp(&one.len()).then_with(|| one.cmp(other)).then(a.shortest.cmp(&b.shortest))
+            other
+                .len()
+                .cmp(&one.len())
+                .then_with(|| one.cmp(other))
+                .then(a.shortest.cmp(&b.shortest))
         });
-        self.secrets.dedup_by(|later, first| later.secret == first.secret);
+        self.secrets
+            .dedup_by(|later, first| later.secret == first.secret);
         self
     }
 
     /// Removes the secrets, and a secret's prefix at the end of a truncated text.
     pub fn redact_truncated(&self, text: &str) -> String {
-        let clean = self.secrets.iter().fold(text.to_owned(), |text, hidden| hidden.strike(text));
-        match self.secrets.iter().filter_map(|hidden| hidden.cut_at_the_end(&clean)).min() {
+        let clean = self
+            .secrets
+            .iter()
+            .fold(text.to_owned(), |text, hidden| hidden.strike(text));
+        match self
+            .secrets
+            .iter()
+            .filter_map(|hidden| hidden.cut_at_the_end(&clean))
+            .min()
+        {
             Some(start) => clean[..start].to_owned() + REDACTED,
             None => clean,
         }
@@ -116,18 +145,28 @@ impl Redactor {
 
     /// Removes the secrets from a text that is not truncated.
     pub fn redact(&self, text: String) -> String {
-        self.secrets.iter().fold(text, |text, hidden| hidden.strike(text))
+        self.secrets
+            .iter()
+            .fold(text, |text, hidden| hidden.strike(text))
     }
 
     /// Removes the secrets from every string of a value.
     pub fn redact_value<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
-        let Some(text) = serde_json::to_string(&data).ok().filter(|_| !self.secrets.is_empty()) else { return data };
+        let Some(text) = serde_json::to_string(&data)
+            .ok()
+            .filter(|_| !self.secrets.is_empty())
+        else {
+            return data;
+        };
         let clean = self.redact_json(&text);
         match serde_json::from_str(&clean) {
             _ if clean == text => data,
             Ok(clean) => clean,
             // A secret that equals an enum value of the data, such as a verdict, cannot be removed; all others are.
-            Err(_) => self.secrets.iter().fold(data, |data, hidden| hidden.strike_all(data)),
+            Err(_) => self
+                .secrets
+                .iter()
+                .fold(data, |data, hidden| hidden.strike_all(data)),
         }
     }
 
@@ -141,9 +180,17 @@ impl Redactor {
         while let Some(open) = rest.find('"') {
             let (before, string) = rest.split_at(open + 1);
             let (inside, after) = string.split_at(end_of_string(string));
-            let key = after.strip_prefix('"').unwrap_or_default().trim_start().starts_with(':');
+            let key = after
+                .strip_prefix('"')
+                .unwrap_or_default()
+                .trim_start()
+                .starts_with(':');
             out += before;
-            out += &if key { inside.to_owned() } else { self.redact(inside.to_owned()) };
+            out += &if key {
+                inside.to_owned()
+            } else {
+                self.redact(inside.to_owned())
+            };
             let quote = after.len().min(1);
             out += &after[..quote];
             rest = &after[quote..];
@@ -154,10 +201,14 @@ impl Redactor {
     /// Removes the secrets from a file, by its extension; None if it contains none, or is not text.
     pub fn redact_file(&self, name: &str, bytes: &[u8]) -> Option<String> {
         let end = name.rsplit('.').next().unwrap_or_default();
-        let text = std::str::from_utf8(bytes).ok().filter(|_| !self.secrets.is_empty())?;
+        let text = std::str::from_utf8(bytes)
+            .ok()
+            .filter(|_| !self.secrets.is_empty())?;
         let clean = match end {
             "json" | "jsonl" => self.redact_json(text),
-            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => self.redact(text.to_owned()),
+            "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => {
+                self.redact(text.to_owned())
+            }
             _ => return None,
         };
         (clean != text).then_some(clean)
@@ -172,7 +223,10 @@ fn end_of_string(text: &str) -> usize {
         escaped = *byte == b'\\' && !escaped;
         closes
     };
-    text.bytes().enumerate().find(closes).map_or(text.len(), |(at, _)| at)
+    text.bytes()
+        .enumerate()
+        .find(closes)
+        .map_or(text.len(), |(at, _)| at)
 }
 
 /// A secret verbatim and as encoded in JSON, HTML, XML and URLs.
@@ -180,14 +234,40 @@ fn spellings(secret: &str) -> Vec<String> {
     let json = serde_json::Value::from(secret).to_string();
     let json = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
     let markup = |marks: &[(char, &str)]| {
-        let spell = |c: char| marks.iter().find(|(mark, _)| *mark == c).map_or_else(|| c.to_string(), |(_, by)| (*by).to_owned());
+        let spell = |c: char| {
+            marks
+                .iter()
+                .find(|(mark, _)| *mark == c)
+                .map_or_else(|| c.to_string(), |(_, by)| (*by).to_owned())
+        };
         secret.chars().map(spell).collect::<String>()
     };
-    let html = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#x27;"), ('/', "&#x2f;")];
-    let xml = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&apos;")];
+    let html = [
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&#x27;"),
+        ('/', "&#x2f;"),
+    ];
+    let xml = [
+        ('&', "&amp;"),
+        ('<', "&lt;"),
+        ('>', "&gt;"),
+        ('"', "&quot;"),
+        ('\'', "&apos;"),
+    ];
     let upper = percent_encoded(secret);
     let slashes = json.replace('/', "\\/");
-    let all = [secret.to_owned(), json, slashes, markup(&html), markup(&xml), upper.to_lowercase_hex(), upper.0];
+    let all = [
+        secret.to_owned(),
+        json,
+        slashes,
+        markup(&html),
+        markup(&xml),
+        upper.to_lowercase_hex(),
+        upper.0,
+    ];
     let mut all: Vec<String> = all.into_iter().chain(percent_decoded(secret)).collect();
     all.sort();
     all.dedup();
@@ -225,7 +305,10 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).filter(|_| byte == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        let hex = after
+            .get(..2)
+            .filter(|_| byte == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(decoded) => {
                 bytes.push(decoded);
@@ -237,12 +320,18 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
             }
         }
     }
-    String::from_utf8(bytes).ok().filter(|decoded| decoded != text)
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|decoded| decoded != text)
 }
 
 /// Whether the number between two parts of a JSON text is the value of a key, so that its replacement needs quotes.
 fn is_json_value(before: &str, after: &str) -> bool {
-    let key = before.trim_end().strip_suffix(':').map(str::trim_end).unwrap_or_default();
+    let key = before
+        .trim_end()
+        .strip_suffix(':')
+        .map(str::trim_end)
+        .unwrap_or_default();
     let ends = after.starts_with(|c: char| ",}]".contains(c) || c.is_whitespace());
     ends && key.ends_with('"') && !key.ends_with("\\\"")
 }
@@ -261,10 +350,15 @@ impl Hidden {
         let (mut out, mut done) = (String::with_capacity(text.len()), 0);
         for (at, _) in text.match_indices(secret) {
             let end = at + secret.len();
-            let within = text[..at].ends_with(numeric) || text[end..].starts_with(|c: char| c.is_ascii_digit());
+            let within = text[..at].ends_with(numeric)
+                || text[end..].starts_with(|c: char| c.is_ascii_digit());
             if !within {
                 out += &text[done..at];
-                out += &if is_json_value(&text[..at], &text[end..]) { format!("\"{REDACTED}\"") } else { REDACTED.to_owned() };
+                out += &if is_json_value(&text[..at], &text[end..]) {
+                    format!("\"{REDACTED}\"")
+                } else {
+                    REDACTED.to_owned()
+                };
                 done = end;
             }
         }
@@ -273,17 +367,26 @@ impl Hidden {
 
     /// Removes the secret from every string of a value, unless the result would no longer deserialize.
     fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
-        let only = Redactor { secrets: vec![self.clone()] };
-        let clean = serde_json::to_string(&data).ok().and_then(|text| serde_json::from_str(&only.redact_json(&text)).ok());
+        let only = Redactor {
+            secrets: vec![self.clone()],
+        };
+        let clean = serde_json::to_string(&data)
+            .ok()
+            .and_then(|text| serde_json::from_str(&only.redact_json(&text)).ok());
         clean.unwrap_or(data)
     }
 
     /// Start of a prefix of the secret at the end of `text`.
     fn cut_at_the_end(&self, text: &str) -> Option<usize> {
         let secret = self.secret.expose();
-        let beginnings =
-            secret.char_indices().map(|(end, _)| &secret[..end]).filter(|beginning| beginning.len() >= self.shortest);
-        beginnings.rev().find(|beginning| text.ends_with(beginning)).map(|beginning| text.len() - beginning.len())
+        let beginnings = secret
+            .char_indices()
+            .map(|(end, _)| &secret[..end])
+            .filter(|beginning| beginning.len() >= self.shortest);
+        beginnings
+            .rev()
+            .find(|beginning| text.ends_with(beginning))
+            .map(|beginning| text.len() - beginning.len())
     }
 }
 
@@ -302,14 +405,26 @@ mod tests {
 
     #[test]
     fn long_header_values_of_a_request_are_removed() {
-        let own = [("authorization", "Bearer recorded-key"), ("x-a", "1234567"), ("x-b", "12345678"), ("x-c", "some other word")];
+        let own = [
+            ("authorization", "Bearer recorded-key"),
+            ("x-a", "1234567"),
+            ("x-b", "12345678"),
+            ("x-c", "some other word"),
+        ];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let redactor = of_words(&["sk-123"]).with_headers(&own);
-        let said = "recorded-key (Bearer recorded-key), 1234567, 12345678, word, some other word, sk-123";
-        assert_eq!(redactor.redact_truncated(said), "[redacted] ([redacted]), 1234567, [redacted], word, [redacted], [redacted]");
+        let said =
+            "recorded-key (Bearer recorded-key), 1234567, 12345678, word, some other word, sk-123";
+        assert_eq!(
+            redactor.redact_truncated(said),
+            "[redacted] ([redacted]), 1234567, [redacted], word, [redacted], [redacted]"
+        );
         assert_eq!(redactor.redact_truncated("cut recorded"), "cut [redacted]");
         assert_eq!(redactor.redact_truncated("cut recorde"), "cut recorde");
-        assert_eq!(of_words(&["sk-123"]).with_headers(&[]).secrets, of_words(&["sk-123"]).secrets);
+        assert_eq!(
+            of_words(&["sk-123"]).with_headers(&[]).secrets,
+            of_words(&["sk-123"]).secrets
+        );
     }
 
     fn of(words: &[&str]) -> Redactor {
@@ -319,9 +434,15 @@ mod tests {
     #[test]
     fn a_key_that_was_cut_is_removed_too() {
         let redactor = of(&["sk-12345678"]);
-        assert_eq!(redactor.redact_truncated("bad key sk-12345"), "bad key [redacted]");
+        assert_eq!(
+            redactor.redact_truncated("bad key sk-12345"),
+            "bad key [redacted]"
+        );
         assert_eq!(redactor.redact_truncated("bad key sk-"), "bad key sk-");
-        assert_eq!(redactor.redact_truncated("sk-12345 is bad"), "sk-12345 is bad");
+        assert_eq!(
+            redactor.redact_truncated("sk-12345 is bad"),
+            "sk-12345 is bad"
+        );
     }
 
     #[test]
@@ -345,11 +466,19 @@ mod tests {
             "a%2Fb%22c%3Cd%26e%27f%20g",
             "a%2fb%22c%3cd%26e%27f%20g",
         ] {
-            assert_eq!(redactor.redact_truncated(&format!("x {spelled} y")), "x [redacted] y");
+            assert_eq!(
+                redactor.redact_truncated(&format!("x {spelled} y")),
+                "x [redacted] y"
+            );
         }
-        assert_eq!(of(&["open%20sesame"]).redact_truncated("open sesame"), "[redacted]");
         assert_eq!(
-            of(&["a_b_cd"]).with_encoding(|text| text.replace('_', "\\_")).redact_truncated("a\\_b\\_cd a_b_cd"),
+            of(&["open%20sesame"]).redact_truncated("open sesame"),
+            "[redacted]"
+        );
+        assert_eq!(
+            of(&["a_b_cd"])
+                .with_encoding(|text| text.replace('_', "\\_"))
+                .redact_truncated("a\\_b\\_cd a_b_cd"),
             "[redacted] [redacted]"
         );
     }
@@ -357,9 +486,13 @@ mod tests {
     #[test]
     fn json_stays_json() {
         let redactor = of(&["12345678", "key-of-mine"]);
-        let text = r#"{"key-of-mine": 12345678, "a": "12345678", "b\"": ["say \"key-of-mine\"", "x"]}"#;
+        let text =
+            r#"{"key-of-mine": 12345678, "a": "12345678", "b\"": ["say \"key-of-mine\"", "x"]}"#;
         let clean = redactor.redact_json(text);
-        assert_eq!(clean, r#"{"key-of-mine": 12345678, "a": "[redacted]", "b\"": ["say \"[redacted]\"", "x"]}"#);
+        assert_eq!(
+            clean,
+            r#"{"key-of-mine": 12345678, "a": "[redacted]", "b\"": ["say \"[redacted]\"", "x"]}"#
+        );
         serde_json::from_str::<serde_json::Value>(&clean).unwrap();
         assert_eq!(redactor.redact_file("a.json", text.as_bytes()), Some(clean));
         assert_eq!(redactor.redact_file("a.png", b"key-of-mine"), None);
@@ -373,7 +506,10 @@ mod tests {
     fn only_texts_that_may_be_cut_lose_the_beginning_of_a_secret() {
         let redactor = of(&["gpt-4o-mini bench"]);
         let text = r#"{"case": "model=gpt-4o-mini", "said": "gpt-4o-mini bench"}"#;
-        assert_eq!(redactor.redact_json(text), r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#);
+        assert_eq!(
+            redactor.redact_json(text),
+            r#"{"case": "model=gpt-4o-mini", "said": "[redacted]"}"#
+        );
         assert_eq!(redactor.redact_file("a.md", b"model=gpt-4o-mini"), None);
     }
 
@@ -385,7 +521,10 @@ mod tests {
         }
         let redactor = of(&["Inconclusive", "key-of-mine"]);
         let data = (Word::Inconclusive, "key-of-mine".to_owned());
-        assert_eq!(redactor.redact_value(data), (Word::Inconclusive, "[redacted]".to_owned()));
+        assert_eq!(
+            redactor.redact_value(data),
+            (Word::Inconclusive, "[redacted]".to_owned())
+        );
     }
 
     #[test]
@@ -398,8 +537,14 @@ mod tests {
         ] {
             assert_eq!(redactor.redact_truncated(body), clean);
         }
-        assert_eq!(redactor.redact_truncated(r#"{"a":"\"b\":12345678,"}"#), r#"{"a":"\"b\":[redacted],"}"#);
-        assert_eq!(redactor.redact_truncated("it is: 12345678, no"), "it is: [redacted], no");
+        assert_eq!(
+            redactor.redact_truncated(r#"{"a":"\"b\":12345678,"}"#),
+            r#"{"a":"\"b\":[redacted],"}"#
+        );
+        assert_eq!(
+            redactor.redact_truncated("it is: 12345678, no"),
+            "it is: [redacted], no"
+        );
     }
 
     #[test]

@@ -186,7 +186,10 @@ pub struct DatasetEnd {
 impl fmt::Display for DatasetEnd {
     /// `the dataset ended after 209 of 100000 requests`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = self.planned.map(|planned| format!(" of {planned}")).unwrap_or_default();
+        let of = self
+            .planned
+            .map(|planned| format!(" of {planned}"))
+            .unwrap_or_default();
         write!(f, "the dataset ended after {}{of} requests", self.after)
     }
 }
@@ -303,8 +306,16 @@ impl CaseReport {
 
     /// Whether one of its verdicts is INVALID, or, without objectives, the self-audit failed.
     pub fn is_invalid(&self) -> bool {
-        let by_verdict = || self.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Invalid);
-        if self.verdicts.is_empty() { !self.audit.valid && !self.judged_elsewhere } else { by_verdict() }
+        let by_verdict = || {
+            self.verdicts
+                .iter()
+                .any(|verdict| verdict.ruling == Ruling::Invalid)
+        };
+        if self.verdicts.is_empty() {
+            !self.audit.valid && !self.judged_elsewhere
+        } else {
+            by_verdict()
+        }
     }
 
     /// Set if the dataset was exhausted before the planned number of requests.
@@ -398,18 +409,21 @@ impl RoundVariance {
 
     /// The trend between rounds, if it is to be reported.
     pub fn reported_round_trend(&self) -> Option<Change> {
-        self.over_rounds.filter(|change| change.is_reported(RoundVariance::MAX_ROUND_P_VALUE))
+        self.over_rounds
+            .filter(|change| change.is_reported(RoundVariance::MAX_ROUND_P_VALUE))
     }
 
     /// The trend within the rounds, if it is to be reported.
     pub fn reported_time_trend(&self) -> Option<Change> {
-        self.over_time.filter(|change| change.is_reported(RoundVariance::MAX_TIME_P_VALUE))
+        self.over_time
+            .filter(|change| change.is_reported(RoundVariance::MAX_TIME_P_VALUE))
     }
 
     /// The effective sample size, if it is to be reported.
     pub fn reported_effective_n(&self) -> Option<f64> {
-        self.effective_n
-            .filter(|effective_n| self.n >= RoundVariance::FEW.1 && *effective_n < RoundVariance::FEW.0 * self.n as f64)
+        self.effective_n.filter(|effective_n| {
+            self.n >= RoundVariance::FEW.1 && *effective_n < RoundVariance::FEW.0 * self.n as f64
+        })
     }
 }
 

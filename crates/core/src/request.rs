@@ -229,7 +229,11 @@ impl PreparedRequest {
             reconnects: 0,
             attempts: 0,
             usage: Default::default(),
-            counted: Counted { prompt: self.prompt_tokens, output: None, approximate: self.approximate },
+            counted: Counted {
+                prompt: self.prompt_tokens,
+                output: None,
+                approximate: self.approximate,
+            },
             server: Default::default(),
             items: self.items,
             max_tokens: self.max_tokens,
@@ -244,14 +248,22 @@ impl PreparedRequest {
 ///
 /// None if the row has no such number, or the distribution is undefined (a negative or non-finite deviation, a lognormal mean
 /// that is not positive, an empty range).
-pub fn sample_length(quantity: &Quantity, fields: &Map<String, Value>, rng: &mut impl Rng) -> Option<u64> {
+pub fn sample_length(
+    quantity: &Quantity,
+    fields: &Map<String, Value>,
+    rng: &mut impl Rng,
+) -> Option<u64> {
     match *quantity {
         Quantity::Fixed(n) => Some(n),
         Quantity::Uniform { low, high } => (low <= high).then(|| rng.random_range(low..=high)),
-        Quantity::Normal { mean, sd } => Some(round_length(Normal::new(mean, sd).ok()?.sample(rng))),
+        Quantity::Normal { mean, sd } => {
+            Some(round_length(Normal::new(mean, sd).ok()?.sample(rng)))
+        }
         Quantity::Lognormal { mean, sd } => Some(round_length(lognormal(mean, sd)?.sample(rng))),
         Quantity::Item(ref name) => match fields.get(name)? {
-            Value::Number(n) => n.as_u64().or_else(|| n.as_f64().filter(|n| *n >= 0.0).map(|n| n.round() as u64)),
+            Value::Number(n) => n
+                .as_u64()
+                .or_else(|| n.as_f64().filter(|n| *n >= 0.0).map(|n| n.round() as u64)),
             _ => None,
         },
     }
@@ -266,7 +278,9 @@ fn round_length(length: f64) -> u64 {
 /// and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14, solved for µ and σ).
 fn lognormal(mean: f64, sd: f64) -> Option<LogNormal<f64>> {
     let variance = (1.0 + (sd / mean).powi(2)).ln();
-    (mean > 0.0 && sd >= 0.0).then(|| LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt()).ok()).flatten()
+    (mean > 0.0 && sd >= 0.0)
+        .then(|| LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt()).ok())
+        .flatten()
 }
 
 #[cfg(test)]
@@ -277,19 +291,36 @@ mod tests {
 
     fn sample_many(quantity: Quantity) -> Vec<f64> {
         let mut rng = ChaCha8Rng::seed_from_u64(7);
-        (0..20_000).map(|_| sample_length(&quantity, &Map::new(), &mut rng).unwrap() as f64).collect()
+        (0..20_000)
+            .map(|_| sample_length(&quantity, &Map::new(), &mut rng).unwrap() as f64)
+            .collect()
     }
 
     fn moments(values: &[f64]) -> (f64, f64) {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        (mean, (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt())
+        (
+            mean,
+            (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt(),
+        )
     }
 
     #[test]
     fn samples_have_the_requested_mean_and_deviation() {
-        for quantity in [Quantity::Normal { mean: 500.0, sd: 50.0 }, Quantity::Lognormal { mean: 500.0, sd: 50.0 }] {
+        for quantity in [
+            Quantity::Normal {
+                mean: 500.0,
+                sd: 50.0,
+            },
+            Quantity::Lognormal {
+                mean: 500.0,
+                sd: 50.0,
+            },
+        ] {
             let (mean, sd) = moments(&sample_many(quantity.clone()));
-            assert!((mean - 500.0).abs() < 2.0 && (sd - 50.0).abs() < 1.5, "{quantity:?}: {mean} ± {sd}");
+            assert!(
+                (mean - 500.0).abs() < 2.0 && (sd - 50.0).abs() < 1.5,
+                "{quantity:?}: {mean} ± {sd}"
+            );
         }
     }
 
@@ -304,27 +335,54 @@ mod tests {
 
     #[test]
     fn lengths_never_fall_below_one_token() {
-        assert_eq!(sample_many(Quantity::Normal { mean: 1.0, sd: 20.0 }).into_iter().fold(f64::MAX, f64::min), 1.0);
+        assert_eq!(
+            sample_many(Quantity::Normal {
+                mean: 1.0,
+                sd: 20.0
+            })
+            .into_iter()
+            .fold(f64::MAX, f64::min),
+            1.0
+        );
     }
 
     #[test]
     fn a_length_comes_from_the_row_or_is_none() {
         let row = serde_json::json!({ "output_tokens": 12, "half": 2.5, "text": "9", "minus": -1 });
         let fields = row.as_object().unwrap();
-        let length = |name: &str| sample_length(&Quantity::Item(name.into()), fields, &mut ChaCha8Rng::seed_from_u64(1));
-        assert_eq!(["output_tokens", "half", "text", "minus", "gone"].map(length), [Some(12), Some(3), None, None, None]);
+        let length = |name: &str| {
+            sample_length(
+                &Quantity::Item(name.into()),
+                fields,
+                &mut ChaCha8Rng::seed_from_u64(1),
+            )
+        };
+        assert_eq!(
+            ["output_tokens", "half", "text", "minus", "gone"].map(length),
+            [Some(12), Some(3), None, None, None]
+        );
     }
 
     #[test]
     fn undefined_distributions_yield_none() {
         let impossible = [
             Quantity::Uniform { low: 5, high: 3 },
-            Quantity::Normal { mean: 5.0, sd: f64::NAN },
+            Quantity::Normal {
+                mean: 5.0,
+                sd: f64::NAN,
+            },
             Quantity::Lognormal { mean: 0.0, sd: 1.0 },
-            Quantity::Lognormal { mean: 5.0, sd: -1.0 },
+            Quantity::Lognormal {
+                mean: 5.0,
+                sd: -1.0,
+            },
         ];
         for quantity in impossible {
-            assert_eq!(sample_length(&quantity, &Map::new(), &mut ChaCha8Rng::seed_from_u64(1)), None, "{quantity:?}");
+            assert_eq!(
+                sample_length(&quantity, &Map::new(), &mut ChaCha8Rng::seed_from_u64(1)),
+                None,
+                "{quantity:?}"
+            );
         }
     }
 }

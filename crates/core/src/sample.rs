@@ -23,11 +23,15 @@ pub struct Distribution {
 
 impl Distribution {
     /// The shares of [`Distribution::quantiles`].
-    pub const SHARES: [f64; 13] = [0.01, 0.05, 0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999];
+    pub const SHARES: [f64; 13] = [
+        0.01, 0.05, 0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999,
+    ];
 
     /// The quantile of one of [`Distribution::SHARES`].
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        let index = Distribution::SHARES.iter().position(|known| (known - share).abs() < 1e-9)?;
+        let index = Distribution::SHARES
+            .iter()
+            .position(|known| (known - share).abs() < 1e-9)?;
         self.quantiles.get(index).copied()
     }
 }

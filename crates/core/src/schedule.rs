@@ -48,21 +48,32 @@ impl Schedule {
         let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
             Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => return None,
             Shape::Open { rate, arrival } => Box::new(Arrivals::new(*rate, *arrival, seed)),
-            Shape::Rates { stages, arrival } => Box::new(Staged::new(stages.clone(), *arrival, seed)),
+            Shape::Rates { stages, arrival } => {
+                Box::new(Staged::new(stages.clone(), *arrival, seed))
+            }
             Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
-            Shape::Replay { speed } => Box::new(replay(logged.cloned().unwrap_or_default(), *speed)),
+            Shape::Replay { speed } => {
+                Box::new(replay(logged.cloned().unwrap_or_default(), *speed))
+            }
         };
         let arrivals = Box::new(arrivals.map(|at| (at, None)));
-        Some(Schedule { arrivals, load: load.clone(), seq: 0, measured: 0, measured_from: None })
+        Some(Schedule {
+            arrivals,
+            load: load.clone(),
+            seq: 0,
+            measured: 0,
+            measured_from: None,
+        })
     }
 
     /// The schedule of a case: that of its load, or the merged schedules of its traffic classes.
     pub fn for_case(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let plain = Schedule::new(&case.load, seed, logged)?;
         match (&case.load.shape, case.entry_rates()) {
-            (Shape::Open { arrival, .. }, Some(rates)) => {
-                Some(Schedule { arrivals: Box::new(MergedArrivals::new(&rates, *arrival, seed)), ..plain })
-            }
+            (Shape::Open { arrival, .. }, Some(rates)) => Some(Schedule {
+                arrivals: Box::new(MergedArrivals::new(&rates, *arrival, seed)),
+                ..plain
+            }),
             _ => Some(plain),
         }
     }
@@ -105,11 +116,18 @@ impl Iterator for Schedule {
             };
             self.measured_from.get_or_insert(start);
             self.measured += 1;
-            if self.load.requests.is_some_and(|most| self.measured > most) || self.end().is_some_and(|end| at >= end) {
+            if self.load.requests.is_some_and(|most| self.measured > most)
+                || self.end().is_some_and(|end| at >= end)
+            {
                 return None;
             }
         }
-        let due = ScheduledRequest { seq: self.seq, at, phase, entry };
+        let due = ScheduledRequest {
+            seq: self.seq,
+            at,
+            phase,
+            entry,
+        };
         self.seq += 1;
         Some(due)
     }
@@ -121,9 +139,17 @@ mod tests {
     use crate::load::Arrival;
 
     fn load(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Load {
-        let shape = Shape::Open { rate: 10.0, arrival: Arrival::Constant };
+        let shape = Shape::Open {
+            rate: 10.0,
+            arrival: Arrival::Constant,
+        };
         let duration = millis.map(Nanos::from_millis);
-        Load { requests, duration, warmup, ..Load::new(shape) }
+        Load {
+            requests,
+            duration,
+            warmup,
+            ..Load::new(shape)
+        }
     }
 
     fn count(load: &Load) -> (usize, usize) {
@@ -138,51 +164,118 @@ mod tests {
         assert_eq!(count(&load(Some(7), None, Warmup::Requests(3))), (3, 7));
         assert_eq!(count(&load(None, Some(1000), Warmup::Requests(0))), (0, 10));
         assert_eq!(count(&load(None, Some(1000), Warmup::Requests(3))), (3, 10));
-        assert_eq!(count(&load(None, Some(1000), Warmup::Span(Nanos::from_millis(500)))), (5, 10));
-        assert_eq!(count(&load(Some(4), Some(1000), Warmup::Span(Nanos::from_millis(500)))), (5, 4));
-        assert_eq!(count(&load(Some(50), Some(1000), Warmup::Requests(0))), (0, 10));
+        assert_eq!(
+            count(&load(
+                None,
+                Some(1000),
+                Warmup::Span(Nanos::from_millis(500))
+            )),
+            (5, 10)
+        );
+        assert_eq!(
+            count(&load(
+                Some(4),
+                Some(1000),
+                Warmup::Span(Nanos::from_millis(500))
+            )),
+            (5, 4)
+        );
+        assert_eq!(
+            count(&load(Some(50), Some(1000), Warmup::Requests(0))),
+            (0, 10)
+        );
     }
 
     #[test]
     fn a_burst_is_due_at_zero() {
-        let burst = Load { shape: Shape::Burst, ..load(Some(5), None, Warmup::Requests(0)) };
-        let due: Vec<Nanos> = Schedule::new(&burst, Seed(1), None).unwrap().map(|due| due.at).collect();
+        let burst = Load {
+            shape: Shape::Burst,
+            ..load(Some(5), None, Warmup::Requests(0))
+        };
+        let due: Vec<Nanos> = Schedule::new(&burst, Seed(1), None)
+            .unwrap()
+            .map(|due| due.at)
+            .collect();
         assert_eq!(due, [Nanos::ZERO; 5]);
     }
 
     #[test]
     fn a_closed_loop_has_no_schedule() {
-        let closed = Load { shape: Shape::Closed { users: 2 }, ..load(Some(5), None, Warmup::Requests(0)) };
+        let closed = Load {
+            shape: Shape::Closed { users: 2 },
+            ..load(Some(5), None, Warmup::Requests(0))
+        };
         assert!(Schedule::new(&closed, Seed(1), None).is_none());
     }
 
     fn replayed(speed: f64, limits: &Load) -> Vec<(u64, bool)> {
-        let log: Arc<[Nanos]> = [0, 1_000, 1_000, 4_000, 9_000].map(Nanos::from_millis).into();
-        let load = Load { shape: Shape::Replay { speed }, ..limits.clone() };
+        let log: Arc<[Nanos]> = [0, 1_000, 1_000, 4_000, 9_000]
+            .map(Nanos::from_millis)
+            .into();
+        let load = Load {
+            shape: Shape::Replay { speed },
+            ..limits.clone()
+        };
         let due = Schedule::new(&load, Seed(1), Some(&log)).unwrap();
-        due.map(|due| (due.at.0 / 1_000_000, due.phase == Phase::Measured)).collect()
+        due.map(|due| (due.at.0 / 1_000_000, due.phase == Phase::Measured))
+            .collect()
     }
 
     #[test]
     fn a_replay_follows_its_log_and_ends_with_it() {
         let all = load(Some(100), None, Warmup::Requests(0));
-        let at = |speed| replayed(speed, &all).into_iter().map(|(at, _)| at).collect::<Vec<_>>();
+        let at = |speed| {
+            replayed(speed, &all)
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(at(1.0), [0, 1000, 1000, 4000, 9000]);
         assert_eq!(at(2.0), [0, 500, 500, 2000, 4500]);
         assert_eq!(at(0.5), [0, 2000, 2000, 8000, 18000]);
-        let limited = |requests, millis| replayed(1.0, &load(requests, millis, Warmup::Requests(1)));
-        assert_eq!(limited(Some(2), None), [(0, false), (1000, true), (1000, true)]);
-        assert_eq!(limited(None, Some(3000)), [(0, false), (1000, true), (1000, true)]);
-        let none = Schedule::new(&Load { shape: Shape::Replay { speed: 1.0 }, ..all }, Seed(1), None).unwrap();
+        let limited =
+            |requests, millis| replayed(1.0, &load(requests, millis, Warmup::Requests(1)));
+        assert_eq!(
+            limited(Some(2), None),
+            [(0, false), (1000, true), (1000, true)]
+        );
+        assert_eq!(
+            limited(None, Some(3000)),
+            [(0, false), (1000, true), (1000, true)]
+        );
+        let none = Schedule::new(
+            &Load {
+                shape: Shape::Replay { speed: 1.0 },
+                ..all
+            },
+            Seed(1),
+            None,
+        )
+        .unwrap();
         assert_eq!(none.count(), 0);
     }
 
     #[test]
     fn the_extent_of_a_schedule_is_exact() {
         let extent = |load: &Load| Schedule::new(load, Seed(1), None).unwrap().extent();
-        assert_eq!(extent(&load(Some(7), None, Warmup::Requests(3))), Some((10, Nanos::from_millis(900))));
-        let burst = |requests| Load { shape: Shape::Burst, ..load(requests, Some(1), Warmup::Requests(0)) };
-        assert_eq!((extent(&burst(Some(5))), extent(&burst(None))), (Some((5, Nanos::ZERO)), None));
-        assert_eq!(extent(&Load { shape: Shape::Replay { speed: 1.0 }, ..load(Some(1), None, Warmup::Requests(0)) }), None);
+        assert_eq!(
+            extent(&load(Some(7), None, Warmup::Requests(3))),
+            Some((10, Nanos::from_millis(900)))
+        );
+        let burst = |requests| Load {
+            shape: Shape::Burst,
+            ..load(requests, Some(1), Warmup::Requests(0))
+        };
+        assert_eq!(
+            (extent(&burst(Some(5))), extent(&burst(None))),
+            (Some((5, Nanos::ZERO)), None)
+        );
+        assert_eq!(
+            extent(&Load {
+                shape: Shape::Replay { speed: 1.0 },
+                ..load(Some(1), None, Warmup::Requests(0))
+            }),
+            None
+        );
     }
 }

@@ -53,7 +53,9 @@ impl SearchSpec {
             let sign = if end < self.start { -1.0 } else { 1.0 };
             (1..count).map(move |index| self.start * (sign * index as f64 * step).exp())
         };
-        let inner = walk(self.low).chain(walk(self.high)).map(|value| self.rounded(value, step));
+        let inner = walk(self.low)
+            .chain(walk(self.high))
+            .map(|value| self.rounded(value, step));
         let inside = inner.filter(|value| self.low < *value && *value < self.high);
         let mut grid: Vec<f64> = inside.chain([self.low, self.start, self.high]).collect();
         grid.sort_by(f64::total_cmp);
@@ -231,7 +233,17 @@ mod tests {
     fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
         let vary = "load.rate".to_owned();
         let (goal, drain) = (Goal::Slo, Nanos::ZERO);
-        SearchSpec { vary, low, high, start, integer: whole, precision: 0.05, confirm: 2, goal, drain }
+        SearchSpec {
+            vary,
+            low,
+            high,
+            start,
+            integer: whole,
+            precision: 0.05,
+            confirm: 2,
+            goal,
+            drain,
+        }
     }
 
     #[test]
@@ -248,7 +260,10 @@ mod tests {
     fn other_values_have_even_steps_and_few_digits() {
         let grid = spec(0.5, 2.0, 1.0, false).grid();
         let middle = grid.iter().position(|value| *value == 1.0).unwrap();
-        assert_eq!(&grid[middle - 2..middle + 3], [0.9759, 0.9879, 1.0, 1.012, 1.025]);
+        assert_eq!(
+            &grid[middle - 2..middle + 3],
+            [0.9759, 0.9879, 1.0, 1.012, 1.025]
+        );
         assert_eq!((grid[0], grid[grid.len() - 1]), (0.5, 2.0));
         assert!(grid.len() as f64 <= spec(0.5, 2.0, 1.0, false).size() + 3.0);
         assert_eq!(spec(3.0, 3.0, 3.0, false).grid(), [3.0]);

@@ -121,7 +121,10 @@ signals! {
 impl Signal {
     /// Parses [`Signal::name`].
     pub fn parse(name: &str) -> Option<Signal> {
-        Signal::ALL.iter().copied().find(|signal| signal.name() == name)
+        Signal::ALL
+            .iter()
+            .copied()
+            .find(|signal| signal.name() == name)
     }
 
     /// The part of the name before the dot: `server`, `gpu`, `process`, `tool`, `host`.
@@ -144,7 +147,10 @@ mod tests {
     fn names_parse_back_and_have_a_scope() {
         for &signal in Signal::ALL {
             assert_eq!(Signal::parse(signal.name()), Some(signal));
-            assert!(["server", "gpu", "process", "tool", "host"].contains(&signal.scope()), "{signal}");
+            assert!(
+                ["server", "gpu", "process", "tool", "host"].contains(&signal.scope()),
+                "{signal}"
+            );
             assert_eq!(serde_json::to_value(signal).unwrap(), signal.name());
         }
     }

@@ -63,7 +63,11 @@ impl RateStage {
         match self.rate {
             RateProfile::Flat(rate) => rate * t,
             RateProfile::Ramp { from, to } => from * t + (to - from) * t * t / (2.0 * d),
-            RateProfile::Sine { mean, amplitude, period } => {
+            RateProfile::Sine {
+                mean,
+                amplitude,
+                period,
+            } => {
                 let p = period.secs();
                 mean * t + amplitude * p / TAU * (1.0 - (TAU * t / p).cos())
             }
@@ -91,9 +95,24 @@ impl fmt::Display for RateStage {
         let span = HumanSpan(self.span);
         match self.rate {
             RateProfile::Flat(rate) => write!(f, "{}/s for {span}", six_digits(rate)),
-            RateProfile::Ramp { from, to } => write!(f, "{}/s → {}/s over {span}", six_digits(from), six_digits(to)),
-            RateProfile::Sine { mean, amplitude, period } => {
-                write!(f, "{}/s ± {}/s every {} for {span}", six_digits(mean), six_digits(amplitude), HumanSpan(period))
+            RateProfile::Ramp { from, to } => write!(
+                f,
+                "{}/s → {}/s over {span}",
+                six_digits(from),
+                six_digits(to)
+            ),
+            RateProfile::Sine {
+                mean,
+                amplitude,
+                period,
+            } => {
+                write!(
+                    f,
+                    "{}/s ± {}/s every {} for {span}",
+                    six_digits(mean),
+                    six_digits(amplitude),
+                    HumanSpan(period)
+                )
             }
         }
     }
@@ -117,7 +136,9 @@ pub(super) struct HumanSpan(pub(super) Nanos);
 impl fmt::Display for HumanSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.0 {
-            nanos if nanos > 0 && nanos % 60_000_000_000 == 0 => write!(f, "{} min", nanos / 60_000_000_000),
+            nanos if nanos > 0 && nanos % 60_000_000_000 == 0 => {
+                write!(f, "{} min", nanos / 60_000_000_000)
+            }
             nanos if nanos >= 1_000_000_000 => write!(f, "{} s", self.0.secs()),
             _ => write!(f, "{} ms", self.0.millis()),
         }
@@ -130,7 +151,11 @@ pub(super) fn six_digits(rate: f64) -> f64 {
         return rate;
     }
     let scale = 10f64.powi(5 - rate.log10().floor() as i32);
-    if scale.is_finite() && scale > 0.0 { (rate * scale).round() / scale } else { rate }
+    if scale.is_finite() && scale > 0.0 {
+        (rate * scale).round() / scale
+    } else {
+        rate
+    }
 }
 
 #[cfg(test)]
@@ -138,15 +163,38 @@ mod tests {
     use super::*;
 
     fn stage(rate: RateProfile, secs: u64) -> RateStage {
-        RateStage { rate, span: Nanos::from_millis(secs * 1000) }
+        RateStage {
+            rate,
+            span: Nanos::from_millis(secs * 1000),
+        }
     }
 
     #[test]
     fn areas_are_those_of_the_table() {
-        let ramp = stage(RateProfile::Ramp { from: 1.0, to: 20.0 }, 120);
-        assert_eq!((ramp.total(), ramp.area(60.0), ramp.area(999.0)), (1260.0, 345.0, 1260.0));
-        let sine = stage(RateProfile::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(30_000) }, 120);
-        assert!((sine.total() - 1200.0).abs() < 1e-9, "whole waves have the mean's area: {}", sine.total());
+        let ramp = stage(
+            RateProfile::Ramp {
+                from: 1.0,
+                to: 20.0,
+            },
+            120,
+        );
+        assert_eq!(
+            (ramp.total(), ramp.area(60.0), ramp.area(999.0)),
+            (1260.0, 345.0, 1260.0)
+        );
+        let sine = stage(
+            RateProfile::Sine {
+                mean: 10.0,
+                amplitude: 5.0,
+                period: Nanos::from_millis(30_000),
+            },
+            120,
+        );
+        assert!(
+            (sine.total() - 1200.0).abs() < 1e-9,
+            "whole waves have the mean's area: {}",
+            sine.total()
+        );
         let half = 150.0 + 5.0 * 30.0 / TAU * 2.0;
         assert!((sine.area(15.0) - half).abs() < 1e-9);
         assert_eq!(stage(RateProfile::Flat(0.0), 9).total(), 0.0);
@@ -154,18 +202,58 @@ mod tests {
 
     #[test]
     fn stages_print_as_text() {
-        let sine = RateProfile::Sine { mean: 10.0, amplitude: 5.0, period: Nanos::from_millis(500) };
-        assert_eq!(stage(RateProfile::Ramp { from: 1.0, to: 20.0 }, 120).to_string(), "1/s → 20/s over 2 min");
-        assert_eq!(stage(RateProfile::Flat(100.0 / 60.0), 90).to_string(), "1.66667/s for 90 s");
-        assert_eq!(stage(sine, 61).to_string(), "10/s ± 5/s every 500 ms for 61 s");
-        assert_eq!(stage(RateProfile::Ramp { from: 0.0, to: 0.5 }, 1).to_string(), "0/s → 0.5/s over 1 s");
-        let users = |from, to| UserStage { from, to, span: Nanos::from_millis(1500) }.to_string();
-        assert_eq!((users(4, 64), users(4, 4)), ("4 → 64 over 1.5 s".into(), "4 for 1.5 s".into()));
+        let sine = RateProfile::Sine {
+            mean: 10.0,
+            amplitude: 5.0,
+            period: Nanos::from_millis(500),
+        };
+        assert_eq!(
+            stage(
+                RateProfile::Ramp {
+                    from: 1.0,
+                    to: 20.0
+                },
+                120
+            )
+            .to_string(),
+            "1/s → 20/s over 2 min"
+        );
+        assert_eq!(
+            stage(RateProfile::Flat(100.0 / 60.0), 90).to_string(),
+            "1.66667/s for 90 s"
+        );
+        assert_eq!(
+            stage(sine, 61).to_string(),
+            "10/s ± 5/s every 500 ms for 61 s"
+        );
+        assert_eq!(
+            stage(RateProfile::Ramp { from: 0.0, to: 0.5 }, 1).to_string(),
+            "0/s → 0.5/s over 1 s"
+        );
+        let users = |from, to| {
+            UserStage {
+                from,
+                to,
+                span: Nanos::from_millis(1500),
+            }
+            .to_string()
+        };
+        assert_eq!(
+            (users(4, 64), users(4, 4)),
+            ("4 → 64 over 1.5 s".into(), "4 for 1.5 s".into())
+        );
     }
 
     #[test]
     fn stages_follow_one_another() {
         let spans = [3, 1, 2].map(Nanos).into_iter();
-        assert_eq!(bounds(spans).collect::<Vec<_>>(), [(Nanos(0), Nanos(3)), (Nanos(3), Nanos(4)), (Nanos(4), Nanos(6))]);
+        assert_eq!(
+            bounds(spans).collect::<Vec<_>>(),
+            [
+                (Nanos(0), Nanos(3)),
+                (Nanos(3), Nanos(4)),
+                (Nanos(4), Nanos(6))
+            ]
+        );
     }
 }

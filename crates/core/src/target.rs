@@ -60,7 +60,9 @@ pub struct Tls {
 }
 
 /// Whether connections are reused, and when they are opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pool {
     /// Connections are reused; those of closed-loop users or of a burst are opened before the start.
@@ -73,7 +75,9 @@ pub enum Pool {
 }
 
 /// The HTTP version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 pub enum HttpVersion {
     /// HTTP/2 where the TLS handshake agrees on it (ALPN), otherwise HTTP/1.1.
     #[default]
@@ -88,7 +92,9 @@ pub enum HttpVersion {
 }
 
 /// The requested compression of responses. Compressed responses are decoded in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
     /// None, because compressing costs server time that would be measured.
@@ -143,12 +149,16 @@ impl Target {
     /// A redactor for its key, header values, URL credentials, and the secrets of the scenario. For a value such as
     /// `Bearer sk-1`, the last word is a secret too.
     pub fn redactor(&self) -> Redactor {
-        let words = self.secrets().flat_map(|secret| whole_and_last(secret.expose()));
+        let words = self
+            .secrets()
+            .flat_map(|secret| whole_and_last(secret.expose()));
         let url = match &self.location {
             TargetLocation::Url(url) => Some(url.as_str()),
             TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
         };
-        let urls = url.into_iter().chain(self.metrics.as_ref().map(|page| page.url.as_str()));
+        let urls = url
+            .into_iter()
+            .chain(self.metrics.as_ref().map(|page| page.url.as_str()));
         let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
         let words = words.chain(in_urls.iter().map(String::as_str));
         let of_scenario = self.scenario_secrets.iter().map(Secret::expose);
@@ -160,8 +170,16 @@ impl Target {
         self.api_key
             .iter()
             .chain(self.headers.iter().map(|(_, value)| value))
-            .chain(self.server.iter().flat_map(|server| server.env.iter().map(|(_, value)| value)))
-            .chain(self.metrics.iter().flat_map(|scrape| scrape.headers.iter().map(|(_, value)| value)))
+            .chain(
+                self.server
+                    .iter()
+                    .flat_map(|server| server.env.iter().map(|(_, value)| value)),
+            )
+            .chain(
+                self.metrics
+                    .iter()
+                    .flat_map(|scrape| scrape.headers.iter().map(|(_, value)| value)),
+            )
     }
 }
 

@@ -21,7 +21,12 @@ pub struct TelemetrySpec {
 
 impl Default for TelemetrySpec {
     fn default() -> TelemetrySpec {
-        TelemetrySpec { interval: Nanos::from_millis(1000), gpu: true, host: true, dcgm: None }
+        TelemetrySpec {
+            interval: Nanos::from_millis(1000),
+            gpu: true,
+            host: true,
+            dcgm: None,
+        }
     }
 }
 
@@ -73,8 +78,15 @@ pub enum Source {
 
 impl Source {
     /// Every source.
-    pub const ALL: [Source; 7] =
-        [Source::Prometheus, Source::Dcgm, Source::Nvml, Source::Amd, Source::Process, Source::Tool, Source::Host];
+    pub const ALL: [Source; 7] = [
+        Source::Prometheus,
+        Source::Dcgm,
+        Source::Nvml,
+        Source::Amd,
+        Source::Process,
+        Source::Tool,
+        Source::Host,
+    ];
 
     /// The name in `telemetry.parquet`.
     pub fn name(self) -> &'static str {
@@ -165,7 +177,9 @@ impl StatValue {
     /// The value or the bound.
     pub fn number(self) -> f64 {
         match self {
-            StatValue::Value(number) | StatValue::AtMost(number) | StatValue::AtLeast(number) => number,
+            StatValue::Value(number) | StatValue::AtMost(number) | StatValue::AtLeast(number) => {
+                number
+            }
         }
     }
 
@@ -190,7 +204,9 @@ impl SignalStat {
             Stat::Max => self.max.map(StatValue::Value),
             Stat::Sd => self.sd.map(StatValue::Value),
             Stat::Count => Some(StatValue::Value(self.n as f64)),
-            Stat::Quantile(share) if self.buckets.is_empty() => self.quantile_of_samples(share).map(StatValue::Value),
+            Stat::Quantile(share) if self.buckets.is_empty() => {
+                self.quantile_of_samples(share).map(StatValue::Value)
+            }
             Stat::Quantile(share) => self.quantile_of_buckets(share),
         }
     }
@@ -202,18 +218,33 @@ impl SignalStat {
     }
 
     fn quantile_of_buckets(&self, share: f64) -> Option<StatValue> {
-        let total = self.buckets.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
+        let total = self
+            .buckets
+            .last()
+            .map(|(_, count)| *count)
+            .filter(|count| *count > 0.0)?;
         let rank = share * total;
-        let index = self.buckets.iter().position(|(_, below)| *below >= rank && *below > 0.0)?;
+        let index = self
+            .buckets
+            .iter()
+            .position(|(_, below)| *below >= rank && *below > 0.0)?;
         let (upper, through) = *self.buckets.get(index)?;
-        let Some((lower, before)) = index.checked_sub(1).and_then(|before| self.buckets.get(before)).copied() else {
+        let Some((lower, before)) = index
+            .checked_sub(1)
+            .and_then(|before| self.buckets.get(before))
+            .copied()
+        else {
             return upper.is_finite().then_some(StatValue::AtMost(upper));
         };
         if upper.is_infinite() {
             return Some(StatValue::AtLeast(lower));
         }
         let inside = through - before;
-        let part = if inside > 0.0 { (rank - before) / inside } else { 1.0 };
+        let part = if inside > 0.0 {
+            (rank - before) / inside
+        } else {
+            1.0
+        };
         Some(StatValue::Value(lower + (upper - lower) * part))
     }
 }
@@ -242,27 +273,61 @@ mod tests {
 
     #[test]
     fn quantiles_of_samples_are_ranks_and_those_of_buckets_lie_inside_them() {
-        let seen = SignalStat { n: 4, values: vec![4.0, 1.0, 3.0, 2.0], ..SignalStat::default() };
+        let seen = SignalStat {
+            n: 4,
+            values: vec![4.0, 1.0, 3.0, 2.0],
+            ..SignalStat::default()
+        };
         let ranks = [0.0, 0.5, 0.75, 1.0].map(|share| seen.at(Stat::Quantile(share)));
-        assert_eq!(ranks, [1.0, 2.0, 3.0, 4.0].map(|value| Some(StatValue::Value(value))));
+        assert_eq!(
+            ranks,
+            [1.0, 2.0, 3.0, 4.0].map(|value| Some(StatValue::Value(value)))
+        );
         let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
         let shares = [0.3125, 0.5, 0.75].map(|share| histogram.at(Stat::Quantile(share)));
-        assert_eq!(shares, [11.25, 15.0, 20.0].map(|value| Some(StatValue::Value(value))));
-        assert_eq!((histogram.at(Stat::Max), SignalStat::default().at(Stat::Quantile(0.5))), (None, None));
+        assert_eq!(
+            shares,
+            [11.25, 15.0, 20.0].map(|value| Some(StatValue::Value(value)))
+        );
+        assert_eq!(
+            (
+                histogram.at(Stat::Max),
+                SignalStat::default().at(Stat::Quantile(0.5))
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn the_first_and_the_last_bucket_yield_bounds() {
         let histogram = buckets(&[(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]);
-        assert_eq!([0.0, 0.1, 0.25].map(|share| histogram.at(Stat::Quantile(share))), [Some(StatValue::AtMost(10.0)); 3]);
-        assert_eq!([0.76, 1.0].map(|share| histogram.at(Stat::Quantile(share))), [Some(StatValue::AtLeast(20.0)); 2]);
+        assert_eq!(
+            [0.0, 0.1, 0.25].map(|share| histogram.at(Stat::Quantile(share))),
+            [Some(StatValue::AtMost(10.0)); 3]
+        );
+        assert_eq!(
+            [0.76, 1.0].map(|share| histogram.at(Stat::Quantile(share))),
+            [Some(StatValue::AtLeast(20.0)); 2]
+        );
         let late = buckets(&[(10.0, 0.0), (20.0, 6.0), (f64::INFINITY, 6.0)]);
-        assert_eq!(late.at(Stat::Quantile(0.0)), Some(StatValue::Value(10.0)), "an empty bucket holds no rank");
+        assert_eq!(
+            late.at(Stat::Quantile(0.0)),
+            Some(StatValue::Value(10.0)),
+            "an empty bucket holds no rank"
+        );
         let single = buckets(&[(f64::INFINITY, 6.0)]);
-        assert_eq!(single.at(Stat::Quantile(0.5)), None, "a single bucket has no quantiles");
+        assert_eq!(
+            single.at(Stat::Quantile(0.5)),
+            None,
+            "a single bucket has no quantiles"
+        );
     }
 
     fn buckets(buckets: &[(f64, f64)]) -> SignalStat {
-        SignalStat { n: buckets.last().unwrap().1 as u64, buckets: buckets.to_vec(), ..SignalStat::default() }
+        SignalStat {
+            n: buckets.last().unwrap().1 as u64,
+            buckets: buckets.to_vec(),
+            ..SignalStat::default()
+        }
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 /// An instant or a span on the monotonic clock, in nanoseconds.
 ///
 /// As an instant it counts from the start of its case; `Nanos(0)` is that start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
@@ -108,8 +110,16 @@ pub enum Unit {
 impl Unit {
     /// Formats a threshold with its unit, in scenario syntax.
     pub fn threshold(self, value: f64) -> String {
-        let number = if self == Unit::Share { to_percent(value) } else { value };
-        let space = if self.symbol().contains('/') || self == Unit::Tokens { " " } else { "" };
+        let number = if self == Unit::Share {
+            to_percent(value)
+        } else {
+            value
+        };
+        let space = if self.symbol().contains('/') || self == Unit::Tokens {
+            " "
+        } else {
+            ""
+        };
         format!("{number}{space}{}", self.symbol())
     }
 
@@ -150,11 +160,19 @@ pub const DURATION_UNITS: [(&str, u64); 7] = [
 /// Parses a duration, a sum of numbers with units: `30s`, `1m30s`.
 pub fn parse_duration(text: &str) -> Option<Nanos> {
     let mut rest = text.trim();
-    let mut sum = if rest.is_empty() { None } else { Some(Nanos::ZERO) };
+    let mut sum = if rest.is_empty() {
+        None
+    } else {
+        Some(Nanos::ZERO)
+    };
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
         let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| !c.is_alphabetic()).unwrap_or(tail.len());
+        let letters = tail
+            .find(|c: char| !c.is_alphabetic())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(letters);
         let scale = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?.1;
         let number: f64 = number.parse().ok()?;
@@ -167,8 +185,11 @@ pub fn parse_duration(text: &str) -> Option<Nanos> {
 /// Converts a share to percent by moving the decimal point in its text, so that no digit changes.
 pub fn to_percent(share: f64) -> f64 {
     let text = format!("{share:e}");
-    let moved =
-        text.split_once('e').and_then(|(digits, power)| format!("{digits}e{}", power.parse::<i32>().ok()? + 2).parse().ok());
+    let moved = text.split_once('e').and_then(|(digits, power)| {
+        format!("{digits}e{}", power.parse::<i32>().ok()? + 2)
+            .parse()
+            .ok()
+    });
     moved.unwrap_or(share * 100.0)
 }
 

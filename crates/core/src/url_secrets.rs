@@ -9,7 +9,9 @@ use std::ops::Range;
 /// `api-version` is not a secret.
 pub fn secret_ranges(url: &str) -> Vec<Range<usize>> {
     let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let end = url[start..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |at| start + at);
     let mut ranges = Vec::new();
     if let Some(at) = url[start..end].rfind('@').map(|at| start + at) {
         let colon = url[start..at].find(':').map_or(at, |colon| start + colon);
@@ -23,7 +25,9 @@ pub fn secret_ranges(url: &str) -> Vec<Range<usize>> {
     let close = url[query..].find('#').map_or(url.len(), |at| query + at);
     let mut at = query;
     for pair in url[query..close].split('&') {
-        let secret = |(name, value): &(&str, &str)| is_secret_name(name) || (*name != "api-version" && needs_placeholder(value));
+        let secret = |(name, value): &(&str, &str)| {
+            is_secret_name(name) || (*name != "api-version" && needs_placeholder(value))
+        };
         if let Some((name, value)) = pair.split_once('=').filter(secret) {
             ranges.push(at + name.len() + 1..at + name.len() + 1 + value.len());
         }
@@ -35,9 +39,14 @@ pub fn secret_ranges(url: &str) -> Vec<Range<usize>> {
 
 /// The secrets of a URL, verbatim and as encoded by basic authentication.
 pub fn secrets_in_url(url: &str) -> Vec<String> {
-    let mut found: Vec<String> = secret_ranges(url).into_iter().map(|range| url[range].to_owned()).collect();
+    let mut found: Vec<String> = secret_ranges(url)
+        .into_iter()
+        .map(|range| url[range].to_owned())
+        .collect();
     let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |at| start + at);
+    let end = url[start..]
+        .find(['/', '?', '#'])
+        .map_or(url.len(), |at| start + at);
     if let Some((user, _)) = url[start..end].rsplit_once('@') {
         let plain = percent_decoded(user).unwrap_or_else(|| user.to_owned());
         found.push(STANDARD.encode(plain));
@@ -47,17 +56,26 @@ pub fn secrets_in_url(url: &str) -> Vec<String> {
 
 /// Whether the text is exactly one URL.
 pub fn is_url(text: &str) -> bool {
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme).filter(|scheme| !scheme.is_empty());
-    scheme.is_some_and(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
-        && !text.contains(char::is_whitespace)
+    let scheme = text
+        .split_once("://")
+        .map(|(scheme, _)| scheme)
+        .filter(|scheme| !scheme.is_empty());
+    scheme.is_some_and(|scheme| {
+        scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '+')
+    }) && !text.contains(char::is_whitespace)
 }
 
 /// The URL with secrets replaced by `[redacted]`.
 pub fn redact_url(url: &str) -> String {
-    secret_ranges(url).into_iter().rev().fold(url.to_owned(), |mut shown, range| {
-        shown.replace_range(range, "[redacted]");
-        shown
-    })
+    secret_ranges(url)
+        .into_iter()
+        .rev()
+        .fold(url.to_owned(), |mut shown, range| {
+            shown.replace_range(range, "[redacted]");
+            shown
+        })
 }
 
 /// Whether the value of a variable is shown as `${NAME}`: it is distinct, or itself such a placeholder of a stored plan.
@@ -67,10 +85,21 @@ pub fn needs_placeholder(value: &str) -> bool {
 
 /// Whether the name indicates a secret: `X-Api-Key` and `HF_TOKEN` are, `MAX_TOKENS` is not.
 pub fn is_secret_name(name: &str) -> bool {
-    const ENDS: [&str; 10] =
-        ["authorization", "auth", "key", "token", "secret", "password", "passwd", "cookie", "credentials", "signature"];
+    const ENDS: [&str; 10] = [
+        "authorization",
+        "auth",
+        "key",
+        "token",
+        "secret",
+        "password",
+        "passwd",
+        "cookie",
+        "credentials",
+        "signature",
+    ];
     let name = name.to_lowercase();
-    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|segment| ENDS.iter().any(|end| segment.ends_with(end)))
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|segment| ENDS.iter().any(|end| segment.ends_with(end)))
 }
 
 #[cfg(test)]
@@ -87,16 +116,25 @@ mod tests {
             ("https://h/a@b", vec![]),
             ("http://user:@h", vec!["user"]),
             ("http://long-user-1:pw@h", vec!["long-user-1", "pw"]),
-            ("https://h/v1?session=a1b2c3d4&alt=sse&stream=true&api-version=2024-05-01#key=x", vec!["a1b2c3d4"]),
+            (
+                "https://h/v1?session=a1b2c3d4&alt=sse&stream=true&api-version=2024-05-01#key=x",
+                vec!["a1b2c3d4"],
+            ),
         ] {
-            let found: Vec<&str> = secret_ranges(url).into_iter().map(|range| &url[range]).collect();
+            let found: Vec<&str> = secret_ranges(url)
+                .into_iter()
+                .map(|range| &url[range])
+                .collect();
             assert_eq!(found, secrets, "{url}");
         }
     }
 
     #[test]
     fn url_secrets_include_the_basic_authentication_encoding() {
-        assert_eq!(secrets_in_url("http://Aladdin:open%20sesame@h/v1"), ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]);
+        assert_eq!(
+            secrets_in_url("http://Aladdin:open%20sesame@h/v1"),
+            ["open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]
+        );
         assert!(secrets_in_url("http://h/v1?v=1").is_empty());
     }
 

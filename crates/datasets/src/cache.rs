@@ -39,13 +39,31 @@ pub struct Cached {
 }
 
 /// Returns the file from the cache if it is intact, otherwise downloads it.
-pub fn obtain(remote: &Remote, cache: &CacheDir, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
-    let urls = remote.hub_paths.iter().map(|path| format!("{}/{path}", cache.hub.trim_end_matches('/'))).collect();
-    obtain_file(&cache.dir.join(remote.file), urls, Purpose::Dataset, progress)
+pub fn obtain(
+    remote: &Remote,
+    cache: &CacheDir,
+    progress: &dyn Fn(Progress),
+) -> Result<Cached, FetchError> {
+    let urls = remote
+        .hub_paths
+        .iter()
+        .map(|path| format!("{}/{path}", cache.hub.trim_end_matches('/')))
+        .collect();
+    obtain_file(
+        &cache.dir.join(remote.file),
+        urls,
+        Purpose::Dataset,
+        progress,
+    )
 }
 
 /// Returns the file at `path` in the cache if it is intact, otherwise downloads it from the first of `urls` that exists.
-pub fn obtain_file(path: &Path, urls: Vec<String>, purpose: Purpose, progress: &dyn Fn(Progress)) -> Result<Cached, FetchError> {
+pub fn obtain_file(
+    path: &Path,
+    urls: Vec<String>,
+    purpose: Purpose,
+    progress: &dyn Fn(Progress),
+) -> Result<Cached, FetchError> {
     let path = path.to_owned();
     let known = recorded_digest(&path);
     let present = std::fs::read(&path).ok();
@@ -55,31 +73,67 @@ pub fn obtain_file(path: &Path, urls: Vec<String>, purpose: Purpose, progress: &
     {
         return Ok(Cached { path, note: None });
     }
-    let failed = |url, problem| FetchError { url, file: path.clone(), damaged, problem, purpose };
+    let failed = |url, problem| FetchError {
+        url,
+        file: path.clone(),
+        damaged,
+        problem,
+        purpose,
+    };
     let mut bytes = Vec::new();
-    let digest = fetch::download(&urls, &mut bytes, progress).map_err(|(url, problem)| failed(url, problem))?;
+    let digest = fetch::download(&urls, &mut bytes, progress)
+        .map_err(|(url, problem)| failed(url, problem))?;
     if let Some(known) = known.filter(|known| *known != digest) {
-        return Err(failed(urls.join(" or "), Problem::Changed { known, digest }));
+        return Err(failed(
+            urls.join(" or "),
+            Problem::Changed { known, digest },
+        ));
     }
-    store(&path, &bytes, &digest).map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
-    let note = damaged.then(|| format!("{} was damaged and has been downloaded again", path.display()));
+    store(&path, &bytes, &digest)
+        .map_err(|error| failed(urls.join(" or "), Problem::Disk(error)))?;
+    let note = damaged.then(|| {
+        format!(
+            "{} was damaged and has been downloaded again",
+            path.display()
+        )
+    });
     Ok(Cached { path, note })
 }
 
 /// As [`obtain_file`] for a large file: it is streamed to disk and checked only then.
-pub fn obtain_large_file(path: &Path, urls: &[String], purpose: Purpose, progress: &dyn Fn(Progress)) -> Result<(), FetchError> {
+pub fn obtain_large_file(
+    path: &Path,
+    urls: &[String],
+    purpose: Purpose,
+    progress: &dyn Fn(Progress),
+) -> Result<(), FetchError> {
     let known = recorded_digest(path);
     if known.is_some() && path.exists() {
         return Ok(());
     }
-    let failed = |url, problem| FetchError { url, file: path.to_owned(), damaged: false, problem, purpose };
+    let failed = |url, problem| FetchError {
+        url,
+        file: path.to_owned(),
+        damaged: false,
+        problem,
+        purpose,
+    };
     let disk_error = |error| failed(urls.join(" or "), Problem::Disk(error));
     let part = part_path(path);
-    let file = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(&part));
-    let fetched = fetch::download(urls, &mut file.map_err(disk_error)?, progress).map_err(|(url, problem)| failed(url, problem));
+    let file = path
+        .parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| File::create(&part));
+    let fetched = fetch::download(urls, &mut file.map_err(disk_error)?, progress)
+        .map_err(|(url, problem)| failed(url, problem));
     let stored = fetched.and_then(|digest| match known.filter(|known| *known != digest) {
-        Some(known) => Err(failed(urls.join(" or "), Problem::Changed { known, digest })),
-        None => write_digest(path, &digest).and_then(|()| std::fs::rename(&part, path)).map_err(disk_error),
+        Some(known) => Err(failed(
+            urls.join(" or "),
+            Problem::Changed { known, digest },
+        )),
+        None => write_digest(path, &digest)
+            .and_then(|()| std::fs::rename(&part, path))
+            .map_err(disk_error),
     });
     if stored.is_err() {
         let _ = std::fs::remove_file(&part);
@@ -145,7 +199,10 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex};
 
-    const REMOTE: Remote = Remote { file: "kind/data.jsonl", hub_paths: &["first/data.jsonl", "second/data.jsonl"] };
+    const REMOTE: Remote = Remote {
+        file: "kind/data.jsonl",
+        hub_paths: &["first/data.jsonl", "second/data.jsonl"],
+    };
     const DATA: &str = "{\"question\": \"Why?\"}\n";
 
     struct Home {
@@ -155,7 +212,10 @@ mod tests {
 
     fn home(hub: &str) -> Home {
         let dir = tempfile::tempdir().unwrap();
-        let cache = CacheDir { dir: dir.path().join("cache"), hub: hub.to_owned() };
+        let cache = CacheDir {
+            dir: dir.path().join("cache"),
+            hub: hub.to_owned(),
+        };
         Home { _dir: dir, cache }
     }
 
@@ -164,7 +224,9 @@ mod tests {
     }
 
     fn failure(home: &Home) -> String {
-        obtain(&REMOTE, &home.cache, &|_| ()).unwrap_err().to_string()
+        obtain(&REMOTE, &home.cache, &|_| ())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -174,13 +236,24 @@ mod tests {
         let steps = RefCell::new(Vec::new());
         let first = obtain(&REMOTE, &home.cache, &|step| steps.borrow_mut().push(step)).unwrap();
         let again = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
-        assert_eq!((held(&first), first.path.clone()), (DATA.to_owned(), again.path));
+        assert_eq!(
+            (held(&first), first.path.clone()),
+            (DATA.to_owned(), again.path)
+        );
         assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl"]);
         let total = DATA.len() as u64;
-        assert_eq!(steps.into_inner(), [Progress::Download { bytes: total, total: Some(total) }]);
+        assert_eq!(
+            steps.into_inner(),
+            [Progress::Download {
+                bytes: total,
+                total: Some(total)
+            }]
+        );
         let kept = std::fs::read_to_string(digest_path(&first.path)).unwrap();
         assert_eq!(kept, format!("{}  data.jsonl\n", sha256(DATA.as_bytes())));
-        let names = std::fs::read_dir(first.path.parent().unwrap()).unwrap().count();
+        let names = std::fs::read_dir(first.path.parent().unwrap())
+            .unwrap()
+            .count();
         assert_eq!(names, 2, "nothing else is left behind");
     }
 
@@ -193,7 +266,14 @@ mod tests {
         });
         let home = home(&address);
         assert_eq!(held(&obtain(&REMOTE, &home.cache, &|_| ()).unwrap()), DATA);
-        assert_eq!(*asked.lock().unwrap(), ["/datasets/first/data.jsonl", "/datasets/second/data.jsonl", "/elsewhere"]);
+        assert_eq!(
+            *asked.lock().unwrap(),
+            [
+                "/datasets/first/data.jsonl",
+                "/datasets/second/data.jsonl",
+                "/elsewhere"
+            ]
+        );
     }
 
     #[test]
@@ -206,22 +286,42 @@ mod tests {
         std::fs::write(&path, "damaged").unwrap();
         let healed = obtain(&REMOTE, &home.cache, &|_| ()).unwrap();
         assert_eq!(held(&healed), DATA);
-        assert_eq!(healed.note.unwrap(), format!("{} was damaged and has been downloaded again", path.display()));
+        assert_eq!(
+            healed.note.unwrap(),
+            format!(
+                "{} was damaged and has been downloaded again",
+                path.display()
+            )
+        );
         std::fs::write(&path, "damaged").unwrap();
         *served.lock().unwrap() = "other".into();
         let error = failure(&home);
-        assert!(error.contains("(the cached copy is damaged): the file on the hub has changed"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "damaged", "an unexpected file replaces nothing");
+        assert!(
+            error.contains("(the cached copy is damaged): the file on the hub has changed"),
+            "{error}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "damaged",
+            "an unexpected file replaces nothing"
+        );
     }
 
     #[test]
     fn the_digest_that_a_hub_announces_is_checked() {
-        let announce = |digest: String| reply("200 OK", &format!("x-linked-etag: \"{digest}\"\r\n"), DATA);
+        let announce =
+            |digest: String| reply("200 OK", &format!("x-linked-etag: \"{digest}\"\r\n"), DATA);
         let (good, _) = hub(move |_| announce(sha256(DATA.as_bytes())));
         assert!(obtain(&REMOTE, &home(&good).cache, &|_| ()).is_ok());
         let (bad, _) = hub(move |_| announce("0".repeat(64)));
         let error = failure(&home(&bad));
-        assert!(error.contains(&format!("has the SHA-256 {}, but the server announced 000", sha256(DATA.as_bytes()))), "{error}");
+        assert!(
+            error.contains(&format!(
+                "has the SHA-256 {}, but the server announced 000",
+                sha256(DATA.as_bytes())
+            )),
+            "{error}"
+        );
     }
 
     #[test]
@@ -247,12 +347,22 @@ mod tests {
 
     #[test]
     fn the_error_without_network_has_the_alternatives() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let home = home(&format!("http://127.0.0.1:{port}"));
         let error = failure(&home);
         let url = format!("http://127.0.0.1:{port}/first/data.jsonl");
         let file = home.cache.dir.join(REMOTE.file);
-        assert!(error.starts_with(&format!("cannot download {url} to {}: Connection refused", file.display())), "{error}");
+        assert!(
+            error.starts_with(&format!(
+                "cannot download {url} to {}: Connection refused",
+                file.display()
+            )),
+            "{error}"
+        );
         for way in ["`dataset.path`", "`path: builtin`", "LLMSCEN_HUB"] {
             assert!(error.contains(way), "{error}");
         }
@@ -261,26 +371,41 @@ mod tests {
     #[test]
     fn a_download_works_from_inside_a_runtime() {
         let (address, _) = hub(|_| reply("200 OK", "", DATA));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        assert!(runtime.block_on(async { obtain(&REMOTE, &home(&address).cache, &|_| ()) }).is_ok());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        assert!(
+            runtime
+                .block_on(async { obtain(&REMOTE, &home(&address).cache, &|_| ()) })
+                .is_ok()
+        );
     }
 
     #[test]
     fn a_dataset_without_a_path_comes_from_the_hub() {
         use llmscen_core::dataset::{DatasetSpec, Source};
-        let (address, asked) = hub(|path| match path.contains("Hello-SimpleAI") || path.contains("LongAlpaca") {
-            true => reply("200 OK", "", "[{\"question\": \"Why?\", \"instruction\": \"Sum it up.\"}]"),
-            false => reply("404 Not Found", "", ""),
-        });
+        let (address, asked) =
+            hub(
+                |path| match path.contains("Hello-SimpleAI") || path.contains("LongAlpaca") {
+                    true => reply(
+                        "200 OK",
+                        "",
+                        "[{\"question\": \"Why?\", \"instruction\": \"Sum it up.\"}]",
+                    ),
+                    false => reply("404 Not Found", "", ""),
+                },
+            );
         let home = home(&address);
         let mut spec = DatasetSpec::new(Source::Openqa);
         for (source, text) in [(Source::Openqa, "Why?"), (Source::Longalpaca, "Sum it up.")] {
             spec.source = source;
-            let opened = crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
+            let opened =
+                crate::open(&spec, llmscen_core::seed::Seed(1), 0, &home.cache, &|_| ()).unwrap();
             assert_eq!(opened.prompts.session(3).unwrap().turns[0].text, text);
         }
         let paths = [rows::OPENQA, rows::LONGALPACA].map(|kind| kind.remote.unwrap().hub_paths);
-        let expected = [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
+        let expected =
+            [paths[0][0], paths[0][1], paths[1][0]].map(|home| format!("/datasets/{home}"));
         assert_eq!(*asked.lock().unwrap(), expected);
     }
 }

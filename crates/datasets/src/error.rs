@@ -26,7 +26,9 @@ pub enum PromptError {
         source: ParquetError,
     },
     /// The file cannot be unpacked.
-    #[error("cannot unpack the dataset {path} into a temporary file: {source}; set TMPDIR to another folder")]
+    #[error(
+        "cannot unpack the dataset {path} into a temporary file: {source}; set TMPDIR to another folder"
+    )]
     Spool {
         /// Path of the file.
         path: PathBuf,
@@ -50,7 +52,9 @@ pub enum PromptError {
         instead: &'static str,
     },
     /// The command cannot be started.
-    #[error("cannot start the command of the dataset in {cwd}: {source} (`dataset.command: {command}`)")]
+    #[error(
+        "cannot start the command of the dataset in {cwd}: {source} (`dataset.command: {command}`)"
+    )]
     NoCommand {
         /// The command.
         command: String,
@@ -80,7 +84,9 @@ pub enum PromptError {
         seconds: f64,
     },
     /// The file is not text.
-    #[error("the dataset {path} is not UTF-8: line {line}, byte {byte} of the file; convert it with `iconv -t utf-8`")]
+    #[error(
+        "the dataset {path} is not UTF-8: line {line}, byte {byte} of the file; convert it with `iconv -t utf-8`"
+    )]
     Utf8 {
         /// Path of the file.
         path: PathBuf,
@@ -118,7 +124,9 @@ pub enum PromptError {
         kind: &'static str,
     },
     /// `path: builtin` for a kind without built-in data.
-    #[error("`{kind}` has no built-in data; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace")]
+    #[error(
+        "`{kind}` has no built-in data; `path: builtin` is for openqa, messages, sharegpt, embeddings, rerank and trace"
+    )]
     NoBuiltin {
         /// Kind of the dataset.
         kind: &'static str,
@@ -153,7 +161,9 @@ pub enum PromptError {
     #[error("cannot start a thread to read the dataset: {0}")]
     Thread(std::io::Error),
     /// The reader thread panicked.
-    #[error("reading the dataset {path} stopped unexpectedly; the file may be damaged, or this is a bug in llmscen")]
+    #[error(
+        "reading the dataset {path} stopped unexpectedly; the file may be damaged, or this is a bug in llmscen"
+    )]
     Panicked {
         /// Path of the file.
         path: PathBuf,

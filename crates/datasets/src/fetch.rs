@@ -115,24 +115,41 @@ pub fn download(
 }
 
 /// Uses a separate thread, because a runtime may already run on the calling one, where the progress callback must be called.
-fn download_in_thread(url: &str, sink: &mut (dyn Write + Send), progress: &dyn Fn(Progress)) -> Result<String, Problem> {
+fn download_in_thread(
+    url: &str,
+    sink: &mut (dyn Write + Send),
+    progress: &dyn Fn(Progress),
+) -> Result<String, Problem> {
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.map_err(|error| Problem::Client(error.to_string()))?.block_on(download_url(url, sink, &send))
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime
+                .map_err(|error| Problem::Client(error.to_string()))?
+                .block_on(download_url(url, sink, &send))
         });
         receive.iter().for_each(progress);
-        worker.join().unwrap_or_else(|_| Err(Problem::Client("the download stopped unexpectedly".into())))
+        worker
+            .join()
+            .unwrap_or_else(|_| Err(Problem::Client("the download stopped unexpectedly".into())))
     })
 }
 
-async fn download_url(url: &str, sink: &mut (dyn Write + Send), progress: &mpsc::Sender<Progress>) -> Result<String, Problem> {
+async fn download_url(
+    url: &str,
+    sink: &mut (dyn Write + Send),
+    progress: &mpsc::Sender<Progress>,
+) -> Result<String, Problem> {
     let mut url = Url::parse(url).map_err(|error| Problem::Client(error.to_string()))?;
     let mut announced = None;
     for _ in 0..MAX_REDIRECTS {
-        let response =
-            build_client(&url)?.get(url.clone()).send().await.map_err(|error| Problem::Connection(innermost(&error)))?;
+        let response = build_client(&url)?
+            .get(url.clone())
+            .send()
+            .await
+            .map_err(|error| Problem::Connection(innermost(&error)))?;
         announced = announced.or_else(|| announced_digest(&response));
         match response.status().as_u16() {
             200 => return check_digest(write_body(response, sink, progress).await?, announced),
@@ -140,35 +157,59 @@ async fn download_url(url: &str, sink: &mut (dyn Write + Send), progress: &mpsc:
             status => return Err(Problem::Status(status)),
         }
     }
-    Err(Problem::Connection(format!("more than {MAX_REDIRECTS} redirects")))
+    Err(Problem::Connection(format!(
+        "more than {MAX_REDIRECTS} redirects"
+    )))
 }
 
 /// Redirects are followed by [`download_url`], because hubs send the digest with the redirect.
 fn build_client(url: &Url) -> Result<Client, Problem> {
     // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder =
-        Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).read_timeout(READ_TIMEOUT);
-    let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
-    builder.build().map_err(|error| Problem::Client(innermost(&error)))
+    let builder = Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(READ_TIMEOUT);
+    let builder = if is_loopback(url) {
+        builder.no_proxy()
+    } else {
+        builder
+    };
+    builder
+        .build()
+        .map_err(|error| Problem::Client(innermost(&error)))
 }
 
 /// Proxies are not used for loopback addresses.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 fn redirect_target(from: &Url, response: &Response) -> Result<Url, Problem> {
-    let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or_else(|| Problem::Connection("a redirect without a `location`".into()))?;
-    from.join(location).map_err(|error| Problem::Connection(format!("a redirect to {location}: {error}")))
+    let location = response
+        .headers()
+        .get(header::LOCATION)
+        .and_then(|value| value.to_str().ok());
+    let location =
+        location.ok_or_else(|| Problem::Connection("a redirect without a `location`".into()))?;
+    from.join(location)
+        .map_err(|error| Problem::Connection(format!("a redirect to {location}: {error}")))
 }
 
 /// The SHA-256 that Hugging Face and ModelScope send for large files. An `ETag` may be any other hash.
 fn announced_digest(response: &Response) -> Option<String> {
-    let tag = response.headers().get("x-linked-etag")?.to_str().ok()?.trim_start_matches("W/").trim_matches('"');
-    (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| tag.to_ascii_lowercase())
+    let tag = response
+        .headers()
+        .get("x-linked-etag")?
+        .to_str()
+        .ok()?
+        .trim_start_matches("W/")
+        .trim_matches('"');
+    (tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        .then(|| tag.to_ascii_lowercase())
 }
 
 /// Writes the body to `sink`; returns its SHA-256.
@@ -177,7 +218,11 @@ async fn write_body(
     sink: &mut (dyn Write + Send),
     progress: &mpsc::Sender<Progress>,
 ) -> Result<String, Problem> {
-    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     if kind.starts_with("text/html") {
         return Err(Problem::Page);
     }
@@ -185,13 +230,20 @@ async fn write_body(
     let mut digest = Sha256::new();
     let mut received = 0;
     let mut reported = 0;
-    while let Some(chunk) = response.chunk().await.map_err(|error| Problem::Connection(innermost(&error)))? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| Problem::Connection(innermost(&error)))?
+    {
         sink.write_all(&chunk).map_err(Problem::Disk)?;
         digest.update(&chunk);
         received += chunk.len() as u64;
         if received >= reported + PROGRESS_BYTES || Some(received) == total {
             reported = received;
-            let _ = progress.send(Progress::Download { bytes: received, total });
+            let _ = progress.send(Progress::Download {
+                bytes: received,
+                total,
+            });
         }
     }
     Ok(hex(&digest.finalize()))
@@ -224,11 +276,20 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_bypass_proxies() {
-        for url in ["http://localhost:8/x", "http://127.0.0.1/x", "http://127.9.9.9/x", "http://[::1]:8/x", "http://a.localhost/"]
-        {
+        for url in [
+            "http://localhost:8/x",
+            "http://127.0.0.1/x",
+            "http://127.9.9.9/x",
+            "http://[::1]:8/x",
+            "http://a.localhost/",
+        ] {
             assert!(is_loopback(&Url::parse(url).unwrap()), "{url}");
         }
-        for url in ["http://localhost.example.com/", "https://10.0.0.1/", "http://[2001:db8::1]/"] {
+        for url in [
+            "http://localhost.example.com/",
+            "https://10.0.0.1/",
+            "http://[2001:db8::1]/",
+        ] {
             assert!(!is_loopback(&Url::parse(url).unwrap()), "{url}");
         }
     }

@@ -29,34 +29,63 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Opens the file of a dataset.
-pub fn open(kind: &'static Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<FilePrompts, PromptError> {
+pub fn open(
+    kind: &'static Kind,
+    setting: &Setting<'_>,
+    notes: &mut Vec<String>,
+) -> Result<FilePrompts, PromptError> {
     let (path, origin) = locate(kind, setting, notes)?;
     let parser = parser(kind, setting, path);
     let prompts = open_origin(parser, origin, setting)?;
-    notes.extend(prompts.member().map(|key| format!("the rows of the dataset are the elements of the list `{key}`")));
+    notes.extend(
+        prompts
+            .member()
+            .map(|key| format!("the rows of the dataset are the elements of the list `{key}`")),
+    );
     Ok(prompts)
 }
 
 /// Starts a command and opens its output.
-pub fn open_command(kind: &'static Kind, spec: &CommandSpec, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
+pub fn open_command(
+    kind: &'static Kind,
+    spec: &CommandSpec,
+    setting: &Setting<'_>,
+) -> Result<FilePrompts, PromptError> {
     let name = setting.spec.path.clone().unwrap_or_default();
     let parser = parser(kind, setting, format!("`{name}`").into());
     let (process, output) = command::start(spec, &name)?;
     open_origin(parser, Origin::Printed(process, Box::new(output)), setting)
 }
 
-fn open_origin(parser: RowParser, origin: Origin, setting: &Setting<'_>) -> Result<FilePrompts, PromptError> {
-    FilePrompts::start(parser, origin, setting.first, setting.seed.child("order").0)?.open(setting.progress)
+fn open_origin(
+    parser: RowParser,
+    origin: Origin,
+    setting: &Setting<'_>,
+) -> Result<FilePrompts, PromptError> {
+    FilePrompts::start(parser, origin, setting.first, setting.seed.child("order").0)?
+        .open(setting.progress)
 }
 
 fn parser(kind: &'static Kind, setting: &Setting<'_>, path: PathBuf) -> RowParser {
-    RowParser { kind, spec: setting.spec.clone(), tokenizer: setting.tokenizer.clone(), path, format: OnceLock::new() }
+    RowParser {
+        kind,
+        spec: setting.spec.clone(),
+        tokenizer: setting.tokenizer.clone(),
+        path,
+        format: OnceLock::new(),
+    }
 }
 
-fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<(PathBuf, Origin), PromptError> {
+fn locate(
+    kind: &Kind,
+    setting: &Setting<'_>,
+    notes: &mut Vec<String>,
+) -> Result<(PathBuf, Origin), PromptError> {
     match (setting.spec.path.as_deref(), &kind.remote) {
         (Some("builtin"), _) => {
-            let text = kind.builtin.ok_or(PromptError::NoBuiltin { kind: kind.name })?;
+            let text = kind
+                .builtin
+                .ok_or(PromptError::NoBuiltin { kind: kind.name })?;
             Ok((PathBuf::from("builtin"), Origin::Fixed(text.as_bytes())))
         }
         (Some(path), _) => open_disk(path.as_ref()),
@@ -70,6 +99,9 @@ fn locate(kind: &Kind, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result
 }
 
 fn open_disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
-    let file = bounds::open_stream(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
+    let file = bounds::open_stream(path).map_err(|source| PromptError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok((path.to_owned(), Origin::Disk(file)))
 }

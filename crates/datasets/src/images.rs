@@ -47,13 +47,23 @@ struct Images {
 }
 
 /// Checks the sizes, or lists the folder.
-pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
+pub fn open(
+    spec: &ImagesSpec,
+    setting: &Setting<'_>,
+    notes: &mut Vec<String>,
+) -> Result<impl Prompts + use<>, PromptError> {
     let error = |reason: String| PromptError::Images { reason };
     if spec.count == 0 {
         return Err(error("a request needs at least 1 image".into()));
     }
-    if let Some((width, height)) = spec.sizes.iter().find(|(w, h)| !(1..=MAX_SIZE).contains(w) || !(1..=MAX_SIZE).contains(h)) {
-        return Err(error(format!("{width}x{height} is not a valid size; width and height must be 1 to {MAX_SIZE}")));
+    if let Some((width, height)) = spec
+        .sizes
+        .iter()
+        .find(|(w, h)| !(1..=MAX_SIZE).contains(w) || !(1..=MAX_SIZE).contains(h))
+    {
+        return Err(error(format!(
+            "{width}x{height} is not a valid size; width and height must be 1 to {MAX_SIZE}"
+        )));
     }
     let mut dropped = 0;
     let source = match (spec.sizes.is_empty(), setting.spec.path.as_deref()) {
@@ -62,7 +72,9 @@ pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -
             let (mut files, others) = list_images(Path::new(folder), notes)?;
             dropped = others;
             if setting.spec.order == Order::Shuffle {
-                files.shuffle(&mut ChaCha8Rng::seed_from_u64(setting.seed.child("order").0));
+                files.shuffle(&mut ChaCha8Rng::seed_from_u64(
+                    setting.seed.child("order").0,
+                ));
             }
             ImageSource::Files(files)
         }
@@ -81,17 +93,28 @@ pub fn open(spec: &ImagesSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -
 
 /// The images of a folder by name, and the number of files with such a name that are not images.
 fn list_images(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), PromptError> {
-    let failed = |source| PromptError::Read { path: folder.to_owned(), source };
-    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>).map_err(failed)?;
-    let mut paths: Vec<(PathBuf, &'static str)> =
-        entries.into_iter().filter_map(|entry| Some((entry.path(), media(&entry.path())?))).collect();
+    let failed = |source| PromptError::Read {
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = std::fs::read_dir(folder)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .map_err(failed)?;
+    let mut paths: Vec<(PathBuf, &'static str)> = entries
+        .into_iter()
+        .filter_map(|entry| Some((entry.path(), media(&entry.path())?)))
+        .collect();
     paths.sort();
     let found = paths.len();
     let file = |(path, media): (PathBuf, &'static str)| {
         // `bounds::open` rejects pipes, which would block.
         bounds::open(&path).ok()?;
         let size = imagesize::size(&path).ok()?;
-        Some(File { path, media, size: (size.width.try_into().ok()?, size.height.try_into().ok()?) })
+        Some(File {
+            path,
+            media,
+            size: (size.width.try_into().ok()?, size.height.try_into().ok()?),
+        })
     };
     let files: Vec<File> = paths.into_iter().filter_map(file).collect();
     if files.is_empty() {
@@ -100,7 +123,10 @@ fn list_images(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64
     }
     let others = found - files.len();
     if others > 0 {
-        notes.push(format!("{others} of {found} files in {} are not images and were left out", folder.display()));
+        notes.push(format!(
+            "{others} of {found} files in {} are not images and were left out",
+            folder.display()
+        ));
     }
     Ok((files, others as u64))
 }
@@ -120,17 +146,31 @@ impl Images {
         let (media, bytes, size) = match &self.source {
             ImageSource::Generated(sizes) => {
                 let size = *sizes.get((index % sizes.len() as u64) as usize)?;
-                ("image/png", generate_png(size, self.seed.child(index).child(number))?, size)
+                (
+                    "image/png",
+                    generate_png(size, self.seed.child(index).child(number))?,
+                    size,
+                )
             }
             ImageSource::Files(files) => {
                 let count = files.len() as u64;
                 let at = (index % self.rows()? * self.count + number) % count;
                 // A file that was deleted during the run is replaced by the next one.
-                let mut candidates = (0..count).filter_map(|later| files.get(((at + later) % count) as usize));
-                candidates.find_map(|file| Some((file.media, bounds::read(&file.path, bounds::PICTURE).ok()?, file.size)))?
+                let mut candidates =
+                    (0..count).filter_map(|later| files.get(((at + later) % count) as usize));
+                candidates.find_map(|file| {
+                    Some((
+                        file.media,
+                        bounds::read(&file.path, bounds::PICTURE).ok()?,
+                        file.size,
+                    ))
+                })?
             }
         };
-        Some((format!("data:{media};base64,{}", STANDARD.encode(bytes)), size))
+        Some((
+            format!("data:{media};base64,{}", STANDARD.encode(bytes)),
+            size,
+        ))
     }
 
     /// Number of requests until the images of the folder repeat; the last one is filled with the first images.
@@ -152,7 +192,8 @@ fn generate_png((width, height): (u32, u32), seed: Seed) -> Option<Vec<u8>> {
         let (x, y) = (at as u32 % width, at as u32 / width);
         for (channel, value) in pixel.iter_mut().enumerate() {
             let [start, right, down] = corners.map(|corner| u32::from(corner[channel]));
-            let shade = (start * (width - x) + right * x) / width / 2 + (start * (height - y) + down * y) / height / 2;
+            let shade = (start * (width - x) + right * x) / width / 2
+                + (start * (height - y) + down * y) / height / 2;
             *value = (shade.min(255 - u32::from(NOISE)) as u8) + *value % NOISE;
         }
     }
@@ -173,18 +214,29 @@ impl Prompts for Images {
             return None;
         }
         let index = self.first.wrapping_add(seq);
-        let images: Vec<_> = (0..self.count).map(|number| self.image(index, number)).collect::<Option<_>>()?;
+        let images: Vec<_> = (0..self.count)
+            .map(|number| self.image(index, number))
+            .collect::<Option<_>>()?;
         let (width, height) = images.first()?.1;
         let mut parts = vec![json!({ "type": "text", "text": self.text })];
-        let part = |(url, _): (String, _)| json!({ "type": "image_url", "image_url": { "url": url } });
+        let part =
+            |(url, _): (String, _)| json!({ "type": "image_url", "image_url": { "url": url } });
         parts.extend(images.into_iter().map(part));
         let prompt = Prompt {
             text: self.text.clone(),
-            messages: Some(vec![json!({ "role": "user", "content": Value::Array(parts) })]),
-            fields: Map::from_iter([("width".to_owned(), json!(width)), ("height".to_owned(), json!(height))]).into(),
+            messages: Some(vec![
+                json!({ "role": "user", "content": Value::Array(parts) }),
+            ]),
+            fields: Map::from_iter([
+                ("width".to_owned(), json!(width)),
+                ("height".to_owned(), json!(height)),
+            ])
+            .into(),
             ..Prompt::default()
         };
-        Some(Session { turns: vec![prompt] })
+        Some(Session {
+            turns: vec![prompt],
+        })
     }
 
     fn len(&self) -> Option<u64> {
@@ -204,11 +256,24 @@ mod tests {
     use std::collections::HashSet;
 
     fn spec(sizes: &[(u32, u32)], count: u64) -> DatasetSpec {
-        DatasetSpec::new(Source::Images(ImagesSpec { sizes: sizes.to_vec(), count, text: "What is this?".into() }))
+        DatasetSpec::new(Source::Images(ImagesSpec {
+            sizes: sizes.to_vec(),
+            count,
+            text: "What is this?".into(),
+        }))
     }
 
     fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {
-        open_any(spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+        open_any(
+            spec,
+            Seed(1),
+            first,
+            &CacheDir {
+                dir: "unused".into(),
+                hub: String::new(),
+            },
+            &|_| (),
+        )
     }
 
     fn prompt(opened: &Opened, seq: u64) -> Prompt {
@@ -218,30 +283,54 @@ mod tests {
     /// The images of a prompt: media type and bytes.
     fn images(prompt: &Prompt) -> Vec<(String, Vec<u8>)> {
         let content = &prompt.messages.as_ref().unwrap()[0]["content"];
-        assert_eq!(content[0], json!({ "type": "text", "text": "What is this?" }));
-        let url = |part: &Value| part["image_url"]["url"].as_str().unwrap().strip_prefix("data:").unwrap().to_owned();
+        assert_eq!(
+            content[0],
+            json!({ "type": "text", "text": "What is this?" })
+        );
+        let url = |part: &Value| {
+            part["image_url"]["url"]
+                .as_str()
+                .unwrap()
+                .strip_prefix("data:")
+                .unwrap()
+                .to_owned()
+        };
         let parts = content.as_array().unwrap()[1..].iter().map(url);
         parts
             .map(|url| {
-                url.split_once(";base64,").map(|(media, data)| (media.to_owned(), STANDARD.decode(data).unwrap())).unwrap()
+                url.split_once(";base64,")
+                    .map(|(media, data)| (media.to_owned(), STANDARD.decode(data).unwrap()))
+                    .unwrap()
             })
             .collect()
     }
 
     #[test]
     fn drawn_pictures_have_their_size_and_are_all_different() {
-        let (one, two) =
-            (opened(&spec(&[(40, 30), (64, 16)], 2), 0).unwrap(), opened(&spec(&[(40, 30), (64, 16)], 2), 4).unwrap());
+        let (one, two) = (
+            opened(&spec(&[(40, 30), (64, 16)], 2), 0).unwrap(),
+            opened(&spec(&[(40, 30), (64, 16)], 2), 4).unwrap(),
+        );
         let mut seen = HashSet::new();
         for seq in 0..6 {
             let prompt = prompt(&one, seq);
             let (width, height) = [(40, 30), (64, 16)][seq as usize % 2];
-            assert_eq!(Value::Object((*prompt.fields).clone()), json!({ "width": width, "height": height }));
-            assert_eq!((prompt.text.as_str(), prompt.tokens), ("What is this?", None));
+            assert_eq!(
+                Value::Object((*prompt.fields).clone()),
+                json!({ "width": width, "height": height })
+            );
+            assert_eq!(
+                (prompt.text.as_str(), prompt.tokens),
+                ("What is this?", None)
+            );
             let images = images(&prompt);
             assert_eq!(images.len(), 2);
             for (media, bytes) in images {
-                let info = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap().info().clone();
+                let info = png::Decoder::new(std::io::Cursor::new(&bytes))
+                    .read_info()
+                    .unwrap()
+                    .info()
+                    .clone();
                 assert_eq!(
                     (media.as_str(), info.width, info.height, info.color_type),
                     ("image/png", width, height, png::ColorType::Rgb)
@@ -250,38 +339,74 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 12);
-        assert_eq!((prompt(&one, 5), one.prompts.len()), (prompt(&two, 1), None));
+        assert_eq!(
+            (prompt(&one, 5), one.prompts.len()),
+            (prompt(&two, 1), None)
+        );
     }
 
     #[test]
     fn a_picture_is_neither_flat_nor_mere_noise() {
         let bytes = generate_png((200, 200), Seed(7)).unwrap();
-        let mut reader = png::Decoder::new(std::io::Cursor::new(&bytes)).read_info().unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(&bytes))
+            .read_info()
+            .unwrap();
         let mut pixels = vec![0; 200 * 200 * 3];
         reader.next_frame(&mut pixels).unwrap();
         let share = bytes.len() as f64 / pixels.len() as f64;
         assert!((0.3..0.9).contains(&share), "{share}");
-        let row = |y: usize| pixels[y * 600..(y + 1) * 600].iter().map(|value| u32::from(*value)).sum::<u32>() / 600;
-        assert!(row(0).abs_diff(row(199)) > 10, "a gradient from top to bottom: {} to {}", row(0), row(199));
+        let row = |y: usize| {
+            pixels[y * 600..(y + 1) * 600]
+                .iter()
+                .map(|value| u32::from(*value))
+                .sum::<u32>()
+                / 600
+        };
+        assert!(
+            row(0).abs_diff(row(199)) > 10,
+            "a gradient from top to bottom: {} to {}",
+            row(0),
+            row(199)
+        );
     }
 
     #[test]
     fn a_folder_s_pictures_are_taken_by_name_and_come_again() {
         let dir = tempfile::tempdir().unwrap();
         for (name, size) in [("c.PNG", (3, 3)), ("a.png", (5, 4)), ("b.png", (6, 6))] {
-            std::fs::write(dir.path().join(name), generate_png(size, Seed(size.0.into())).unwrap()).unwrap();
+            std::fs::write(
+                dir.path().join(name),
+                generate_png(size, Seed(size.0.into())).unwrap(),
+            )
+            .unwrap();
         }
         std::fs::write(dir.path().join("note.txt"), "x").unwrap();
         std::fs::write(dir.path().join("torn.jpg"), "x").unwrap();
-        let mut spec = DatasetSpec { path: Some(dir.path().display().to_string()), ..spec(&[], 2) };
+        let mut spec = DatasetSpec {
+            path: Some(dir.path().display().to_string()),
+            ..spec(&[], 2)
+        };
         let folder = opened(&spec, 0).unwrap();
         let sizes = |opened: &Opened, seq| -> Vec<usize> {
-            images(&prompt(opened, seq)).iter().map(|(_, bytes)| imagesize::blob_size(bytes).unwrap().width).collect()
+            images(&prompt(opened, seq))
+                .iter()
+                .map(|(_, bytes)| imagesize::blob_size(bytes).unwrap().width)
+                .collect()
         };
-        assert_eq!([0, 1, 2].map(|seq| sizes(&folder, seq)), [[5, 6], [3, 5], [5, 6]]);
+        assert_eq!(
+            [0, 1, 2].map(|seq| sizes(&folder, seq)),
+            [[5, 6], [3, 5], [5, 6]]
+        );
         assert_eq!(prompt(&folder, 0).fields["height"], 4);
-        assert_eq!((folder.prompts.len(), folder.prompts.dropped()), (Some(2), 1));
-        assert!(folder.notes[0].starts_with("1 of 4 files in "), "{:?}", folder.notes);
+        assert_eq!(
+            (folder.prompts.len(), folder.prompts.dropped()),
+            (Some(2), 1)
+        );
+        assert!(
+            folder.notes[0].starts_with("1 of 4 files in "),
+            "{:?}",
+            folder.notes
+        );
         spec.on_exhausted = OnExhausted::Stop;
         assert!(opened(&spec, 0).unwrap().prompts.session(2).is_none());
     }
@@ -289,13 +414,31 @@ mod tests {
     #[test]
     fn what_is_no_picture_is_refused() {
         let error = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
-        assert_eq!(error(&spec(&[(0, 4)], 1)), "`images`: 0x4 is not a valid size; width and height must be 1 to 16384");
-        assert_eq!(error(&spec(&[(4, 4)], 0)), "`images`: a request needs at least 1 image");
+        assert_eq!(
+            error(&spec(&[(0, 4)], 1)),
+            "`images`: 0x4 is not a valid size; width and height must be 1 to 16384"
+        );
+        assert_eq!(
+            error(&spec(&[(4, 4)], 0)),
+            "`images`: a request needs at least 1 image"
+        );
         assert_eq!(error(&spec(&[], 1)), "a `images` dataset needs a `path`");
         let dir = tempfile::tempdir().unwrap();
-        let empty = DatasetSpec { path: Some(dir.path().display().to_string()), ..spec(&[], 1) };
-        assert_eq!(error(&empty), format!("`images`: {} has no png, jpg or webp image", dir.path().display()));
-        let gone = DatasetSpec { path: Some("/nowhere/images".into()), ..spec(&[], 1) };
+        let empty = DatasetSpec {
+            path: Some(dir.path().display().to_string()),
+            ..spec(&[], 1)
+        };
+        assert_eq!(
+            error(&empty),
+            format!(
+                "`images`: {} has no png, jpg or webp image",
+                dir.path().display()
+            )
+        );
+        let gone = DatasetSpec {
+            path: Some("/nowhere/images".into()),
+            ..spec(&[], 1)
+        };
         assert!(error(&gone).starts_with("cannot read the dataset /nowhere/images: No such file"));
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! A dataset is opened once per case and returns its sessions by number, on any thread. The same seed and number give the same
 //! prompt, in whatever order they are requested. A kind of dataset is a module and a line in [`open`].
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod cache;
@@ -117,7 +120,13 @@ pub struct Opened {
 
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opened {{ len: {:?}, dropped: {}, notes: {:?} }}", self.prompts.len(), self.prompts.dropped(), self.notes)
+        write!(
+            f,
+            "Opened {{ len: {:?}, dropped: {}, notes: {:?} }}",
+            self.prompts.len(),
+            self.prompts.dropped(),
+            self.notes
+        )
     }
 }
 
@@ -136,7 +145,9 @@ struct Setting<'a> {
 impl Setting<'_> {
     /// The tokenizer, or the built-in one.
     fn tokenizer(&self) -> Arc<Tokenizer> {
-        self.tokenizer.clone().unwrap_or_else(|| Arc::new(Tokenizer::builtin()))
+        self.tokenizer
+            .clone()
+            .unwrap_or_else(|| Arc::new(Tokenizer::builtin()))
     }
 
     /// Whether a prompt length passes `prompt_tokens`. An unknown length does not.
@@ -150,7 +161,9 @@ fn admits(spec: &DatasetSpec, tokens: Option<u64>) -> bool {
     if spec.min_tokens.is_none() && spec.max_tokens.is_none() {
         return true;
     }
-    tokens.is_some_and(|n| spec.min_tokens.is_none_or(|min| n >= min) && spec.max_tokens.is_none_or(|max| n <= max))
+    tokens.is_some_and(|n| {
+        spec.min_tokens.is_none_or(|min| n >= min) && spec.max_tokens.is_none_or(|max| n <= max)
+    })
 }
 
 /// Opens a dataset. Its sessions start at row `first`, so that the cases of a sweep do not repeat each other's prompts. Relative
@@ -168,18 +181,44 @@ pub fn open(
 ) -> Result<Opened, PromptError> {
     let mut notes = Vec::new();
     let tokenizer = open_tokenizer(spec, cache, progress, &mut notes)?;
-    let cache_bust_seed = spec.cache_seed.filter(|_| spec.cache_bust).unwrap_or(seed).child("dataset");
+    let cache_bust_seed = spec
+        .cache_seed
+        .filter(|_| spec.cache_bust)
+        .unwrap_or(seed)
+        .child("dataset");
     // Rows of a file keep their order in every run, so that runs are comparable; only their unique strings are new.
     let seed = match spec.source {
-        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => cache_bust_seed,
+        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => {
+            cache_bust_seed
+        }
         _ => seed.child("dataset"),
     };
-    let setting = Setting { spec, seed, cache_bust_seed, first, tokenizer: tokenizer.clone(), cache, progress };
+    let setting = Setting {
+        spec,
+        seed,
+        cache_bust_seed,
+        first,
+        tokenizer: tokenizer.clone(),
+        cache,
+        progress,
+    };
     let prompts: Box<dyn Prompts> = match &spec.source {
         Source::Prompt(text) => Box::new(text::open_prompt(text, &setting)?),
-        Source::Random { tokens, shared_prefix } => Box::new(random::open(tokens, *shared_prefix, &setting, &mut notes)?),
-        Source::Prefix { groups, per_group, prefix_tokens, tokens } => Box::new(prefix::open(
-            &Groups { groups: *groups, per_group: *per_group, prefix_tokens: *prefix_tokens },
+        Source::Random {
+            tokens,
+            shared_prefix,
+        } => Box::new(random::open(tokens, *shared_prefix, &setting, &mut notes)?),
+        Source::Prefix {
+            groups,
+            per_group,
+            prefix_tokens,
+            tokens,
+        } => Box::new(prefix::open(
+            &Groups {
+                groups: *groups,
+                per_group: *per_group,
+                prefix_tokens: *prefix_tokens,
+            },
             tokens,
             &setting,
         )?),
@@ -198,7 +237,11 @@ pub fn open(
     };
     let prompts = transforms::add_cache_bust(prompts, &setting, &mut notes);
     let prompts = transforms::add_shape(prompts, &setting)?;
-    Ok(Opened { prompts, tokenizer, notes })
+    Ok(Opened {
+        prompts,
+        tokenizer,
+        notes,
+    })
 }
 
 fn open_tokenizer(
@@ -214,10 +257,20 @@ fn open_tokenizer(
     if let Some(name) = spec.tokenizer.as_deref().filter(|name| *name != "builtin") {
         let tokenizer = model_hub::tokenizer(name, cache, progress, notes)?;
         let templated = spec.templated && tokenizer.chat_template().is_some();
-        return Ok(Some(Arc::new(if templated { tokenizer } else { tokenizer.for_plain_text() })));
+        return Ok(Some(Arc::new(if templated {
+            tokenizer
+        } else {
+            tokenizer.for_plain_text()
+        })));
     }
-    let synthetic = matches!(spec.source, Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. });
-    let needed = spec.tokenizer.is_some() || synthetic || spec.shape.is_some() || spec.min_tokens.or(spec.max_tokens).is_some();
+    let synthetic = matches!(
+        spec.source,
+        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }
+    );
+    let needed = spec.tokenizer.is_some()
+        || synthetic
+        || spec.shape.is_some()
+        || spec.min_tokens.or(spec.max_tokens).is_some();
     if !needed {
         return Ok(None);
     }

@@ -24,15 +24,25 @@ pub fn tokenizer(
     notes: &mut Vec<String>,
 ) -> Result<Tokenizer, PromptError> {
     let path = Path::new(name);
-    let Some((owner, model)) = parse_model_name(name).filter(|_| !path.exists()) else { return Ok(Tokenizer::load(path)?) };
-    let folder = cache.dir.join("tokenizers").join(format!("{owner}--{model}"));
+    let Some((owner, model)) = parse_model_name(name).filter(|_| !path.exists()) else {
+        return Ok(Tokenizer::load(path)?);
+    };
+    let folder = cache
+        .dir
+        .join("tokenizers")
+        .join(format!("{owner}--{model}"));
     let complete = folder.join(TOKENIZER).exists();
     for file in TOKENIZER_OPTIONAL.into_iter().chain([TOKENIZER]) {
         let path = folder.join(file);
         if complete && !cache::is_recorded(&path) {
             continue;
         }
-        match cache::obtain_file(&path, file_urls(&cache.hub, owner, model, file), Purpose::Tokenizer, progress) {
+        match cache::obtain_file(
+            &path,
+            file_urls(&cache.hub, owner, model, file),
+            Purpose::Tokenizer,
+            progress,
+        ) {
             Ok(cached) => notes.extend(cached.note),
             Err(error) if file != TOKENIZER && matches!(error.problem, Problem::Status(404)) => {}
             Err(error) => return Err(error.into()),
@@ -42,7 +52,11 @@ pub fn tokenizer(
 }
 
 /// Files of a model that not every model has.
-const MODEL_OPTIONAL: [&str; 3] = ["generation_config.json", "tokenizer_config.json", "chat_template.jinja"];
+const MODEL_OPTIONAL: [&str; 3] = [
+    "generation_config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+];
 
 /// The folder of a model on the hub: in the Hugging Face cache of `env`, or downloaded into `cache`. None where the name is a path,
 /// or cannot be a model on a hub.
@@ -52,7 +66,9 @@ pub fn model(
     env: &BTreeMap<String, String>,
     progress: &dyn Fn(Progress),
 ) -> Result<Option<PathBuf>, PromptError> {
-    let Some((owner, model)) = parse_model_name(name).filter(|_| !Path::new(name).exists()) else { return Ok(None) };
+    let Some((owner, model)) = parse_model_name(name).filter(|_| !Path::new(name).exists()) else {
+        return Ok(None);
+    };
     if let Some(folder) = cache_dir(env).and_then(|hugging_face| snapshot(&hugging_face, name)) {
         return Ok(Some(folder));
     }
@@ -62,12 +78,19 @@ pub fn model(
         return Ok(Some(folder));
     }
     let get = |file: &str| {
-        cache::obtain_large_file(&folder.join(file), &file_urls(&cache.hub, owner, model, file), Purpose::Model, progress)
+        cache::obtain_large_file(
+            &folder.join(file),
+            &file_urls(&cache.hub, owner, model, file),
+            Purpose::Model,
+            progress,
+        )
     };
     let is_missing = |error: &FetchError| matches!(error.problem, Problem::Status(404));
     get(TOKENIZER)?;
     match get(WEIGHTS_INDEX) {
-        Ok(()) => shard_files(&folder.join(WEIGHTS_INDEX)).iter().try_for_each(|file| get(file))?,
+        Ok(()) => shard_files(&folder.join(WEIGHTS_INDEX))
+            .iter()
+            .try_for_each(|file| get(file))?,
         Err(error) if is_missing(&error) => get(SINGLE_WEIGHTS)?,
         Err(error) => return Err(error.into()),
     }
@@ -86,16 +109,30 @@ pub fn model(
 fn shard_files(index: &Path) -> BTreeSet<String> {
     let text = bounds::read_text(index, bounds::CONFIG).unwrap_or_default();
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
-    let names = value.get("weight_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
-    let is_file_name = |name: &&str| Path::new(name).file_name().is_some_and(|file| file == *name);
-    names.filter_map(Value::as_str).filter(is_file_name).map(str::to_owned).collect()
+    let names = value
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|map| map.values());
+    let is_file_name = |name: &&str| {
+        Path::new(name)
+            .file_name()
+            .is_some_and(|file| file == *name)
+    };
+    names
+        .filter_map(Value::as_str)
+        .filter(is_file_name)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Owner and name, if it can be a model on a hub.
 fn parse_model_name(name: &str) -> Option<(&str, &str)> {
     let (owner, model) = name.split_once('/')?;
     let word = |part: &str| {
-        let letters = part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let letters = part
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         letters && part.starts_with(|c: char| c.is_ascii_alphanumeric())
     };
     (word(owner) && word(model) && !model.ends_with(".json")).then_some((owner, model))
@@ -127,7 +164,10 @@ mod tests {
 
     fn cache(hub: &str) -> (tempfile::TempDir, CacheDir) {
         let dir = tempfile::tempdir().unwrap();
-        let cache = CacheDir { dir: dir.path().join("cache"), hub: hub.to_owned() };
+        let cache = CacheDir {
+            dir: dir.path().join("cache"),
+            hub: hub.to_owned(),
+        };
         (dir, cache)
     }
 
@@ -142,11 +182,16 @@ mod tests {
         let (tokens, config) = files();
         let (address, asked) = hub(move |path| match path {
             "/org/model-1.5/resolve/main/tokenizer.json" => reply("200 OK", "", &tokens),
-            "/models/org/model-1.5/resolve/master/tokenizer_config.json" => reply("200 OK", "", &config),
+            "/models/org/model-1.5/resolve/master/tokenizer_config.json" => {
+                reply("200 OK", "", &config)
+            }
             _ => reply("404 Not Found", "", ""),
         });
         let (_dir, cache) = cache(&address);
-        let spec = DatasetSpec { tokenizer: Some("org/model-1.5".into()), ..DatasetSpec::new(Source::Prompt("Why?".into())) };
+        let spec = DatasetSpec {
+            tokenizer: Some("org/model-1.5".into()),
+            ..DatasetSpec::new(Source::Prompt("Why?".into()))
+        };
         let opened = open(&spec, Seed(1), 0, &cache, &|_| ()).unwrap();
         let tokenizer = opened.tokenizer.unwrap();
         assert!(tokenizer.chat_template().is_some() && !tokenizer.approximate());
@@ -162,8 +207,17 @@ mod tests {
             ]
         );
         assert!(open(&spec, Seed(1), 0, &cache, &|_| ()).is_ok());
-        assert_eq!(asked.lock().unwrap().len(), first, "the second time nothing is requested");
-        assert!(cache.dir.join("tokenizers/org--model-1.5/tokenizer.json.sha256").exists());
+        assert_eq!(
+            asked.lock().unwrap().len(),
+            first,
+            "the second time nothing is requested"
+        );
+        assert!(
+            cache
+                .dir
+                .join("tokenizers/org--model-1.5/tokenizer.json.sha256")
+                .exists()
+        );
     }
 
     #[test]
@@ -177,45 +231,98 @@ mod tests {
         let (_dir, cache) = cache(&address);
         let mut notes = Vec::new();
         tokenizer("org/model", &cache, &|_| (), &mut notes).unwrap();
-        let config = cache.dir.join("tokenizers/org--model/tokenizer_config.json");
+        let config = cache
+            .dir
+            .join("tokenizers/org--model/tokenizer_config.json");
         std::fs::write(&config, "damaged").unwrap();
-        assert!(tokenizer("org/model", &cache, &|_| (), &mut notes).unwrap().chat_template().is_some());
-        assert_eq!(notes, [format!("{} was damaged and has been downloaded again", config.display())]);
+        assert!(
+            tokenizer("org/model", &cache, &|_| (), &mut notes)
+                .unwrap()
+                .chat_template()
+                .is_some()
+        );
+        assert_eq!(
+            notes,
+            [format!(
+                "{} was damaged and has been downloaded again",
+                config.display()
+            )]
+        );
     }
 
     #[test]
     fn failures_name_the_address_the_file_and_the_reason() {
         let (address, _) = hub(|_| reply("401 Unauthorized", "", ""));
         let (_dir, cache) = cache(&address);
-        let error = |name: &str, cache: &CacheDir| tokenizer(name, cache, &|_| (), &mut Vec::new()).unwrap_err().to_string();
+        let error = |name: &str, cache: &CacheDir| {
+            tokenizer(name, cache, &|_| (), &mut Vec::new())
+                .unwrap_err()
+                .to_string()
+        };
         let gated = error("org/gated", &cache);
         let base = address.trim_end_matches("/datasets/");
-        let file = cache.dir.join("tokenizers/org--gated/tokenizer_config.json");
+        let file = cache
+            .dir
+            .join("tokenizers/org--gated/tokenizer_config.json");
         let start = format!(
             "cannot download {base}/org/gated/resolve/main/tokenizer_config.json to {}: the server answered 401",
             file.display()
         );
-        assert!(gated.starts_with(&start) && gated.contains("dataset.tokenizer") && gated.contains("LLMSCEN_HUB"), "{gated}");
+        assert!(
+            gated.starts_with(&start)
+                && gated.contains("dataset.tokenizer")
+                && gated.contains("LLMSCEN_HUB"),
+            "{gated}"
+        );
 
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let offline = CacheDir { hub: format!("http://127.0.0.1:{port}/datasets"), ..cache.clone() };
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let offline = CacheDir {
+            hub: format!("http://127.0.0.1:{port}/datasets"),
+            ..cache.clone()
+        };
         assert!(error("org/model", &offline).contains("Connection refused"));
         let (nothing, _) = hub(|_| reply("404 Not Found", "", ""));
-        let nothing = CacheDir { hub: nothing, ..cache.clone() };
+        let nothing = CacheDir {
+            hub: nothing,
+            ..cache.clone()
+        };
         assert!(error("org/none", &nothing).contains("tokenizer.json: the server answered 404"));
-        for path in ["/nowhere/model", "./models/qwen", "models/qwen/tokenizer.json", "qwen", "models/tokenizer.json"] {
-            assert!(error(path, &nothing).starts_with(&format!("cannot read the tokenizer {path}: No such file")), "{path}");
+        for path in [
+            "/nowhere/model",
+            "./models/qwen",
+            "models/qwen/tokenizer.json",
+            "qwen",
+            "models/tokenizer.json",
+        ] {
+            assert!(
+                error(path, &nothing)
+                    .starts_with(&format!("cannot read the tokenizer {path}: No such file")),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn each_hub_has_its_own_addresses() {
         let urls = |hub| file_urls(hub, "org", "m", "f");
-        assert_eq!(urls("https://www.modelscope.cn/datasets"), ["https://www.modelscope.cn/models/org/m/resolve/master/f"]);
-        assert_eq!(urls("https://huggingface.co/datasets/"), ["https://huggingface.co/org/m/resolve/main/f"]);
+        assert_eq!(
+            urls("https://www.modelscope.cn/datasets"),
+            ["https://www.modelscope.cn/models/org/m/resolve/master/f"]
+        );
+        assert_eq!(
+            urls("https://huggingface.co/datasets/"),
+            ["https://huggingface.co/org/m/resolve/main/f"]
+        );
         assert_eq!(
             urls("https://hf.example"),
-            ["https://hf.example/org/m/resolve/main/f", "https://hf.example/models/org/m/resolve/master/f"]
+            [
+                "https://hf.example/org/m/resolve/main/f",
+                "https://hf.example/models/org/m/resolve/master/f"
+            ]
         );
     }
 }

@@ -50,15 +50,35 @@ pub struct Groups {
 }
 
 /// Checks that such prompts can be generated.
-pub fn open(groups: &Groups, tokens: &Quantity, setting: &Setting<'_>) -> Result<impl Prompts + use<>, PromptError> {
-    let Groups { groups, per_group, prefix_tokens } = *groups;
+pub fn open(
+    groups: &Groups,
+    tokens: &Quantity,
+    setting: &Setting<'_>,
+) -> Result<impl Prompts + use<>, PromptError> {
+    let Groups {
+        groups,
+        per_group,
+        prefix_tokens,
+    } = *groups;
     let error = |reason: String| PromptError::Groups { reason };
     if !(1..=MAX_GROUPS).contains(&groups) || per_group == Some(0) {
-        return Err(error(format!("groups must be 1 to {MAX_GROUPS}, each with at least 1 prompt")));
+        return Err(error(format!(
+            "groups must be 1 to {MAX_GROUPS}, each with at least 1 prompt"
+        )));
     }
-    let len = per_group.map(|each| groups.checked_mul(each).ok_or_else(|| error("too many prompts".into()))).transpose()?;
+    let len = per_group
+        .map(|each| {
+            groups
+                .checked_mul(each)
+                .ok_or_else(|| error("too many prompts".into()))
+        })
+        .transpose()?;
     let tokenizer = setting.tokenizer();
-    let slot = prompt_slot(&Prompt::default(), &tokenizer, setting.spec.system.as_deref())?;
+    let slot = prompt_slot(
+        &Prompt::default(),
+        &tokenizer,
+        setting.spec.system.as_deref(),
+    )?;
     let special = tokenizer.count_without_text(&slot) - tokenizer.count_template(&slot);
     let base_tokens = tokenizer.count_template(&slot) + prefix_tokens;
     let prefix = Prefix {
@@ -77,13 +97,20 @@ pub fn open(groups: &Groups, tokens: &Quantity, setting: &Setting<'_>) -> Result
     };
     let mut rng = prefix.rng(0, 0, 0);
     let n = prefix.base_tokens + prefix.lengths.draw(&mut rng);
-    prefix.draw_prefix(prefix.seed.child("group").child(0))?.continue_text(&prefix.tokenizer, n, &mut rng)?;
+    prefix
+        .draw_prefix(prefix.seed.child("group").child(0))?
+        .continue_text(&prefix.tokenizer, n, &mut rng)?;
     Ok(prefix)
 }
 
 impl Prefix {
     fn rng(&self, group: u64, member: u64, generator: u64) -> ChaCha8Rng {
-        let seed = self.seed.child("suffix").child(group).child(member).child(generator);
+        let seed = self
+            .seed
+            .child("suffix")
+            .child(group)
+            .child(member)
+            .child(generator);
         ChaCha8Rng::seed_from_u64(seed.0)
     }
 
@@ -95,10 +122,17 @@ impl Prefix {
     /// starts again.
     fn shared_prefix(&self, group: u64, index: u64) -> Option<Cow<'_, SharedPrefix>> {
         if self.cache_bust {
-            return self.draw_prefix(self.seed.child("bust").child(index)).ok().map(Cow::Owned);
+            return self
+                .draw_prefix(self.seed.child("bust").child(index))
+                .ok()
+                .map(Cow::Owned);
         }
         let seed = self.seed.child("group").child(group);
-        self.prefixes.get(group as usize)?.get_or_init(|| self.draw_prefix(seed).ok()).as_ref().map(Cow::Borrowed)
+        self.prefixes
+            .get(group as usize)?
+            .get_or_init(|| self.draw_prefix(seed).ok())
+            .as_ref()
+            .map(Cow::Borrowed)
     }
 
     /// The group of a prompt, and its number in the group.
@@ -112,7 +146,10 @@ impl Prefix {
                 let drawn = permute(position, len, self.seed.child("order"));
                 (drawn % groups, drawn / groups)
             }
-            None => (permute(turn, groups, self.seed.child("order").child(member)), member),
+            None => (
+                permute(turn, groups, self.seed.child("order").child(member)),
+                member,
+            ),
         }
     }
 }
@@ -128,7 +165,11 @@ impl Prompts for Prefix {
         let (group, member) = self.group_member(position);
         let prefix = self.shared_prefix(group, index)?;
         let n = self.base_tokens + self.lengths.draw(&mut self.rng(group, member, 0));
-        let draw = |generator| prefix.continue_text(&self.tokenizer, n, &mut self.rng(group, member, generator)).ok();
+        let draw = |generator| {
+            prefix
+                .continue_text(&self.tokenizer, n, &mut self.rng(group, member, generator))
+                .ok()
+        };
         let prompt = Prompt {
             text: (1..=GENERATORS).find_map(draw)?,
             tokens: Some(n),
@@ -136,7 +177,9 @@ impl Prompts for Prefix {
             group: Some(format!("prefix-{group}")),
             ..Prompt::default()
         };
-        Some(Session { turns: vec![prompt] })
+        Some(Session {
+            turns: vec![prompt],
+        })
     }
 
     fn len(&self) -> Option<u64> {
@@ -188,12 +231,31 @@ mod tests {
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
 
-    fn source(groups: u64, per_group: Option<u64>, prefix_tokens: u64, tokens: Quantity) -> DatasetSpec {
-        DatasetSpec::new(Source::Prefix { groups, per_group, prefix_tokens, tokens })
+    fn source(
+        groups: u64,
+        per_group: Option<u64>,
+        prefix_tokens: u64,
+        tokens: Quantity,
+    ) -> DatasetSpec {
+        DatasetSpec::new(Source::Prefix {
+            groups,
+            per_group,
+            prefix_tokens,
+            tokens,
+        })
     }
 
     fn opened(spec: &DatasetSpec, first: u64) -> Result<Opened, PromptError> {
-        open_any(spec, Seed(1), first, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+        open_any(
+            spec,
+            Seed(1),
+            first,
+            &CacheDir {
+                dir: "unused".into(),
+                hub: String::new(),
+            },
+            &|_| (),
+        )
     }
 
     fn prompt(opened: &Opened, seq: u64) -> Prompt {
@@ -201,32 +263,62 @@ mod tests {
     }
 
     fn groups(opened: &Opened, count: u64) -> Vec<String> {
-        (0..count).map(|seq| prompt(opened, seq).group.unwrap()).collect()
+        (0..count)
+            .map(|seq| prompt(opened, seq).group.unwrap())
+            .collect()
     }
 
     #[test]
     fn groups_share_their_beginning_in_tokens_and_nothing_else() {
-        for (chat, kind) in CHATS.iter().flat_map(|chat| ["byte-level", "unigram", "wordpiece"].map(|kind| (chat, kind))) {
+        for (chat, kind) in CHATS
+            .iter()
+            .flat_map(|chat| ["byte-level", "unigram", "wordpiece"].map(|kind| (chat, kind)))
+        {
             let folder = chat.folder(kind);
             let tokenizer = Some(folder.path().display().to_string());
-            let spec = DatasetSpec { tokenizer, ..source(3, None, 300, Quantity::Fixed(20)) };
+            let spec = DatasetSpec {
+                tokenizer,
+                ..source(3, None, 300, Quantity::Fixed(20))
+            };
             let opened = opened(&spec, 0).unwrap();
             let tokenizer = opened.tokenizer.clone().unwrap();
             let slot = prompt_slot(&Prompt::default(), &tokenizer, None).unwrap();
-            let (head, around) = (tokenizer.count_without_text(&slot.front()) as usize, tokenizer.count_template(&slot));
+            let (head, around) = (
+                tokenizer.count_without_text(&slot.front()) as usize,
+                tokenizer.count_template(&slot),
+            );
             let mut ids: BTreeMap<String, Vec<Vec<u32>>> = BTreeMap::new();
             for seq in 0..12 {
                 let prompt = prompt(&opened, seq);
-                assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(around + 320), "{} {kind}", chat.name);
+                assert_eq!(
+                    tokens_of(&prompt, &tokenizer, None),
+                    Some(around + 320),
+                    "{} {kind}",
+                    chat.name
+                );
                 assert_eq!(prompt.tokens, Some(around + 320));
-                let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
-                ids.entry(prompt.group.unwrap()).or_default().push(tokenizer.ids(&whole).unwrap());
+                let whole = tokenizer
+                    .chat(&[json!({ "role": "user", "content": prompt.text })], None)
+                    .unwrap();
+                ids.entry(prompt.group.unwrap())
+                    .or_default()
+                    .push(tokenizer.ids(&whole).unwrap());
             }
-            assert_eq!(ids.keys().collect::<Vec<_>>(), ["prefix-0", "prefix-1", "prefix-2"]);
-            let prefixes: HashSet<&[u32]> = ids.values().map(|group| &group[0][..head + 300]).collect();
+            assert_eq!(
+                ids.keys().collect::<Vec<_>>(),
+                ["prefix-0", "prefix-1", "prefix-2"]
+            );
+            let prefixes: HashSet<&[u32]> =
+                ids.values().map(|group| &group[0][..head + 300]).collect();
             assert_eq!(prefixes.len(), 3);
             for group in ids.values() {
-                assert!(group.iter().all(|each| each.starts_with(&group[0][..head + 300])), "{} {kind}", chat.name);
+                assert!(
+                    group
+                        .iter()
+                        .all(|each| each.starts_with(&group[0][..head + 300])),
+                    "{} {kind}",
+                    chat.name
+                );
                 let rests: HashSet<&[u32]> = group.iter().map(|each| &each[head + 300..]).collect();
                 assert_eq!(rests.len(), 4);
             }
@@ -237,13 +329,28 @@ mod tests {
     fn groups_alternate_until_the_end() {
         let spec = source(2, Some(2), 8, Quantity::Uniform { low: 4, high: 9 });
         let bounded = opened(&spec, 0).unwrap();
-        assert_eq!(groups(&bounded, 4), ["prefix-0", "prefix-1", "prefix-0", "prefix-1"]);
-        assert_eq!((bounded.prompts.len(), prompt(&bounded, 5)), (Some(4), prompt(&bounded, 1)));
+        assert_eq!(
+            groups(&bounded, 4),
+            ["prefix-0", "prefix-1", "prefix-0", "prefix-1"]
+        );
+        assert_eq!(
+            (bounded.prompts.len(), prompt(&bounded, 5)),
+            (Some(4), prompt(&bounded, 1))
+        );
         assert_eq!(prompt(&opened(&spec, 3).unwrap(), 0), prompt(&bounded, 3));
-        let stop = DatasetSpec { on_exhausted: OnExhausted::Stop, ..spec };
+        let stop = DatasetSpec {
+            on_exhausted: OnExhausted::Stop,
+            ..spec
+        };
         let stop = opened(&stop, 1).unwrap();
         assert!(stop.prompts.session(3).is_some() && stop.prompts.session(4).is_none());
-        assert_eq!(opened(&source(2, None, 8, Quantity::Fixed(4)), 0).unwrap().prompts.len(), None);
+        assert_eq!(
+            opened(&source(2, None, 8, Quantity::Fixed(4)), 0)
+                .unwrap()
+                .prompts
+                .len(),
+            None
+        );
     }
 
     #[test]
@@ -258,10 +365,24 @@ mod tests {
         let mixed = texts(&spec);
         assert_eq!(mixed, texts(&spec));
         assert_ne!(mixed, straight);
-        assert_eq!(mixed.into_iter().collect::<HashSet<_>>(), straight.into_iter().collect());
-        let endless = opened(&DatasetSpec { order: Order::Shuffle, ..source(4, None, 8, Quantity::Fixed(4)) }, 0).unwrap();
+        assert_eq!(
+            mixed.into_iter().collect::<HashSet<_>>(),
+            straight.into_iter().collect()
+        );
+        let endless = opened(
+            &DatasetSpec {
+                order: Order::Shuffle,
+                ..source(4, None, 8, Quantity::Fixed(4))
+            },
+            0,
+        )
+        .unwrap();
         let turns = groups(&endless, 40);
-        assert!(turns.chunks(4).all(|turn| turn.iter().collect::<HashSet<_>>().len() == 4));
+        assert!(
+            turns
+                .chunks(4)
+                .all(|turn| turn.iter().collect::<HashSet<_>>().len() == 4)
+        );
         assert!(turns.chunks(4).any(|turn| turn != &turns[..4]));
     }
 
@@ -269,9 +390,19 @@ mod tests {
     fn with_cache_bust_prompts_share_nothing_and_have_the_same_length() {
         let folder = CHATS[0].folder("byte-level");
         let tokenizer = Some(folder.path().display().to_string());
-        let spec = DatasetSpec { tokenizer, ..source(2, Some(3), 40, Quantity::Fixed(20)) };
-        let busted = DatasetSpec { cache_bust: true, ..spec.clone() };
-        let (plain, own, later) = (opened(&spec, 0).unwrap(), opened(&busted, 0).unwrap(), opened(&busted, 4).unwrap());
+        let spec = DatasetSpec {
+            tokenizer,
+            ..source(2, Some(3), 40, Quantity::Fixed(20))
+        };
+        let busted = DatasetSpec {
+            cache_bust: true,
+            ..spec.clone()
+        };
+        let (plain, own, later) = (
+            opened(&spec, 0).unwrap(),
+            opened(&busted, 0).unwrap(),
+            opened(&busted, 4).unwrap(),
+        );
         let tokenizer = own.tokenizer.clone().unwrap();
         let slot = prompt_slot(&Prompt::default(), &tokenizer, None).unwrap();
         let head = tokenizer.count_without_text(&slot.front()) as usize;
@@ -279,16 +410,32 @@ mod tests {
         // Two rounds: a dataset that starts again does not repeat its beginnings.
         for seq in 0..12 {
             let prompt = prompt(&own, seq);
-            assert_eq!(tokens_of(&prompt, &tokenizer, None), Some(tokenizer.count_template(&slot) + 60));
+            assert_eq!(
+                tokens_of(&prompt, &tokenizer, None),
+                Some(tokenizer.count_template(&slot) + 60)
+            );
             assert_eq!(prompt.tokens, Some(tokenizer.count_template(&slot) + 60));
-            let whole = tokenizer.chat(&[json!({ "role": "user", "content": prompt.text })], None).unwrap();
+            let whole = tokenizer
+                .chat(&[json!({ "role": "user", "content": prompt.text })], None)
+                .unwrap();
             beginnings.insert(tokenizer.ids(&whole).unwrap()[head..head + 8].to_vec());
         }
         assert_eq!(beginnings.len(), 12);
-        assert_eq!((own.prompts.len(), own.prompts.distinct(), plain.prompts.distinct()), (Some(6), None, Some(6)));
+        assert_eq!(
+            (
+                own.prompts.len(),
+                own.prompts.distinct(),
+                plain.prompts.distinct()
+            ),
+            (Some(6), None, Some(6))
+        );
         assert_eq!(groups(&own, 4), groups(&plain, 4));
         assert_eq!(prompt(&own, 5), prompt(&later, 1));
-        assert!(own.notes.iter().all(|note| !note.contains("cache_bust")), "{:?}", own.notes);
+        assert!(
+            own.notes.iter().all(|note| !note.contains("cache_bust")),
+            "{:?}",
+            own.notes
+        );
     }
 
     #[test]
@@ -298,22 +445,37 @@ mod tests {
             tell(&source(0, None, 8, Quantity::Fixed(4))),
             "`prefix`: groups must be 1 to 1000000, each with at least 1 prompt"
         );
-        assert_eq!(tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))), "`prefix`: too many prompts");
-        let short = DatasetSpec { max_tokens: Some(10), ..source(2, None, 8, Quantity::Fixed(4)) };
-        assert!(tell(&short).starts_with("`tokens` of a prefix dataset: the length is outside `prompt_tokens`"));
+        assert_eq!(
+            tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))),
+            "`prefix`: too many prompts"
+        );
+        let short = DatasetSpec {
+            max_tokens: Some(10),
+            ..source(2, None, 8, Quantity::Fixed(4))
+        };
+        assert!(
+            tell(&short)
+                .starts_with("`tokens` of a prefix dataset: the length is outside `prompt_tokens`")
+        );
     }
 
     #[test]
     fn every_place_is_taken_once_and_the_seed_decides() {
         for len in [1u64, 2, 3, 4, 5, 16, 17, 1000] {
-            let order = |seed| (0..len).map(|index| permute(index, len, Seed(seed))).collect::<Vec<_>>();
+            let order = |seed| {
+                (0..len)
+                    .map(|index| permute(index, len, Seed(seed)))
+                    .collect::<Vec<_>>()
+            };
             let mut sorted = order(1);
             sorted.sort_unstable();
             assert!(sorted.into_iter().eq(0..len), "{len}");
             assert_eq!(order(1), order(1));
             assert!(len < 1000 || order(1) != order(2));
         }
-        let fixed = (0..1000u64).filter(|&index| permute(index, 1000, Seed(1)) == index).count();
+        let fixed = (0..1000u64)
+            .filter(|&index| permute(index, 1000, Seed(1)) == index)
+            .count();
         assert!(fixed < 10, "{fixed} of 1000 stay where they are");
         assert!(permute(u64::MAX, u64::MAX, Seed(1)) < u64::MAX);
     }

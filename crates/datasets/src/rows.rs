@@ -8,7 +8,11 @@ use llmscen_core::dataset::Prompt;
 /// Rows with a `prompt` (or `text`) or `messages`, and optionally `system` and `output_tokens`.
 pub const ROWS: Kind = Kind {
     name: "rows",
-    formats: FormatOptions { plain_lines: false, bare_lists: false, list_columns: &["messages", "tools"] },
+    formats: FormatOptions {
+        plain_lines: false,
+        bare_lists: false,
+        list_columns: &["messages", "tools"],
+    },
     parse: Parse::Row(parse_row),
     words: None,
     expected: "rows with a `prompt` or `messages`; `dataset.columns` names the columns that hold them",
@@ -25,14 +29,26 @@ fn parse_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let named = columns.contains_key("messages") && !columns.contains_key("prompt");
     if named || row.get(&PROMPT).is_none() {
         let list = row.list_if(&["messages"])?;
-        let missing = || if named { row.missing_field(&["messages"]) } else { row.missing_field(&[PROMPT[0], "messages"]) };
+        let missing = || {
+            if named {
+                row.missing_field(&["messages"])
+            } else {
+                row.missing_field(&[PROMPT[0], "messages"])
+            }
+        };
         let (_, list) = list.ok_or_else(missing)?;
         return conversations::messages_prompts(row, &list, parser);
     }
     let text = row.text(&PROMPT)?;
     let system = row.text_if(&["system"])?;
     let max_tokens = row.count_if(&["output_tokens", "max_tokens"])?;
-    Ok(vec![Prompt { text, system, max_tokens, fields: row.into_fields().into(), ..Prompt::default() }])
+    Ok(vec![Prompt {
+        text,
+        system,
+        max_tokens,
+        fields: row.into_fields().into(),
+        ..Prompt::default()
+    }])
 }
 
 /// Rows with a `question`. Without a path it is the open questions of HC3-Chinese; `path: builtin` is a small English set.
@@ -72,7 +88,11 @@ pub const LONGALPACA: Kind = Kind {
 /// The prompt in one column of a row, the whole row in its fields.
 fn column(row: Row<'_>, name: &str) -> Result<Vec<Prompt>, String> {
     let text = row.text(&[name])?;
-    Ok(vec![Prompt { text, fields: row.into_fields().into(), ..Prompt::default() }])
+    Ok(vec![Prompt {
+        text,
+        fields: row.into_fields().into(),
+        ..Prompt::default()
+    }])
 }
 
 #[cfg(test)]
@@ -85,23 +105,47 @@ mod tests {
 
     #[test]
     fn a_row_is_a_prompt_with_its_other_fields() {
-        let row = json!({ "prompt": " Why? ", "system": "Be terse.", "output_tokens": 12, "lang": "en" });
+        let row =
+            json!({ "prompt": " Why? ", "system": "Be terse.", "output_tokens": 12, "lang": "en" });
         let (_dir, path) = file("a.jsonl", row.to_string());
         let prompt = all(&spec(Source::Rows, &path)).remove(0).remove(0);
-        assert_eq!((prompt.text.as_str(), prompt.system.as_deref(), prompt.max_tokens), (" Why? ", Some("Be terse."), Some(12)));
-        assert_eq!((prompt.messages, &prompt.fields["lang"]), (None, &json!("en")));
+        assert_eq!(
+            (
+                prompt.text.as_str(),
+                prompt.system.as_deref(),
+                prompt.max_tokens
+            ),
+            (" Why? ", Some("Be terse."), Some(12))
+        );
+        assert_eq!(
+            (prompt.messages, &prompt.fields["lang"]),
+            (None, &json!("en"))
+        );
     }
 
     #[test]
     fn messages_replace_a_prompt_also_as_text_in_a_table() {
         let list = r#"[{"role": "user", "content": "x"}]"#;
-        let (_dir, path) = file("a.csv", format!("id,messages\n1,\"{}\"\n", list.replace('"', "\"\"")));
+        let (_dir, path) = file(
+            "a.csv",
+            format!("id,messages\n1,\"{}\"\n", list.replace('"', "\"\"")),
+        );
         let prompt = all(&spec(Source::Rows, &path)).remove(0).remove(0);
-        assert_eq!((prompt.text.as_str(), json!(prompt.messages)), ("x", serde_json::from_str(list).unwrap()));
-        let (_dir, path) = file("a.jsonl", json!({ "prompt": "p", "talk": [{ "role": "user", "content": "x" }] }).to_string());
+        assert_eq!(
+            (prompt.text.as_str(), json!(prompt.messages)),
+            ("x", serde_json::from_str(list).unwrap())
+        );
+        let (_dir, path) = file(
+            "a.jsonl",
+            json!({ "prompt": "p", "talk": [{ "role": "user", "content": "x" }] }).to_string(),
+        );
         let columns = [("messages".to_owned(), "talk".to_owned())].into();
         assert_eq!(
-            all(&DatasetSpec { columns, ..spec(Source::Rows, &path) })[0][0].text,
+            all(&DatasetSpec {
+                columns,
+                ..spec(Source::Rows, &path)
+            })[0][0]
+                .text,
             "x",
             "the column that the scenario names is used"
         );
@@ -119,8 +163,20 @@ mod tests {
 
     #[test]
     fn the_column_is_the_prompt_and_the_row_its_fields() {
-        let fields = json!({ "instruction": " Sum it up. ", "output_tokens": 7 }).as_object().unwrap().clone();
-        let prompt = column(Row::new(fields.clone(), &BTreeMap::new()), "instruction").unwrap().remove(0);
-        assert_eq!((prompt.text.as_str(), (*prompt.fields).clone(), prompt.max_tokens), (" Sum it up. ", fields, None));
+        let fields = json!({ "instruction": " Sum it up. ", "output_tokens": 7 })
+            .as_object()
+            .unwrap()
+            .clone();
+        let prompt = column(Row::new(fields.clone(), &BTreeMap::new()), "instruction")
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (
+                prompt.text.as_str(),
+                (*prompt.fields).clone(),
+                prompt.max_tokens
+            ),
+            (" Sum it up. ", fields, None)
+        );
     }
 }

@@ -37,17 +37,38 @@ impl Lengths {
         template_tokens: u64,
         setting: &Setting<'_>,
     ) -> Result<Lengths, PromptError> {
-        let min = setting.spec.min_tokens.unwrap_or(0).saturating_sub(template_tokens);
-        let high = setting.spec.max_tokens.unwrap_or(u64::MAX).saturating_sub(template_tokens);
+        let min = setting
+            .spec
+            .min_tokens
+            .unwrap_or(0)
+            .saturating_sub(template_tokens);
+        let high = setting
+            .spec
+            .max_tokens
+            .unwrap_or(u64::MAX)
+            .saturating_sub(template_tokens);
         // A text may be empty only where nothing else is sent.
-        let low = if shared + template_tokens == 0 { min } else { min.max(shared + 1) };
-        Lengths { tokens: tokens.clone(), low, high, shared }.check(kind, min)
+        let low = if shared + template_tokens == 0 {
+            min
+        } else {
+            min.max(shared + 1)
+        };
+        Lengths {
+            tokens: tokens.clone(),
+            low,
+            high,
+            shared,
+        }
+        .check(kind, min)
     }
 
     fn check(self, kind: &'static str, min: u64) -> Result<Lengths, PromptError> {
         let error = |reason: String| Err(PromptError::Length { kind, reason });
         if matches!(self.tokens, Quantity::Item(_)) {
-            return error("this kind of dataset has no rows with a length; use a number or a distribution".into());
+            return error(
+                "this kind of dataset has no rows with a length; use a number or a distribution"
+                    .into(),
+            );
         }
         if min > self.high {
             return error("`prompt_tokens` has a `min` above its `max`".into());
@@ -60,12 +81,17 @@ impl Lengths {
             _ => self.high,
         };
         if max <= self.shared && self.shared > 0 {
-            return error(format!("{max} tokens are too few: the shared prefix and special tokens have {}", self.shared));
+            return error(format!(
+                "{max} tokens are too few: the shared prefix and special tokens have {}",
+                self.shared
+            ));
         }
         if let Quantity::Fixed(n) = self.tokens
             && !(self.low..=self.high).contains(&n)
         {
-            return error("the length is outside `prompt_tokens`, so no prompt would be left".into());
+            return error(
+                "the length is outside `prompt_tokens`, so no prompt would be left".into(),
+            );
         }
         Ok(self)
     }
@@ -73,7 +99,9 @@ impl Lengths {
     /// A note for the report on lengths of the distribution that no prompt can have.
     pub fn note(&self, seed: Seed) -> Option<String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("note").0);
-        let too_short = |_| sample_length(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared);
+        let too_short = |_| {
+            sample_length(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared)
+        };
         let shared = self.shared;
         (shared > 0 && (0..REDRAWS).any(too_short)).then(|| {
             format!("prompt lengths of up to {shared} tokens are drawn again: the shared prefix and special tokens have {shared}")
@@ -111,14 +139,26 @@ impl SharedPrefix {
     ///
     /// # Errors
     /// No such text was found.
-    pub fn draw(tokenizer: &Tokenizer, slot: &Slot, tokens: u64, seed: Seed) -> Result<SharedPrefix, TokenError> {
+    pub fn draw(
+        tokenizer: &Tokenizer,
+        slot: &Slot,
+        tokens: u64,
+        seed: Seed,
+    ) -> Result<SharedPrefix, TokenError> {
         let base = tokenizer.count_without_text(slot);
         if tokens == 0 {
-            return Ok(SharedPrefix { text: String::new(), slot: slot.clone(), count: base });
+            return Ok(SharedPrefix {
+                text: String::new(),
+                slot: slot.clone(),
+                count: base,
+            });
         }
         let front = slot.front();
         let length = tokenizer.count_without_text(&front) + tokens;
-        let mut last_error = TokenError::NoFit { wanted: length, nearest: 0 };
+        let mut last_error = TokenError::NoFit {
+            wanted: length,
+            nearest: 0,
+        };
         for generator in 0..GENERATORS {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
             let text = match tokenizer.random_text(length, &front, &mut rng) {
@@ -128,8 +168,14 @@ impl SharedPrefix {
                     continue;
                 }
             };
-            let Some(slot) = tokenizer.behind(slot, &text) else { continue };
-            let prefix = SharedPrefix { text, slot, count: base + tokens };
+            let Some(slot) = tokenizer.behind(slot, &text) else {
+                continue;
+            };
+            let prefix = SharedPrefix {
+                text,
+                slot,
+                count: base + tokens,
+            };
             match prefix.continue_text(tokenizer, prefix.count + TRIAL, &mut rng) {
                 Ok(_) => return Ok(prefix),
                 Err(error) => last_error = error,
@@ -147,8 +193,17 @@ impl SharedPrefix {
     ///
     /// # Errors
     /// No such text was found.
-    pub fn continue_text(&self, tokenizer: &Tokenizer, n: u64, rng: &mut impl Rng) -> Result<String, TokenError> {
+    pub fn continue_text(
+        &self,
+        tokenizer: &Tokenizer,
+        n: u64,
+        rng: &mut impl Rng,
+    ) -> Result<String, TokenError> {
         let rest = tokenizer.random_text(n, &self.slot, rng)?;
-        Ok(if self.text.is_empty() { rest } else { format!("{} {rest}", self.text) })
+        Ok(if self.text.is_empty() {
+            rest
+        } else {
+            format!("{} {rest}", self.text)
+        })
     }
 }

@@ -19,29 +19,53 @@ pub fn file(name: &str, bytes: impl AsRef<[u8]>) -> (tempfile::TempDir, String) 
 
 /// A dataset at a path.
 pub fn spec(source: Source, path: &str) -> DatasetSpec {
-    DatasetSpec { path: Some(path.to_owned()), ..DatasetSpec::new(source) }
+    DatasetSpec {
+        path: Some(path.to_owned()),
+        ..DatasetSpec::new(source)
+    }
 }
 
 /// The same with `dataset.turns`.
 pub fn talks(source: Source, path: &str) -> DatasetSpec {
-    DatasetSpec { turns: Some(Turns::default()), ..spec(source, path) }
+    DatasetSpec {
+        turns: Some(Turns::default()),
+        ..spec(source, path)
+    }
 }
 
 /// Opened without a hub.
 pub fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {
-    open(spec, Seed(42), 0, &CacheDir { dir: PathBuf::from("unused"), hub: String::new() }, &|_| ())
+    open(
+        spec,
+        Seed(42),
+        0,
+        &CacheDir {
+            dir: PathBuf::from("unused"),
+            hub: String::new(),
+        },
+        &|_| (),
+    )
 }
 
 /// The sessions of a dataset until it ends.
 pub fn all(spec: &DatasetSpec) -> Vec<Vec<Prompt>> {
-    let spec = DatasetSpec { on_exhausted: llmscen_core::dataset::OnExhausted::Stop, ..spec.clone() };
+    let spec = DatasetSpec {
+        on_exhausted: llmscen_core::dataset::OnExhausted::Stop,
+        ..spec.clone()
+    };
     let prompts = opened(&spec).unwrap().prompts;
-    (0..).map_while(|seq| prompts.session(seq)).map(|session| session.turns).collect()
+    (0..)
+        .map_while(|seq| prompts.session(seq))
+        .map(|session| session.turns)
+        .collect()
 }
 
 /// The texts of the first turns.
 pub fn texts(spec: &DatasetSpec) -> Vec<String> {
-    all(spec).into_iter().map(|turns| turns[0].text.clone()).collect()
+    all(spec)
+        .into_iter()
+        .map(|turns| turns[0].text.clone())
+        .collect()
 }
 
 /// A hub with this response to each path, and the list of requested paths.
@@ -66,5 +90,8 @@ pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mut
 
 /// A response with a body.
 pub fn reply(status: &str, headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len())
+    format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    )
 }

@@ -53,16 +53,29 @@ impl Tokenizer {
     /// # Errors
     /// A file is missing or invalid, the template does not compile, or the vocabulary cannot encode every text.
     pub fn load(path: &Path) -> Result<Tokenizer, TokenError> {
-        let file = if path.is_dir() { path.join(config::TOKENIZER) } else { path.to_owned() };
+        let file = if path.is_dir() {
+            path.join(config::TOKENIZER)
+        } else {
+            path.to_owned()
+        };
         if path.is_dir() && !file.exists() {
-            return Err(TokenError::NotThere { path: path.to_owned() });
+            return Err(TokenError::NotThere {
+                path: path.to_owned(),
+            });
         }
-        let bytes = bounds::read(&file, bounds::TOKENIZER).map_err(|source| TokenError::Read { path: file.clone(), source })?;
+        let bytes = bounds::read(&file, bounds::TOKENIZER).map_err(|source| TokenError::Read {
+            path: file.clone(),
+            source,
+        })?;
         let fields = config::read_config(&file)?;
         let tokenizer = Tokenizer::parse(&file, &bytes)?;
         let bos = config::bos_token(&fields).and_then(|name| tokenizer.inner.token_to_id(name));
-        let tokenizer = tokenizer.with_bos(fields.get("add_bos_token").and_then(Value::as_bool), bos);
-        Ok(Tokenizer { chat: config::read_chat_template(&file)?.map(|(template, _)| template), ..tokenizer })
+        let tokenizer =
+            tokenizer.with_bos(fields.get("add_bos_token").and_then(Value::as_bool), bos);
+        Ok(Tokenizer {
+            chat: config::read_chat_template(&file)?.map(|(template, _)| template),
+            ..tokenizer
+        })
     }
 
     /// The built-in tokenizer: a byte-level BPE of 8192 tokens for English text. Its counts are approximate for all models.
@@ -77,19 +90,35 @@ impl Tokenizer {
             // Removing the truncation cannot fail.
             let _ = inner.with_truncation(None);
         }
-        let plain_text_special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false) as u64);
-        Tokenizer { inner, chat: None, approximate, prompt_special: 0, plain_text_special, pool: OnceLock::new() }
+        let plain_text_special = inner
+            .get_post_processor()
+            .map_or(0, |processor| processor.added_tokens(false) as u64);
+        Tokenizer {
+            inner,
+            chat: None,
+            approximate,
+            prompt_special: 0,
+            plain_text_special,
+            pool: OnceLock::new(),
+        }
     }
 
     /// The tokenizer for prompts that are not sent as messages: without chat template, and with the special tokens that a server
     /// adds to plain text.
     pub fn for_plain_text(self) -> Tokenizer {
-        Tokenizer { chat: None, prompt_special: self.plain_text_special, ..self }
+        Tokenizer {
+            chat: None,
+            prompt_special: self.plain_text_special,
+            ..self
+        }
     }
 
     /// The tokenizer of a model that uses exactly this one.
     pub fn into_exact(self) -> Tokenizer {
-        Tokenizer { approximate: false, ..self }
+        Tokenizer {
+            approximate: false,
+            ..self
+        }
     }
 
     /// The chat template, where the tokenizer has one.
@@ -99,7 +128,10 @@ impl Tokenizer {
 
     /// Number of tokens of `text` without special tokens. None where the tokenizer rejects the text.
     pub fn count(&self, text: &str) -> Option<u64> {
-        self.inner.encode_fast(text, false).ok().map(|encoding| encoding.len() as u64)
+        self.inner
+            .encode_fast(text, false)
+            .ok()
+            .map(|encoding| encoding.len() as u64)
     }
 
     /// Number of tokens of a prompt, with the special tokens that a server adds.
@@ -120,7 +152,9 @@ impl Tokenizer {
     /// [`TokenError::Refused`] with the message of the template.
     pub fn chat(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, TokenError> {
         match &self.chat {
-            Some(template) => template.render(messages, tools).map_err(|reason| TokenError::Refused { reason }),
+            Some(template) => template
+                .render(messages, tools)
+                .map_err(|reason| TokenError::Refused { reason }),
             None => Ok(messages.iter().map(text_of).collect::<Vec<_>>().join("\n")),
         }
     }
@@ -132,7 +166,10 @@ impl Tokenizer {
 
     /// The ids of a text, with the special tokens of plain text if `special`. None where the tokenizer rejects it.
     pub fn encode(&self, text: &str, special: bool) -> Option<Vec<u32>> {
-        self.inner.encode_fast(text, special).ok().map(|encoding| encoding.get_ids().to_vec())
+        self.inner
+            .encode_fast(text, special)
+            .ok()
+            .map(|encoding| encoding.get_ids().to_vec())
     }
 
     /// The text of tokens without special ones. None where the tokenizer rejects them.
@@ -147,18 +184,30 @@ impl Tokenizer {
 
     /// Parses a tokenizer.json, without chat template. `path` is used in errors.
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Tokenizer, TokenError> {
-        let malformed = |reason| TokenError::Malformed { path: path.to_owned(), what: config::TOKENIZER, reason };
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
+        let malformed = |reason| TokenError::Malformed {
+            path: path.to_owned(),
+            what: config::TOKENIZER,
+            reason,
+        };
+        let inner = tokenizers::Tokenizer::from_bytes(bytes)
+            .map_err(|error| malformed(error.to_string()))?;
         match inner.encode_fast(PROBE, false) {
             Ok(_) => Ok(Tokenizer::wrap(inner, false)),
-            Err(error) => Err(TokenError::Partial { path: path.to_owned(), reason: error.to_string() }),
+            Err(error) => Err(TokenError::Partial {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            }),
         }
     }
 
     /// The tokenizer with (`adds`) or without the BOS token before plain text. Unchanged where an argument is None.
     fn with_bos(mut self, adds: Option<bool>, bos: Option<u32>) -> Tokenizer {
-        let (Some(adds), Some(bos)) = (adds, bos) else { return self };
-        let Some((mut before, after)) = self.special_tokens() else { return self };
+        let (Some(adds), Some(bos)) = (adds, bos) else {
+            return self;
+        };
+        let Some((mut before, after)) = self.special_tokens() else {
+            return self;
+        };
         match (adds, before.first() == Some(&bos)) {
             (true, false) => before.insert(0, bos),
             (false, true) => _ = before.remove(0),
@@ -175,7 +224,11 @@ impl Tokenizer {
     pub fn encode_prompt(&self, text: &str) -> Option<Vec<u32>> {
         let mut ids = self.encode(text, true)?;
         let twice = matches!(ids.as_slice(), [first, second, ..] if first == second);
-        if twice && self.special_tokens().is_some_and(|(before, _)| before.as_slice() == ids.get(..1).unwrap_or_default()) {
+        if twice
+            && self
+                .special_tokens()
+                .is_some_and(|(before, _)| before.as_slice() == ids.get(..1).unwrap_or_default())
+        {
             ids.remove(0);
         }
         Some(ids)
@@ -185,20 +238,31 @@ impl Tokenizer {
     fn special_tokens(&self) -> Option<(Vec<u32>, Vec<u32>)> {
         let whole = self.encode(TEXT, true)?;
         let plain = self.encode(TEXT, false)?;
-        let at = whole.windows(plain.len().max(1)).position(|ids| ids == plain)?;
-        Some((whole.get(..at)?.to_vec(), whole.get(at + plain.len()..)?.to_vec()))
+        let at = whole
+            .windows(plain.len().max(1))
+            .position(|ids| ids == plain)?;
+        Some((
+            whole.get(..at)?.to_vec(),
+            whole.get(at + plain.len()..)?.to_vec(),
+        ))
     }
 
     fn post_processor(&self, before: &[u32], after: &[u32]) -> Option<PostProcessorWrapper> {
         let name = |id: &u32| self.inner.id_to_token(*id);
         let special = |ids: &[u32], kind: u32| {
-            let piece = |id: &u32| Some(json!({ "SpecialToken": { "id": name(id)?, "type_id": kind } }));
+            let piece =
+                |id: &u32| Some(json!({ "SpecialToken": { "id": name(id)?, "type_id": kind } }));
             ids.iter().map(piece).collect::<Option<Vec<Value>>>()
         };
         let text = |id: &str, kind: u32| json!({ "Sequence": { "id": id, "type_id": kind } });
         let single = [special(before, 0)?, vec![text("A", 0)], special(after, 0)?].concat();
         let pair = [single.clone(), vec![text("B", 1)], special(after, 1)?].concat();
-        let known = |id: &u32| Some((name(id)?, json!({ "id": name(id)?, "ids": [id], "tokens": [name(id)?] })));
+        let known = |id: &u32| {
+            Some((
+                name(id)?,
+                json!({ "id": name(id)?, "ids": [id], "tokens": [name(id)?] }),
+            ))
+        };
         let tokens: Map<String, Value> = before.iter().chain(after).filter_map(known).collect();
         let template = json!({ "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens });
         serde_json::from_value(template).ok()
@@ -212,10 +276,17 @@ impl Tokenizer {
 const MERGES: &str = include_str!("token/builtin.merges");
 
 fn builtin_tokenizer() -> tokenizers::Tokenizer {
-    let merges: Merges = MERGES.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.into(), b.into())).collect();
+    let merges: Merges = MERGES
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(a, b)| (a.into(), b.into()))
+        .collect();
     let mut letters: Vec<char> = ByteLevel::alphabet().into_iter().collect();
     letters.sort_unstable();
-    let tokens = letters.into_iter().map(String::from).chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
+    let tokens = letters
+        .into_iter()
+        .map(String::from)
+        .chain(merges.iter().map(|(a, b)| format!("{a}{b}")));
     let vocab: Vocab = tokens.zip(0u32..).collect();
     let mut tokenizer = tokenizers::Tokenizer::new(BPE::new(vocab, merges));
     let bytes = ByteLevel::new(false, true, true);
@@ -243,7 +314,12 @@ impl IncrementalDecoder {
         let decoded = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
         let before = decoded(self.ids.get(self.from..self.emitted).unwrap_or_default());
         let after = decoded(self.ids.get(self.from..).unwrap_or_default());
-        let Some(new) = after.strip_prefix(&before).filter(|new| !new.is_empty() && !new.ends_with(INCOMPLETE)) else { return 0 };
+        let Some(new) = after
+            .strip_prefix(&before)
+            .filter(|new| !new.is_empty() && !new.ends_with(INCOMPLETE))
+        else {
+            return 0;
+        };
         self.text.push_str(new);
         self.from = self.emitted;
         self.emitted = self.ids.len();
@@ -298,24 +374,50 @@ mod tests {
     fn errors_name_the_file_and_the_reason() {
         let (dir, file) = saved("other.json", "{}");
         let text = |path: &Path| Tokenizer::load(path).unwrap_err().to_string();
-        assert!(text(dir.path()).starts_with(&format!("{} has no tokenizer.json", dir.path().display())));
+        assert!(
+            text(dir.path())
+                .starts_with(&format!("{} has no tokenizer.json", dir.path().display()))
+        );
         assert!(text(&file).starts_with(&format!("{} is not a tokenizer.json: ", file.display())));
         let gone = dir.path().join("gone.json");
-        assert!(text(&gone).starts_with(&format!("cannot read the tokenizer {}: No such file", gone.display())));
+        assert!(text(&gone).starts_with(&format!(
+            "cannot read the tokenizer {}: No such file",
+            gone.display()
+        )));
     }
 
     #[test]
     fn a_vocabulary_with_holes_is_refused_at_load() {
         let (_dir, file) = saved("tokenizer.json", &word_level("[MISSING]", "null"));
-        assert!(matches!(Tokenizer::load(&file), Err(TokenError::Partial { .. })));
+        assert!(matches!(
+            Tokenizer::load(&file),
+            Err(TokenError::Partial { .. })
+        ));
     }
 
     #[test]
     fn it_has_8192_tokens_and_splits_as_it_was_trained_to() {
         let tokenizer = builtin_tokenizer();
         assert_eq!(tokenizer.get_vocab_size(true), 8192);
-        let split = tokenizer.encode("What would you cook on a rainy evening?", false).unwrap();
-        assert_eq!(split.get_tokens(), ["Wh", "at", "Ġwould", "Ġyou", "Ġcook", "Ġon", "Ġa", "Ġra", "iny", "Ġevening", "?"]);
+        let split = tokenizer
+            .encode("What would you cook on a rainy evening?", false)
+            .unwrap();
+        assert_eq!(
+            split.get_tokens(),
+            [
+                "Wh",
+                "at",
+                "Ġwould",
+                "Ġyou",
+                "Ġcook",
+                "Ġon",
+                "Ġa",
+                "Ġra",
+                "iny",
+                "Ġevening",
+                "?"
+            ]
+        );
     }
 
     #[test]
@@ -356,10 +458,15 @@ mod tests {
     fn encoded(config: Value, processor: Value, text: &str) -> (Vec<u32>, u32) {
         let folder = CHATML.folder("byte-level");
         let path = folder.path().join("tokenizer.json");
-        let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let mut tokenizer: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         tokenizer["post_processor"] = processor;
         std::fs::write(&path, tokenizer.to_string()).unwrap();
-        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        std::fs::write(
+            folder.path().join("tokenizer_config.json"),
+            config.to_string(),
+        )
+        .unwrap();
         let tokenizer = Tokenizer::load(folder.path()).unwrap();
         let bos = tokenizer.inner.token_to_id("<|end|>").unwrap();
         (tokenizer.encode_prompt(text).unwrap(), bos)
@@ -374,13 +481,25 @@ mod tests {
 
     #[test]
     fn the_configuration_decides_over_the_post_processor() {
-        let config = |adds: Value| json!({ "add_bos_token": adds, "bos_token": { "content": "<|end|>" } });
+        let config =
+            |adds: Value| json!({ "add_bos_token": adds, "bos_token": { "content": "<|end|>" } });
         let (plain, bos) = encoded(config(Value::Null), Value::Null, "one two");
         let with = [vec![bos], plain.clone()].concat();
         assert_eq!(encoded(config(json!(true)), Value::Null, "one two").0, with);
-        assert_eq!(encoded(config(Value::Null), template(bos), "one two").0, with, "what the post-processor says");
-        assert_eq!(encoded(config(json!(true)), template(bos), "one two").0, with, "not twice");
-        assert_eq!(encoded(config(json!(false)), template(bos), "one two").0, plain);
+        assert_eq!(
+            encoded(config(Value::Null), template(bos), "one two").0,
+            with,
+            "what the post-processor says"
+        );
+        assert_eq!(
+            encoded(config(json!(true)), template(bos), "one two").0,
+            with,
+            "not twice"
+        );
+        assert_eq!(
+            encoded(config(json!(false)), template(bos), "one two").0,
+            plain
+        );
     }
 
     #[test]
@@ -389,6 +508,10 @@ mod tests {
         let (ids, bos) = encoded(config.clone(), Value::Null, "<|end|>one");
         assert_eq!(ids.iter().filter(|id| **id == bos).count(), 1, "{ids:?}");
         let (own, _) = encoded(config, Value::Null, "<|end|><|end|>one");
-        assert_eq!(own.iter().filter(|id| **id == bos).count(), 2, "what the text itself has twice stays");
+        assert_eq!(
+            own.iter().filter(|id| **id == bos).count(),
+            2,
+            "what the text itself has twice stays"
+        );
     }
 }

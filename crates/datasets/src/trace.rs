@@ -39,19 +39,39 @@ struct Trace {
 }
 
 /// Reads the log without invalid rows, and checks that the first prompt can be generated.
-pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<impl Prompts + use<>, PromptError> {
-    let path = Path::new(setting.spec.path.as_deref().ok_or(PromptError::NoPath { kind: "trace" })?);
+pub fn open(
+    spec: &TraceSpec,
+    setting: &Setting<'_>,
+    notes: &mut Vec<String>,
+) -> Result<impl Prompts + use<>, PromptError> {
+    let path = Path::new(
+        setting
+            .spec
+            .path
+            .as_deref()
+            .ok_or(PromptError::NoPath { kind: "trace" })?,
+    );
     let mut rows = Rows::read(path, spec, setting.spec.strict, notes)?;
     if spec.match_output_length && !rows.has_output_lengths() {
         notes.push("the log has no output lengths: `match_output_length` has no effect".into());
     }
-    let text = if rows.are_lengths() { Some(open_text(&rows, setting, notes)?) } else { None };
-    if setting.spec.min_tokens.or(setting.spec.max_tokens).is_some() {
+    let text = if rows.are_lengths() {
+        Some(open_text(&rows, setting, notes)?)
+    } else {
+        None
+    };
+    if setting
+        .spec
+        .min_tokens
+        .or(setting.spec.max_tokens)
+        .is_some()
+    {
         let tokens = |entry: &Entry<'_>| match &entry.request {
             LoggedRequest::Lengths { input, .. } => Some(*input),
-            LoggedRequest::Body { body, .. } => {
-                setting.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&logged_prompt(body), tokenizer, None))
-            }
+            LoggedRequest::Body { body, .. } => setting
+                .tokenizer
+                .as_ref()
+                .and_then(|tokenizer| tokens_of(&logged_prompt(body), tokenizer, None)),
         };
         rows.filter(|entry| setting.admits(tokens(entry)), notes)?;
     }
@@ -70,10 +90,16 @@ pub fn open(spec: &TraceSpec, setting: &Setting<'_>, notes: &mut Vec<String>) ->
 }
 
 /// The generator of texts for a log of lengths. Adds notes on lengths that are not exact.
-fn open_text(rows: &Rows, setting: &Setting<'_>, notes: &mut Vec<String>) -> Result<TraceText, PromptError> {
+fn open_text(
+    rows: &Rows,
+    setting: &Setting<'_>,
+    notes: &mut Vec<String>,
+) -> Result<TraceText, PromptError> {
     if setting.tokenizer.is_none() {
         let note = "prompt lengths of the log are approximate (built-in tokenizer)";
-        notes.push(format!("{note}; set `dataset.tokenizer` to the model's tokenizer"));
+        notes.push(format!(
+            "{note}; set `dataset.tokenizer` to the model's tokenizer"
+        ));
     }
     let text = TraceText::new(setting.tokenizer(), setting.spec.system.as_deref())?;
     let base_tokens = text.base_tokens();
@@ -81,7 +107,11 @@ fn open_text(rows: &Rows, setting: &Setting<'_>, notes: &mut Vec<String>) -> Res
         rows.entry(*index)
             .is_some_and(|entry| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens))
     };
-    let short = if base_tokens == 0 { 0 } else { (0..rows.len()).filter(is_short).count() };
+    let short = if base_tokens == 0 {
+        0
+    } else {
+        (0..rows.len()).filter(is_short).count()
+    };
     if short > 0 {
         notes.push(format!(
             "{short} of {} prompts of the log have no more tokens than system message and chat template ({base_tokens}): \
@@ -96,9 +126,9 @@ impl Trace {
     /// Checks that a text of the first length can be generated.
     fn check(&self) -> Result<(), PromptError> {
         match (&self.text, self.rows.entry(0).map(|entry| entry.request)) {
-            (Some(text), Some(LoggedRequest::Lengths { input, .. })) => {
-                Ok(text.generate(input.max(text.base_tokens() + 1), self.seed).map(drop)?)
-            }
+            (Some(text), Some(LoggedRequest::Lengths { input, .. })) => Ok(text
+                .generate(input.max(text.base_tokens() + 1), self.seed)
+                .map(drop)?),
             _ => Ok(()),
         }
     }
@@ -108,11 +138,16 @@ impl Trace {
         let entry = self.rows.entry((index % rows) as usize)?;
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
         match entry.request {
-            LoggedRequest::Lengths { input, output, blocks } => {
+            LoggedRequest::Lengths {
+                input,
+                output,
+                blocks,
+            } => {
                 let generator = self.text.as_ref()?;
                 let block_seed = self.seed.child("pass").child(index / rows);
                 let row_seed = self.seed.child("row").child(index);
-                let (text, tokens) = generator.generate_with_blocks(input, &blocks, block_seed, row_seed)?;
+                let (text, tokens) =
+                    generator.generate_with_blocks(input, &blocks, block_seed, row_seed)?;
                 Some(Prompt {
                     text,
                     tokens: Some(tokens),
@@ -123,8 +158,15 @@ impl Trace {
                     ..Prompt::default()
                 })
             }
-            LoggedRequest::Body { body, headers, output } => {
-                let mut prompt = Prompt { headers, ..logged_prompt(body) };
+            LoggedRequest::Body {
+                body,
+                headers,
+                output,
+            } => {
+                let mut prompt = Prompt {
+                    headers,
+                    ..logged_prompt(body)
+                };
                 prompt.model = mapped(prompt.body.as_ref()?.get("model").and_then(Value::as_str));
                 let body = prompt.body.as_mut()?;
                 if let Some(model) = &prompt.model {
@@ -134,8 +176,14 @@ impl Trace {
                     prompt.max_tokens = Some(output);
                     prompt.sampling = self.exact_output(output);
                 }
-                prompt.tokens = self.tokenizer.as_ref().and_then(|tokenizer| tokens_of(&prompt, tokenizer, None));
-                prompt.approximate = self.tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+                prompt.tokens = self
+                    .tokenizer
+                    .as_ref()
+                    .and_then(|tokenizer| tokens_of(&prompt, tokenizer, None));
+                prompt.approximate = self
+                    .tokenizer
+                    .as_ref()
+                    .is_some_and(|tokenizer| tokenizer.approximate());
                 Some(prompt)
             }
         }
@@ -143,17 +191,33 @@ impl Trace {
 
     /// The parameters besides `max_tokens` with which a server generates exactly `output` tokens.
     fn exact_output(&self, output: u64) -> Map<String, Value> {
-        let fields = [("min_tokens".to_owned(), json!(output)), ("ignore_eos".to_owned(), json!(true))];
-        if self.spec.match_output_length { fields.into_iter().collect() } else { Map::new() }
+        let fields = [
+            ("min_tokens".to_owned(), json!(output)),
+            ("ignore_eos".to_owned(), json!(true)),
+        ];
+        if self.spec.match_output_length {
+            fields.into_iter().collect()
+        } else {
+            Map::new()
+        }
     }
 }
 
 /// The prompt of a logged body, whose text is the last user message.
 fn logged_prompt(body: &serde_json::value::RawValue) -> Prompt {
     let body: Map<String, Value> = serde_json::from_str(body.get()).unwrap_or_default();
-    let messages = body.get("messages").and_then(Value::as_array).map(|messages| last_user(messages));
-    let text = messages.or_else(|| Some(body.get("prompt")?.as_str()?.to_owned())).unwrap_or_default();
-    Prompt { text, body: Some(body), ..Prompt::default() }
+    let messages = body
+        .get("messages")
+        .and_then(Value::as_array)
+        .map(|messages| last_user(messages));
+    let text = messages
+        .or_else(|| Some(body.get("prompt")?.as_str()?.to_owned()))
+        .unwrap_or_default();
+    Prompt {
+        text,
+        body: Some(body),
+        ..Prompt::default()
+    }
 }
 
 impl Prompts for Trace {
@@ -161,7 +225,10 @@ impl Prompts for Trace {
         if !self.cycle && seq >= self.rows.len() as u64 {
             return None;
         }
-        self.prompt(self.first.wrapping_add(seq)).map(|prompt| Session { turns: vec![prompt] })
+        self.prompt(self.first.wrapping_add(seq))
+            .map(|prompt| Session {
+                turns: vec![prompt],
+            })
     }
 
     fn len(&self) -> Option<u64> {

@@ -60,7 +60,12 @@ impl Adapter {
         phase: Phase,
         cancelled: impl Future<Output = ()>,
     ) -> CompletedCall {
-        let seed = self.seed.child("sampling").child(call.seq).child(u64::from(call.turn)).0;
+        let seed = self
+            .seed
+            .child("sampling")
+            .child(call.seq)
+            .child(u64::from(call.turn))
+            .0;
         // Parsed before the timestamp, so that parsing is not measured.
         let request = GenerationRequest::parse(&call.body, seed);
         let mut outcome = call.outcome(phase);
@@ -76,18 +81,34 @@ impl Adapter {
             WaitResult::Answered(Some(Ok(answer))) => {
                 let end = answer.stamps.last().copied().unwrap_or(answer.prefilled);
                 let left = leave_after.is_some_and(|limit| answer.tokens.len() as u64 >= limit);
-                outcome.end =
-                    if left { Err(left_failure(answer.tokens.len())) } else { Ok(Finish { reason: answer.reason.into() }) };
+                outcome.end = if left {
+                    Err(left_failure(answer.tokens.len()))
+                } else {
+                    Ok(Finish {
+                        reason: answer.reason.into(),
+                    })
+                };
                 (Some(answer), end)
             }
             WaitResult::Answered(other) => {
-                let stopped = || Failure::new(FailureKind::StreamError, "the thread of the model stopped unexpectedly");
+                let stopped = || {
+                    Failure::new(
+                        FailureKind::StreamError,
+                        "the thread of the model stopped unexpectedly",
+                    )
+                };
                 outcome.end = Err(other.and_then(Result::err).unwrap_or_else(stopped));
                 (None, self.session.clock.now())
             }
             WaitResult::Cancelled(failure, at, answer) => {
-                let tokens = answer.as_ref().map_or(0, |answer| answer.stamps.iter().filter(|stamp| **stamp <= at).count());
-                outcome.end = Err(failure.at(if tokens == 0 { "before the first token".into() } else { after_tokens(tokens) }));
+                let tokens = answer.as_ref().map_or(0, |answer| {
+                    answer.stamps.iter().filter(|stamp| **stamp <= at).count()
+                });
+                outcome.end = Err(failure.at(if tokens == 0 {
+                    "before the first token".into()
+                } else {
+                    after_tokens(tokens)
+                }));
                 (answer, at)
             }
         };
@@ -155,34 +176,67 @@ impl Adapter {
                     response: CapturedBody::default(),
                 })
             });
-            return CompletedCall { captured: copy, ..CompletedCall::bare(outcome) };
+            return CompletedCall {
+                captured: copy,
+                ..CompletedCall::bare(outcome)
+            };
         };
         let end = outcome.timeline.end;
-        let token_count = answer.stamps.iter().take_while(|stamp| **stamp <= end).count();
-        outcome.usage = Usage { prompt: Some(answer.prompt.len() as u64), output: Some(token_count as u64), ..Usage::default() };
+        let token_count = answer
+            .stamps
+            .iter()
+            .take_while(|stamp| **stamp <= end)
+            .count();
+        outcome.usage = Usage {
+            prompt: Some(answer.prompt.len() as u64),
+            output: Some(token_count as u64),
+            ..Usage::default()
+        };
         outcome.server = server_times(&outcome, &answer);
         outcome.timeline.first_chunk = answer.stamps.first().copied().filter(|first| *first <= end);
         outcome.bytes_in = answer.text.len() as u64;
         outcome.reads = token_count as u32;
         self.gauges.receive(outcome.bytes_in, token_count as u64);
         let copy = self.keep_bodies.then(|| {
-            Box::new(CapturedExchange { request: body, call_headers: headers, heads: None, response: response_body(&answer) })
+            Box::new(CapturedExchange {
+                request: body,
+                call_headers: headers,
+                heads: None,
+                response: response_body(&answer),
+            })
         });
         outcome.timeline.tokens = answer.stamps;
         outcome.timeline.tokens.truncate(token_count);
-        let message = self.keep_text.then(|| Message { content: answer.text.clone(), ..Message::default() });
-        CompletedCall { text: self.keep_text.then_some(answer.text), message, captured: copy, ..CompletedCall::bare(outcome) }
+        let message = self.keep_text.then(|| Message {
+            content: answer.text.clone(),
+            ..Message::default()
+        });
+        CompletedCall {
+            text: self.keep_text.then_some(answer.text),
+            message,
+            captured: copy,
+            ..CompletedCall::bare(outcome)
+        }
     }
 }
 
 /// The number of tokens after which the user of a call leaves.
 fn leave_after_tokens(call: &PreparedRequest) -> Option<u64> {
-    call.cancel.and_then(|leave| if let ClientCancel::Tokens(limit) = leave { Some(limit) } else { None })
+    call.cancel.and_then(|leave| {
+        if let ClientCancel::Tokens(limit) = leave {
+            Some(limit)
+        } else {
+            None
+        }
+    })
 }
 
 fn left_failure(tokens: usize) -> Failure {
-    Failure::new(FailureKind::Abandoned, format!("cancelled by `request.cancel.tokens` after {tokens} token events"))
-        .at(after_tokens(tokens))
+    Failure::new(
+        FailureKind::Abandoned,
+        format!("cancelled by `request.cancel.tokens` after {tokens} token events"),
+    )
+    .at(after_tokens(tokens))
 }
 
 fn after_tokens(tokens: usize) -> String {
@@ -205,7 +259,8 @@ fn server_times(outcome: &Outcome, answer: &Answer) -> ServerTimes {
 
 /// The response body that is recorded.
 fn response_body(answer: &Answer) -> CapturedBody {
-    let usage = json!({ "prompt_tokens": answer.prompt.len(), "completion_tokens": answer.tokens.len() });
+    let usage =
+        json!({ "prompt_tokens": answer.prompt.len(), "completion_tokens": answer.tokens.len() });
     let body = json!({
         "text": answer.text,
         "tokens": answer.tokens,

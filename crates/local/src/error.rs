@@ -45,7 +45,9 @@ pub enum LocalError {
         reason: String,
     },
     /// The architecture is not supported.
-    #[error("{path}: unsupported architecture `{architecture}`; supported are llama, mistral, qwen2 and qwen3")]
+    #[error(
+        "{path}: unsupported architecture `{architecture}`; supported are llama, mistral, qwen2 and qwen3"
+    )]
     Architecture {
         /// Path of the file.
         path: PathBuf,

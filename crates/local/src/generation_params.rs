@@ -29,7 +29,14 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { repetition_penalty: 1.0, temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 }
+        Sampling {
+            repetition_penalty: 1.0,
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 0,
+        }
     }
 }
 
@@ -158,27 +165,46 @@ impl GenerationRequest {
     /// # Errors
     /// Why the body is invalid.
     pub fn parse(body: &[u8], seed: u64) -> Result<GenerationRequest, String> {
-        let body: Value = serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| format!("the body is not JSON: {error}"))?;
         let prompt = match (body.get("messages"), body.get("prompt")) {
             (Some(messages @ Value::Array(_)), _) => PromptSource::Messages(messages.clone()),
             (_, Some(Value::String(text))) => PromptSource::Text(text.clone()),
-            _ => return Err("the body has neither a list of `messages` nor a text as `prompt`".into()),
+            _ => {
+                return Err(
+                    "the body has neither a list of `messages` nor a text as `prompt`".into(),
+                );
+            }
         };
         if let PromptSource::Messages(messages) = &prompt
             && !messages.as_array().into_iter().flatten().all(is_text_only)
         {
-            return Err("a local model supports text input only, and the messages contain other parts".into());
+            return Err(
+                "a local model supports text input only, and the messages contain other parts"
+                    .into(),
+            );
         }
-        let number = |key: &str| body.get(key).and_then(Value::as_f64).map(|value| value as f32);
+        let number = |key: &str| {
+            body.get(key)
+                .and_then(Value::as_f64)
+                .map(|value| value as f32)
+        };
         let default = Sampling::default();
-        let body_seed = body.get("seed").and_then(|seed| seed.as_i64().map(|seed| seed as u64).or(seed.as_u64()));
+        let body_seed = body
+            .get("seed")
+            .and_then(|seed| seed.as_i64().map(|seed| seed as u64).or(seed.as_u64()));
         Ok(GenerationRequest {
             max_tokens: body.get("max_tokens").and_then(Value::as_u64),
             sampling: Sampling {
-                repetition_penalty: number("repetition_penalty").unwrap_or(default.repetition_penalty),
+                repetition_penalty: number("repetition_penalty")
+                    .unwrap_or(default.repetition_penalty),
                 temperature: number("temperature").unwrap_or(default.temperature),
                 // -1 means all tokens.
-                top_k: body.get("top_k").and_then(Value::as_u64).and_then(|k| u32::try_from(k).ok()).unwrap_or(default.top_k),
+                top_k: body
+                    .get("top_k")
+                    .and_then(Value::as_u64)
+                    .and_then(|k| u32::try_from(k).ok())
+                    .unwrap_or(default.top_k),
                 top_p: number("top_p").unwrap_or(default.top_p),
                 min_p: number("min_p").unwrap_or(default.min_p),
                 seed: body_seed.unwrap_or(seed),
@@ -200,7 +226,12 @@ impl GenerationRequest {
             PromptSource::Messages(messages) => match model.chat(messages)? {
                 Some(text) => model.tokens(&text),
                 None => {
-                    let contents = messages.as_array().into_iter().flatten().map(text_of).collect::<Vec<_>>();
+                    let contents = messages
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(text_of)
+                        .collect::<Vec<_>>();
                     model.plain_tokens(&contents.join("\n"))
                 }
             },
@@ -209,12 +240,25 @@ impl GenerationRequest {
 
     /// The requested length of the reply, where it exceeds `room`.
     pub fn excess_length(&self, room: u64, leave_after: Option<u64>) -> Option<u64> {
-        self.max_tokens.map(|tokens| tokens.min(leave_after.unwrap_or(u64::MAX))).filter(|tokens| *tokens > room)
+        self.max_tokens
+            .map(|tokens| tokens.min(leave_after.unwrap_or(u64::MAX)))
+            .filter(|tokens| *tokens > room)
     }
 
     /// The row of a batch. `room` is the limit of the model, `leave_after` the number of tokens after which the user leaves.
-    pub fn params(&self, prompt: Vec<u32>, room: u64, leave_after: Option<u64>, logits: bool) -> GenerationParams {
-        let max_tokens = self.max_tokens.unwrap_or(room).min(room).min(leave_after.unwrap_or(u64::MAX)).max(1);
+    pub fn params(
+        &self,
+        prompt: Vec<u32>,
+        room: u64,
+        leave_after: Option<u64>,
+        logits: bool,
+    ) -> GenerationParams {
+        let max_tokens = self
+            .max_tokens
+            .unwrap_or(room)
+            .min(room)
+            .min(leave_after.unwrap_or(u64::MAX))
+            .max(1);
         GenerationParams {
             prompt,
             max_tokens,
@@ -234,7 +278,10 @@ fn is_text_only(message: &Value) -> bool {
 fn parse_stop(stop: Option<&Value>) -> Vec<String> {
     match stop {
         Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(texts)) => texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect(),
+        Some(Value::Array(texts)) => texts
+            .iter()
+            .filter_map(|text| text.as_str().map(str::to_owned))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -253,11 +300,25 @@ mod tests {
         let body = json!({ "messages": [{ "role": "user", "content": "a" }], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25,
             "top_k": 4, "min_p": 0.125, "repetition_penalty": 1.5, "seed": 3, "stop": ["x", "y"], "ignore_eos": true });
         let params = read(body).unwrap().params(vec![1, 2], 100, None, true);
-        let sampling = Sampling { repetition_penalty: 1.5, temperature: 0.5, top_k: 4, top_p: 0.25, min_p: 0.125, seed: 3 };
+        let sampling = Sampling {
+            repetition_penalty: 1.5,
+            temperature: 0.5,
+            top_k: 4,
+            top_p: 0.25,
+            min_p: 0.125,
+            seed: 3,
+        };
         let stop = vec!["x".to_owned(), "y".into()];
         assert_eq!(
             params,
-            GenerationParams { prompt: vec![1, 2], max_tokens: 7, sampling, ignore_eos: true, stop, logits: true }
+            GenerationParams {
+                prompt: vec![1, 2],
+                max_tokens: 7,
+                sampling,
+                ignore_eos: true,
+                stop,
+                logits: true
+            }
         );
     }
 
@@ -265,16 +326,42 @@ mod tests {
     fn without_parameters_sampling_is_greedy_up_to_the_limit() {
         let request = read(json!({ "prompt": "a", "top_k": -1, "stop": "z" })).unwrap();
         let params = request.params(vec![1], 30, None, false);
-        assert_eq!((params.max_tokens, params.stop.as_slice()), (30, &["z".to_owned()][..]));
-        assert_eq!(params.sampling, Sampling { seed: 9, ..Sampling::default() });
-        assert_eq!(request.params(vec![1], 30, Some(5), false).max_tokens, 5, "its user leaves then");
+        assert_eq!(
+            (params.max_tokens, params.stop.as_slice()),
+            (30, &["z".to_owned()][..])
+        );
+        assert_eq!(
+            params.sampling,
+            Sampling {
+                seed: 9,
+                ..Sampling::default()
+            }
+        );
+        assert_eq!(
+            request.params(vec![1], 30, Some(5), false).max_tokens,
+            5,
+            "its user leaves then"
+        );
     }
 
     #[test]
     fn a_body_without_text_is_an_error() {
-        let image = json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": "x" }] }]);
-        assert!(read(json!({ "messages": image })).unwrap_err().starts_with("a local model supports text input only"));
-        assert!(read(json!({ "input": 3 })).unwrap_err().contains("neither a list of `messages`"));
-        assert!(GenerationRequest::parse(b"{", 0).unwrap_err().starts_with("the body is not JSON"));
+        let image =
+            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": "x" }] }]);
+        assert!(
+            read(json!({ "messages": image }))
+                .unwrap_err()
+                .starts_with("a local model supports text input only")
+        );
+        assert!(
+            read(json!({ "input": 3 }))
+                .unwrap_err()
+                .contains("neither a list of `messages`")
+        );
+        assert!(
+            GenerationRequest::parse(b"{", 0)
+                .unwrap_err()
+                .starts_with("the body is not JSON")
+        );
     }
 }

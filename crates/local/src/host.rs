@@ -7,7 +7,9 @@
 //! ```
 
 use crate::error::LocalError;
-use crate::generation_params::{BatchModel, BatchOutput, Ended, GenerationParams, GenerationRequest, LOGITS_AT_ONCE, RowOutput};
+use crate::generation_params::{
+    BatchModel, BatchOutput, Ended, GenerationParams, GenerationRequest, LOGITS_AT_ONCE, RowOutput,
+};
 use llmscen_client::clock::Clock;
 use llmscen_core::local::{Batch, Loaded};
 use llmscen_core::outcome::{Failure, FailureKind};
@@ -98,8 +100,20 @@ pub struct Session {
 
 impl Session {
     /// A new round.
-    pub fn new(clock: Clock, gather: Gather, over: Box<dyn Fn() -> bool + Send + Sync>, keep: Option<Keep>) -> Session {
-        Session { clock, gather, over, keep, batches: Mutex::default(), cut: AtomicU64::new(0) }
+    pub fn new(
+        clock: Clock,
+        gather: Gather,
+        over: Box<dyn Fn() -> bool + Send + Sync>,
+        keep: Option<Keep>,
+    ) -> Session {
+        Session {
+            clock,
+            gather,
+            over,
+            keep,
+            batches: Mutex::default(),
+            cut: AtomicU64::new(0),
+        }
     }
 
     /// Adds a batch with the next number.
@@ -121,7 +135,10 @@ impl Session {
 
     /// The batches so far.
     pub fn batches(&self) -> Vec<Batch> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.batches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -203,15 +220,23 @@ impl Loading {
         let (loaded_sender, loaded) = mpsc::channel();
         let open = Arc::<AtomicUsize>::default();
         let open_jobs = open.clone();
-        let thread = std::thread::Builder::new().name("model".into()).spawn(move || match load() {
-            Err(error) => _ = loaded_sender.send(Err(error)),
-            Ok((model, loaded)) => {
-                if loaded_sender.send(Ok(loaded)).is_ok() {
-                    serve(model, &waiting, &open_jobs, memory);
-                }
-            }
-        })?;
-        Ok(Loading { loaded, jobs, thread, open })
+        let thread =
+            std::thread::Builder::new()
+                .name("model".into())
+                .spawn(move || match load() {
+                    Err(error) => _ = loaded_sender.send(Err(error)),
+                    Ok((model, loaded)) => {
+                        if loaded_sender.send(Ok(loaded)).is_ok() {
+                            serve(model, &waiting, &open_jobs, memory);
+                        }
+                    }
+                })?;
+        Ok(Loading {
+            loaded,
+            jobs,
+            thread,
+            open,
+        })
     }
 
     /// Waits for the model; returns the loading again after the timeout.
@@ -220,7 +245,12 @@ impl Loading {
     /// The model cannot be loaded. None: the thread panicked.
     pub fn wait(self, timeout: Duration) -> Result<Result<Host, Loading>, Option<LocalError>> {
         match self.loaded.recv_timeout(timeout) {
-            Ok(Ok(loaded)) => Ok(Ok(Host { jobs: Some(self.jobs), thread: Some(self.thread), open: self.open, loaded })),
+            Ok(Ok(loaded)) => Ok(Ok(Host {
+                jobs: Some(self.jobs),
+                thread: Some(self.thread),
+                open: self.open,
+                loaded,
+            })),
             Ok(Err(error)) => Err(Some(error)),
             Err(RecvTimeoutError::Timeout) => Ok(Err(self)),
             Err(RecvTimeoutError::Disconnected) => Err(None),
@@ -232,12 +262,15 @@ impl Host {
     /// Sends a request to the thread. False where the thread has stopped.
     pub fn send(&self, job: Job) -> bool {
         self.open.fetch_add(1, Ordering::AcqRel);
-        self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+        self.jobs
+            .as_ref()
+            .is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
     /// Whether the thread has finished all jobs, also cancelled ones, or has stopped.
     pub fn is_idle(&self) -> bool {
-        self.open.load(Ordering::Acquire) == 0 || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.open.load(Ordering::Acquire) == 0
+            || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Drops the model and waits until its memory is free.
@@ -250,7 +283,12 @@ impl Host {
     }
 }
 
-fn serve(mut model: impl BatchModel, waiting: &Receiver<Job>, open: &AtomicUsize, memory: Resident) {
+fn serve(
+    mut model: impl BatchModel,
+    waiting: &Receiver<Job>,
+    open: &AtomicUsize,
+    memory: Resident,
+) {
     let mut next = None;
     while let Some(first) = next.take().or_else(|| waiting.recv().ok()) {
         let (batch, other) = gather(first, waiting);
@@ -268,7 +306,11 @@ fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
     let mut batch = vec![first];
     let mut last = Instant::now();
     while batch.len() < limit {
-        match waiting.recv_timeout(if matches!(session.gather, Gather::Full(_)) { POLL_INTERVAL } else { ARRIVAL_GAP }) {
+        match waiting.recv_timeout(if matches!(session.gather, Gather::Full(_)) {
+            POLL_INTERVAL
+        } else {
+            ARRIVAL_GAP
+        }) {
             Ok(job) if Arc::ptr_eq(&job.session, &session) => {
                 batch.push(job);
                 last = Instant::now();
@@ -277,7 +319,11 @@ fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let full = matches!(session.gather, Gather::Full(_));
-                if !full || last.elapsed() >= INCOMPLETE_TIMEOUT || (session.over)() || batch.iter().all(Job::is_cancelled) {
+                if !full
+                    || last.elapsed() >= INCOMPLETE_TIMEOUT
+                    || (session.over)()
+                    || batch.iter().all(Job::is_cancelled)
+                {
                     break;
                 }
             }
@@ -288,7 +334,9 @@ fn gather(first: Job, waiting: &Receiver<Job>) -> (Vec<Job>, Option<Job>) {
 
 /// Computes a batch and sends the answers. `memory` returns the memory of this process.
 fn compute_batch(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) {
-    let Some(session) = jobs.first().map(|job| job.session.clone()) else { return };
+    let Some(session) = jobs.first().map(|job| job.session.clone()) else {
+        return;
+    };
     let mut rows: Vec<(Job, GenerationParams)> = Vec::with_capacity(jobs.len());
     // Cancelled requests need no answer.
     for job in jobs.into_iter().filter(|job| !job.is_cancelled()) {
@@ -308,7 +356,11 @@ fn compute_batch(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) 
         return;
     }
     let cancelled: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.cancelled)).collect();
-    let alive = |row: usize| cancelled.get(row).is_some_and(|cancelled| !cancelled.load(Ordering::Relaxed));
+    let alive = |row: usize| {
+        cancelled
+            .get(row)
+            .is_some_and(|cancelled| !cancelled.load(Ordering::Relaxed))
+    };
     let reserved = memory.reserved;
     let (worked, memory) = memory.measure(|| model.work(&params, &|| session.clock.now(), &alive));
     match worked {
@@ -317,7 +369,12 @@ fn compute_batch(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) 
             let memory_reserved = reserved();
             // A batch that was cancelled before its first token has no times.
             if worked.rows.iter().any(|row| !row.tokens.is_empty()) {
-                session.add(Batch { memory, memory_reserved, device_memory, ..batch_facts(&jobs, &params, &worked) });
+                session.add(Batch {
+                    memory,
+                    memory_reserved,
+                    device_memory,
+                    ..batch_facts(&jobs, &params, &worked)
+                });
             }
             send_answers(jobs, &params, worked, model.limit(), model.vocabulary());
         }
@@ -331,7 +388,12 @@ fn compute_batch(model: &mut impl BatchModel, jobs: Vec<Job>, memory: Resident) 
 
 /// The failure of a batch whose logits need too much memory.
 fn check_logits_memory(params: &[GenerationParams], vocabulary: u64) -> Option<Failure> {
-    let steps = params.iter().filter(|params| params.logits).fold(0u64, |steps, params| steps.saturating_add(params.max_tokens));
+    let steps = params
+        .iter()
+        .filter(|params| params.logits)
+        .fold(0u64, |steps, params| {
+            steps.saturating_add(params.max_tokens)
+        });
     let bytes = steps.saturating_mul(vocabulary).saturating_mul(4);
     let why = || {
         format!(
@@ -339,16 +401,23 @@ fn check_logits_memory(params: &[GenerationParams], vocabulary: u64) -> Option<F
              `max_tokens` or the batch size"
         )
     };
-    (bytes > LOGITS_AT_ONCE).then(|| Failure::new(FailureKind::StreamError, why()).at("before the first token"))
+    (bytes > LOGITS_AT_ONCE)
+        .then(|| Failure::new(FailureKind::StreamError, why()).at("before the first token"))
 }
 
-fn prepare_request(model: &impl BatchModel, job: &Job, logits: bool) -> Result<GenerationParams, Failure> {
-    let invalid = |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
+fn prepare_request(
+    model: &impl BatchModel,
+    job: &Job,
+    logits: bool,
+) -> Result<GenerationParams, Failure> {
+    let invalid =
+        |why: &String| Failure::new(FailureKind::Decode, why).at("before the first token");
     let request = job.request.as_ref().map_err(invalid)?;
     let prompt = request.prompt(model).map_err(|error| failed(&error))?;
     let tokens = prompt.len() as u64;
     let limit = model.limit();
-    let rejected = |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
+    let rejected =
+        |why: String| Failure::new(FailureKind::StreamError, why).at("before the first token");
     let vocabulary = model.vocabulary();
     if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
         return Err(rejected(format!(
@@ -357,7 +426,9 @@ fn prepare_request(model: &impl BatchModel, job: &Job, logits: bool) -> Result<G
     }
     match limit.saturating_sub(tokens) {
         _ if tokens == 0 => Err(rejected("the prompt has no tokens".into())),
-        0 => Err(rejected(format!("the prompt has {tokens} tokens, the limit of the model is {limit} with the reply"))),
+        0 => Err(rejected(format!(
+            "the prompt has {tokens} tokens, the limit of the model is {limit} with the reply"
+        ))),
         room => match request.excess_length(room, job.leave_after) {
             Some(most) if request.ignore_eos => Err(rejected(format!(
                 "the prompt has {tokens} tokens, the reply {most} (`ignore_eos`); the limit of the model is {limit} in total"
@@ -385,28 +456,73 @@ fn batch_facts(jobs: &[Job], params: &[GenerationParams], worked: &BatchOutput) 
         padded_to: worked.padded_to,
         output_tokens: worked.rows.iter().map(|row| row.tokens.len() as u64).sum(),
         prefill: worked.prefilled.since(worked.began),
-        steps: ends.zip(starts).map(|(end, start)| end.since(*start)).collect(),
+        steps: ends
+            .zip(starts)
+            .map(|(end, start)| end.since(*start))
+            .collect(),
         memory: 0,
         memory_reserved: None,
         device_memory: None,
     }
 }
 
-fn send_answers(jobs: Vec<Job>, params: &[GenerationParams], worked: BatchOutput, limit: u64, vocabulary: usize) {
-    let BatchOutput { rows, began, prefilled, .. } = worked;
+fn send_answers(
+    jobs: Vec<Job>,
+    params: &[GenerationParams],
+    worked: BatchOutput,
+    limit: u64,
+    vocabulary: usize,
+) {
+    let BatchOutput {
+        rows,
+        began,
+        prefilled,
+        ..
+    } = worked;
     // A row without a token was cancelled before the end of the prefill.
-    for ((job, params), row) in jobs.into_iter().zip(params).zip(rows).filter(|(_, row)| !row.tokens.is_empty()) {
-        let RowOutput { tokens, text, stamps, ended, logits } = row;
+    for ((job, params), row) in jobs
+        .into_iter()
+        .zip(params)
+        .zip(rows)
+        .filter(|(_, row)| !row.tokens.is_empty())
+    {
+        let RowOutput {
+            tokens,
+            text,
+            stamps,
+            ended,
+            logits,
+        } = row;
         if let (Some(keep), Some(values)) = (&job.session.keep, &logits) {
-            keep(&Logits { seq: job.seq, turn: job.turn, values, vocabulary });
+            keep(&Logits {
+                seq: job.seq,
+                turn: job.turn,
+                values,
+                vocabulary,
+            });
         }
         let room = limit.saturating_sub(params.prompt.len() as u64);
-        let exceeds_limit = job.request.as_ref().is_ok_and(|request| request.excess_length(room, job.leave_after).is_some());
+        let exceeds_limit = job
+            .request
+            .as_ref()
+            .is_ok_and(|request| request.excess_length(room, job.leave_after).is_some());
         if exceeds_limit && ended == Ended::Length {
             job.session.add_cut();
         }
-        let reason = if ended == Ended::Stop { "stop" } else { "length" };
-        let answer = Answer { prompt: params.prompt.clone(), began, prefilled, tokens, stamps, text, reason };
+        let reason = if ended == Ended::Stop {
+            "stop"
+        } else {
+            "length"
+        };
+        let answer = Answer {
+            prompt: params.prompt.clone(),
+            began,
+            prefilled,
+            tokens,
+            stamps,
+            text,
+            reason,
+        };
         let _ = job.answer.send(Ok(answer));
     }
 }

@@ -1,5 +1,8 @@
 //! Models that run in this process (`api: local`).
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod adapter;

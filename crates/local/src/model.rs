@@ -45,13 +45,21 @@ pub struct Model {
 
 impl From<candle_core::Error> for LocalError {
     fn from(error: candle_core::Error) -> LocalError {
-        LocalError::Compute { reason: first_line(&error) }
+        LocalError::Compute {
+            reason: first_line(&error),
+        }
     }
 }
 
 /// The error of the library without its backtrace.
 fn first_line(error: &candle_core::Error) -> String {
-    error.to_string().lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned()
+    error
+        .to_string()
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 impl Model {
@@ -68,8 +76,14 @@ impl Model {
     /// # Errors
     /// The tokenizer rejects the text.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, LocalError> {
-        let refused = || TokenError::Refused { reason: "it cannot tokenize the text".into() };
-        let ids = if special { self.tokenizer.encode_prompt(text) } else { self.tokenizer.encode(text, false) };
+        let refused = || TokenError::Refused {
+            reason: "it cannot tokenize the text".into(),
+        };
+        let ids = if special {
+            self.tokenizer.encode_prompt(text)
+        } else {
+            self.tokenizer.encode(text, false)
+        };
         Ok(ids.ok_or_else(refused)?)
     }
 
@@ -110,15 +124,31 @@ impl Model {
     ) -> Result<BatchOutput, LocalError> {
         self.check(params)?;
         let vocabulary = self.vocabulary;
-        let mut rows: Vec<Row> = params.iter().map(|params| Row::new(params, self.limit, vocabulary)).collect();
+        let mut rows: Vec<Row> = params
+            .iter()
+            .map(|params| Row::new(params, self.limit, vocabulary))
+            .collect();
         let began = clock();
         let lengths: Vec<usize> = params.iter().map(|params| params.prompt.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut ends = Vec::new();
         if cancel_and_check(&mut rows, alive) {
             let columns = self.prepare(params, longest)?;
-            let Model { network, rope, cache: Some(cache), tokenizer, eos, limit, intermediate, pool, .. } = self else {
-                return Err(LocalError::Compute { reason: "it has no cache of keys and values".into() });
+            let Model {
+                network,
+                rope,
+                cache: Some(cache),
+                tokenizer,
+                eos,
+                limit,
+                intermediate,
+                pool,
+                ..
+            } = self
+            else {
+                return Err(LocalError::Compute {
+                    reason: "it has no cache of keys and values".into(),
+                });
             };
             let padding_mask = work::padding_mask(&lengths, columns, &network.device)?;
             let mut batch = Batch {
@@ -133,23 +163,45 @@ impl Model {
                 done: 0,
             };
             loop {
-                let completed = pool.install(|| if batch.done == 0 { batch.prefill() } else { batch.step() })?;
+                let completed = pool.install(|| {
+                    if batch.done == 0 {
+                        batch.prefill()
+                    } else {
+                        batch.step()
+                    }
+                })?;
                 if !completed {
-                    batch.rows.iter_mut().filter(|row| row.is_active()).for_each(Row::cancel);
+                    batch
+                        .rows
+                        .iter_mut()
+                        .filter(|row| row.is_active())
+                        .for_each(Row::cancel);
                     break;
                 }
                 let now = clock();
                 ends.push(now);
-                batch.rows.iter_mut().for_each(|row| row.record_token(now, tokenizer, eos, *limit));
+                batch
+                    .rows
+                    .iter_mut()
+                    .for_each(|row| row.record_token(now, tokenizer, eos, *limit));
                 if !cancel_and_check(batch.rows, alive) {
                     break;
                 }
             }
         }
-        let rows = rows.into_iter().map(|row| row.into_output(&self.tokenizer, vocabulary)).collect();
+        let rows = rows
+            .into_iter()
+            .map(|row| row.into_output(&self.tokenizer, vocabulary))
+            .collect();
         let mut ends = ends.into_iter();
         let prefilled = ends.next().unwrap_or(began);
-        Ok(BatchOutput { rows, began, prefilled, steps: ends.collect(), padded_to: longest as u64 })
+        Ok(BatchOutput {
+            rows,
+            began,
+            prefilled,
+            steps: ends.collect(),
+            padded_to: longest as u64,
+        })
     }
 
     /// Used memory of the device in bytes; None on the CPU, or where it is unknown.
@@ -168,30 +220,65 @@ impl Model {
                 return error(row, "`max_tokens` is 0".into());
             }
             if tokens >= self.limit {
-                let reason = format!("the prompt has {tokens} tokens, the limit of the model is {} with the reply", self.limit);
+                let reason = format!(
+                    "the prompt has {tokens} tokens, the limit of the model is {} with the reply",
+                    self.limit
+                );
                 return error(row, reason);
             }
-            if let Some(id) = params.prompt.iter().find(|id| **id as usize >= self.vocabulary) {
-                return error(row, format!("the token id {id} is not below the vocabulary size {}", self.vocabulary));
+            if let Some(id) = params
+                .prompt
+                .iter()
+                .find(|id| **id as usize >= self.vocabulary)
+            {
+                return error(
+                    row,
+                    format!(
+                        "the token id {id} is not below the vocabulary size {}",
+                        self.vocabulary
+                    ),
+                );
             }
         }
         Ok(())
     }
 
     /// Allocates the cache of a batch; returns the largest number of its columns.
-    fn prepare(&mut self, params: &[GenerationParams], longest: usize) -> Result<usize, LocalError> {
+    fn prepare(
+        &mut self,
+        params: &[GenerationParams],
+        longest: usize,
+    ) -> Result<usize, LocalError> {
         let limit = self.limit;
-        let most =
-            |params: &GenerationParams| usize::try_from(params.max_tokens).unwrap_or(limit).min(limit - params.prompt.len());
+        let most = |params: &GenerationParams| {
+            usize::try_from(params.max_tokens)
+                .unwrap_or(limit)
+                .min(limit - params.prompt.len())
+        };
         let columns = longest + params.iter().map(most).max().unwrap_or(0);
-        let sure = params.iter().filter(|params| params.ignore_eos && params.stop.is_empty()).map(most).max().unwrap_or(0);
+        let sure = params
+            .iter()
+            .filter(|params| params.ignore_eos && params.stop.is_empty())
+            .map(most)
+            .max()
+            .unwrap_or(0);
         let room = columns.min(longest + sure.max(AHEAD));
         let Network { dtype, device, .. } = &self.network;
         self.rope.extend_to(columns, *dtype, device)?;
-        if !self.cache.as_ref().is_some_and(|cache| cache.fits(params.len(), room)) {
+        if !self
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.fits(params.len(), room))
+        {
             // The old cache is freed first, because there may not be memory for both.
             self.cache = None;
-            self.cache = Some(Cache::new(self.network.width(), params.len(), room, *dtype, device)?);
+            self.cache = Some(Cache::new(
+                self.network.width(),
+                params.len(),
+                room,
+                *dtype,
+                device,
+            )?);
         }
         Ok(columns)
     }
@@ -234,7 +321,11 @@ impl BatchModel for Model {
 
 /// Cancels the rows that are not `alive`; whether any row is active.
 fn cancel_and_check(rows: &mut [Row], alive: &(dyn Fn(usize) -> bool + Sync)) -> bool {
-    for (number, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.is_active()) {
+    for (number, row) in rows
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, row)| row.is_active())
+    {
         if !alive(number) {
             row.cancel();
         }

@@ -16,7 +16,11 @@ pub fn greedy(logits: &[f32]) -> u32 {
     // Separate lanes, so that the compiler vectorizes the comparison.
     let mut lanes = [f32::NEG_INFINITY; 16];
     let chunks = logits.chunks_exact(lanes.len());
-    let mut best = chunks.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut best = chunks
+        .remainder()
+        .iter()
+        .copied()
+        .fold(f32::NEG_INFINITY, f32::max);
     for chunk in chunks {
         for (lane, logit) in lanes.iter_mut().zip(chunk) {
             *lane = if *logit > *lane { *logit } else { *lane };
@@ -27,7 +31,12 @@ pub fn greedy(logits: &[f32]) -> u32 {
 }
 
 /// Samples a token. `previous` are the tokens of the prompt and the reply. Overwrites the logits.
-pub fn sample_token(logits: &mut [f32], sampling: &Sampling, previous: &BTreeSet<u32>, rng: &mut impl Rng) -> u32 {
+pub fn sample_token(
+    logits: &mut [f32],
+    sampling: &Sampling,
+    previous: &BTreeSet<u32>,
+    rng: &mut impl Rng,
+) -> u32 {
     apply_penalty(logits, sampling.repetition_penalty, previous);
     if sampling.temperature <= 0.0 {
         return greedy(logits);
@@ -45,7 +54,11 @@ fn apply_penalty(logits: &mut [f32], penalty: f32, previous: &BTreeSet<u32>) {
     }
     for id in previous {
         if let Some(logit) = logits.get_mut(*id as usize) {
-            *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+            *logit = if *logit > 0.0 {
+                *logit / penalty
+            } else {
+                *logit * penalty
+            };
         }
     }
 }
@@ -78,7 +91,11 @@ fn filter_tokens(weights: &[f32], sampling: &Sampling) -> Vec<(u32, f32)> {
 
 /// Leaves the fewest that sum to `share`, one at the least. Only as many are sorted as are needed.
 fn nucleus(all: &mut Vec<(u32, f32)>, share: f32) {
-    let enough = f64::from(share) * all.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>();
+    let enough = f64::from(share)
+        * all
+            .iter()
+            .map(|(_, weight)| f64::from(*weight))
+            .sum::<f64>();
     let mut sorted = FIRST;
     loop {
         let end = sorted.min(all.len());
@@ -106,7 +123,10 @@ fn by_weight(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
 
 /// The token at the share `random` (0 to below 1) of the sum of all weights.
 fn select(candidates: &[(u32, f32)], random: f64) -> u32 {
-    let total: f64 = candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    let total: f64 = candidates
+        .iter()
+        .map(|(_, weight)| f64::from(*weight))
+        .sum();
     let mut left = random * total;
     for (id, weight) in candidates {
         left -= f64::from(*weight);
@@ -125,13 +145,19 @@ mod tests {
 
     /// Logits whose weights are 1/2, 1, 1/4, 1/8 and 1/8 of the most likely.
     fn logits() -> Vec<f32> {
-        [0.5f32, 1.0, 0.25, 0.125, 0.125].iter().map(|weight| weight.ln() + 3.0).collect()
+        [0.5f32, 1.0, 0.25, 0.125, 0.125]
+            .iter()
+            .map(|weight| weight.ln() + 3.0)
+            .collect()
     }
 
     fn left(sampling: Sampling) -> Vec<u32> {
         let mut weights = logits();
         to_weights(&mut weights, 1.0);
-        filter_tokens(&weights, &sampling).into_iter().map(|(id, _)| id).collect()
+        filter_tokens(&weights, &sampling)
+            .into_iter()
+            .map(|(id, _)| id)
+            .collect()
     }
 
     #[test]
@@ -150,9 +176,16 @@ mod tests {
         let mut logits = vec![2.0, -2.0, 4.0, -4.0];
         apply_penalty(&mut logits, 2.0, &BTreeSet::from([0, 1, 9]));
         assert_eq!(logits, [1.0, -4.0, 4.0, -4.0]);
-        let strict = Sampling { repetition_penalty: 4.0, ..Sampling::default() };
+        let strict = Sampling {
+            repetition_penalty: 4.0,
+            ..Sampling::default()
+        };
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        assert_eq!(sample_token(&mut [3.0, 1.0], &strict, &BTreeSet::from([0]), &mut rng), 1, "greedy reads penalised logits");
+        assert_eq!(
+            sample_token(&mut [3.0, 1.0], &strict, &BTreeSet::from([0]), &mut rng),
+            1,
+            "greedy reads penalised logits"
+        );
     }
 
     #[test]
@@ -160,15 +193,32 @@ mod tests {
         let mut weights = logits();
         to_weights(&mut weights, 0.5);
         let truth = [0.25, 1.0, 1.0 / 16.0, 1.0 / 64.0, 1.0 / 64.0];
-        assert!(weights.iter().zip(truth).all(|(weight, truth)| (weight - truth).abs() < 1e-6), "{weights:?}");
+        assert!(
+            weights
+                .iter()
+                .zip(truth)
+                .all(|(weight, truth)| (weight - truth).abs() < 1e-6),
+            "{weights:?}"
+        );
     }
 
     #[test]
     fn filters_leave_what_they_say() {
-        let of = |top_k, top_p, min_p| left(Sampling { top_k, top_p, min_p, ..Sampling::default() });
+        let of = |top_k, top_p, min_p| {
+            left(Sampling {
+                top_k,
+                top_p,
+                min_p,
+                ..Sampling::default()
+            })
+        };
         assert_eq!(of(0, 1.0, 0.0), [0, 1, 2, 3, 4]);
         assert_eq!(of(2, 1.0, 0.0), [1, 0]);
-        assert_eq!(of(4, 1.0, 0.0), [1, 0, 2, 3], "the first of two that are as likely");
+        assert_eq!(
+            of(4, 1.0, 0.0),
+            [1, 0, 2, 3],
+            "the first of two that are as likely"
+        );
         // The shares are 1/2, 1/4, 1/8, 1/16 and 1/16.
         assert_eq!(of(0, 0.45, 0.0), [1]);
         assert_eq!(of(0, 0.74, 0.0), [1, 0]);
@@ -184,7 +234,13 @@ mod tests {
     fn a_nucleus_among_many_is_found_a_part_at_a_time() {
         let mut weights = vec![1.0f32; 5000];
         weights[4999] = 1.5;
-        let some = filter_tokens(&weights, &Sampling { top_p: 0.5, ..Sampling::default() });
+        let some = filter_tokens(
+            &weights,
+            &Sampling {
+                top_p: 0.5,
+                ..Sampling::default()
+            },
+        );
         // 1.5 and 2499 more are 2500.5 of 5000.5; half of it is 2500.25.
         assert_eq!(some.len(), 2500);
         assert_eq!((some[0].0, some[1].0, some[2499].0), (4999, 0, 2498));
@@ -193,15 +249,23 @@ mod tests {
     #[test]
     fn the_draw_falls_where_the_weights_say() {
         let candidates = [(7, 1.0), (3, 0.5), (5, 0.5)];
-        assert_eq!([0.0, 0.49, 0.5, 0.74, 0.75, 0.999_999].map(|random| select(&candidates, random)), [7, 7, 3, 3, 5, 5]);
+        assert_eq!(
+            [0.0, 0.49, 0.5, 0.74, 0.75, 0.999_999].map(|random| select(&candidates, random)),
+            [7, 7, 3, 3, 5, 5]
+        );
     }
 
     #[test]
     fn draws_repeat_and_come_as_often_as_they_are_likely() {
-        let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+        let sampling = Sampling {
+            temperature: 1.0,
+            ..Sampling::default()
+        };
         let run = || {
             let mut rng = ChaCha8Rng::seed_from_u64(7);
-            (0..4000).map(|_| sample_token(&mut logits(), &sampling, &BTreeSet::new(), &mut rng)).collect::<Vec<_>>()
+            (0..4000)
+                .map(|_| sample_token(&mut logits(), &sampling, &BTreeSet::new(), &mut rng))
+                .collect::<Vec<_>>()
         };
         assert_eq!(run(), run());
         let share = run().iter().filter(|id| **id == 1).count() as f64 / 4000.0;

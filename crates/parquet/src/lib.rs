@@ -1,5 +1,8 @@
 //! Reads Parquet files that may be damaged: one column of a row group at a time, or the rows as JSON.
-#![cfg_attr(not(any(test, feature = "testing")), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(any(test, feature = "testing")),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod json;
@@ -13,8 +16,8 @@ use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowSchema, Field};
 use polars_buffer::Buffer;
 use polars_parquet::read::{
-    BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, RowGroupMetadata, column_iter_to_arrays, infer_schema,
-    read_metadata,
+    BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, RowGroupMetadata,
+    column_iter_to_arrays, infer_schema, read_metadata,
 };
 use serde_json::{Map, Value};
 use std::any::Any;
@@ -57,13 +60,23 @@ impl<R: Read + Seek> Records<R> {
             let schema = infer_schema(&file)?;
             Ok::<_, ParquetError>((file, schema))
         })?;
-        Ok(Records { input, file, schema, group: 0, columns: Vec::new(), row: 0, rows: 0 })
+        Ok(Records {
+            input,
+            file,
+            schema,
+            group: 0,
+            columns: Vec::new(),
+            row: 0,
+            rows: 0,
+        })
     }
 
     /// The next row; None after the last one.
     fn record(&mut self) -> Result<Option<Map<String, Value>>, ParquetError> {
         while self.row >= self.rows {
-            let Some(group) = self.file.row_groups.get(self.group) else { return Ok(None) };
+            let Some(group) = self.file.row_groups.get(self.group) else {
+                return Ok(None);
+            };
             self.rows = group.num_rows();
             self.columns = read_columns(&mut self.input, group, &self.schema)?;
             self.group += 1;
@@ -71,7 +84,9 @@ impl<R: Read + Seek> Records<R> {
         }
         let row = self.row;
         self.row += 1;
-        let cells = self.columns.iter().map(|(name, column)| Ok((name.to_string(), json::cell_to_json(column.as_ref(), row)?)));
+        let cells = self.columns.iter().map(|(name, column)| {
+            Ok((name.to_string(), json::cell_to_json(column.as_ref(), row)?))
+        });
         cells.collect::<Result<_, ParquetError>>().map(Some)
     }
 }
@@ -89,7 +104,10 @@ fn read_columns<R: Read + Seek>(
     group: &RowGroupMetadata,
     schema: &ArrowSchema,
 ) -> Result<Vec<Column>, ParquetError> {
-    schema.iter_values().map(|field| Ok((field.name.clone(), read_column(input, group, field)?))).collect()
+    schema
+        .iter_values()
+        .map(|field| Ok((field.name.clone(), read_column(input, group, field)?)))
+        .collect()
 }
 
 /// Reads one column of a row group.
@@ -101,25 +119,46 @@ pub fn read_column<R: Read + Seek>(
     group: &RowGroupMetadata,
     field: &Field,
 ) -> Result<Box<dyn Array>, ParquetError> {
-    let parts: Vec<&ColumnChunkMetadata> = group.columns_under_root_iter(&field.name).into_iter().flatten().collect();
+    let parts: Vec<&ColumnChunkMetadata> = group
+        .columns_under_root_iter(&field.name)
+        .into_iter()
+        .flatten()
+        .collect();
     let mut pages = Vec::with_capacity(parts.len());
     for part in &parts {
         let range = part.byte_range();
         let mut bytes = Vec::new();
         input.seek(SeekFrom::Start(range.start))?;
-        input.by_ref().take(range.end - range.start).read_to_end(&mut bytes)?;
-        let reader = PageReader::new(Cursor::new(Buffer::from(bytes)), part, Vec::new(), MAX_PAGE_HEADER);
+        input
+            .by_ref()
+            .take(range.end - range.start)
+            .read_to_end(&mut bytes)?;
+        let reader = PageReader::new(
+            Cursor::new(Buffer::from(bytes)),
+            part,
+            Vec::new(),
+            MAX_PAGE_HEADER,
+        );
         pages.push(BasicDecompressor::new(reader, Vec::new()));
     }
-    let types = parts.iter().map(|part| &part.descriptor().descriptor.primitive_type).collect();
+    let types = parts
+        .iter()
+        .map(|part| &part.descriptor().descriptor.primitive_type)
+        .collect();
     let (mut arrays, _) = column_iter_to_arrays(pages, types, field.clone(), None)?;
     match (arrays.len(), arrays.pop()) {
         (1, Some(array)) if array.len() != group.num_rows() => {
             let lengths = format!("{} values in {} rows", array.len(), group.num_rows());
-            Err(ParquetError::Decoder(format!("column `{}` has {lengths}", field.name)))
+            Err(ParquetError::Decoder(format!(
+                "column `{}` has {lengths}",
+                field.name
+            )))
         }
         (1, Some(array)) => Ok(array),
-        (pieces, _) => Err(ParquetError::Decoder(format!("column `{}` came in {pieces} pieces", field.name))),
+        (pieces, _) => Err(ParquetError::Decoder(format!(
+            "column `{}` came in {pieces} pieces",
+            field.name
+        ))),
     }
 }
 
@@ -160,14 +199,24 @@ pub fn decode<T, E: From<DecoderPanic>>(decoder: impl FnOnce() -> Result<T, E>) 
 }
 
 fn on_decoder_thread() -> bool {
-    let is_helper = || std::thread::current().name().is_some_and(|name| name.starts_with(POLARS_THREAD));
-    IS_DECODING.try_with(Cell::get).unwrap_or(false) || DECODING_THREADS.load(Ordering::SeqCst) > 0 && is_helper()
+    let is_helper = || {
+        std::thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with(POLARS_THREAD))
+    };
+    IS_DECODING.try_with(Cell::get).unwrap_or(false)
+        || DECODING_THREADS.load(Ordering::SeqCst) > 0 && is_helper()
 }
 
 /// The first line of a panic's message.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.and_then(|text| text.lines().next()).unwrap_or("no reason given").to_owned()
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    text.and_then(|text| text.lines().next())
+        .unwrap_or("no reason given")
+        .to_owned()
 }
 
 /// Why a Parquet file could not be read.

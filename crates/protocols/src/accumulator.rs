@@ -59,7 +59,9 @@ pub struct ToolCallText {
 impl MessageText {
     /// The latest call.
     pub fn latest_call(&self) -> Option<(u32, &ToolCallText)> {
-        self.calls.last_key_value().map(|(index, call)| (*index, call))
+        self.calls
+            .last_key_value()
+            .map(|(index, call)| (*index, call))
     }
 
     fn push(&mut self, kind: ContentKind, text: &str) {
@@ -89,7 +91,14 @@ impl MessageText {
 
     /// Appends all texts to `text`, in field order.
     fn append_to(&self, text: &mut String) {
-        [&self.reasoning, &self.content, &self.refusal, &self.call_text].into_iter().for_each(|part| text.push_str(part));
+        [
+            &self.reasoning,
+            &self.content,
+            &self.refusal,
+            &self.call_text,
+        ]
+        .into_iter()
+        .for_each(|part| text.push_str(part));
         for call in self.calls.values() {
             text.push_str(&call.name);
             text.push_str(&call.input);
@@ -98,8 +107,19 @@ impl MessageText {
 
     /// Whether there is no text.
     pub fn is_empty(&self) -> bool {
-        let calls = self.calls.values().all(|call| call.name.is_empty() && call.input.is_empty());
-        calls && [&self.reasoning, &self.content, &self.refusal, &self.call_text].into_iter().all(|part| part.is_empty())
+        let calls = self
+            .calls
+            .values()
+            .all(|call| call.name.is_empty() && call.input.is_empty());
+        calls
+            && [
+                &self.reasoning,
+                &self.content,
+                &self.refusal,
+                &self.call_text,
+            ]
+            .into_iter()
+            .all(|part| part.is_empty())
     }
 
     /// The text and the message of a reply with one choice, if they are collected.
@@ -110,15 +130,29 @@ impl MessageText {
     ) -> (Option<String>, Option<Message>) {
         let mut text = String::new();
         self.append_to(&mut text);
-        keep_text.then(|| (text, self.into_message(call_json))).unzip()
+        keep_text
+            .then(|| (text, self.into_message(call_json)))
+            .unzip()
     }
 
     /// The message for the next turn; `call_json` formats a tool call, or returns None for a call that is not sent back.
     fn into_message(self, call_json: impl Fn(ToolCallText) -> Option<Value>) -> Message {
         let calls: Vec<Value> = self.calls.into_values().filter_map(call_json).collect();
-        let tool_calls = if calls.is_empty() { Value::Null } else { Value::Array(calls) };
-        let content = if self.content.is_empty() { self.refusal } else { self.content };
-        Message { content, reasoning: self.reasoning, tool_calls }
+        let tool_calls = if calls.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(calls)
+        };
+        let content = if self.content.is_empty() {
+            self.refusal
+        } else {
+            self.content
+        };
+        Message {
+            content,
+            reasoning: self.reasoning,
+            tool_calls,
+        }
     }
 }
 
@@ -126,7 +160,10 @@ impl MessageText {
 fn push_texts(value: &Value, text: &mut String) {
     match value {
         Value::String(value) => text.push_str(value),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).for_each(|part| text.push_str(part)),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .for_each(|part| text.push_str(part)),
         _ => {}
     }
 }
@@ -174,7 +211,10 @@ pub struct Accumulator {
 impl Accumulator {
     /// An accumulator for a new response.
     pub fn new(keep_text: bool) -> Accumulator {
-        Accumulator { keep_text, ..Accumulator::default() }
+        Accumulator {
+            keep_text,
+            ..Accumulator::default()
+        }
     }
 
     /// Whether texts are collected.
@@ -202,17 +242,36 @@ impl Accumulator {
     /// `decode`: there are too many. The same holds for everything else that names a choice.
     pub fn choice(&mut self, index: u32) -> Result<&mut ChoiceState, Failure> {
         let place = self.choices.partition_point(|choice| choice.index < index);
-        if self.choices.get(place).is_none_or(|choice| choice.index != index) {
+        if self
+            .choices
+            .get(place)
+            .is_none_or(|choice| choice.index != index)
+        {
             if self.choices.len() == MAX_CHOICES {
-                return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} choices in one response")));
+                return Err(Failure::new(
+                    FailureKind::Decode,
+                    format!("more than {MAX_CHOICES} choices in one response"),
+                ));
             }
-            self.choices.insert(place, ChoiceState { index, ..ChoiceState::default() });
+            self.choices.insert(
+                place,
+                ChoiceState {
+                    index,
+                    ..ChoiceState::default()
+                },
+            );
         }
         Ok(&mut self.choices[place])
     }
 
     /// Adds a content event of a choice; `count` is its running token count.
-    pub fn emit(&mut self, choice: u32, kind: ContentKind, count: Option<u64>, events: &mut Events) {
+    pub fn emit(
+        &mut self,
+        choice: u32,
+        kind: ContentKind,
+        count: Option<u64>,
+        events: &mut Events,
+    ) {
         self.has_content = true;
         self.running_counts.add(choice, count);
         match kind {
@@ -224,7 +283,9 @@ impl Accumulator {
     /// Marks that the current event has content of this choice; [`Accumulator::emit_pending`] adds it.
     pub fn mark(&mut self, choice: u32, kind: ContentKind) -> Result<(), Failure> {
         let pending = &mut self.choice(choice)?.pending;
-        *pending = pending.filter(|earlier| *earlier != ContentKind::Reasoning).or(Some(kind));
+        *pending = pending
+            .filter(|earlier| *earlier != ContentKind::Reasoning)
+            .or(Some(kind));
         self.has_content = true;
         Ok(())
     }
@@ -233,7 +294,9 @@ impl Accumulator {
     pub fn emit_pending(&mut self, events: &mut Events) {
         for place in 0..self.choices.len() {
             let choice = &mut self.choices[place];
-            let Some(kind) = choice.pending.take() else { continue };
+            let Some(kind) = choice.pending.take() else {
+                continue;
+            };
             let count = Some(choice.output_tokens).filter(|tokens| *tokens > choice.emitted_tokens);
             choice.emitted_tokens = choice.output_tokens;
             let index = choice.index;
@@ -250,7 +313,12 @@ impl Accumulator {
     }
 
     /// Marks and collects a non-empty JSON string; ignores anything else. The string is decoded only if it is collected.
-    pub fn add_text(&mut self, choice: u32, kind: ContentKind, raw: Raw<'_>) -> Result<(), Failure> {
+    pub fn add_text(
+        &mut self,
+        choice: u32,
+        kind: ContentKind,
+        raw: Raw<'_>,
+    ) -> Result<(), Failure> {
         let Some(raw) = raw.filter(|raw| is_text(raw)) else {
             return Ok(());
         };
@@ -291,16 +359,25 @@ impl Accumulator {
 
     /// A choice without a finish reason.
     pub fn unfinished_choice(&self) -> Option<u32> {
-        self.choices.iter().find(|choice| choice.finish_reason.is_none()).map(|choice| choice.index)
+        self.choices
+            .iter()
+            .find(|choice| choice.finish_reason.is_none())
+            .map(|choice| choice.index)
     }
 
     /// The end of a complete response.
     ///
     /// # Errors `stream_error` if the server aborted, `empty` without content and finish reason.
     pub fn ending(&self) -> Result<Finish, Failure> {
-        let mut reasons = self.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
+        let mut reasons = self
+            .choices
+            .iter()
+            .filter_map(|choice| choice.finish_reason.as_deref());
         if let Some(reason) = reasons.clone().find(|reason| ABORTED.contains(reason)) {
-            return Err(Failure::new(FailureKind::StreamError, format!("the server finished with `{reason}`")));
+            return Err(Failure::new(
+                FailureKind::StreamError,
+                format!("the server finished with `{reason}`"),
+            ));
         }
         finish(reasons.next(), self.has_content)
     }
@@ -312,7 +389,9 @@ impl Accumulator {
         let truncated = |message: String| Err(Failure::new(FailureKind::Truncated, message));
         match self.unfinished_choice() {
             _ if self.is_empty() => truncated("the stream ended before its first choice".into()),
-            Some(choice) => truncated(format!("the stream ended without a finish reason for choice {choice}")),
+            Some(choice) => truncated(format!(
+                "the stream ended without a finish reason for choice {choice}"
+            )),
             None => self.ending(),
         }
     }
@@ -327,26 +406,61 @@ impl Accumulator {
     /// vLLM sends one total after the last choice. llama-server sends one count per choice in separate events, or, for text
     /// completions, with the last text of each choice.
     pub fn usage(&self) -> Usage {
-        let join = if self.running_counts.count_the_request(self.latest_usage.output) { max_counts } else { sum_choices };
-        let choices = self.choices.iter().map(|choice| choice.usage).fold(Usage::default(), join);
+        let join = if self
+            .running_counts
+            .count_the_request(self.latest_usage.output)
+        {
+            max_counts
+        } else {
+            sum_choices
+        };
+        let choices = self
+            .choices
+            .iter()
+            .map(|choice| choice.usage)
+            .fold(Usage::default(), join);
         match self.usage_reports {
             0 => choices,
-            reports if reports > 1 && reports == self.choices.len() => merge_latest(choices, self.summed_usage),
+            reports if reports > 1 && reports == self.choices.len() => {
+                merge_latest(choices, self.summed_usage)
+            }
             _ => merge_latest(choices, self.latest_usage),
         }
     }
 
     /// The reply, with this end. `call_json` formats a tool call for the next turn.
-    pub fn into_reply(self, end: Result<Finish, Failure>, call_json: impl Fn(ToolCallText) -> Option<Value>) -> Reply {
+    pub fn into_reply(
+        self,
+        end: Result<Finish, Failure>,
+        call_json: impl Fn(ToolCallText) -> Option<Value>,
+    ) -> Reply {
         let usage = self.usage();
         let mut text = None;
         let mut message = None;
         if self.keep_text {
             let collected = text.insert(String::new());
-            self.choices.iter().for_each(|choice| choice.text.append_to(collected));
-            message = Some(self.choices.into_iter().next().unwrap_or_default().text.into_message(call_json));
+            self.choices
+                .iter()
+                .for_each(|choice| choice.text.append_to(collected));
+            message = Some(
+                self.choices
+                    .into_iter()
+                    .next()
+                    .unwrap_or_default()
+                    .text
+                    .into_message(call_json),
+            );
         }
-        Reply { end, usage, id: self.id, text, message, server: self.server_times, items: None, silent: !self.has_content }
+        Reply {
+            end,
+            usage,
+            id: self.id,
+            text,
+            message,
+            server: self.server_times,
+            items: None,
+            silent: !self.has_content,
+        }
     }
 
     /// The reply, with this end and these tool calls of the first choice.
@@ -364,10 +478,13 @@ impl Accumulator {
 /// # Errors `empty`: no content and no finish reason.
 pub fn finish(reason: Option<&str>, has_content: bool) -> Result<Finish, Failure> {
     match reason.filter(|reason| !reason.is_empty()) {
-        None if !has_content => {
-            Err(Failure::new(FailureKind::Empty, "the response is complete, but has neither content nor a finish reason"))
-        }
-        reason => Ok(Finish { reason: reason.unwrap_or_default().to_owned() }),
+        None if !has_content => Err(Failure::new(
+            FailureKind::Empty,
+            "the response is complete, but has neither content nor a finish reason",
+        )),
+        reason => Ok(Finish {
+            reason: reason.unwrap_or_default().to_owned(),
+        }),
     }
 }
 
@@ -380,7 +497,15 @@ mod tests {
         let (mut accumulator, mut events) = (Accumulator::new(false), Events::default());
         for count in counts {
             accumulator.mark(0, ContentKind::Answer).unwrap();
-            accumulator.add_usage(Some(0), Usage { output: *count, ..Usage::default() }).unwrap();
+            accumulator
+                .add_usage(
+                    Some(0),
+                    Usage {
+                        output: *count,
+                        ..Usage::default()
+                    },
+                )
+                .unwrap();
             accumulator.emit_pending(&mut events);
         }
         assert_eq!(events.content as usize, counts.len());
@@ -401,7 +526,10 @@ mod tests {
         let mut accumulator = Accumulator::new(false);
         (0..1024).for_each(|choice| accumulator.choice(choice).map(drop).unwrap());
         assert!(accumulator.choice(3).is_ok());
-        assert_eq!(accumulator.choice(1024).unwrap_err().message, "more than 1024 choices in one response");
+        assert_eq!(
+            accumulator.choice(1024).unwrap_err().message,
+            "more than 1024 choices in one response"
+        );
     }
 
     #[test]
@@ -417,25 +545,52 @@ mod tests {
         }
         let reply = accumulator.into_reply(Ok(Finish::default()), |_| None);
         assert_eq!(reply.text.as_deref(), Some("abfx"));
-        let message = Message { content: "b".into(), reasoning: "a".into(), tool_calls: Value::Null };
+        let message = Message {
+            content: "b".into(),
+            reasoning: "a".into(),
+            tool_calls: Value::Null,
+        };
         assert_eq!(reply.message, Some(message));
     }
 
     #[test]
     fn texts_are_joined_in_order_and_a_refusal_replaces_missing_content() {
-        let mut text = MessageText { content: "a".into(), reasoning: "r".into(), refusal: "no".into(), ..MessageText::default() };
+        let mut text = MessageText {
+            content: "a".into(),
+            reasoning: "r".into(),
+            refusal: "no".into(),
+            ..MessageText::default()
+        };
         text.calls.entry(1).or_default().name = "g".into();
         text.calls.entry(0).or_default().input = "0".into();
         text.calls.entry(1).or_default().input.push('1');
         let mut all = String::new();
         text.append_to(&mut all);
         assert_eq!(all, "rano0g1");
-        assert_eq!(text.latest_call().map(|(index, call)| (index, call.name.as_str())), Some((1, "g")));
-        let message = text.into_message(|call| (call.name == "g").then_some(Value::String(call.input)));
-        assert_eq!((message.content.as_str(), message.reasoning.as_str()), ("a", "r"));
+        assert_eq!(
+            text.latest_call()
+                .map(|(index, call)| (index, call.name.as_str())),
+            Some((1, "g"))
+        );
+        let message =
+            text.into_message(|call| (call.name == "g").then_some(Value::String(call.input)));
+        assert_eq!(
+            (message.content.as_str(), message.reasoning.as_str()),
+            ("a", "r")
+        );
         assert_eq!(message.tool_calls, serde_json::json!(["1"]));
-        let refused = MessageText { refusal: "no".into(), ..MessageText::default() }.into_message(|_| None);
-        assert_eq!(refused, Message { content: "no".into(), ..Message::default() });
+        let refused = MessageText {
+            refusal: "no".into(),
+            ..MessageText::default()
+        }
+        .into_message(|_| None);
+        assert_eq!(
+            refused,
+            Message {
+                content: "no".into(),
+                ..Message::default()
+            }
+        );
     }
 
     #[test]
@@ -448,6 +603,9 @@ mod tests {
         ] {
             text.push_json(ContentKind::Answer, serde_json::from_str(raw).unwrap());
         }
-        assert_eq!((text.reasoning.as_str(), text.content.as_str()), ("r", "abc"));
+        assert_eq!(
+            (text.reasoning.as_str(), text.content.as_str()),
+            ("r", "abc")
+        );
     }
 }

@@ -25,11 +25,16 @@ impl Protocol for Anthropic {
 
     fn headers(&self, key: Option<&str>, _stream: bool) -> Vec<(&'static str, String)> {
         let key = key.map(|key| ("x-api-key", key.to_owned()));
-        key.into_iter().chain([("anthropic-version", VERSION.to_owned())]).collect()
+        key.into_iter()
+            .chain([("anthropic-version", VERSION.to_owned())])
+            .collect()
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let blocks = Blocks { keep_text, ..Blocks::default() };
+        let blocks = Blocks {
+            keep_text,
+            ..Blocks::default()
+        };
         decoder_for(shape, blocks)
     }
 }
@@ -115,7 +120,8 @@ struct Tokens {
 
 impl Tokens {
     fn add(&mut self, raw: Raw) {
-        let Some(counts) = raw.and_then(|raw| serde_json::from_str::<Counts>(raw.get()).ok()) else {
+        let Some(counts) = raw.and_then(|raw| serde_json::from_str::<Counts>(raw.get()).ok())
+        else {
             return;
         };
         self.input = parse_count(counts.input_tokens).or(self.input);
@@ -126,9 +132,17 @@ impl Tokens {
 
     /// `input_tokens` excludes tokens read from the cache and written to it.
     fn usage(&self) -> Usage {
-        let cache = self.read.unwrap_or(0).saturating_add(self.written.unwrap_or(0));
+        let cache = self
+            .read
+            .unwrap_or(0)
+            .saturating_add(self.written.unwrap_or(0));
         let prompt = self.input.map(|input| input.saturating_add(cache));
-        Usage { prompt, output: self.output, reasoning: None, cached: self.read }
+        Usage {
+            prompt,
+            output: self.output,
+            reasoning: None,
+            cached: self.read,
+        }
     }
 }
 
@@ -157,7 +171,9 @@ impl Blocks {
             self.tokens.output = None;
         }
         self.tokens.add(step.usage);
-        let index = parse_count(step.index).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        let index = parse_count(step.index)
+            .and_then(|index| u32::try_from(index).ok())
+            .unwrap_or(0);
         for block in step.content_block.iter().chain(&step.delta) {
             match self.block(index, block) {
                 None => {}
@@ -192,13 +208,17 @@ impl Blocks {
         let kind = block.kind.map(decode_string).unwrap_or_default();
         let call = kind.ends_with("tool_use");
         // The input of a new block is `{}`.
-        let input = block.partial_json.or(block.input.filter(|raw| call && raw.get().contains('"')));
+        let input = block
+            .partial_json
+            .or(block.input.filter(|raw| call && raw.get().contains('"')));
         let name = block.name.filter(|_| call);
         let full = |raw: Raw| raw.is_some_and(|raw| raw.get().starts_with('{') || has_text(raw));
         let redacted = block.data.filter(|_| kind == "redacted_thinking");
         let thought = [block.thinking, redacted].into_iter().any(full);
         let answer = [block.text, name, input].into_iter().any(full);
-        let content = answer.then_some(ContentKind::Answer).or(thought.then_some(ContentKind::Reasoning));
+        let content = answer
+            .then_some(ContentKind::Answer)
+            .or(thought.then_some(ContentKind::Reasoning));
         self.content |= content.is_some();
         if self.keep_text {
             self.keep(index, block, input, call.then_some(&kind));
@@ -207,11 +227,19 @@ impl Blocks {
     }
 
     fn keep(&mut self, index: u32, block: &Block, input: Raw, call: Option<&str>) {
-        let text = |raw: Raw| raw.map(|raw| decode_string(raw).into_owned()).unwrap_or_default();
+        let text = |raw: Raw| {
+            raw.map(|raw| decode_string(raw).into_owned())
+                .unwrap_or_default()
+        };
         self.text.content.push_str(&text(block.text));
         self.text.reasoning.push_str(&text(block.thinking));
         if let Some(kind) = call {
-            let opened = ToolCallText { kind: kind.to_owned(), id: text(block.id), name: text(block.name), input: String::new() };
+            let opened = ToolCallText {
+                kind: kind.to_owned(),
+                id: text(block.id),
+                name: text(block.name),
+                input: String::new(),
+            };
             self.text.calls.insert(index, opened);
         }
         if let Some(raw) = input {
@@ -226,9 +254,15 @@ impl Blocks {
 
 /// A call as a block of the assistant message for the next turn; calls that the server executed are not sent back.
 fn call_json(call: ToolCallText) -> Option<Value> {
-    let written = if call.input.is_empty() { "{}" } else { &call.input };
-    let input: Value = serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()));
-    (call.kind == "tool_use").then(|| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }))
+    let written = if call.input.is_empty() {
+        "{}"
+    } else {
+        &call.input
+    };
+    let input: Value =
+        serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()));
+    (call.kind == "tool_use")
+        .then(|| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input }))
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, json: &[u8]) -> Result<T, Failure> {
@@ -249,7 +283,9 @@ impl Assembly for Blocks {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         self.head(&head);
-        let blocks = head.content.ok_or_else(|| Failure::new(FailureKind::Decode, "the reply has no content"))?;
+        let blocks = head
+            .content
+            .ok_or_else(|| Failure::new(FailureKind::Decode, "the reply has no content"))?;
         for (index, block) in (0..).zip(blocks.iter()) {
             self.block(index, block);
         }
@@ -268,7 +304,16 @@ impl Assembly for Blocks {
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let (text, message) = self.text.into_kept(self.keep_text, call_json);
         let (usage, server) = (self.tokens.usage(), ServerTimes::default());
-        Reply { end, usage, id: self.id, text, message, server, items: None, silent: !self.content }
+        Reply {
+            end,
+            usage,
+            id: self.id,
+            text,
+            message,
+            server,
+            items: None,
+            silent: !self.content,
+        }
     }
 }
 

@@ -25,7 +25,9 @@ impl Protocol for Chat {
                 "stream": true,
                 "stream_options": { "include_usage": true },
             }),
-            false => json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": false }),
+            false => {
+                json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": false })
+            }
         }
     }
 
@@ -67,7 +69,10 @@ pub struct ChatMessages {
 
 impl ChatMessages {
     pub fn new(keep_text: bool) -> ChatMessages {
-        ChatMessages { accumulator: Accumulator::new(keep_text), ..ChatMessages::default() }
+        ChatMessages {
+            accumulator: Accumulator::new(keep_text),
+            ..ChatMessages::default()
+        }
     }
 
     /// Decodes the JSON of one event or reply, and adds a content event per choice to `events`.
@@ -77,7 +82,10 @@ impl ChatMessages {
         if self.add_by_pattern(json, events) {
             return Ok(());
         }
-        match (serde_json::from_slice::<Chunk>(json), std::str::from_utf8(json)) {
+        match (
+            serde_json::from_slice::<Chunk>(json),
+            std::str::from_utf8(json),
+        ) {
             (Ok(chunk), _) => {
                 let added = self.add(&chunk, json, events);
                 self.learn_pattern(&chunk, json, added.is_ok());
@@ -87,7 +95,8 @@ impl ChatMessages {
             // The SSE standard decodes a stream as UTF-8 with replacement characters.
             (Err(_), Err(_)) => {
                 let text = String::from_utf8_lossy(json);
-                let chunk = serde_json::from_str::<Chunk>(&text).map_err(|error| decode_failure(&error, json))?;
+                let chunk = serde_json::from_str::<Chunk>(&text)
+                    .map_err(|error| decode_failure(&error, json))?;
                 self.add(&chunk, json, events)
             }
         }
@@ -95,10 +104,15 @@ impl ChatMessages {
 
     /// Fast path: adds an event that differs from the pattern only in its text; false if it may differ in more.
     fn add_by_pattern(&mut self, json: &[u8], events: &mut Events) -> bool {
-        let (Some((index, kind)), Some(text)) = (self.pattern_text, self.pattern.text_in(json)) else { return false };
+        let (Some((index, kind)), Some(text)) = (self.pattern_text, self.pattern.text_in(json))
+        else {
+            return false;
+        };
         let keep_text = self.accumulator.keeps_text();
         if keep_text || !is_plain(text) {
-            let Some(raw) = parse_string(text) else { return false };
+            let Some(raw) = parse_string(text) else {
+                return false;
+            };
             match self.accumulator.choice(index) {
                 Ok(choice) if keep_text => choice.text.push_json(kind, raw),
                 _ => {}
@@ -111,14 +125,19 @@ impl ChatMessages {
     /// Stores an event as the pattern if it has a single text of one choice and nothing else.
     fn learn_pattern(&mut self, chunk: &Chunk, json: &[u8], good: bool) {
         let mut choices = chunk.choices.iter().flat_map(OneOrMany::iter);
-        let alone =
-            choices.next().filter(|_| choices.next().is_none() && good && chunk.usage.is_none() && chunk.timings.is_none());
-        let pattern = alone.filter(|choice| choice.finish_reason.is_none()).and_then(|choice| {
-            let mut parts = choice.parts();
-            let (kind, raw) = parts.next().filter(|_| parts.next().is_none())?;
-            let is_pattern = matches!(kind, ContentKind::Answer | ContentKind::Reasoning) && is_text(raw) && !choice.has_calls();
-            is_pattern.then(|| (choice_index(choice), kind, raw))
+        let alone = choices.next().filter(|_| {
+            choices.next().is_none() && good && chunk.usage.is_none() && chunk.timings.is_none()
         });
+        let pattern = alone
+            .filter(|choice| choice.finish_reason.is_none())
+            .and_then(|choice| {
+                let mut parts = choice.parts();
+                let (kind, raw) = parts.next().filter(|_| parts.next().is_none())?;
+                let is_pattern = matches!(kind, ContentKind::Answer | ContentKind::Reasoning)
+                    && is_text(raw)
+                    && !choice.has_calls();
+                is_pattern.then(|| (choice_index(choice), kind, raw))
+            });
         match pattern {
             Some((choice, kind, raw)) => {
                 self.pattern_text = Some((choice, kind));
@@ -138,16 +157,22 @@ impl ChatMessages {
         for choice in first.into_iter().chain(second).chain(choices) {
             if let Some(kind) = self.add_choice(choice, json)? {
                 let count = only.and(usage).and_then(|usage| usage.output);
-                self.accumulator.emit(choice_index(choice), kind, count, events);
+                self.accumulator
+                    .emit(choice_index(choice), kind, count, events);
             }
         }
         if let Some(usage) = usage {
             self.accumulator.add_usage(only, usage)?;
         }
         if let Some(raw) = chunk.timings {
-            self.accumulator.server_times = max_times(self.accumulator.server_times, parse_timings(raw));
+            self.accumulator.server_times =
+                max_times(self.accumulator.server_times, parse_timings(raw));
         }
-        match chunk.error.is_some() || chunk.object.is_some_and(|object| object.get() == r#""error""#) {
+        match chunk.error.is_some()
+            || chunk
+                .object
+                .is_some_and(|object| object.get() == r#""error""#)
+        {
             true => Err(Failure::new(FailureKind::StreamError, error_text(json))),
             false => Ok(()),
         }
@@ -160,16 +185,25 @@ impl ChatMessages {
         if let Some(reason) = choice.finish_reason {
             state.set_finish_reason(&decode_string(reason));
         }
-        let calls = choice.calls().map_err(|error| decode_failure(&error, json))?;
+        let calls = choice
+            .calls()
+            .map_err(|error| decode_failure(&error, json))?;
         let calls = || calls.iter().flat_map(OneOrMany::iter);
         if keep_text {
-            choice.parts().for_each(|(kind, raw)| state.text.push_json(kind, raw));
+            choice
+                .parts()
+                .for_each(|(kind, raw)| state.text.push_json(kind, raw));
             calls().for_each(|call| keep_call(&mut state.text, call));
         }
-        let called = calls().any(|call| call.name().or(call.input()).is_some()).then_some(ContentKind::ToolCall);
+        let called = calls()
+            .any(|call| call.name().or(call.input()).is_some())
+            .then_some(ContentKind::ToolCall);
         let mut kinds = choice.parts().map(|(kind, _)| kind);
         let first = kinds.next();
-        Ok(kinds.find(|_| first == Some(ContentKind::Reasoning)).or(called).or(first))
+        Ok(kinds
+            .find(|_| first == Some(ContentKind::Reasoning))
+            .or(called)
+            .or(first))
     }
 }
 
@@ -180,7 +214,10 @@ fn choice_index(choice: &Choice) -> u32 {
 /// Collects a tool call, or a part of one.
 fn keep_call(text: &mut MessageText, piece: &ToolCall) {
     let id = piece.id.map(decode_string).unwrap_or_default();
-    let call = text.calls.entry(piece.index.unwrap_or_else(|| number_call(text, &id))).or_default();
+    let call = text
+        .calls
+        .entry(piece.index.unwrap_or_else(|| number_call(text, &id)))
+        .or_default();
     let set_once = |field: &mut String, raw: Raw| {
         if let (true, Some(raw)) = (field.is_empty(), raw) {
             field.push_str(&decode_string(raw));
@@ -189,7 +226,8 @@ fn keep_call(text: &mut MessageText, piece: &ToolCall) {
     set_once(&mut call.id, piece.id);
     set_once(&mut call.kind, piece.kind);
     set_once(&mut call.name, piece.name());
-    call.input.push_str(&piece.input().map(decode_string).unwrap_or_default());
+    call.input
+        .push_str(&piece.input().map(decode_string).unwrap_or_default());
 }
 
 /// The index of a call without one: a new id starts a new call, anything else continues the latest.
@@ -203,8 +241,16 @@ fn number_call(text: &MessageText, id: &str) -> u32 {
 
 /// A call in the format of a reply, which is also that of the next turn.
 fn call_json(call: ToolCallText) -> Option<Value> {
-    let kind = if call.kind.is_empty() { "function" } else { &call.kind };
-    let input = if kind == "custom" { "input" } else { "arguments" };
+    let kind = if call.kind.is_empty() {
+        "function"
+    } else {
+        &call.kind
+    };
+    let input = if kind == "custom" {
+        "input"
+    } else {
+        "arguments"
+    };
     Some(json!({ "id": call.id, "type": kind, kind: { "name": call.name, input: call.input } }))
 }
 
@@ -226,7 +272,10 @@ impl Assembly for ChatMessages {
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed {
             true => self.accumulator.ending_with_reasons(),
-            false if self.accumulator.is_empty() => Err(Failure::new(FailureKind::Decode, "the reply has no choices")),
+            false if self.accumulator.is_empty() => Err(Failure::new(
+                FailureKind::Decode,
+                "the reply has no choices",
+            )),
             false => self.accumulator.ending(),
         }
     }
@@ -254,8 +303,13 @@ impl EventPattern {
         let text = text.get();
         // `text` points into `json`, unless that was copied.
         let start = (text.as_ptr() as usize).checked_sub(json.as_ptr() as usize);
-        let parts = start
-            .and_then(|start| Some((json.get(..start)?, json.get(start..start + text.len())?, json.get(start + text.len()..)?)));
+        let parts = start.and_then(|start| {
+            Some((
+                json.get(..start)?,
+                json.get(start..start + text.len())?,
+                json.get(start + text.len()..)?,
+            ))
+        });
         if let Some((before, inside, after)) = parts
             && inside == text.as_bytes()
         {
@@ -275,7 +329,8 @@ impl EventPattern {
         if self.before.is_empty() {
             return None;
         }
-        json.strip_prefix(&self.before[..])?.strip_suffix(&self.after[..])
+        json.strip_prefix(&self.before[..])?
+            .strip_suffix(&self.after[..])
     }
 }
 
@@ -287,8 +342,15 @@ fn parse_string(json: &[u8]) -> Option<&RawValue> {
 
 /// Whether this is a non-empty JSON string of printable ASCII without escapes, which needs no parsing.
 fn is_plain(json: &[u8]) -> bool {
-    let inner = json.strip_prefix(b"\"").and_then(|json| json.strip_suffix(b"\""));
-    inner.is_some_and(|inner| !inner.is_empty() && inner.iter().fold(true, |plain, &byte| plain & is_letter(byte)))
+    let inner = json
+        .strip_prefix(b"\"")
+        .and_then(|json| json.strip_suffix(b"\""));
+    inner.is_some_and(|inner| {
+        !inner.is_empty()
+            && inner
+                .iter()
+                .fold(true, |plain, &byte| plain & is_letter(byte))
+    })
 }
 
 /// Whether a character needs no escape in a JSON string (RFC 8259, section 7).

@@ -108,7 +108,9 @@ impl<'a> Choice<'a> {
     /// The non-empty generated texts, without tool calls.
     pub fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
         let text = self.text.map(|raw| (ContentKind::Answer, raw));
-        text.into_iter().chain(self.content().into_iter().flat_map(Message::parts)).filter(|(_, raw)| has_text(raw))
+        text.into_iter()
+            .chain(self.content().into_iter().flat_map(Message::parts))
+            .filter(|(_, raw)| has_text(raw))
     }
 
     /// The tool calls.
@@ -121,7 +123,8 @@ impl<'a> Choice<'a> {
 
     /// Whether there is a field for tool calls.
     pub fn has_calls(&self) -> bool {
-        self.content().is_some_and(|message| message.tool_calls.is_some())
+        self.content()
+            .is_some_and(|message| message.tool_calls.is_some())
     }
 
     fn content(&self) -> Option<&Message<'a>> {
@@ -132,24 +135,43 @@ impl<'a> Choice<'a> {
 impl<'a> Message<'a> {
     fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
         // Some servers send the same reasoning under both names.
-        let reasoning = self.reasoning_content.filter(|raw| has_text(raw)).or(self.reasoning);
-        let texts =
-            [(ContentKind::Reasoning, reasoning), (ContentKind::Answer, self.content), (ContentKind::Refusal, self.refusal)];
-        let rare = self.function_call.into_iter().flat_map(function).chain(self.audio.into_iter().flat_map(audio));
-        texts.into_iter().chain(rare).filter_map(|(part, raw)| Some((part, raw?)))
+        let reasoning = self
+            .reasoning_content
+            .filter(|raw| has_text(raw))
+            .or(self.reasoning);
+        let texts = [
+            (ContentKind::Reasoning, reasoning),
+            (ContentKind::Answer, self.content),
+            (ContentKind::Refusal, self.refusal),
+        ];
+        let rare = self
+            .function_call
+            .into_iter()
+            .flat_map(function)
+            .chain(self.audio.into_iter().flat_map(audio));
+        texts
+            .into_iter()
+            .chain(rare)
+            .filter_map(|(part, raw)| Some((part, raw?)))
     }
 }
 
 fn function(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
-    let (name, arguments) =
-        serde_json::from_str::<Function>(raw.get()).map_or((None, None), |function| (function.name, function.arguments));
-    [(ContentKind::ToolCall, name), (ContentKind::ToolCall, arguments)]
+    let (name, arguments) = serde_json::from_str::<Function>(raw.get())
+        .map_or((None, None), |function| (function.name, function.arguments));
+    [
+        (ContentKind::ToolCall, name),
+        (ContentKind::ToolCall, arguments),
+    ]
 }
 
 /// Audio is an object with a transcript, or the data itself.
 fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
     match serde_json::from_str::<Audio>(raw.get()) {
-        Ok(audio) => [(ContentKind::Answer, audio.transcript), (ContentKind::Audio, audio.data)],
+        Ok(audio) => [
+            (ContentKind::Answer, audio.transcript),
+            (ContentKind::Audio, audio.data),
+        ],
         Err(_) => [(ContentKind::Audio, Some(raw)), (ContentKind::Audio, None)],
     }
 }
@@ -157,12 +179,16 @@ fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
 impl<'a> ToolCall<'a> {
     /// The name, if not empty.
     pub fn name(&self) -> Raw<'a> {
-        self.tool().and_then(|tool| tool.name).filter(|raw| has_text(raw))
+        self.tool()
+            .and_then(|tool| tool.name)
+            .filter(|raw| has_text(raw))
     }
 
     /// The arguments in this part, if not empty.
     pub fn input(&self) -> Raw<'a> {
-        self.tool().and_then(|tool| tool.arguments.or(tool.input)).filter(|raw| has_text(raw))
+        self.tool()
+            .and_then(|tool| tool.arguments.or(tool.input))
+            .filter(|raw| has_text(raw))
     }
 
     fn tool(&self) -> Option<&Function<'a>> {
@@ -178,33 +204,72 @@ mod tests {
     fn texts(choice: &str) -> Vec<String> {
         let choice: Choice = serde_json::from_str(choice).unwrap();
         let calls = choice.calls().unwrap();
-        let calls = calls.iter().flat_map(OneOrMany::iter).flat_map(|call| [call.name(), call.input()]).flatten();
-        choice.parts().map(|(_, raw)| raw).chain(calls).map(|raw| decode_string(raw).into_owned()).collect()
+        let calls = calls
+            .iter()
+            .flat_map(OneOrMany::iter)
+            .flat_map(|call| [call.name(), call.input()])
+            .flatten();
+        choice
+            .parts()
+            .map(|(_, raw)| raw)
+            .chain(calls)
+            .map(|raw| decode_string(raw).into_owned())
+            .collect()
     }
 
     #[test]
     fn every_kind_of_generated_content_counts_and_empty_ones_do_not() {
         for (choice, expected) in [
             (r#"{"delta":{"role":"assistant","content":""}}"#, vec![]),
-            (r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null,"audio":null}}"#, vec![]),
-            (r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#, vec![]),
+            (
+                r#"{"delta":{"content":null,"reasoning":null,"tool_calls":null,"audio":null}}"#,
+                vec![],
+            ),
+            (
+                r#"{"delta":{}, "logprobs":{"content":[{"token":"x"}]}}"#,
+                vec![],
+            ),
             (r#"{"delta":null,"text":""}"#, vec![]),
             (r#"{"delta":{"content":" "}}"#, vec![" "]),
             (r#"{"delta":{"reasoning":"a"}}"#, vec!["a"]),
-            (r#"{"delta":{"reasoning_content":"a","reasoning":"a"}}"#, vec!["a"]),
-            (r#"{"delta":{"reasoning_content":"","reasoning":"a","content":"b"}}"#, vec!["a", "b"]),
+            (
+                r#"{"delta":{"reasoning_content":"a","reasoning":"a"}}"#,
+                vec!["a"],
+            ),
+            (
+                r#"{"delta":{"reasoning_content":"","reasoning":"a","content":"b"}}"#,
+                vec!["a", "b"],
+            ),
             (r#"{"message":{"refusal":"no"}}"#, vec!["no"]),
             (r#"{"text":"a"}"#, vec!["a"]),
-            (r#"{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":""}}]}}"#, vec!["f"]),
+            (
+                r#"{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":""}}]}}"#,
+                vec!["f"],
+            ),
             (
                 r#"{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\""}},{"function":{"arguments":"1"}}]}}"#,
                 vec!["{\"a\"", "1"],
             ),
-            (r#"{"message":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"a"}}]}}"#, vec!["f", "a"]),
-            (r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#, vec!["f", "{}"]),
-            (r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#, vec![]),
-            (r#"{"delta":{"audio":{"id":"a","transcript":"hi"}}}"#, vec!["hi"]),
-            (r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#, vec!["AAAA"]),
+            (
+                r#"{"message":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"a"}}]}}"#,
+                vec!["f", "a"],
+            ),
+            (
+                r#"{"delta":{"function_call":{"name":"f","arguments":"{}"}}}"#,
+                vec!["f", "{}"],
+            ),
+            (
+                r#"{"delta":{"tool_calls":[{"index":0,"function":null}]}}"#,
+                vec![],
+            ),
+            (
+                r#"{"delta":{"audio":{"id":"a","transcript":"hi"}}}"#,
+                vec!["hi"],
+            ),
+            (
+                r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#,
+                vec!["AAAA"],
+            ),
             (r#"{"delta":{"audio":"AAAA"}}"#, vec!["AAAA"]),
             (r#"{"delta":{"audio":{"id":"a","expires_at":7}}}"#, vec![]),
         ] {
@@ -214,13 +279,19 @@ mod tests {
 
     #[test]
     fn a_list_of_parts_is_content() {
-        assert_eq!(texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#), [""]);
+        assert_eq!(
+            texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#),
+            [""]
+        );
         assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
     }
 
     #[test]
     fn escapes_are_decoded_and_half_a_surrogate_pair_is_still_text() {
-        assert_eq!(texts(r#"{"text":"\n\u00e9 \ud83d\ude00"}"#), ["\n\u{e9} \u{1F600}"]);
+        assert_eq!(
+            texts(r#"{"text":"\n\u00e9 \ud83d\ude00"}"#),
+            ["\n\u{e9} \u{1F600}"]
+        );
         assert_eq!(texts(r#"{"text":"\ud83d"}"#), [r"\ud83d"]);
     }
 }

@@ -26,7 +26,10 @@ impl Custom {
     /// # Errors A path is invalid: its key, the path, and the reason.
     pub fn new(extract: Option<&Extract>) -> Result<Custom, String> {
         let extract = extract.ok_or("`api: custom` needs `request.extract` to decode responses")?;
-        Ok(Custom { framing: extract.framing, paths: Arc::new(Paths::new(extract)?) })
+        Ok(Custom {
+            framing: extract.framing,
+            paths: Arc::new(Paths::new(extract)?),
+        })
     }
 }
 
@@ -74,13 +77,25 @@ struct Choices(Vec<(String, u32)>);
 impl Choices {
     /// The choice that the value at this path belongs to: the one whose index has the longest common path prefix.
     fn find(&self, path: &str) -> u32 {
-        let shared = |(other, _): &(String, u32)| path.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+        let shared = |(other, _): &(String, u32)| {
+            path.bytes()
+                .zip(other.bytes())
+                .take_while(|(a, b)| a == b)
+                .count()
+        };
         // The longest common prefix is with a neighbour in sorted order; the first entry with that prefix is the result.
         let at = self.0.partition_point(|(other, _)| other.as_str() < path);
-        let beside = self.0.get(at.saturating_sub(1)..).unwrap_or_default().iter().take(2);
+        let beside = self
+            .0
+            .get(at.saturating_sub(1)..)
+            .unwrap_or_default()
+            .iter()
+            .take(2);
         let longest = beside.map(shared).max().unwrap_or(0);
         let beginning = path.as_bytes().get(..longest).unwrap_or_default();
-        let first = self.0.partition_point(|(other, _)| other.as_bytes() < beginning);
+        let first = self
+            .0
+            .partition_point(|(other, _)| other.as_bytes() < beginning);
         self.0.get(first).map_or(0, |(_, choice)| *choice)
     }
 }
@@ -88,7 +103,11 @@ impl Choices {
 impl Extracted {
     /// The state of a new response.
     pub fn new(paths: Arc<Paths>, keep_text: bool) -> Extracted {
-        Extracted { paths, accumulator: Accumulator::new(keep_text), done: false }
+        Extracted {
+            paths,
+            accumulator: Accumulator::new(keep_text),
+            done: false,
+        }
     }
 
     fn add(&mut self, value: &Value) -> Result<(), Failure> {
@@ -105,33 +124,63 @@ impl Extracted {
                 self.accumulator.keep(choice, ContentKind::Answer, &text)?;
             }
         }
-        for node in paths.finish.iter().flat_map(|path| path.select(value)).filter(|node| is_set(node.val)) {
-            self.accumulator.choice(choices.find(&node.path))?.set_finish_reason(&value_text(node.val));
+        for node in paths
+            .finish
+            .iter()
+            .flat_map(|path| path.select(value))
+            .filter(|node| is_set(node.val))
+        {
+            self.accumulator
+                .choice(choices.find(&node.path))?
+                .set_finish_reason(&value_text(node.val));
         }
         let only = match (&paths.choice, choices.0.as_slice()) {
             (None, _) => Some(0),
             (_, [(_, choice)]) => Some(*choice),
             _ => None,
         };
-        self.accumulator.add_usage(only, usage(&paths.usage, value))?;
+        self.accumulator
+            .add_usage(only, usage(&paths.usage, value))?;
         if let Some(End::Value(path, equals)) = &paths.done {
-            self.done |=
-                path.select(value).iter().any(|node| equals.as_ref().map_or(is_set(node.val), |wanted| wanted == node.val));
+            self.done |= path.select(value).iter().any(|node| {
+                equals
+                    .as_ref()
+                    .map_or(is_set(node.val), |wanted| wanted == node.val)
+            });
         }
-        match paths.error.as_ref().and_then(|path| path.select(value).into_iter().find(|node| is_error(node.val))) {
-            Some(node) => Err(Failure::new(FailureKind::StreamError, error_text(node.val.to_string().as_bytes()))),
+        match paths.error.as_ref().and_then(|path| {
+            path.select(value)
+                .into_iter()
+                .find(|node| is_error(node.val))
+        }) {
+            Some(node) => Err(Failure::new(
+                FailureKind::StreamError,
+                error_text(node.val.to_string().as_bytes()),
+            )),
             None => Ok(()),
         }
     }
 
     fn choices(&mut self, paths: &Paths, value: &Value) -> Result<Choices, Failure> {
-        let nodes = paths.choice.as_ref().map(|path| path.select(value)).unwrap_or_default();
+        let nodes = paths
+            .choice
+            .as_ref()
+            .map(|path| path.select(value))
+            .unwrap_or_default();
         if nodes.len() > MAX_CHOICES {
-            return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} choices in one response")));
+            return Err(Failure::new(
+                FailureKind::Decode,
+                format!("more than {MAX_CHOICES} choices in one response"),
+            ));
         }
-        let mut numbered: Vec<_> = nodes.into_iter().map(|node| (node.path, choice_index(node.val))).collect();
+        let mut numbered: Vec<_> = nodes
+            .into_iter()
+            .map(|node| (node.path, choice_index(node.val)))
+            .collect();
         numbered.sort_unstable();
-        numbered.iter().try_for_each(|(_, choice)| self.accumulator.choice(*choice).map(drop))?;
+        numbered
+            .iter()
+            .try_for_each(|(_, choice)| self.accumulator.choice(*choice).map(drop))?;
         Ok(Choices(numbered))
     }
 }
@@ -139,7 +188,9 @@ impl Extracted {
 /// A choice index; 0 for other values.
 fn choice_index(value: &Value) -> u32 {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
-    number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
+    number
+        .and_then(|number| u32::try_from(number).ok())
+        .unwrap_or(0)
 }
 
 /// A value as text: a string verbatim, anything else as JSON; empty for null and empty lists and objects.
@@ -163,8 +214,18 @@ fn is_error(value: &Value) -> bool {
 }
 
 fn usage([prompt, output, reasoning, cached]: &[Option<Path>; 4], value: &Value) -> Usage {
-    let count = |path: &Option<Path>| path.as_ref()?.select(value).into_iter().find_map(|node| node.val.as_u64());
-    Usage { prompt: count(prompt), output: count(output), reasoning: count(reasoning), cached: count(cached) }
+    let count = |path: &Option<Path>| {
+        path.as_ref()?
+            .select(value)
+            .into_iter()
+            .find_map(|node| node.val.as_u64())
+    };
+    Usage {
+        prompt: count(prompt),
+        output: count(output),
+        reasoning: count(reasoning),
+        cached: count(cached),
+    }
 }
 
 impl Assembly for Extracted {
@@ -206,9 +267,10 @@ impl Assembly for Extracted {
         }
         match self.paths.finish {
             Some(_) => self.accumulator.ending_with_reasons(),
-            None if self.paths.done.is_some() => {
-                Err(Failure::new(FailureKind::Truncated, "the stream ended without its end marker"))
-            }
+            None if self.paths.done.is_some() => Err(Failure::new(
+                FailureKind::Truncated,
+                "the stream ended without its end marker",
+            )),
             None => self.accumulator.ending(),
         }
     }

@@ -30,7 +30,9 @@ impl Protocol for Dashscope {
     /// Streaming is requested by a header, not in the body.
     fn headers(&self, key: Option<&str>, stream: bool) -> Vec<(&'static str, String)> {
         let key = key.map(|key| ("authorization", format!("Bearer {key}")));
-        key.into_iter().chain(stream.then(|| ("x-dashscope-sse", "enable".to_owned()))).collect()
+        key.into_iter()
+            .chain(stream.then(|| ("x-dashscope-sse", "enable".to_owned())))
+            .collect()
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
@@ -83,7 +85,8 @@ impl Results {
 
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let packet: Packet = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
+        let packet: Packet =
+            serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
         if packet.code.is_some_and(is_text) {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
@@ -101,9 +104,21 @@ impl Results {
     /// Adds the choices of an event; returns the choice if there is only one.
     fn add_output(&mut self, output: &Output<'_>, more: bool) -> Result<Option<u32>, Failure> {
         if output.text.is_some() {
-            let context = EventContext { choice: 0, more: more && finish_reason_text(output.finish_reason).is_empty() };
-            self.accumulator.choice(0)?.set_finish_reason(&finish_reason_text(output.finish_reason));
-            self.take_text(&context, TextPosition::Text { choice: 0, part: ContentKind::Answer }, output.text)?;
+            let context = EventContext {
+                choice: 0,
+                more: more && finish_reason_text(output.finish_reason).is_empty(),
+            };
+            self.accumulator
+                .choice(0)?
+                .set_finish_reason(&finish_reason_text(output.finish_reason));
+            self.take_text(
+                &context,
+                TextPosition::Text {
+                    choice: 0,
+                    part: ContentKind::Answer,
+                },
+                output.text,
+            )?;
         }
         let mut only = output.text.is_some().then_some(0);
         for (place, choice) in (0..).zip(output.choices.iter().flat_map(|choices| choices.iter())) {
@@ -117,22 +132,42 @@ impl Results {
     fn add_choice(&mut self, number: u32, choice: &Choice<'_>, more: bool) -> Result<(), Failure> {
         let reason = finish_reason_text(choice.finish_reason);
         self.accumulator.choice(number)?.set_finish_reason(&reason);
-        let context = EventContext { choice: number, more: more && reason.is_empty() };
+        let context = EventContext {
+            choice: number,
+            more: more && reason.is_empty(),
+        };
         match &choice.message {
             Some(message) => self.add_message(&context, message),
             None => Ok(()),
         }
     }
 
-    fn add_message(&mut self, context: &EventContext, message: &Message<'_>) -> Result<(), Failure> {
-        let place = |part| TextPosition::Text { choice: context.choice, part };
-        self.take_text(context, place(ContentKind::Reasoning), message.reasoning_content)?;
+    fn add_message(
+        &mut self,
+        context: &EventContext,
+        message: &Message<'_>,
+    ) -> Result<(), Failure> {
+        let place = |part| TextPosition::Text {
+            choice: context.choice,
+            part,
+        };
+        self.take_text(
+            context,
+            place(ContentKind::Reasoning),
+            message.reasoning_content,
+        )?;
         match message.parts()? {
             None => self.take_text(context, place(ContentKind::Answer), message.content)?,
             Some(parts) => {
-                let text: String = parts.iter().filter_map(|part| part.text).map(decode_string).collect();
+                let text: String = parts
+                    .iter()
+                    .filter_map(|part| part.text)
+                    .map(decode_string)
+                    .collect();
                 // A part without text is an image or audio.
-                if self.texts.take(place(ContentKind::Answer), &text, context.more)
+                if self
+                    .texts
+                    .take(place(ContentKind::Answer), &text, context.more)
                     || parts.iter().any(|part| part.text.is_none())
                 {
                     self.accumulator.mark(context.choice, ContentKind::Answer)?;
@@ -144,9 +179,17 @@ impl Results {
     }
 
     /// Adds the text of one position. A text that is not needed is not decoded.
-    fn take_text(&mut self, context: &EventContext, place: TextPosition, raw: Raw<'_>) -> Result<(), Failure> {
+    fn take_text(
+        &mut self,
+        context: &EventContext,
+        place: TextPosition,
+        raw: Raw<'_>,
+    ) -> Result<(), Failure> {
         match raw.filter(|raw| is_text(raw)) {
-            Some(raw) if self.texts.is_blind() || self.texts.take(place, &decode_string(raw), context.more) => {
+            Some(raw)
+                if self.texts.is_blind()
+                    || self.texts.take(place, &decode_string(raw), context.more) =>
+            {
                 let part = match place {
                     TextPosition::Text { part, .. } => part,
                     TextPosition::Arguments { .. } => ContentKind::ToolCall,
@@ -159,14 +202,25 @@ impl Results {
 
     fn add_call(&mut self, context: &EventContext, call: &Call<'_>) -> Result<(), Failure> {
         let index = call.index.unwrap_or(0);
-        let found = self.calls.iter().position(|known| known.choice == context.choice && known.index == index);
+        let found = self
+            .calls
+            .iter()
+            .position(|known| known.choice == context.choice && known.index == index);
         let place = match found {
             Some(place) => place,
             None if self.calls.len() == MAX_CHOICES => {
-                return Err(Failure::new(FailureKind::Decode, format!("more than {MAX_CHOICES} tool calls in one response")));
+                return Err(Failure::new(
+                    FailureKind::Decode,
+                    format!("more than {MAX_CHOICES} tool calls in one response"),
+                ));
             }
             None => {
-                self.calls.push(ToolCallState { choice: context.choice, index, id: String::new(), name: String::new() });
+                self.calls.push(ToolCallState {
+                    choice: context.choice,
+                    index,
+                    id: String::new(),
+                    name: String::new(),
+                });
                 self.calls.len() - 1
             }
         };
@@ -174,7 +228,8 @@ impl Results {
         let known = &mut self.calls[place];
         set_once(&mut known.id, call.id);
         if set_once(&mut known.name, name) {
-            self.accumulator.mark(context.choice, ContentKind::ToolCall)?;
+            self.accumulator
+                .mark(context.choice, ContentKind::ToolCall)?;
         }
         self.take_text(context, TextPosition::Arguments { call: place }, arguments)
     }
@@ -188,10 +243,15 @@ impl Results {
         }
         let mut first = Vec::new();
         for (number, call) in self.calls.iter().enumerate() {
-            let mut arguments = self.texts.texts().filter(|(place, _)| *place == TextPosition::Arguments { call: number });
+            let mut arguments = self
+                .texts
+                .texts()
+                .filter(|(place, _)| *place == TextPosition::Arguments { call: number });
             let arguments = arguments.next().map(|(_, text)| text).unwrap_or_default();
-            self.accumulator.keep(call.choice, ContentKind::ToolCall, &call.name)?;
-            self.accumulator.keep(call.choice, ContentKind::ToolCall, arguments)?;
+            self.accumulator
+                .keep(call.choice, ContentKind::ToolCall, &call.name)?;
+            self.accumulator
+                .keep(call.choice, ContentKind::ToolCall, arguments)?;
             if call.choice == 0 {
                 let function = json!({ "name": call.name, "arguments": arguments });
                 first.push(json!({ "index": call.index, "id": call.id, "type": "function", "function": function }));
@@ -233,7 +293,10 @@ impl Assembly for Results {
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed {
             true => self.accumulator.ending_with_reasons(),
-            false if self.accumulator.is_empty() => Err(Failure::new(FailureKind::Decode, "the reply has no `output`")),
+            false if self.accumulator.is_empty() => Err(Failure::new(
+                FailureKind::Decode,
+                "the reply has no `output`",
+            )),
             false => self.accumulator.ending(),
         }
     }

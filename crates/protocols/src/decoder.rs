@@ -25,7 +25,15 @@ struct State<A> {
 
 impl<A: Assembly> Stream<A> {
     fn new(framer: Framer, assembly: A) -> Stream<A> {
-        Stream { framer, state: State { assembly, seen: 0, done: false, failure: None } }
+        Stream {
+            framer,
+            state: State {
+                assembly,
+                seen: 0,
+                done: false,
+                failure: None,
+            },
+        }
     }
 }
 
@@ -37,13 +45,22 @@ impl<A: Assembly> Decoder for Stream<A> {
         }
         framer.push(bytes, |event| state.take(event, events));
         if framer.overflowed() && !state.done && state.failure.is_none() {
-            let message = format!("an event is larger than {} MiB, or not an event at all", MAX_EVENT_BYTES >> 20);
-            state.fail(Failure::new(FailureKind::Decode, message).at(format!("after {} events", state.seen)));
+            let message = format!(
+                "an event is larger than {} MiB, or not an event at all",
+                MAX_EVENT_BYTES >> 20
+            );
+            state.fail(
+                Failure::new(FailureKind::Decode, message)
+                    .at(format!("after {} events", state.seen)),
+            );
         }
     }
 
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply {
-        let Stream { mut framer, mut state } = *self;
+        let Stream {
+            mut framer,
+            mut state,
+        } = *self;
         if broken.is_none() && !state.done {
             let earlier = state.failure.take();
             framer.finish(|event| state.take(event, events));
@@ -62,7 +79,10 @@ impl<A: Assembly> Decoder for Stream<A> {
 fn as_truncated(failure: Failure) -> Failure {
     match failure.kind {
         FailureKind::Decode => {
-            let message = format!("the stream ended in the middle of an event: {}", failure.message);
+            let message = format!(
+                "the stream ended in the middle of an event: {}",
+                failure.message
+            );
             Failure::new(FailureKind::Truncated, message).at(failure.at)
         }
         _ => failure,
@@ -108,7 +128,10 @@ impl<A: Assembly> State<A> {
         match broken.filter(|_| !self.done) {
             Some(failure) if failure.at.is_empty() => Err(failure.at(position)),
             Some(failure) => Err(failure),
-            None => self.assembly.ending(true).map_err(|failure| failure.at(position)),
+            None => self
+                .assembly
+                .ending(true)
+                .map_err(|failure| failure.at(position)),
         }
     }
 }
@@ -160,7 +183,12 @@ impl<A: Assembly> Unary<A> {
 
     /// A decoder for documents of up to `limit` bytes.
     pub fn with_limit(limit: usize, assembly: A) -> Unary<A> {
-        Unary { limit, body: Vec::new(), overflowed: false, assembly }
+        Unary {
+            limit,
+            body: Vec::new(),
+            overflowed: false,
+            assembly,
+        }
     }
 
     fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
@@ -193,10 +221,19 @@ impl<A: Assembly> Decoder for Unary<A> {
 }
 
 /// A decoder for a response with this framing.
-pub(crate) fn decoder_for<A: Assembly + 'static>(framing: Framing, assembly: A) -> Box<dyn Decoder> {
+pub(crate) fn decoder_for<A: Assembly + 'static>(
+    framing: Framing,
+    assembly: A,
+) -> Box<dyn Decoder> {
     match framing {
-        Framing::Sse => Box::new(Stream::new(Framer::Sse(Sse::new(MAX_EVENT_BYTES)), assembly)),
-        Framing::Ndjson => Box::new(Stream::new(Framer::Lines(Lines::new(MAX_EVENT_BYTES)), assembly)),
+        Framing::Sse => Box::new(Stream::new(
+            Framer::Sse(Sse::new(MAX_EVENT_BYTES)),
+            assembly,
+        )),
+        Framing::Ndjson => Box::new(Stream::new(
+            Framer::Lines(Lines::new(MAX_EVENT_BYTES)),
+            assembly,
+        )),
         Framing::Json => Box::new(Unary::new(assembly)),
     }
 }
@@ -204,18 +241,35 @@ pub(crate) fn decoder_for<A: Assembly + 'static>(framing: Framing, assembly: A) 
 /// The framing by the `content-type` of a successful response; without that header, by the request.
 ///
 /// Any other type is a `decode` failure, such as a proxy's HTML page under status 200.
-pub fn framing_of_content_type(content_type: Option<&str>, stream_requested: bool) -> Result<Framing, Failure> {
+pub fn framing_of_content_type(
+    content_type: Option<&str>,
+    stream_requested: bool,
+) -> Result<Framing, Failure> {
     let Some(given) = content_type else {
-        return Ok(if stream_requested { Framing::Sse } else { Framing::Json });
+        return Ok(if stream_requested {
+            Framing::Sse
+        } else {
+            Framing::Json
+        });
     };
-    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence = given
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     match essence.as_str() {
         "text/event-stream" => Ok(Framing::Sse),
-        "application/x-ndjson" | "application/ndjson" | "application/jsonl" | "application/x-jsonlines" => Ok(Framing::Ndjson),
+        "application/x-ndjson"
+        | "application/ndjson"
+        | "application/jsonl"
+        | "application/x-jsonlines" => Ok(Framing::Ndjson),
         "application/json" => Ok(Framing::Json),
         _ => Err(Failure::new(
             FailureKind::Decode,
-            format!("the response is `{given}`, not `text/event-stream` or `application/json`; check `target.url`"),
+            format!(
+                "the response is `{given}`, not `text/event-stream` or `application/json`; check `target.url`"
+            ),
         )),
     }
 }
@@ -228,8 +282,10 @@ pub fn require_json(content_type: Option<&str>) -> Result<Framing, Failure> {
     match framing_of_content_type(content_type, false)? {
         Framing::Json => Ok(Framing::Json),
         Framing::Sse | Framing::Ndjson => {
-            let message =
-                format!("the response is a stream (`{}`), which this API never gives", content_type.unwrap_or_default());
+            let message = format!(
+                "the response is a stream (`{}`), which this API never gives",
+                content_type.unwrap_or_default()
+            );
             Err(Failure::new(FailureKind::Decode, message))
         }
     }
@@ -246,8 +302,10 @@ mod tests {
 
     const ROLE: &str = "data: {\"id\":\"r\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
     const HI: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n";
-    const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
-    const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n";
+    const STOP: &str =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+    const USAGE: &str =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
     fn run(stream: &[&str], broken: Option<Failure>) -> (Events, Reply) {
@@ -267,13 +325,26 @@ mod tests {
     fn a_stream_is_complete_with_a_finish_reason_and_the_marker_or_its_end() {
         assert_eq!(end(&[ROLE, HI, STOP, USAGE, DONE]), "stop");
         assert_eq!(end(&[ROLE, HI, STOP, USAGE]), "stop");
-        assert_eq!(end(&[ROLE, HI, STOP, ": ping\n\n", "data:\n\n", DONE]), "stop");
-        assert_eq!(end(&[ROLE, HI, STOP, DONE, HI, "data: {\"error\":\"late\"}\n\n"]), "stop");
-        let no_reason = "truncated (after 2 events): the stream ended without a finish reason for choice 0";
+        assert_eq!(
+            end(&[ROLE, HI, STOP, ": ping\n\n", "data:\n\n", DONE]),
+            "stop"
+        );
+        assert_eq!(
+            end(&[ROLE, HI, STOP, DONE, HI, "data: {\"error\":\"late\"}\n\n"]),
+            "stop"
+        );
+        let no_reason =
+            "truncated (after 2 events): the stream ended without a finish reason for choice 0";
         assert_eq!(end(&[ROLE, HI]), no_reason);
         assert_eq!(end(&[HI, DONE]), no_reason);
-        assert_eq!(end(&[DONE]), "truncated (after 1 events): the stream ended before its first choice");
-        assert_eq!(end(&[]), "truncated (after 0 events): the stream ended before its first choice");
+        assert_eq!(
+            end(&[DONE]),
+            "truncated (after 1 events): the stream ended before its first choice"
+        );
+        assert_eq!(
+            end(&[]),
+            "truncated (after 0 events): the stream ended before its first choice"
+        );
         assert_eq!(end(&[ROLE, STOP, USAGE, DONE]), "stop");
     }
 
@@ -286,12 +357,23 @@ mod tests {
             "event: error\ndata: {\"message\":\"died\"}\n\n",
             "event: error\ndata: died\n\n",
         ] {
-            assert_eq!(end(&[ROLE, HI, error, STOP, DONE]), "stream_error (event 3): died", "{error}");
+            assert_eq!(
+                end(&[ROLE, HI, error, STOP, DONE]),
+                "stream_error (event 3): died",
+                "{error}"
+            );
             let reset = Failure::new(FailureKind::Truncated, "reset");
             let (events, reply) = run(&[ROLE, HI, USAGE, error], Some(reset));
             assert_eq!(reply.end.unwrap_err().kind, FailureKind::StreamError);
             assert_eq!((events.total, events.content, events.done), (4, 1, false));
-            assert_eq!((reply.usage.output, reply.id.as_deref(), reply.text.as_deref()), (Some(1), Some("r"), Some("hi")));
+            assert_eq!(
+                (
+                    reply.usage.output,
+                    reply.id.as_deref(),
+                    reply.text.as_deref()
+                ),
+                (Some(1), Some("r"), Some("hi"))
+            );
         }
     }
 
@@ -300,8 +382,14 @@ mod tests {
         let long = format!("data: oops{}\n\n", "x".repeat(900));
         let failure = run(&[ROLE, &long, HI, STOP, DONE], None).1.end.unwrap_err();
         let start = format!("oops{}", "x".repeat(196));
-        assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Decode, "event 2"));
-        assert_eq!(failure.message, format!("the JSON cannot be read (expected value at line 1 column 1): {start}"));
+        assert_eq!(
+            (failure.kind, failure.at.as_str()),
+            (FailureKind::Decode, "event 2")
+        );
+        assert_eq!(
+            failure.message,
+            format!("the JSON cannot be read (expected value at line 1 column 1): {start}")
+        );
         assert_eq!(run(&[ROLE, &long, HI], None).0.content, 1);
     }
 
@@ -309,7 +397,10 @@ mod tests {
     fn an_interruption_is_the_failure_unless_the_marker_was_received() {
         let reset = || Some(Failure::new(FailureKind::TimeoutRead, "silence"));
         let failure = run(&[ROLE, HI, "data: [DO"], reset()).1.end.unwrap_err();
-        assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::TimeoutRead, "after 2 events"));
+        assert_eq!(
+            (failure.kind, failure.at.as_str()),
+            (FailureKind::TimeoutRead, "after 2 events")
+        );
         assert!(run(&[ROLE, HI, STOP], reset()).1.end.is_err());
         assert!(run(&[ROLE, HI, STOP, DONE], reset()).1.end.is_ok());
     }
@@ -317,12 +408,26 @@ mod tests {
     #[test]
     fn a_last_event_without_its_blank_line_is_decoded_or_truncated() {
         let (events, reply) = run(&[ROLE, HI, STOP, "data: [DONE]"], None);
-        assert_eq!((events.total, events.done, reply.end.is_ok()), (4, true, true));
+        assert_eq!(
+            (events.total, events.done, reply.end.is_ok()),
+            (4, true, true)
+        );
         let (events, reply) = run(&[ROLE, HI.trim_end()], None);
         assert_eq!((events.content, reply.text.as_deref()), (1, Some("hi")));
-        let cut = run(&[ROLE, HI, "data: {\"choices\":[{"], None).1.end.unwrap_err();
-        assert_eq!((cut.kind, cut.at.as_str()), (FailureKind::Truncated, "event 3"));
-        assert!(cut.message.starts_with("the stream ended in the middle of an event: "), "{}", cut.message);
+        let cut = run(&[ROLE, HI, "data: {\"choices\":[{"], None)
+            .1
+            .end
+            .unwrap_err();
+        assert_eq!(
+            (cut.kind, cut.at.as_str()),
+            (FailureKind::Truncated, "event 3")
+        );
+        assert!(
+            cut.message
+                .starts_with("the stream ended in the middle of an event: "),
+            "{}",
+            cut.message
+        );
     }
 
     #[test]
@@ -331,11 +436,22 @@ mod tests {
         let pieces = std::iter::once(HI.as_bytes()).chain(std::iter::repeat_n(&block[..], 9));
         let (events, reply) = decode(Api::OpenaiChat, Framing::Sse, pieces, None);
         let failure = reply.end.unwrap_err();
-        assert_eq!((failure.kind, failure.at.as_str()), (FailureKind::Decode, "after 1 events"));
-        assert_eq!(failure.message, "an event is larger than 8 MiB, or not an event at all");
+        assert_eq!(
+            (failure.kind, failure.at.as_str()),
+            (FailureKind::Decode, "after 1 events")
+        );
+        assert_eq!(
+            failure.message,
+            "an event is larger than 8 MiB, or not an event at all"
+        );
         assert_eq!((events.total, reply.text.as_deref()), (1, Some("hi")));
         let late = [[HI, STOP, DONE].concat().as_bytes(), &block.repeat(9)].concat();
-        assert!(decode(Api::OpenaiChat, Framing::Sse, [&late[..]], None).1.end.is_ok());
+        assert!(
+            decode(Api::OpenaiChat, Framing::Sse, [&late[..]], None)
+                .1
+                .end
+                .is_ok()
+        );
     }
 
     proptest! {
@@ -374,11 +490,20 @@ mod tests {
 
     #[test]
     fn text_is_collected_only_on_request() {
-        let mut decoder = protocol(Api::OpenaiChat, None).unwrap().decoder(Framing::Sse, false);
+        let mut decoder = protocol(Api::OpenaiChat, None)
+            .unwrap()
+            .decoder(Framing::Sse, false);
         let mut events = Events::default();
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
-        assert_eq!(events, Events { total: 2, content: 1, ..Events::default() });
+        assert_eq!(
+            events,
+            Events {
+                total: 2,
+                content: 1,
+                ..Events::default()
+            }
+        );
     }
 }
 
@@ -389,7 +514,12 @@ mod unary_tests {
     use llmscen_core::api::Api;
 
     fn run(body: &str, broken: Option<Failure>) -> Reply {
-        let (events, reply) = decode(Api::OpenaiCompletions, Framing::Json, [body.as_bytes()], broken);
+        let (events, reply) = decode(
+            Api::OpenaiCompletions,
+            Framing::Json,
+            [body.as_bytes()],
+            broken,
+        );
         assert_eq!(events, Events::default());
         reply
     }
@@ -403,18 +533,33 @@ mod unary_tests {
 
     #[test]
     fn a_reply_needs_choices_and_content_but_no_reason() {
-        assert_eq!(end(r#"{"choices":[{"text":"a","finish_reason":"stop"}]}"#), "stop");
+        assert_eq!(
+            end(r#"{"choices":[{"text":"a","finish_reason":"stop"}]}"#),
+            "stop"
+        );
         assert_eq!(end(r#"{"choices":[{"text":"a"}]}"#), "");
         assert_eq!(end(r#"{"choices":[]}"#), "decode: the reply has no choices");
-        assert_eq!(end(r#"{"object":"list"}"#), "decode: the reply has no choices");
+        assert_eq!(
+            end(r#"{"object":"list"}"#),
+            "decode: the reply has no choices"
+        );
         assert_eq!(end(r#"{"error":{"message":"no"}}"#), "stream_error: no");
-        assert_eq!(end(""), "decode: the JSON cannot be read (EOF while parsing a value at line 1 column 0): ");
-        assert_eq!(end("<html>"), "decode: the JSON cannot be read (expected value at line 1 column 1): <html>");
+        assert_eq!(
+            end(""),
+            "decode: the JSON cannot be read (EOF while parsing a value at line 1 column 0): "
+        );
+        assert_eq!(
+            end("<html>"),
+            "decode: the JSON cannot be read (expected value at line 1 column 1): <html>"
+        );
     }
 
     #[test]
     fn counted_tokens_without_text_and_reason_are_empty_and_the_counts_are_kept() {
-        let reply = run(r#"{"choices":[{"text":""}],"usage":{"completion_tokens":4}}"#, None);
+        let reply = run(
+            r#"{"choices":[{"text":""}],"usage":{"completion_tokens":4}}"#,
+            None,
+        );
         assert_eq!(reply.end.unwrap_err().kind, FailureKind::Empty);
         assert_eq!(reply.usage.output, Some(4));
     }
@@ -422,17 +567,26 @@ mod unary_tests {
     #[test]
     fn a_broken_body_is_not_read() {
         let reset = Failure::new(FailureKind::Truncated, "reset");
-        assert_eq!(run(r#"{"choices":[{"text":"a"}]}"#, Some(reset.clone())).end, Err(reset));
+        assert_eq!(
+            run(r#"{"choices":[{"text":"a"}]}"#, Some(reset.clone())).end,
+            Err(reset)
+        );
     }
 
     #[test]
     fn a_body_past_the_bound_is_dropped() {
-        let mut whole = Box::new(Unary::with_limit(3 << 20, crate::chat::ChatMessages::new(false)));
+        let mut whole = Box::new(Unary::with_limit(
+            3 << 20,
+            crate::chat::ChatMessages::new(false),
+        ));
         let mut events = Events::default();
         whole.push(&[b' '; 2 << 20], &mut events);
         whole.push(&[b' '; 2 << 20], &mut events);
         assert_eq!(whole.body.capacity(), 0);
-        assert_eq!(whole.finish(&mut events, None).end.unwrap_err().message, "the body is larger than 3 MiB");
+        assert_eq!(
+            whole.finish(&mut events, None).end.unwrap_err().message,
+            "the body is larger than 3 MiB"
+        );
     }
 }
 
@@ -443,9 +597,18 @@ mod shape_tests {
     #[test]
     fn the_content_type_decides() {
         for asked in [true, false] {
-            assert_eq!(framing_of_content_type(Some("text/event-stream; charset=utf-8"), asked), Ok(Framing::Sse));
-            assert_eq!(framing_of_content_type(Some("Application/JSON"), asked), Ok(Framing::Json));
-            assert_eq!(framing_of_content_type(Some("application/x-ndjson"), asked), Ok(Framing::Ndjson));
+            assert_eq!(
+                framing_of_content_type(Some("text/event-stream; charset=utf-8"), asked),
+                Ok(Framing::Sse)
+            );
+            assert_eq!(
+                framing_of_content_type(Some("Application/JSON"), asked),
+                Ok(Framing::Json)
+            );
+            assert_eq!(
+                framing_of_content_type(Some("application/x-ndjson"), asked),
+                Ok(Framing::Ndjson)
+            );
         }
         assert_eq!(framing_of_content_type(None, true), Ok(Framing::Sse));
         assert_eq!(framing_of_content_type(None, false), Ok(Framing::Json));
@@ -454,11 +617,18 @@ mod shape_tests {
     #[test]
     fn an_api_without_streaming_accepts_json_only() {
         assert_eq!(require_json(None), Ok(Framing::Json));
-        assert_eq!(require_json(Some("application/json; charset=utf-8")), Ok(Framing::Json));
+        assert_eq!(
+            require_json(Some("application/json; charset=utf-8")),
+            Ok(Framing::Json)
+        );
         for given in ["text/event-stream", "application/x-ndjson", "text/html"] {
             let failure = require_json(Some(given)).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Decode);
-            assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
+            assert!(
+                failure.message.contains(&format!("`{given}`")),
+                "{}",
+                failure.message
+            );
         }
     }
 
@@ -467,7 +637,11 @@ mod shape_tests {
         for given in ["text/html; charset=utf-8", "text/plain", ""] {
             let failure = framing_of_content_type(Some(given), true).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Decode);
-            assert!(failure.message.contains(&format!("`{given}`")), "{}", failure.message);
+            assert!(
+                failure.message.contains(&format!("`{given}`")),
+                "{}",
+                failure.message
+            );
         }
     }
 }

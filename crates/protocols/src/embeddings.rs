@@ -65,12 +65,16 @@ struct Vectors {
 impl Assembly for Vectors {
     /// This API never streams.
     fn event(&mut self, _event: Event<'_>, _events: &mut Events) -> Result<(), Failure> {
-        Err(Failure::new(FailureKind::Decode, "embeddings are never streamed"))
+        Err(Failure::new(
+            FailureKind::Decode,
+            "embeddings are never streamed",
+        ))
     }
 
     fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
-        let reply: Body = serde_json::from_str(&text).map_err(|error| decode_failure(&error, body))?;
+        let reply: Body =
+            serde_json::from_str(&text).map_err(|error| decode_failure(&error, body))?;
         if reply.error.is_some() {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
@@ -78,27 +82,50 @@ impl Assembly for Vectors {
             return Err(Failure::new(FailureKind::Decode, "the reply has no data"));
         };
         if data.iter().any(|vector| vector.embedding.is_none()) {
-            return Err(Failure::new(FailureKind::Decode, "the data of the reply has an entry without an embedding"));
+            return Err(Failure::new(
+                FailureKind::Decode,
+                "the data of the reply has an entry without an embedding",
+            ));
         }
         self.id = reply.id.map(|id| decode_string(id).into_owned());
         self.items = Some(data.iter().count() as u64);
-        self.empty_vector = data.iter().position(|vector| !vector.embedding.is_some_and(|raw| has_numbers(raw.get())));
+        self.empty_vector = data
+            .iter()
+            .position(|vector| !vector.embedding.is_some_and(|raw| has_numbers(raw.get())));
         // No tokens are generated.
-        self.usage = Usage { output: Some(0), ..reply.usage.map(parse_usage).unwrap_or_default() };
+        self.usage = Usage {
+            output: Some(0),
+            ..reply.usage.map(parse_usage).unwrap_or_default()
+        };
         Ok(())
     }
 
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
         match (self.items, self.empty_vector) {
             (Some(1..), None) => Ok(Finish::default()),
-            (_, Some(place)) => Err(Failure::new(FailureKind::Empty, format!("embedding {place} is empty"))),
-            _ => Err(Failure::new(FailureKind::Empty, "the response is complete, but has no embedding")),
+            (_, Some(place)) => Err(Failure::new(
+                FailureKind::Empty,
+                format!("embedding {place} is empty"),
+            )),
+            _ => Err(Failure::new(
+                FailureKind::Empty,
+                "the response is complete, but has no embedding",
+            )),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let server = ServerTimes::default();
-        Reply { end, usage: self.usage, id: self.id, text: None, message: None, server, items: self.items, silent: false }
+        Reply {
+            end,
+            usage: self.usage,
+            id: self.id,
+            text: None,
+            message: None,
+            server,
+            items: self.items,
+            silent: false,
+        }
     }
 }
 
@@ -114,7 +141,12 @@ mod tests {
     use llmscen_core::api::Api;
 
     fn run(body: &str) -> Reply {
-        let (events, reply) = decode(Api::OpenaiEmbeddings, Framing::Json, [body.as_bytes()], None);
+        let (events, reply) = decode(
+            Api::OpenaiEmbeddings,
+            Framing::Json,
+            [body.as_bytes()],
+            None,
+        );
         assert_eq!(events, Events::default());
         reply
     }
@@ -128,10 +160,19 @@ mod tests {
 
     #[test]
     fn the_input_is_the_items_and_no_stream_is_asked_for() {
-        assert_eq!(Embeddings.body(true), json!({ "model": "{{ model }}", "input": "{{ item.input }}" }));
+        assert_eq!(
+            Embeddings.body(true),
+            json!({ "model": "{{ model }}", "input": "{{ item.input }}" })
+        );
         assert_eq!(Embeddings.body(true), Embeddings.body(false));
         assert_eq!(Embeddings.framing(None, true), Ok(Framing::Json));
-        assert_eq!(Embeddings.framing(Some("text/event-stream"), false).unwrap_err().kind, FailureKind::Decode);
+        assert_eq!(
+            Embeddings
+                .framing(Some("text/event-stream"), false)
+                .unwrap_err()
+                .kind,
+            FailureKind::Decode
+        );
     }
 
     #[test]
@@ -141,27 +182,59 @@ mod tests {
             "model":"m","usage":{"prompt_tokens":9,"total_tokens":9}}"#;
         let reply = run(batch);
         assert_eq!((reply.end, reply.items), (Ok(Finish::default()), Some(3)));
-        assert_eq!(reply.usage, Usage { prompt: Some(9), output: Some(0), reasoning: None, cached: None });
+        assert_eq!(
+            reply.usage,
+            Usage {
+                prompt: Some(9),
+                output: Some(0),
+                reasoning: None,
+                cached: None
+            }
+        );
         let reply = run(r#"{"data":[{"embedding":[[0.1],[0.2]]}]}"#);
-        assert_eq!((reply.items, reply.usage.prompt, reply.usage.output), (Some(1), None, Some(0)));
+        assert_eq!(
+            (reply.items, reply.usage.prompt, reply.usage.output),
+            (Some(1), None, Some(0))
+        );
     }
 
     #[test]
     fn a_reply_without_numbers_is_empty_and_one_of_another_kind_is_not_read() {
-        assert_eq!(end(r#"{"data":[]}"#), "empty: the response is complete, but has no embedding");
-        assert_eq!(end(r#"{"data":[{"embedding":[1]},{"embedding":[ ]}]}"#), "empty: embedding 1 is empty");
-        assert_eq!(end(r#"{"data":[{"embedding":""}]}"#), "empty: embedding 0 is empty");
-        assert_eq!(end(r#"{"data":[{"embedding":[[]]}]}"#), "empty: embedding 0 is empty");
-        assert_eq!(end(r#"{"data":[{"id":"m"}]}"#), "decode: the data of the reply has an entry without an embedding");
+        assert_eq!(
+            end(r#"{"data":[]}"#),
+            "empty: the response is complete, but has no embedding"
+        );
+        assert_eq!(
+            end(r#"{"data":[{"embedding":[1]},{"embedding":[ ]}]}"#),
+            "empty: embedding 1 is empty"
+        );
+        assert_eq!(
+            end(r#"{"data":[{"embedding":""}]}"#),
+            "empty: embedding 0 is empty"
+        );
+        assert_eq!(
+            end(r#"{"data":[{"embedding":[[]]}]}"#),
+            "empty: embedding 0 is empty"
+        );
+        assert_eq!(
+            end(r#"{"data":[{"id":"m"}]}"#),
+            "decode: the data of the reply has an entry without an embedding"
+        );
         assert_eq!(end(r#"{"status":"ok"}"#), "decode: the reply has no data");
         assert_eq!(end(r#"{"error":{"message":"no"}}"#), "stream_error: no");
-        assert!(end(r#"{"data":[{"embedding":[1,2"#).starts_with("decode: the JSON cannot be read (EOF"));
+        assert!(
+            end(r#"{"data":[{"embedding":[1,2"#)
+                .starts_with("decode: the JSON cannot be read (EOF")
+        );
         assert_eq!(run(r#"{"data":[{"embedding":[]}]}"#).items, Some(1));
     }
 
     #[test]
     fn a_body_beyond_the_bound_of_other_replies_is_read() {
-        let reply = run(&format!("{}{{\"data\":[{{\"embedding\":[1]}}]}}", " ".repeat(65 << 20)));
+        let reply = run(&format!(
+            "{}{{\"data\":[{{\"embedding\":[1]}}]}}",
+            " ".repeat(65 << 20)
+        ));
         assert_eq!((reply.end.is_ok(), reply.items), (true, Some(1)));
     }
 }

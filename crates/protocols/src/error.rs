@@ -45,7 +45,13 @@ fn prefix_location(fault: &Value, words: String) -> String {
     let Some(Value::Array(path)) = fault.get("loc") else {
         return words;
     };
-    let path: Vec<String> = path.iter().map(|part| part.as_str().map_or_else(|| part.to_string(), str::to_owned)).collect();
+    let path: Vec<String> = path
+        .iter()
+        .map(|part| {
+            part.as_str()
+                .map_or_else(|| part.to_string(), str::to_owned)
+        })
+        .collect();
     format!("{}: {words}", path.join("."))
 }
 
@@ -71,18 +77,39 @@ mod tests {
     #[test]
     fn the_message_of_the_server_is_found() {
         for (body, expected) in [
-            (r#"{"error":{"message":"no such model","type":"x","code":404}}"#, "no such model"),
-            (r#"{"error":"queue is full","error_type":"overloaded"}"#, "queue is full"),
-            (r#"{"object":"error","message":"too long","code":400}"#, "too long"),
-            (r#"{"error":{"error":{"message":"wrapped by a proxy"}}}"#, "wrapped by a proxy"),
+            (
+                r#"{"error":{"message":"no such model","type":"x","code":404}}"#,
+                "no such model",
+            ),
+            (
+                r#"{"error":"queue is full","error_type":"overloaded"}"#,
+                "queue is full",
+            ),
+            (
+                r#"{"object":"error","message":"too long","code":400}"#,
+                "too long",
+            ),
+            (
+                r#"{"error":{"error":{"message":"wrapped by a proxy"}}}"#,
+                "wrapped by a proxy",
+            ),
             (r#"{"error":{"message":"","detail":"deeper"}}"#, "deeper"),
             (r#"{"detail":"Not Found"}"#, "Not Found"),
-            (r#"{"detail":[{"loc":["body",3],"msg":"bad"},{"loc":["query"],"msg":"missing"}]}"#, "body.3: bad; query: missing"),
+            (
+                r#"{"detail":[{"loc":["body",3],"msg":"bad"},{"loc":["query"],"msg":"missing"}]}"#,
+                "body.3: bad; query: missing",
+            ),
             (r#""just text""#, "just text"),
             (r#"{"error":{"code":7}}"#, r#"{"error":{"code":7}}"#),
             ("  Internal Server Error\n", "Internal Server Error"),
-            ("<html><HEAD><Title lang=en>\n 502 Bad\n Gateway</TITLE></head><body>nginx</body></html>", "502 Bad Gateway"),
-            ("<html><body>no title</body></html>", "<html><body>no title</body></html>"),
+            (
+                "<html><HEAD><Title lang=en>\n 502 Bad\n Gateway</TITLE></head><body>nginx</body></html>",
+                "502 Bad Gateway",
+            ),
+            (
+                "<html><body>no title</body></html>",
+                "<html><body>no title</body></html>",
+            ),
             ("<title>never closed", "<title>never closed"),
             ("", "status 502 with an empty body"),
             (" \r\n", "status 502 with an empty body"),
@@ -93,7 +120,12 @@ mod tests {
 
     #[test]
     fn words_are_cut_by_characters_and_bad_bytes_replaced() {
-        assert_eq!(error_message(500, "é".repeat(9000).as_bytes()).chars().count(), 500);
+        assert_eq!(
+            error_message(500, "é".repeat(9000).as_bytes())
+                .chars()
+                .count(),
+            500
+        );
         assert_eq!(error_message(500, b"caf\xE9"), "caf\u{FFFD}");
     }
 }

@@ -15,62 +15,135 @@ fn an_instant_stop_is_good_in_every_protocol() {
                    event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n\
                    event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let completed = r#"{"id":"r","status":"completed","output":[]}"#;
-    let responses = format!("data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n");
+    let responses =
+        format!("data: {{\"type\":\"response.completed\",\"response\":{completed}}}\n\n");
     let generated = r#"{"output":{"choices":[{"finish_reason":"stop","message":{"content":""}}]}}"#;
     let dashscope = format!("data: {generated}\n\n");
     let tgi = "data:{\"token\":{\"text\":\"</s>\",\"special\":true},\"generated_text\":\"\",\"details\":{\"finish_reason\":\"eos_token\"}}\n\n";
     for (api, shape, body, reason) in [
         (Api::OpenaiChat, Sse, chat, "stop"),
-        (Api::OpenaiChat, Json, r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#, "stop"),
+        (
+            Api::OpenaiChat,
+            Json,
+            r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#,
+            "stop",
+        ),
         (
             Api::OpenaiChat,
             Json,
             r#"{"choices":[{"message":{"content":null},"finish_reason":"content_filter"}]}"#,
             "content_filter",
         ),
-        (Api::OpenaiCompletions, Json, r#"{"choices":[{"text":"","finish_reason":"length"}]}"#, "length"),
+        (
+            Api::OpenaiCompletions,
+            Json,
+            r#"{"choices":[{"text":"","finish_reason":"length"}]}"#,
+            "length",
+        ),
         (Api::OpenaiResponses, Sse, &responses, "completed"),
         (Api::OpenaiResponses, Json, completed, "completed"),
         (Api::Anthropic, Sse, message, "end_turn"),
-        (Api::Anthropic, Json, r#"{"content":[],"stop_reason":"end_turn"}"#, "end_turn"),
+        (
+            Api::Anthropic,
+            Json,
+            r#"{"content":[],"stop_reason":"end_turn"}"#,
+            "end_turn",
+        ),
         (Api::Dashscope, Sse, &dashscope, "stop"),
         (Api::Dashscope, Json, generated, "stop"),
-        (Api::Ollama, Ndjson, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#, "stop"),
-        (Api::Ollama, Json, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#, "stop"),
+        (
+            Api::Ollama,
+            Ndjson,
+            r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
+            "stop",
+        ),
+        (
+            Api::Ollama,
+            Json,
+            r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#,
+            "stop",
+        ),
         (Api::Tgi, Sse, tgi, "eos_token"),
-        (Api::Tgi, Json, r#"{"generated_text":"","details":{"finish_reason":"eos_token"}}"#, "eos_token"),
+        (
+            Api::Tgi,
+            Json,
+            r#"{"generated_text":"","details":{"finish_reason":"eos_token"}}"#,
+            "eos_token",
+        ),
     ] {
         let (events, reply) = decode(api, shape, [body.as_bytes()], None);
-        assert_eq!((events.content, end(&reply).as_str(), reply.silent), (0, reason, true), "{api} {body}");
+        assert_eq!(
+            (events.content, end(&reply).as_str(), reply.silent),
+            (0, reason, true),
+            "{api} {body}"
+        );
     }
 }
 
 #[test]
 fn without_a_reason_it_is_empty_and_what_has_content_is_not_silent() {
     for (api, shape, body) in [
-        (Api::OpenaiChat, Json, r#"{"choices":[{"message":{"content":""}}]}"#),
-        (Api::OpenaiCompletions, Json, r#"{"choices":[{"text":"","finish_reason":null}],"usage":{"completion_tokens":4}}"#),
+        (
+            Api::OpenaiChat,
+            Json,
+            r#"{"choices":[{"message":{"content":""}}]}"#,
+        ),
+        (
+            Api::OpenaiCompletions,
+            Json,
+            r#"{"choices":[{"text":"","finish_reason":null}],"usage":{"completion_tokens":4}}"#,
+        ),
         (Api::Anthropic, Json, r#"{"content":[]}"#),
-        (Api::Dashscope, Json, r#"{"output":{"choices":[{"finish_reason":"null","message":{"content":""}}]}}"#),
-        (Api::Ollama, Ndjson, r#"{"message":{"content":""},"done":true}"#),
-        (Api::Ollama, Ndjson, r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#),
+        (
+            Api::Dashscope,
+            Json,
+            r#"{"output":{"choices":[{"finish_reason":"null","message":{"content":""}}]}}"#,
+        ),
+        (
+            Api::Ollama,
+            Ndjson,
+            r#"{"message":{"content":""},"done":true}"#,
+        ),
+        (
+            Api::Ollama,
+            Ndjson,
+            r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#,
+        ),
         (Api::Tgi, Json, r#"{"generated_text":""}"#),
     ] {
         let (_, reply) = decode(api, shape, [body.as_bytes()], None);
-        assert_eq!(reply.end.unwrap_err().kind, FailureKind::Empty, "{api} {body}");
+        assert_eq!(
+            reply.end.unwrap_err().kind,
+            FailureKind::Empty,
+            "{api} {body}"
+        );
     }
     let said = r#"{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}"#;
-    assert!(!decode(Api::OpenaiChat, Json, [said.as_bytes()], None).1.silent);
+    assert!(
+        !decode(Api::OpenaiChat, Json, [said.as_bytes()], None)
+            .1
+            .silent
+    );
 }
 
 #[test]
 fn a_custom_reply_is_good_with_what_its_finish_path_finds() {
     let of = |body: &str| {
-        let extract = Extract { text: vec!["$.text".into()], finish: Some("$.why".into()), ..Extract::default() };
-        let mut decoder = protocol(Api::Custom, Some(&extract)).unwrap().decoder(Json, false);
+        let extract = Extract {
+            text: vec!["$.text".into()],
+            finish: Some("$.why".into()),
+            ..Extract::default()
+        };
+        let mut decoder = protocol(Api::Custom, Some(&extract))
+            .unwrap()
+            .decoder(Json, false);
         let mut events = Events::default();
         decoder.push(body.as_bytes(), &mut events);
-        decoder.finish(&mut events, None).end.map(|finish| finish.reason).map_err(|failure| failure.kind)
+        decoder
+            .finish(&mut events, None)
+            .end
+            .map(|finish| finish.reason)
+            .map_err(|failure| failure.kind)
     };
     assert_eq!(of(r#"{"text":"","why":"stop"}"#), Ok("stop".to_owned()));
     assert_eq!(of(r#"{"text":""}"#), Err(FailureKind::Empty));
@@ -78,7 +151,9 @@ fn a_custom_reply_is_good_with_what_its_finish_path_finds() {
 
 /// Events as one body of server-sent events.
 fn events(all: &[&str]) -> String {
-    all.iter().map(|event| format!("data: {event}\n\n")).collect()
+    all.iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect()
 }
 
 #[test]
@@ -87,7 +162,8 @@ fn the_events_before_the_answer_are_counted_in_every_protocol() {
     let other = r#"{"choices":[{"index":0,"delta":{"reasoning":"b"}}]}"#;
     let answer = r#"{"choices":[{"index":0,"delta":{"content":"c"}}]}"#;
     let both = r#"{"choices":[{"index":0,"delta":{"reasoning_content":"a","content":"c"}}]}"#;
-    let call = r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
+    let call =
+        r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
     let chat = |all: &[&str]| events(all);
     let anthropic = events(&[
         r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"a"}}"#,
@@ -106,9 +182,19 @@ fn the_events_before_the_answer_are_counted_in_every_protocol() {
     ]);
     let ollama = "{\"message\":{\"thinking\":\"a\"}}\n{\"message\":{\"thinking\":\"b\"}}\n{\"message\":{\"content\":\"c\"}}\n";
     for (api, shape, body, known) in [
-        (Api::OpenaiChat, Sse, chat(&[thought, other, answer, thought]), (4, 2)),
+        (
+            Api::OpenaiChat,
+            Sse,
+            chat(&[thought, other, answer, thought]),
+            (4, 2),
+        ),
         // The second event is like the first, and takes the short way.
-        (Api::OpenaiChat, Sse, chat(&[thought, thought, call]), (3, 2)),
+        (
+            Api::OpenaiChat,
+            Sse,
+            chat(&[thought, thought, call]),
+            (3, 2),
+        ),
         (Api::OpenaiChat, Sse, chat(&[both, thought]), (2, 0)),
         (Api::OpenaiChat, Sse, chat(&[thought, thought]), (2, 2)),
         (Api::OpenaiChat, Sse, chat(&[answer, answer]), (2, 0)),

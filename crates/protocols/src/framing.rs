@@ -66,7 +66,9 @@ impl Sse {
             };
             let (line, tail) = rest.split_at(end);
             self.after_cr = tail == b"\r";
-            rest = tail.strip_prefix(b"\r\n").unwrap_or(tail.get(1..).unwrap_or_default());
+            rest = tail
+                .strip_prefix(b"\r\n")
+                .unwrap_or(tail.get(1..).unwrap_or_default());
             self.complete_line(line, rest, &mut sink);
         }
     }
@@ -116,7 +118,10 @@ impl Sse {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" if self.data.is_none() && matches!(rest.first(), Some(b'\n' | b'\r')) => {
-                sink(Event { name: &self.name, data: value });
+                sink(Event {
+                    name: &self.name,
+                    data: value,
+                });
                 self.name.clear();
             }
             b"data" => self.append(value),
@@ -145,7 +150,10 @@ impl Sse {
     /// A blank line: passes on the current event, if it has data.
     fn dispatch(&mut self, sink: &mut impl FnMut(Event<'_>)) {
         if let Some(mut data) = self.data.take() {
-            sink(Event { name: &self.name, data: &data });
+            sink(Event {
+                name: &self.name,
+                data: &data,
+            });
             data.clear();
             self.spare = data;
         }
@@ -153,7 +161,10 @@ impl Sse {
     }
 
     fn mark_overflowed(&mut self) {
-        *self = Sse { overflowed: true, ..Sse::new(self.limit) };
+        *self = Sse {
+            overflowed: true,
+            ..Sse::new(self.limit)
+        };
     }
 }
 
@@ -169,7 +180,11 @@ pub struct Lines {
 impl Lines {
     /// A splitter for lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Lines {
-        Lines { limit, line: Vec::new(), overflowed: false }
+        Lines {
+            limit,
+            line: Vec::new(),
+            overflowed: false,
+        }
     }
 
     /// Whether the limit was broken. Nothing is decoded or kept after that.
@@ -212,7 +227,10 @@ impl Lines {
 }
 
 fn emit_line(line: &[u8], sink: &mut impl FnMut(&[u8])) {
-    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line).trim_ascii();
+    let line = line
+        .strip_prefix(b"\xEF\xBB\xBF")
+        .unwrap_or(line)
+        .trim_ascii();
     if !line.is_empty() {
         sink(line);
     }
@@ -260,13 +278,19 @@ mod tests {
     use proptest::prelude::*;
 
     type Found = Vec<(String, String)>;
-    type Rule = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
+    type Rule = (
+        &'static str,
+        &'static [u8],
+        &'static [(&'static str, &'static str)],
+    );
 
     fn decode<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Found, bool) {
         let (mut sse, mut seen) = (Sse::new(limit), Found::new());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for piece in pieces {
-            sse.push(piece, |event| seen.push((text(event.name), text(event.data))));
+            sse.push(piece, |event| {
+                seen.push((text(event.name), text(event.data)))
+            });
         }
         sse.finish(|event| seen.push((text(event.name), text(event.data))));
         (seen, sse.overflowed())
@@ -275,33 +299,104 @@ mod tests {
     /// One case per rule: the input, and the (name, data) of the resulting events.
     const RULES: &[Rule] = &[
         ("LF", b"data: a\n\ndata: b\n\n", &[("", "a"), ("", "b")]),
-        ("CRLF", b"data: a\r\n\r\ndata: b\r\n\r\n", &[("", "a"), ("", "b")]),
+        (
+            "CRLF",
+            b"data: a\r\n\r\ndata: b\r\n\r\n",
+            &[("", "a"), ("", "b")],
+        ),
         ("CR", b"data: a\r\rdata: b\r\r", &[("", "a"), ("", "b")]),
-        ("mixed ends", b"data: a\r\n\ndata: b\n\r\ndata: c\r\r\n", &[("", "a"), ("", "b"), ("", "c")]),
-        ("no space, one space, two", b"data:a\n\ndata: a\n\ndata:  a\n\n", &[("", "a"), ("", "a"), ("", " a")]),
-        ("lines are joined", b"data: a\ndata: b\ndata\ndata:\ndata: c\n\n", &[("", "a\nb\n\n\nc")]),
-        ("comments are nothing", b": ping\n\n:\n\ndata: a\n: between\ndata: b\n\n", &[("", "a\nb")]),
-        ("names", b"event: x\ndata: a\n\ndata: b\nevent:y\n\n", &[("x", "a"), ("y", "b")]),
-        ("the last name counts", b"event: x\nevent: y\ndata: a\n\n", &[("y", "a")]),
-        ("a name without data is dropped", b"event: x\n\ndata: a\n\n", &[("", "a")]),
-        ("id and retry mean nothing", b"id: 7\nretry: 5\ndata: a\nid\n\n", &[("", "a")]),
-        ("unknown fields", b"datum: a\n data: b\nDATA: c\ndata: d\n\n", &[("", "d")]),
-        ("empty data is an event", b"data\n\ndata:\n\ndata: \n\n", &[("", ""), ("", ""), ("", "")]),
-        ("a colon in the value", b"data: {\"a\": 1}\n\n", &[("", "{\"a\": 1}")]),
-        ("BOM", b"\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\n", &[("", "a")]),
-        ("no blank line at the end", b"data: a\n\ndata: b\n", &[("", "a"), ("", "b")]),
-        ("no line end at the end", b"data: a\n\ndata: b\r\ndata: c", &[("", "a"), ("", "b\nc")]),
+        (
+            "mixed ends",
+            b"data: a\r\n\ndata: b\n\r\ndata: c\r\r\n",
+            &[("", "a"), ("", "b"), ("", "c")],
+        ),
+        (
+            "no space, one space, two",
+            b"data:a\n\ndata: a\n\ndata:  a\n\n",
+            &[("", "a"), ("", "a"), ("", " a")],
+        ),
+        (
+            "lines are joined",
+            b"data: a\ndata: b\ndata\ndata:\ndata: c\n\n",
+            &[("", "a\nb\n\n\nc")],
+        ),
+        (
+            "comments are nothing",
+            b": ping\n\n:\n\ndata: a\n: between\ndata: b\n\n",
+            &[("", "a\nb")],
+        ),
+        (
+            "names",
+            b"event: x\ndata: a\n\ndata: b\nevent:y\n\n",
+            &[("x", "a"), ("y", "b")],
+        ),
+        (
+            "the last name counts",
+            b"event: x\nevent: y\ndata: a\n\n",
+            &[("y", "a")],
+        ),
+        (
+            "a name without data is dropped",
+            b"event: x\n\ndata: a\n\n",
+            &[("", "a")],
+        ),
+        (
+            "id and retry mean nothing",
+            b"id: 7\nretry: 5\ndata: a\nid\n\n",
+            &[("", "a")],
+        ),
+        (
+            "unknown fields",
+            b"datum: a\n data: b\nDATA: c\ndata: d\n\n",
+            &[("", "d")],
+        ),
+        (
+            "empty data is an event",
+            b"data\n\ndata:\n\ndata: \n\n",
+            &[("", ""), ("", ""), ("", "")],
+        ),
+        (
+            "a colon in the value",
+            b"data: {\"a\": 1}\n\n",
+            &[("", "{\"a\": 1}")],
+        ),
+        (
+            "BOM",
+            b"\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\n",
+            &[("", "a")],
+        ),
+        (
+            "no blank line at the end",
+            b"data: a\n\ndata: b\n",
+            &[("", "a"), ("", "b")],
+        ),
+        (
+            "no line end at the end",
+            b"data: a\n\ndata: b\r\ndata: c",
+            &[("", "a"), ("", "b\nc")],
+        ),
         ("blank lines only", b"\n\r\n\r\r\n\n", &[]),
         ("nothing", b"", &[]),
-        ("UTF-8", "data: a\u{1F600}é\n\n".as_bytes(), &[("", "a\u{1F600}é")]),
+        (
+            "UTF-8",
+            "data: a\u{1F600}é\n\n".as_bytes(),
+            &[("", "a\u{1F600}é")],
+        ),
     ];
 
     #[test]
     fn rules_in_one_piece_and_byte_by_byte() {
         for (rule, bytes, expected) in RULES {
-            let expected: Found = expected.iter().map(|(name, data)| (name.to_string(), data.to_string())).collect();
+            let expected: Found = expected
+                .iter()
+                .map(|(name, data)| (name.to_string(), data.to_string()))
+                .collect();
             assert_eq!(decode(64, [*bytes]), (expected.clone(), false), "{rule}");
-            assert_eq!(decode(64, bytes.chunks(1)), (expected, false), "{rule}, byte by byte");
+            assert_eq!(
+                decode(64, bytes.chunks(1)),
+                (expected, false),
+                "{rule}, byte by byte"
+            );
         }
     }
 
@@ -316,7 +411,12 @@ mod tests {
         ] {
             let bytes = [b"data: ok\n\n", long, b"\n\ndata: late\n\n"].concat();
             for size in [1, 7, 1000] {
-                assert_eq!(decode(16, bytes.chunks(size)), (vec![ok.clone()], true), "{}", String::from_utf8_lossy(long));
+                assert_eq!(
+                    decode(16, bytes.chunks(size)),
+                    (vec![ok.clone()], true),
+                    "{}",
+                    String::from_utf8_lossy(long)
+                );
             }
         }
         let just = b"data: 456789ABCD\n\ndata: 1234567\ndata: 12345678\n\n";
@@ -354,7 +454,9 @@ mod ndjson_tests {
     fn lines<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, bool) {
         let (mut splitter, mut found) = (Lines::new(limit), Vec::new());
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-        pieces.into_iter().for_each(|piece| splitter.push(piece, |line| found.push(text(line))));
+        pieces
+            .into_iter()
+            .for_each(|piece| splitter.push(piece, |line| found.push(text(line))));
         splitter.finish(|line| found.push(text(line)));
         (found, splitter.overflowed())
     }
@@ -362,13 +464,22 @@ mod ndjson_tests {
     #[test]
     fn blank_lines_are_skipped_and_the_last_one_needs_no_end() {
         let text = "\u{feff}{\"a\":1}\r\n\n  \r{\"b\":2}\n{}".as_bytes();
-        assert_eq!(lines(64, [text]), (vec!["{\"a\":1}".into(), "{\"b\":2}".into(), "{}".into()], false));
+        assert_eq!(
+            lines(64, [text]),
+            (
+                vec!["{\"a\":1}".into(), "{\"b\":2}".into(), "{}".into()],
+                false
+            )
+        );
         assert_eq!(lines(64, []), (vec![], false));
     }
 
     #[test]
     fn a_line_past_the_bound_ends_it() {
-        assert_eq!(lines(4, [&b"1234\n12345\n1\n"[..]]), (vec!["1234".into()], true));
+        assert_eq!(
+            lines(4, [&b"1234\n12345\n1\n"[..]]),
+            (vec!["1234".into()], true)
+        );
         assert_eq!(lines(4, [&b"12"[..], b"345"]), (vec![], true));
     }
 

@@ -10,35 +10,160 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::collections::{BTreeMap, BTreeSet};
 
-const APIS: [Api; 6] =
-    [Api::OpenaiChat, Api::OpenaiCompletions, Api::OpenaiResponses, Api::OpenaiEmbeddings, Api::Rerank, Api::Anthropic];
+const APIS: [Api; 6] = [
+    Api::OpenaiChat,
+    Api::OpenaiCompletions,
+    Api::OpenaiResponses,
+    Api::OpenaiEmbeddings,
+    Api::Rerank,
+    Api::Anthropic,
+];
 
 /// Response; events; events with content; finish reason or failure; prompt, output, reasoning and cached tokens; text. Written by
 /// reading the responses, not by running the decoder.
 const REPLIES: &[(&str, u32, u32, &str, &str, &str)] = &[
     ("anthropic.error.json", 0, 0, "stream_error", "- - - -", ""),
-    ("anthropic.error.sse", 4, 1, "stream_error", "25 - - -", "Hello"),
-    ("anthropic.error_unnamed.sse", 2, 0, "stream_error", "25 - - -", ""),
-    ("anthropic.text.sse", 8, 2, "end_turn", "25 15 - -", "Hello!"),
-    ("anthropic.tools.json", 0, 0, "tool_use", "2007 89 - 2000", "Let me look.I ask.get_weather{\"city\":\"Paris\"}"),
-    ("anthropic.tools.sse", 22, 8, "tool_use", "2107 89 - 2000", "Let me look.I ask.get_weather{\"city\": \"Paris\"}now"),
+    (
+        "anthropic.error.sse",
+        4,
+        1,
+        "stream_error",
+        "25 - - -",
+        "Hello",
+    ),
+    (
+        "anthropic.error_unnamed.sse",
+        2,
+        0,
+        "stream_error",
+        "25 - - -",
+        "",
+    ),
+    (
+        "anthropic.text.sse",
+        8,
+        2,
+        "end_turn",
+        "25 15 - -",
+        "Hello!",
+    ),
+    (
+        "anthropic.tools.json",
+        0,
+        0,
+        "tool_use",
+        "2007 89 - 2000",
+        "Let me look.I ask.get_weather{\"city\":\"Paris\"}",
+    ),
+    (
+        "anthropic.tools.sse",
+        22,
+        8,
+        "tool_use",
+        "2107 89 - 2000",
+        "Let me look.I ask.get_weather{\"city\": \"Paris\"}now",
+    ),
     ("openai-chat.audio.sse", 8, 3, "stop", "11 30 0 -", "Hi!"),
-    ("openai-chat.both_choices.sse", 5, 3, "stop", "- - - -", "abc"),
-    ("openai-chat.reasoner.sse", 6, 3, "stop", "9 12 10 8", "Well, 44"),
-    ("openai-chat.refusal.sse", 6, 2, "stop", "79 11 - -", "I cannot do that."),
-    ("openai-chat.running_choices.sse", 10, 4, "stop", "5 9 - -", "a bdce f g"),
-    ("openai-chat.running_request.sse", 9, 4, "stop", "5 9 - -", "a bdce f g"),
-    ("openai-chat.tools.sse", 9, 5, "tool_calls", "82 24 0 64", "get_weather{\"city\":\"Paris\"}now{}"),
+    (
+        "openai-chat.both_choices.sse",
+        5,
+        3,
+        "stop",
+        "- - - -",
+        "abc",
+    ),
+    (
+        "openai-chat.reasoner.sse",
+        6,
+        3,
+        "stop",
+        "9 12 10 8",
+        "Well, 44",
+    ),
+    (
+        "openai-chat.refusal.sse",
+        6,
+        2,
+        "stop",
+        "79 11 - -",
+        "I cannot do that.",
+    ),
+    (
+        "openai-chat.running_choices.sse",
+        10,
+        4,
+        "stop",
+        "5 9 - -",
+        "a bdce f g",
+    ),
+    (
+        "openai-chat.running_request.sse",
+        9,
+        4,
+        "stop",
+        "5 9 - -",
+        "a bdce f g",
+    ),
+    (
+        "openai-chat.tools.sse",
+        9,
+        5,
+        "tool_calls",
+        "82 24 0 64",
+        "get_weather{\"city\":\"Paris\"}now{}",
+    ),
     ("openai-embeddings.base64.json", 0, 0, "", "14 0 - -", ""),
     ("openai-embeddings.batch.json", 0, 0, "", "21 0 - -", ""),
     ("openai-embeddings.single.json", 0, 0, "", "8 0 - -", ""),
     ("openai-embeddings.vllm.json", 0, 0, "", "4 0 - -", ""),
-    ("openai-responses.error.sse", 5, 1, "stream_error", "- - - -", "a"),
-    ("openai-responses.every_delta.sse", 23, 10, "max_output_tokens", "10 16 2 0", "rsabnoshlsask{}x=1"),
-    ("openai-responses.failed.sse", 5, 1, "stream_error", "- - - -", "a"),
-    ("openai-responses.incomplete.json", 0, 0, "content_filter", "12 3 0 0", "I cannot."),
-    ("openai-responses.tools.json", 0, 0, "completed", "36 29 8 32", "Look up.I ask.get_weather{\"city\":\"Paris\"}"),
-    ("openai-responses.tools.sse", 23, 5, "completed", "36 29 8 32", "Look up.I ask.get_weather{\"city\":\"Paris\"}"),
+    (
+        "openai-responses.error.sse",
+        5,
+        1,
+        "stream_error",
+        "- - - -",
+        "a",
+    ),
+    (
+        "openai-responses.every_delta.sse",
+        23,
+        10,
+        "max_output_tokens",
+        "10 16 2 0",
+        "rsabnoshlsask{}x=1",
+    ),
+    (
+        "openai-responses.failed.sse",
+        5,
+        1,
+        "stream_error",
+        "- - - -",
+        "a",
+    ),
+    (
+        "openai-responses.incomplete.json",
+        0,
+        0,
+        "content_filter",
+        "12 3 0 0",
+        "I cannot.",
+    ),
+    (
+        "openai-responses.tools.json",
+        0,
+        0,
+        "completed",
+        "36 29 8 32",
+        "Look up.I ask.get_weather{\"city\":\"Paris\"}",
+    ),
+    (
+        "openai-responses.tools.sse",
+        23,
+        5,
+        "completed",
+        "36 29 8 32",
+        "Look up.I ask.get_weather{\"city\":\"Paris\"}",
+    ),
     ("rerank.cohere.json", 0, 0, "", "- 0 - -", ""),
     ("rerank.cohere_tokens.json", 0, 0, "", "41 0 - -", ""),
     ("rerank.jina.json", 0, 0, "", "815 0 - -", ""),
@@ -68,9 +193,17 @@ fn every_reply_decodes_to_what_its_description_says() {
     assert_eq!(expected, made.keys().cloned().collect());
     for &(name, seen, content, end, usage, text) in REPLIES {
         let (events, reply) = read(&made[name], [&made[name].body[..]]);
-        assert_eq!(summarize(&events, &reply), (seen, content, end.to_owned(), usage.to_owned()), "{name}");
+        assert_eq!(
+            summarize(&events, &reply),
+            (seen, content, end.to_owned(), usage.to_owned()),
+            "{name}"
+        );
         assert_eq!(reply.text.as_deref().unwrap_or_default(), text, "{name}");
-        assert_eq!(read(&made[name], made[name].body.chunks(1)), (events, reply), "{name}, byte by byte");
+        assert_eq!(
+            read(&made[name], made[name].body.chunks(1)),
+            (events, reply),
+            "{name}, byte by byte"
+        );
     }
 }
 
@@ -78,19 +211,34 @@ fn every_reply_decodes_to_what_its_description_says() {
 fn choices_and_weights_are_those_of_the_events() {
     for (name, choices, weights) in [
         ("openai-chat.both_choices.sse", vec![0, 1, 1], vec![]),
-        ("openai-chat.running_choices.sse", vec![0, 1, 0, 1], vec![2, 1, 1, 3]),
-        ("openai-chat.running_request.sse", vec![0, 1, 0, 1], vec![2, 1, 1, 3]),
+        (
+            "openai-chat.running_choices.sse",
+            vec![0, 1, 0, 1],
+            vec![2, 1, 1, 3],
+        ),
+        (
+            "openai-chat.running_request.sse",
+            vec![0, 1, 0, 1],
+            vec![2, 1, 1, 3],
+        ),
         ("openai-chat.tools.sse", vec![], vec![]),
     ] {
         let (events, _) = reply(name);
-        assert_eq!((events.choices, events.weights), (choices, weights), "{name}");
+        assert_eq!(
+            (events.choices, events.weights),
+            (choices, weights),
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn the_inputs_worked_on_are_counted() {
     let made = recordings::spec(&[Api::OpenaiEmbeddings, Api::Rerank]);
-    let items: BTreeMap<&str, Option<u64>> = made.keys().map(|name| (name.as_str(), reply(name).1.items)).collect();
+    let items: BTreeMap<&str, Option<u64>> = made
+        .keys()
+        .map(|name| (name.as_str(), reply(name).1.items))
+        .collect();
     let expected = [
         ("openai-embeddings.base64.json", Some(2)),
         ("openai-embeddings.batch.json", Some(3)),
@@ -104,8 +252,14 @@ fn the_inputs_worked_on_are_counted() {
         ("rerank.vllm.json", Some(2)),
     ];
     assert_eq!(items, BTreeMap::from(expected));
-    assert_eq!(reply("rerank.cohere.json").1.id.as_deref(), Some("07734bd2"));
-    assert_eq!(reply("openai-embeddings.vllm.json").1.id.as_deref(), Some("embd-5c21"));
+    assert_eq!(
+        reply("rerank.cohere.json").1.id.as_deref(),
+        Some("07734bd2")
+    );
+    assert_eq!(
+        reply("openai-embeddings.vllm.json").1.id.as_deref(),
+        Some("embd-5c21")
+    );
 }
 
 /// A response truncated anywhere, by the end of its body or a reset, has no more content than was sent, and is successful only
@@ -119,16 +273,26 @@ fn a_response_cut_anywhere_is_a_failure_that_keeps_its_good_part() {
             let part = &made.body[..length];
             let broken = Some(Failure::new(FailureKind::Truncated, "reset"));
             let (events, reply) = decode(made.api, shape(&made), [part], broken);
-            assert!(events.content <= all.content && events.total <= all.total, "{name} cut at {length}");
+            assert!(
+                events.content <= all.content && events.total <= all.total,
+                "{name} cut at {length}"
+            );
             match events.done {
                 true => assert_eq!(reply.end, whole.end, "{name} cut at {length}"),
                 false => assert!(reply.end.is_err(), "{name} broken at {length}"),
             }
             let text = reply.text.unwrap_or_default();
-            assert!(text.len() <= whole.text.as_deref().unwrap_or_default().len(), "{name} cut at {length}: {text}");
+            assert!(
+                text.len() <= whole.text.as_deref().unwrap_or_default().len(),
+                "{name} cut at {length}: {text}"
+            );
             let (events, reply) = decode(made.api, shape(&made), [part], None);
             let may_end = events.done || made.api == Api::OpenaiChat;
-            assert!(may_end || reply.end.is_err(), "{name} ended at {length}: {:?}", reply.end);
+            assert!(
+                may_end || reply.end.is_err(),
+                "{name} ended at {length}: {:?}",
+                reply.end
+            );
         }
     }
 }

@@ -6,7 +6,10 @@
 //!
 //! An API is one file that implements [`Protocol`], and one line in [`protocol()`]. `decoder` turns bytes into messages for all
 //! APIs. Each API has an `Assembly` for its messages; `accumulator` collects texts, finish reasons and counts per choice.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod accumulator;
@@ -56,7 +59,9 @@ pub trait Protocol: Send + Sync {
 
     /// The headers for the API key, and other headers that the API requires.
     fn headers(&self, key: Option<&str>, _stream: bool) -> Vec<(&'static str, String)> {
-        key.map(|key| ("authorization", format!("Bearer {key}"))).into_iter().collect()
+        key.map(|key| ("authorization", format!("Bearer {key}")))
+            .into_iter()
+            .collect()
     }
 
     /// The framing of a successful response, by its `content-type`.

@@ -22,7 +22,11 @@ impl Protocol for Ollama {
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let messages = OllamaMessages { accumulator: Accumulator::new(keep_text), calls: Vec::new(), done: false };
+        let messages = OllamaMessages {
+            accumulator: Accumulator::new(keep_text),
+            calls: Vec::new(),
+            done: false,
+        };
         decoder_for(shape, messages)
     }
 }
@@ -77,15 +81,20 @@ struct OllamaMessages {
 impl OllamaMessages {
     fn add(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let line: Line = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
+        let line: Line =
+            serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
         if line.error.is_some() {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
-        self.accumulator.add_text(0, ContentKind::Reasoning, line.thinking)?;
-        self.accumulator.add_text(0, ContentKind::Answer, line.response)?;
+        self.accumulator
+            .add_text(0, ContentKind::Reasoning, line.thinking)?;
+        self.accumulator
+            .add_text(0, ContentKind::Answer, line.response)?;
         if let Some(message) = &line.message {
-            self.accumulator.add_text(0, ContentKind::Reasoning, message.thinking)?;
-            self.accumulator.add_text(0, ContentKind::Answer, message.content)?;
+            self.accumulator
+                .add_text(0, ContentKind::Reasoning, message.thinking)?;
+            self.accumulator
+                .add_text(0, ContentKind::Answer, message.content)?;
             self.add_calls(message.tool_calls)?;
         }
         self.done |= line.done.is_some_and(|done| done.get() == "true");
@@ -107,14 +116,18 @@ impl OllamaMessages {
         };
         self.accumulator.mark(0, ContentKind::ToolCall)?;
         if self.accumulator.keeps_text() {
-            let calls: Vec<Value> =
-                serde_json::from_str(raw.get()).map_err(|error| decode_failure(&error, raw.get().as_bytes()))?;
+            let calls: Vec<Value> = serde_json::from_str(raw.get())
+                .map_err(|error| decode_failure(&error, raw.get().as_bytes()))?;
             for call in &calls {
                 let function = call.get("function");
-                let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
-                self.accumulator.keep(0, ContentKind::ToolCall, name.unwrap_or_default())?;
+                let name = function
+                    .and_then(|function| function.get("name"))
+                    .and_then(Value::as_str);
+                self.accumulator
+                    .keep(0, ContentKind::ToolCall, name.unwrap_or_default())?;
                 if let Some(arguments) = function.and_then(|function| function.get("arguments")) {
-                    self.accumulator.keep(0, ContentKind::ToolCall, &arguments.to_string())?;
+                    self.accumulator
+                        .keep(0, ContentKind::ToolCall, &arguments.to_string())?;
                 }
             }
             self.calls.extend(calls);
@@ -125,11 +138,17 @@ impl OllamaMessages {
 
 /// Whether it is a non-empty list.
 fn is_list(raw: &RawValue) -> bool {
-    raw.get().strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with(']'))
+    raw.get()
+        .strip_prefix('[')
+        .is_some_and(|rest| !rest.trim_start().starts_with(']'))
 }
 
 fn usage(line: &Line<'_>) -> Usage {
-    Usage { prompt: parse_count(line.prompt_eval_count), output: parse_count(line.eval_count), ..Usage::default() }
+    Usage {
+        prompt: parse_count(line.prompt_eval_count),
+        output: parse_count(line.eval_count),
+        ..Usage::default()
+    }
 }
 
 /// Ollama reports nanoseconds.
@@ -159,7 +178,10 @@ impl Assembly for OllamaMessages {
     /// A stream ends with a line with `done`. Older servers send no reason in it.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
-            true => Err(Failure::new(FailureKind::Truncated, "the stream ended without a line with `\"done\": true`")),
+            true => Err(Failure::new(
+                FailureKind::Truncated,
+                "the stream ended without a line with `\"done\": true`",
+            )),
             false => self.accumulator.ending(),
         }
     }
@@ -184,12 +206,32 @@ mod tests {
     #[test]
     fn a_chat_is_read_with_its_reasoning_its_counts_and_the_servers_times() {
         let (events, reply) = Spec::of("ollama.chat.ndjson").read();
-        assert_eq!(events, Events { total: 6, content: 5, reasoning: 2, done: true, ..Events::default() });
+        assert_eq!(
+            events,
+            Events {
+                total: 6,
+                content: 5,
+                reasoning: 2,
+                done: true,
+                ..Events::default()
+            }
+        );
         assert_eq!(end(&reply), "stop");
         assert_eq!(reply.text.as_deref(), Some("Hm…The sky is \"blue\"\n"));
-        let message = Message { content: "The sky is \"blue\"\n".into(), reasoning: "Hm…".into(), tool_calls: Value::Null };
+        let message = Message {
+            content: "The sky is \"blue\"\n".into(),
+            reasoning: "Hm…".into(),
+            tool_calls: Value::Null,
+        };
         assert_eq!(reply.message, Some(message));
-        assert_eq!(reply.usage, Usage { prompt: Some(26), output: Some(7), ..Usage::default() });
+        assert_eq!(
+            reply.usage,
+            Usage {
+                prompt: Some(26),
+                output: Some(7),
+                ..Usage::default()
+            }
+        );
         let times = ServerTimes {
             queue: None,
             load: Some(Nanos(1_334_875)),
@@ -207,17 +249,29 @@ mod tests {
             (events, end(&reply).as_str(), reply.text.as_deref()),
             (Events::default(), "stop", Some("HmThe sky is blue."))
         );
-        assert_eq!((reply.usage.output, reply.server.load), (Some(7), Some(Nanos(1_334_875))));
+        assert_eq!(
+            (reply.usage.output, reply.server.load),
+            (Some(7), Some(Nanos(1_334_875)))
+        );
         let (events, reply) = Spec::of("ollama.generate.ndjson").read();
-        assert_eq!((events.total, events.content, end(&reply).as_str()), (3, 2, "length"));
-        assert_eq!((reply.text.as_deref(), reply.usage.output), (Some("The sky"), Some(2)));
+        assert_eq!(
+            (events.total, events.content, end(&reply).as_str()),
+            (3, 2, "length")
+        );
+        assert_eq!(
+            (reply.text.as_deref(), reply.usage.output),
+            (Some("The sky"), Some(2))
+        );
     }
 
     #[test]
     fn tool_calls_arrive_whole() {
         let (events, reply) = Spec::of("ollama.tools.ndjson").read();
         assert_eq!((events.total, events.content), (3, 2));
-        assert_eq!(reply.text.as_deref(), Some(r#"get_weather{"city":"Tokyo","days":2}now{"zone":"JST"}"#));
+        assert_eq!(
+            reply.text.as_deref(),
+            Some(r#"get_weather{"city":"Tokyo","days":2}now{"zone":"JST"}"#)
+        );
         let calls = json!([
             { "function": { "name": "get_weather", "arguments": { "city": "Tokyo", "days": 2 } } },
             { "function": { "name": "now", "arguments": { "zone": "JST" } } },
@@ -230,32 +284,60 @@ mod tests {
         let run = |body: &str| decode(Api::Ollama, Framing::Ndjson, [body.as_bytes()], None);
         let (events, reply) = Spec::of("ollama.error.ndjson").read();
         let words = "an error was encountered while running the model: CUDA error";
-        assert_eq!((events.content, end(&reply)), (1, format!("stream_error (event 2): {words}")));
+        assert_eq!(
+            (events.content, end(&reply)),
+            (1, format!("stream_error (event 2): {words}"))
+        );
         let hi = r#"{"message":{"content":"hi"},"done":false}"#;
-        assert_eq!(end(&run(hi).1), "truncated (after 1 events): the stream ended without a line with `\"done\": true`");
+        assert_eq!(
+            end(&run(hi).1),
+            "truncated (after 1 events): the stream ended without a line with `\"done\": true`"
+        );
         let late = format!("{hi}\n{{\"done\":true}}\n{hi}\noops");
         assert_eq!((run(&late).0.total, end(&run(&late).1)), (2, String::new()));
         assert_eq!(
-            run(r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#).1.end.unwrap_err().kind,
+            run(r#"{"message":{"content":""},"done":true,"done_reason":"load"}"#)
+                .1
+                .end
+                .unwrap_err()
+                .kind,
             FailureKind::Empty
         );
         assert_eq!(
-            run("{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}}").1.text.as_deref(),
+            run(
+                "{\"message\":{\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}}"
+            )
+            .1
+            .text
+            .as_deref(),
             Some("f{}")
         );
-        assert_eq!(run("{\"message\":{\"tool_calls\":[ ]},\"done\":true}").0.content, 0);
+        assert_eq!(
+            run("{\"message\":{\"tool_calls\":[ ]},\"done\":true}")
+                .0
+                .content,
+            0
+        );
         assert_eq!(run("[]").1.end.unwrap_err().kind, FailureKind::Truncated);
     }
 
     #[test]
     fn the_body_sets_stream_and_text_is_collected_on_request() {
-        assert_eq!(Ollama.body(true).to_string(), r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true}"#);
+        assert_eq!(
+            Ollama.body(true).to_string(),
+            r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true}"#
+        );
         assert_eq!(Ollama.body(false)["stream"], false);
         let spec = Spec::of("ollama.tools.ndjson");
-        let mut decoder = protocol(Api::Ollama, None).unwrap().decoder(spec.shape, false);
+        let mut decoder = protocol(Api::Ollama, None)
+            .unwrap()
+            .decoder(spec.shape, false);
         let mut events = Events::default();
         decoder.push(&spec.body, &mut events);
         let reply = decoder.finish(&mut events, None);
-        assert_eq!((events, reply.text, reply.message), (spec.read().0, None, None));
+        assert_eq!(
+            (events, reply.text, reply.message),
+            (spec.read().0, None, None)
+        );
     }
 }

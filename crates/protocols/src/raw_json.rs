@@ -14,7 +14,10 @@ pub type Raw<'a> = Option<&'a RawValue>;
 /// A `decode` failure that quotes the beginning of the JSON.
 pub fn decode_failure(error: &serde_json::Error, json: &[u8]) -> Failure {
     let start: String = String::from_utf8_lossy(json).chars().take(200).collect();
-    Failure::new(FailureKind::Decode, format!("the JSON cannot be read ({error}): {start}"))
+    Failure::new(
+        FailureKind::Decode,
+        format!("the JSON cannot be read ({error}): {start}"),
+    )
 }
 
 /// Whether it is a non-empty string.
@@ -30,7 +33,11 @@ pub fn has_text(raw: &RawValue) -> bool {
 
 /// The text of a JSON string; empty for other values. Invalid escapes are kept verbatim.
 pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
-    let Some(inner) = raw.get().strip_prefix('"').and_then(|json| json.strip_suffix('"')) else {
+    let Some(inner) = raw
+        .get()
+        .strip_prefix('"')
+        .and_then(|json| json.strip_suffix('"'))
+    else {
         return Cow::Borrowed("");
     };
     match inner.contains('\\') {
@@ -77,11 +84,16 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrManyVisitor<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<OneOrMany<T>, A::Error> {
-        let mut list = OneOrMany { first: elements.next_element()?, rest: Vec::new() };
+        let mut list = OneOrMany {
+            first: elements.next_element()?,
+            rest: Vec::new(),
+        };
         if list.first.is_some() {
             while let Some(element) = elements.next_element()? {
                 if list.rest.len() + 1 == MAX_ELEMENTS {
-                    return Err(A::Error::custom(format_args!("a list of more than {MAX_ELEMENTS} elements")));
+                    return Err(A::Error::custom(format_args!(
+                        "a list of more than {MAX_ELEMENTS} elements"
+                    )));
                 }
                 list.rest.push(element);
             }
@@ -96,9 +108,20 @@ mod tests {
 
     #[test]
     fn a_list_without_end_is_refused() {
-        let list = |length: usize| serde_json::from_str::<OneOrMany<u8>>(&format!("[{}0]", "0,".repeat(length - 1)));
-        assert_eq!(list(MAX_ELEMENTS).map(|list| list.iter().count()).ok(), Some(MAX_ELEMENTS));
-        let error = list(MAX_ELEMENTS + 1).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.starts_with("a list of more than 65536 elements"), "{error}");
+        let list = |length: usize| {
+            serde_json::from_str::<OneOrMany<u8>>(&format!("[{}0]", "0,".repeat(length - 1)))
+        };
+        assert_eq!(
+            list(MAX_ELEMENTS).map(|list| list.iter().count()).ok(),
+            Some(MAX_ELEMENTS)
+        );
+        let error = list(MAX_ELEMENTS + 1)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        assert!(
+            error.starts_with("a list of more than 65536 elements"),
+            "{error}"
+        );
     }
 }

@@ -22,7 +22,11 @@ pub struct Recording {
 
 /// All recordings by file name, without `.txt`.
 pub fn all() -> BTreeMap<String, Recording> {
-    files("tests/wire", |name| name.ends_with(".txt"), |name, file| (name.trim_end_matches(".txt").to_owned(), parse(name, file)))
+    files(
+        "tests/wire",
+        |name| name.ends_with(".txt"),
+        |name, file| (name.trim_end_matches(".txt").to_owned(), parse(name, file)),
+    )
 }
 
 /// The responses written from the documentation of these APIs, by file name: `API.CASE.KIND`.
@@ -35,7 +39,16 @@ pub fn spec(apis: &[Api]) -> BTreeMap<String, Recording> {
             _ => "application/json",
         };
         let (api, content_type) = (api_of(name).unwrap(), Some(content_type.to_owned()));
-        (name.to_owned(), Recording { api, status: 200, content_type, body: body.to_vec(), cut: false })
+        (
+            name.to_owned(),
+            Recording {
+                api,
+                status: 200,
+                content_type,
+                body: body.to_vec(),
+                cut: false,
+            },
+        )
     };
     files("tests/wire/spec", |name| api_of(name).is_some(), made)
 }
@@ -45,9 +58,16 @@ fn files(
     include: impl Fn(&str) -> bool,
     read: impl Fn(&str, &[u8]) -> (String, Recording),
 ) -> BTreeMap<String, Recording> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
-    let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| include(name)).map(|name| read(&name, &fs::read(folder.join(&name)).unwrap())).collect()
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(folder);
+    let names = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| include(name))
+        .map(|name| read(&name, &fs::read(folder.join(&name)).unwrap()))
+        .collect()
 }
 
 /// The API of a recording, by its name.
@@ -61,27 +81,44 @@ fn api_of_name(name: &str) -> Api {
 
 /// Parses the request line (`###`), the raw response, and curl's exit code (`###`).
 fn parse(name: &str, file: &[u8]) -> Recording {
-    let response = if file.starts_with(b"###") { &file[find(file, b"\n").unwrap() + 1..] } else { file };
+    let response = if file.starts_with(b"###") {
+        &file[find(file, b"\n").unwrap() + 1..]
+    } else {
+        file
+    };
     let head_end = find(response, b"\r\n\r\n").unwrap();
-    let (head, body) = (str::from_utf8(&response[..head_end]).unwrap(), &response[head_end + 4..]);
+    let (head, body) = (
+        str::from_utf8(&response[..head_end]).unwrap(),
+        &response[head_end + 4..],
+    );
     let body = &body[..find(body, b"\n### ").unwrap_or(body.len())];
     let header = |name: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-        lines.find(|(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+        lines
+            .find(|(header, _)| header.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim().to_owned())
     };
     let (body, cut) = match header("transfer-encoding") {
         Some(_) => unchunk(body),
         None => (body.to_vec(), false),
     };
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Recording { api: api_of_name(name), status, content_type: header("content-type"), body, cut }
+    Recording {
+        api: api_of_name(name),
+        status,
+        content_type: header("content-type"),
+        body,
+        cut,
+    }
 }
 
 /// The data of the chunks, and whether the last chunk is missing.
 fn unchunk(mut framed: &[u8]) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while let Some(end) = find(framed, b"\r\n") {
-        let Ok(size) = usize::from_str_radix(str::from_utf8(&framed[..end]).unwrap(), 16) else { break };
+        let Ok(size) = usize::from_str_radix(str::from_utf8(&framed[..end]).unwrap(), 16) else {
+            break;
+        };
         if size == 0 {
             return (body, false);
         }
@@ -92,5 +129,7 @@ fn unchunk(mut framed: &[u8]) -> (Vec<u8>, bool) {
 }
 
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    bytes.windows(pattern.len()).position(|window| window == pattern)
+    bytes
+        .windows(pattern.len())
+        .position(|window| window == pattern)
 }

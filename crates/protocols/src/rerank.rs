@@ -76,7 +76,9 @@ struct Tokens<'a> {
 impl Tokens<'_> {
     /// No tokens are generated, so the total is the prompt.
     fn prompt(self) -> Option<u64> {
-        parse_count(self.prompt_tokens).or(parse_count(self.input_tokens)).or(parse_count(self.total_tokens))
+        parse_count(self.prompt_tokens)
+            .or(parse_count(self.input_tokens))
+            .or(parse_count(self.total_tokens))
     }
 }
 
@@ -91,14 +93,20 @@ struct Ranking {
 impl Assembly for Ranking {
     /// This API never streams.
     fn event(&mut self, _event: Event<'_>, _events: &mut Events) -> Result<(), Failure> {
-        Err(Failure::new(FailureKind::Decode, "a ranking is never streamed"))
+        Err(Failure::new(
+            FailureKind::Decode,
+            "a ranking is never streamed",
+        ))
     }
 
     fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let bare = text.trim_start().starts_with('[');
         let reply = match bare {
-            true => serde_json::from_str(&text).map(|results| Body { results: Some(results), ..Body::default() }),
+            true => serde_json::from_str(&text).map(|results| Body {
+                results: Some(results),
+                ..Body::default()
+            }),
             false => serde_json::from_str(&text),
         };
         let reply: Body = reply.map_err(|error| decode_failure(&error, body))?;
@@ -106,31 +114,57 @@ impl Assembly for Ranking {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
         let Some(results) = reply.results.or(reply.data) else {
-            return Err(Failure::new(FailureKind::Decode, "the reply has no results"));
+            return Err(Failure::new(
+                FailureKind::Decode,
+                "the reply has no results",
+            ));
         };
         let scored = |ranked: &Ranked| ranked.relevance_score.or(ranked.score).is_some();
         if let Some(place) = results.iter().position(|ranked| !scored(ranked)) {
-            return Err(Failure::new(FailureKind::Decode, format!("result {place} has no score")));
+            return Err(Failure::new(
+                FailureKind::Decode,
+                format!("result {place} has no score"),
+            ));
         }
         self.id = reply.id.map(|id| decode_string(id).into_owned());
         self.items = Some(results.iter().count() as u64);
-        let meta =
-            reply.meta.and_then(|meta| meta.tokens.and_then(Tokens::prompt).or(meta.billed_units.and_then(Tokens::prompt)));
+        let meta = reply.meta.and_then(|meta| {
+            meta.tokens
+                .and_then(Tokens::prompt)
+                .or(meta.billed_units.and_then(Tokens::prompt))
+        });
         let prompt = reply.usage.and_then(Tokens::prompt).or(meta);
-        self.usage = Usage { prompt, output: Some(0), reasoning: None, cached: None };
+        self.usage = Usage {
+            prompt,
+            output: Some(0),
+            reasoning: None,
+            cached: None,
+        };
         Ok(())
     }
 
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
         match self.items {
             Some(1..) => Ok(Finish::default()),
-            _ => Err(Failure::new(FailureKind::Empty, "the response is complete, but ranks nothing")),
+            _ => Err(Failure::new(
+                FailureKind::Empty,
+                "the response is complete, but ranks nothing",
+            )),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let server = ServerTimes::default();
-        Reply { end, usage: self.usage, id: self.id, text: None, message: None, server, items: self.items, silent: false }
+        Reply {
+            end,
+            usage: self.usage,
+            id: self.id,
+            text: None,
+            message: None,
+            server,
+            items: self.items,
+            silent: false,
+        }
     }
 }
 
@@ -156,42 +190,99 @@ mod tests {
     #[test]
     fn query_and_documents_are_the_items() {
         let body = json!({ "model": "{{ model }}", "query": "{{ item.query }}", "documents": "{{ item.documents }}" });
-        assert_eq!((Rerank.body(true), Rerank.body(false)), (body.clone(), body));
+        assert_eq!(
+            (Rerank.body(true), Rerank.body(false)),
+            (body.clone(), body)
+        );
         assert_eq!(Rerank.framing(None, true), Ok(Framing::Json));
-        assert_eq!(Rerank.framing(Some("application/x-ndjson"), false).unwrap_err().kind, FailureKind::Decode);
+        assert_eq!(
+            Rerank
+                .framing(Some("application/x-ndjson"), false)
+                .unwrap_err()
+                .kind,
+            FailureKind::Decode
+        );
     }
 
     #[test]
     fn prompt_tokens_are_read_in_the_format_of_each_server() {
         for (usage, prompt) in [
             (r#""usage":{"total_tokens":38}"#, Some(38)),
-            (r#""usage":{"prompt_tokens":37,"total_tokens":38}"#, Some(37)),
+            (
+                r#""usage":{"prompt_tokens":37,"total_tokens":38}"#,
+                Some(37),
+            ),
             (r#""meta":{"billed_units":{"search_units":1}}"#, None),
-            (r#""meta":{"billed_units":{"input_tokens":30},"tokens":{"input_tokens":31}}"#, Some(31)),
+            (
+                r#""meta":{"billed_units":{"input_tokens":30},"tokens":{"input_tokens":31}}"#,
+                Some(31),
+            ),
             (r#""meta":{"billed_units":{"input_tokens":30}}"#, Some(30)),
             (r#""usage":null"#, None),
         ] {
-            let reply = run(&format!("{{\"results\":[{{\"index\":1,\"relevance_score\":0.5}}],{usage}}}"));
-            assert_eq!((reply.end, reply.items), (Ok(Finish::default()), Some(1)), "{usage}");
-            assert_eq!(reply.usage, Usage { prompt, output: Some(0), reasoning: None, cached: None }, "{usage}");
+            let reply = run(&format!(
+                "{{\"results\":[{{\"index\":1,\"relevance_score\":0.5}}],{usage}}}"
+            ));
+            assert_eq!(
+                (reply.end, reply.items),
+                (Ok(Finish::default()), Some(1)),
+                "{usage}"
+            );
+            assert_eq!(
+                reply.usage,
+                Usage {
+                    prompt,
+                    output: Some(0),
+                    reasoning: None,
+                    cached: None
+                },
+                "{usage}"
+            );
         }
     }
 
     #[test]
     fn a_bare_list_and_voyages_data_are_results_too() {
-        assert_eq!(run(r#" [{"index":1,"score":0.9},{"index":0,"score":0.1,"text":"x"}]"#).items, Some(2));
-        assert_eq!(run(r#"{"object":"list","data":[{"index":0,"relevance_score":0.4}]}"#).items, Some(1));
+        assert_eq!(
+            run(r#" [{"index":1,"score":0.9},{"index":0,"score":0.1,"text":"x"}]"#).items,
+            Some(2)
+        );
+        assert_eq!(
+            run(r#"{"object":"list","data":[{"index":0,"relevance_score":0.4}]}"#).items,
+            Some(1)
+        );
     }
 
     #[test]
     fn no_results_are_empty_and_another_kind_of_reply_is_not_read() {
-        assert_eq!(end(r#"{"results":[]}"#), "empty: the response is complete, but ranks nothing");
-        assert_eq!(end("[]"), "empty: the response is complete, but ranks nothing");
-        assert_eq!(end(r#"{"results":[{"index":0,"score":1},{"index":1}]}"#), "decode: result 1 has no score");
-        assert_eq!(end(r#"{"object":"list","data":[{"id":"m"}]}"#), "decode: result 0 has no score");
-        assert_eq!(end(r#"{"status":"ok"}"#), "decode: the reply has no results");
-        assert_eq!(end(r#"{"error":"overloaded","error_type":"Overloaded"}"#), "stream_error: overloaded");
-        assert_eq!(end(r#"{"message":"bad key"}"#), "decode: the reply has no results");
+        assert_eq!(
+            end(r#"{"results":[]}"#),
+            "empty: the response is complete, but ranks nothing"
+        );
+        assert_eq!(
+            end("[]"),
+            "empty: the response is complete, but ranks nothing"
+        );
+        assert_eq!(
+            end(r#"{"results":[{"index":0,"score":1},{"index":1}]}"#),
+            "decode: result 1 has no score"
+        );
+        assert_eq!(
+            end(r#"{"object":"list","data":[{"id":"m"}]}"#),
+            "decode: result 0 has no score"
+        );
+        assert_eq!(
+            end(r#"{"status":"ok"}"#),
+            "decode: the reply has no results"
+        );
+        assert_eq!(
+            end(r#"{"error":"overloaded","error_type":"Overloaded"}"#),
+            "stream_error: overloaded"
+        );
+        assert_eq!(
+            end(r#"{"message":"bad key"}"#),
+            "decode: the reply has no results"
+        );
         assert!(end("[1]").starts_with("decode: the JSON cannot be read"));
     }
 }

@@ -23,7 +23,10 @@ impl Protocol for Responses {
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let steps = Steps { keep_text, ..Steps::default() };
+        let steps = Steps {
+            keep_text,
+            ..Steps::default()
+        };
         decoder_for(shape, steps)
     }
 }
@@ -107,7 +110,10 @@ impl Steps {
             }
             // The events before the first delta contain the response so far.
             word => {
-                let piece = step.delta.filter(|_| word.ends_with(".delta")).or(step.partial_image_b64);
+                let piece = step
+                    .delta
+                    .filter(|_| word.ends_with(".delta"))
+                    .or(step.partial_image_b64);
                 if let Some(raw) = piece.filter(|raw| is_full(raw)) {
                     self.content = true;
                     match word.starts_with("reasoning") {
@@ -116,7 +122,9 @@ impl Steps {
                     }
                     self.keep(word, parse_count(step.output_index), raw);
                 } else if let (None, Some(raw)) = (&self.id, step.response) {
-                    self.id = read::<Response>(raw.get(), json)?.id.map(|id| decode_string(id).into_owned());
+                    self.id = read::<Response>(raw.get(), json)?
+                        .id
+                        .map(|id| decode_string(id).into_owned());
                 }
                 Ok(())
             }
@@ -130,7 +138,10 @@ impl Steps {
         if let Some(id) = response.id {
             self.id = Some(decode_string(id).into_owned());
         }
-        self.usage = merge_latest(self.usage, response.usage.map(parse_usage).unwrap_or_default());
+        self.usage = merge_latest(
+            self.usage,
+            response.usage.map(parse_usage).unwrap_or_default(),
+        );
         if let Some(raw) = response.timings {
             self.server = parse_timings(raw);
         }
@@ -145,16 +156,23 @@ impl Steps {
         };
         match status {
             "failed" | "cancelled" => {
-                let words = response.error.map(|error| error_text(error.get().as_bytes()));
+                let words = response
+                    .error
+                    .map(|error| error_text(error.get().as_bytes()));
                 let words = words.unwrap_or_else(|| format!("the server finished with `{status}`"));
                 Err(Failure::new(FailureKind::StreamError, words))
             }
-            "queued" | "in_progress" => {
-                Err(Failure::new(FailureKind::Truncated, format!("the response is not complete, but `{status}`")))
-            }
+            "queued" | "in_progress" => Err(Failure::new(
+                FailureKind::Truncated,
+                format!("the response is not complete, but `{status}`"),
+            )),
             _ => {
-                let reason = response.incomplete_details.and_then(|details| details.reason).map(decode_string);
-                self.end = Some(reason.map_or_else(|| status.to_owned(), |reason| reason.into_owned()));
+                let reason = response
+                    .incomplete_details
+                    .and_then(|details| details.reason)
+                    .map(decode_string);
+                self.end =
+                    Some(reason.map_or_else(|| status.to_owned(), |reason| reason.into_owned()));
                 Ok(())
             }
         }
@@ -167,34 +185,55 @@ impl Steps {
         }
         let text = decode_string(raw);
         match word {
-            "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => self.text.content.push_str(&text),
+            "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => {
+                self.text.content.push_str(&text)
+            }
             "refusal.delta" => self.text.refusal.push_str(&text),
             "audio.delta" | "output_audio.delta" => {}
             _ if word.starts_with("reasoning") => self.text.reasoning.push_str(&text),
-            _ if word.ends_with(".delta") => {
-                self.call(index, false).input.push_str(if text.is_empty() { raw.get() } else { &text })
-            }
+            _ if word.ends_with(".delta") => self
+                .call(index, false)
+                .input
+                .push_str(if text.is_empty() { raw.get() } else { &text }),
             _ => {}
         }
     }
 
     /// Collects the fields of a call that deltas do not have: its name, and its arguments if there were no deltas.
     fn open(&mut self, index: Option<u64>, item: Raw) {
-        let item: Value = item.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let item: Value = item
+            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+            .unwrap_or_default();
         let Some(item) = parse_call(&item) else {
             return;
         };
-        let known = self.text.calls.values().any(|call| !call.id.is_empty() && call.id == item.id);
+        let known = self
+            .text
+            .calls
+            .values()
+            .any(|call| !call.id.is_empty() && call.id == item.id);
         let call = self.call(index, !known);
-        let input = if call.input.is_empty() { item.input } else { std::mem::take(&mut call.input) };
+        let input = if call.input.is_empty() {
+            item.input
+        } else {
+            std::mem::take(&mut call.input)
+        };
         *call = ToolCallText { input, ..item };
     }
 
     /// The call with this index; without an index, the latest or a new one.
     fn call(&mut self, index: Option<u64>, new: bool) -> &mut ToolCallText {
         let latest = self.text.latest_call().map(|(latest, _)| latest);
-        let next = latest.map_or(0, |latest| if new { latest.saturating_add(1) } else { latest });
-        let index = index.and_then(|index| u32::try_from(index).ok()).unwrap_or(next);
+        let next = latest.map_or(0, |latest| {
+            if new {
+                latest.saturating_add(1)
+            } else {
+                latest
+            }
+        });
+        let index = index
+            .and_then(|index| u32::try_from(index).ok())
+            .unwrap_or(next);
         self.text.calls.entry(index).or_default()
     }
 
@@ -204,14 +243,29 @@ impl Steps {
         let mut image = false;
         for (index, item) in (0..).zip(output.as_array().into_iter().flatten()) {
             let reasons = item["type"] == "reasoning";
-            let pieces = [&item["summary"], &item["content"]].into_iter().filter_map(Value::as_array).flatten();
+            let pieces = [&item["summary"], &item["content"]]
+                .into_iter()
+                .filter_map(Value::as_array)
+                .flatten();
             for piece in pieces {
-                let text = piece["text"].as_str().or(piece["transcript"].as_str()).unwrap_or_default();
-                if reasons { &mut message.reasoning } else { &mut message.content }.push_str(text);
-                message.refusal.push_str(piece["refusal"].as_str().unwrap_or_default());
+                let text = piece["text"]
+                    .as_str()
+                    .or(piece["transcript"].as_str())
+                    .unwrap_or_default();
+                if reasons {
+                    &mut message.reasoning
+                } else {
+                    &mut message.content
+                }
+                .push_str(text);
+                message
+                    .refusal
+                    .push_str(piece["refusal"].as_str().unwrap_or_default());
             }
             image |= item["result"].as_str().is_some_and(|data| !data.is_empty());
-            message.calls.extend(parse_call(item).map(|call| (index, call)));
+            message
+                .calls
+                .extend(parse_call(item).map(|call| (index, call)));
         }
         self.content = image || !message.is_empty();
         if self.keep_text {
@@ -222,12 +276,24 @@ impl Steps {
 
 /// Reads an item that is a call.
 fn parse_call(item: &Value) -> Option<ToolCallText> {
-    let kind = item["type"].as_str().filter(|kind| kind.ends_with("_call"))?;
+    let kind = item["type"]
+        .as_str()
+        .filter(|kind| kind.ends_with("_call"))?;
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
-    let action = Some(&item["action"]).filter(|action| action.is_object()).map(Value::to_string);
-    let written = ["arguments", "input", "code"].into_iter().map(text).find(|text| !text.is_empty());
+    let action = Some(&item["action"])
+        .filter(|action| action.is_object())
+        .map(Value::to_string);
+    let written = ["arguments", "input", "code"]
+        .into_iter()
+        .map(text)
+        .find(|text| !text.is_empty());
     let input = written.or(action).unwrap_or_default();
-    Some(ToolCallText { kind: kind.to_owned(), id: text("call_id"), name: text("name"), input })
+    Some(ToolCallText {
+        kind: kind.to_owned(),
+        id: text("call_id"),
+        name: text("name"),
+        input,
+    })
 }
 
 /// A call in the input format of the next turn; calls that the server executed are not sent back.
@@ -273,14 +339,26 @@ impl Assembly for Steps {
 
     fn ending(&self, _streamed: bool) -> Result<Finish, Failure> {
         match &self.end {
-            None => Err(Failure::new(FailureKind::Truncated, "the stream ended before its final event")),
+            None => Err(Failure::new(
+                FailureKind::Truncated,
+                "the stream ended before its final event",
+            )),
             Some(reason) => finish(Some(reason), self.content),
         }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         let (text, message) = self.text.into_kept(self.keep_text, call_json);
-        Reply { end, usage: self.usage, id: self.id, text, message, server: self.server, items: None, silent: !self.content }
+        Reply {
+            end,
+            usage: self.usage,
+            id: self.id,
+            text,
+            message,
+            server: self.server,
+            items: None,
+            silent: !self.content,
+        }
     }
 }
 

@@ -30,25 +30,47 @@ impl Spec {
             "ndjson" => Framing::Ndjson,
             _ => Framing::Json,
         };
-        let body = fs::read(format!("{}/../../tests/wire/spec/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        Spec { name: name.to_owned(), api: Api::parse(name.split('.').next().unwrap()).unwrap(), shape, body }
+        let body = fs::read(format!(
+            "{}/../../tests/wire/spec/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        ))
+        .unwrap();
+        Spec {
+            name: name.to_owned(),
+            api: Api::parse(name.split('.').next().unwrap()).unwrap(),
+            shape,
+            body,
+        }
     }
 
     /// Decodes it, in one piece and byte by byte.
     pub fn read(&self) -> (Events, Reply) {
         let whole = decode(self.api, self.shape, [&self.body[..]], None);
-        assert_eq!(decode(self.api, self.shape, self.body.chunks(1), None), whole, "{}", self.name);
+        assert_eq!(
+            decode(self.api, self.shape, self.body.chunks(1), None),
+            whole,
+            "{}",
+            self.name
+        );
         whole
     }
 }
 
 /// The bodies of APIs that have neither recordings nor a table in `laws`.
 pub fn all() -> Vec<Spec> {
-    let files = fs::read_dir(format!("{}/../../tests/wire/spec", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let mut names: Vec<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let files = fs::read_dir(format!(
+        "{}/../../tests/wire/spec",
+        env!("CARGO_MANIFEST_DIR")
+    ))
+    .unwrap();
+    let mut names: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     let bodies = names.iter().map(|name| Spec::of(name));
-    bodies.filter(|spec| [Api::Dashscope, Api::Ollama, Api::Tgi].contains(&spec.api)).collect()
+    bodies
+        .filter(|spec| [Api::Dashscope, Api::Ollama, Api::Tgi].contains(&spec.api))
+        .collect()
 }
 
 /// The end in one line: the finish reason, or kind, place and message.
@@ -65,13 +87,28 @@ fn a_body_that_is_cut_anywhere_is_never_a_success() {
         let last = spec.body.trim_ascii_end().len() - 1;
         for cut in 0..last {
             let (events, reply) = decode(spec.api, spec.shape, [&spec.body[..cut]], None);
-            let kind = reply.end.expect_err(&format!("{} cut at {cut}", spec.name)).kind;
-            let known = [FailureKind::Truncated, FailureKind::StreamError, FailureKind::Decode];
+            let kind = reply
+                .end
+                .expect_err(&format!("{} cut at {cut}", spec.name))
+                .kind;
+            let known = [
+                FailureKind::Truncated,
+                FailureKind::StreamError,
+                FailureKind::Decode,
+            ];
             assert!(known.contains(&kind), "{} cut at {cut}: {kind}", spec.name);
-            assert!(kind != FailureKind::Decode || spec.shape == Framing::Json, "{} cut at {cut}", spec.name);
+            assert!(
+                kind != FailureKind::Decode || spec.shape == Framing::Json,
+                "{} cut at {cut}",
+                spec.name
+            );
             let reset = Some(Failure::new(FailureKind::TimeoutRead, "silence"));
             let (same, broken) = decode(spec.api, spec.shape, [&spec.body[..cut]], reset);
-            assert!(broken.end.is_err() && same.content <= events.content, "{} cut at {cut}", spec.name);
+            assert!(
+                broken.end.is_err() && same.content <= events.content,
+                "{} cut at {cut}",
+                spec.name
+            );
         }
     }
 }

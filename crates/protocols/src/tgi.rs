@@ -22,7 +22,11 @@ impl Protocol for Tgi {
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let steps = Steps { accumulator: Accumulator::new(keep_text), tokens: 0, done: false };
+        let steps = Steps {
+            accumulator: Accumulator::new(keep_text),
+            tokens: 0,
+            done: false,
+        };
         decoder_for(shape, steps)
     }
 }
@@ -71,13 +75,15 @@ struct Steps {
 impl Steps {
     fn step(&mut self, json: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(json);
-        let step: Step = serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
+        let step: Step =
+            serde_json::from_str(&text).map_err(|error| decode_failure(&error, json))?;
         self.check_error(&step, json)?;
         if let Some(token) = &step.token {
             self.tokens = self.tokens.saturating_add(1);
             self.accumulator.set_output_tokens(0, self.tokens)?;
             if token.special.is_none_or(|special| special.get() != "true") {
-                self.accumulator.add_text(0, ContentKind::Answer, token.text)?;
+                self.accumulator
+                    .add_text(0, ContentKind::Answer, token.text)?;
             }
         }
         self.close(0, &step)?;
@@ -97,17 +103,30 @@ impl Steps {
         let Some(details) = &step.details else {
             return Ok(());
         };
-        let prefill = details.prefill.as_ref().map(|tokens| tokens.len() as u64).filter(|tokens| *tokens > 0);
+        let prefill = details
+            .prefill
+            .as_ref()
+            .map(|tokens| tokens.len() as u64)
+            .filter(|tokens| *tokens > 0);
         let prompt = parse_count(details.input_length).or(prefill);
-        self.accumulator.choice(choice)?.set_finish_reason(&details.finish_reason.map(decode_string).unwrap_or_default());
         self.accumulator
-            .add_usage(Some(choice), Usage { prompt, output: parse_count(details.generated_tokens), ..Usage::default() })
+            .choice(choice)?
+            .set_finish_reason(&details.finish_reason.map(decode_string).unwrap_or_default());
+        self.accumulator.add_usage(
+            Some(choice),
+            Usage {
+                prompt,
+                output: parse_count(details.generated_tokens),
+                ..Usage::default()
+            },
+        )
     }
 
     fn generation(&mut self, choice: u32, step: &Step<'_>, json: &[u8]) -> Result<(), Failure> {
         self.check_error(step, json)?;
         self.accumulator.choice(choice)?;
-        self.accumulator.add_text(choice, ContentKind::Answer, step.generated_text)?;
+        self.accumulator
+            .add_text(choice, ContentKind::Answer, step.generated_text)?;
         self.close(choice, step)
     }
 }
@@ -128,13 +147,18 @@ impl Assembly for Steps {
             return self.generation(0, &serde_json::from_str(&text).map_err(read)?, body);
         }
         let generations: OneOrMany<Step> = serde_json::from_str(&text).map_err(read)?;
-        (0..).zip(generations.iter()).try_for_each(|(choice, step)| self.generation(choice, step, body))
+        (0..)
+            .zip(generations.iter())
+            .try_for_each(|(choice, step)| self.generation(choice, step, body))
     }
 
     /// A stream ends with the event that has the complete text.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         match streamed && !self.done {
-            true => Err(Failure::new(FailureKind::Truncated, "the stream ended without an event with `generated_text`")),
+            true => Err(Failure::new(
+                FailureKind::Truncated,
+                "the stream ended without an event with `generated_text`",
+            )),
             false => self.accumulator.ending(),
         }
     }
@@ -159,10 +183,29 @@ mod tests {
     fn a_token_with_text_is_content_and_special_ones_are_none() {
         let (events, reply) = Spec::of("tgi.stream.sse").read();
         // The third token has no text yet: the fourth event brings the text of two.
-        assert_eq!(events, Events { total: 6, content: 4, weights: vec![1, 1, 2, 1], done: true, ..Events::default() });
-        assert_eq!((end(&reply).as_str(), reply.text.as_deref()), ("eos_token", Some(" Deep learning—é.")));
+        assert_eq!(
+            events,
+            Events {
+                total: 6,
+                content: 4,
+                weights: vec![1, 1, 2, 1],
+                done: true,
+                ..Events::default()
+            }
+        );
+        assert_eq!(
+            (end(&reply).as_str(), reply.text.as_deref()),
+            ("eos_token", Some(" Deep learning—é."))
+        );
         assert_eq!(reply.message.unwrap().content, " Deep learning—é.");
-        assert_eq!(reply.usage, Usage { prompt: Some(17), output: Some(6), ..Usage::default() });
+        assert_eq!(
+            reply.usage,
+            Usage {
+                prompt: Some(17),
+                output: Some(6),
+                ..Usage::default()
+            }
+        );
     }
 
     #[test]
@@ -173,11 +216,22 @@ mod tests {
                 (events, end(&reply).as_str(), reply.text.as_deref()),
                 (Events::default(), "length", Some(" Deep learning."))
             );
-            assert_eq!(reply.usage, Usage { prompt: Some(2), output: Some(4), ..Usage::default() }, "{name}");
+            assert_eq!(
+                reply.usage,
+                Usage {
+                    prompt: Some(2),
+                    output: Some(4),
+                    ..Usage::default()
+                },
+                "{name}"
+            );
         }
         let end_of = |body: &str| end(&decode(Api::Tgi, Framing::Json, [body.as_bytes()], None).1);
         assert_eq!(end_of(r#"{"generated_text":"a"}"#), "");
-        assert_eq!(end_of(r#"[]"#), "empty (): the response is complete, but has neither content nor a finish reason");
+        assert_eq!(
+            end_of(r#"[]"#),
+            "empty (): the response is complete, but has neither content nor a finish reason"
+        );
         assert_eq!(
             end_of(r#"{"error":"Input validation error","error_type":"validation"}"#),
             "stream_error (): Input validation error"
@@ -192,13 +246,23 @@ mod tests {
         assert_eq!(end(&reply), format!("stream_error (event 2): {words}"));
         let cut = "data: {\"index\":1,\"token\":{\"id\":1,\"text\":\"a\",\"special\":false},\"generated_text\":null}\n\n";
         let (_, reply) = decode(Api::Tgi, Framing::Sse, [cut.as_bytes()], None);
-        assert_eq!(end(&reply), "truncated (after 1 events): the stream ended without an event with `generated_text`");
-        assert_eq!(reply.usage, Usage::default(), "events are not the server's count");
+        assert_eq!(
+            end(&reply),
+            "truncated (after 1 events): the stream ended without an event with `generated_text`"
+        );
+        assert_eq!(
+            reply.usage,
+            Usage::default(),
+            "events are not the server's count"
+        );
     }
 
     #[test]
     fn details_are_asked_for() {
-        assert_eq!(Tgi.body(true).to_string(), r#"{"inputs":"{{ prompt }}","parameters":{"details":true},"stream":true}"#);
+        assert_eq!(
+            Tgi.body(true).to_string(),
+            r#"{"inputs":"{{ prompt }}","parameters":{"details":true},"stream":true}"#
+        );
         assert_eq!(Tgi.body(false)["stream"], false);
     }
 }

@@ -50,7 +50,9 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
         return Usage::default();
     };
-    let generated = counts.completion_tokens_details.or(counts.output_tokens_details);
+    let generated = counts
+        .completion_tokens_details
+        .or(counts.output_tokens_details);
     let prompt = counts.prompt_tokens_details.or(counts.input_tokens_details);
     let reasoning = generated.and_then(|details| parse_count(details.reasoning_tokens));
     let cached = prompt.and_then(|details| parse_count(details.cached_tokens));
@@ -59,14 +61,26 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
     let output = parse_count(counts.completion_tokens).or(parse_count(counts.output_tokens));
     Usage {
         prompt: prompt_tokens,
-        output: with_reasoning(prompt_tokens, output, reasoning, parse_count(counts.total_tokens)),
+        output: with_reasoning(
+            prompt_tokens,
+            output,
+            reasoning,
+            parse_count(counts.total_tokens),
+        ),
         reasoning,
-        cached: cached.or(parse_count(counts.prompt_cache_hit_tokens)).or(parse_count(counts.cached_tokens)),
+        cached: cached
+            .or(parse_count(counts.prompt_cache_hit_tokens))
+            .or(parse_count(counts.cached_tokens)),
     }
 }
 
 /// Output tokens including reasoning. Some servers (xAI) exclude reasoning from the output count, which only the total reveals.
-fn with_reasoning(prompt: Option<u64>, output: Option<u64>, reasoning: Option<u64>, total: Option<u64>) -> Option<u64> {
+fn with_reasoning(
+    prompt: Option<u64>,
+    output: Option<u64>,
+    reasoning: Option<u64>,
+    total: Option<u64>,
+) -> Option<u64> {
     let together = output?.checked_add(reasoning.filter(|&tokens| tokens > 0).unwrap_or(0))?;
     let apart = total.is_some() && prompt.and_then(|prompt| prompt.checked_add(together)) == total;
     if apart { Some(together) } else { output }
@@ -98,7 +112,11 @@ pub fn sum_choices(one: Usage, other: Usage) -> Usage {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),
         (a, b) => a.or(b),
     };
-    Usage { output: sum(one.output, other.output), reasoning: sum(one.reasoning, other.reasoning), ..merge_latest(one, other) }
+    Usage {
+        output: sum(one.output, other.output),
+        reasoning: sum(one.reasoning, other.reasoning),
+        ..merge_latest(one, other)
+    }
 }
 
 #[derive(Deserialize)]
@@ -112,8 +130,16 @@ pub fn parse_timings(raw: &RawValue) -> ServerTimes {
     let Ok(timings) = serde_json::from_str::<Timings>(raw.get()) else {
         return ServerTimes::default();
     };
-    let span = |millis: Option<f64>| millis.filter(|millis| *millis >= 0.0).map(|millis| Nanos::from_secs_f64(millis / 1e3));
-    ServerTimes { prefill: span(timings.prompt_ms), decode: span(timings.predicted_ms), ..ServerTimes::default() }
+    let span = |millis: Option<f64>| {
+        millis
+            .filter(|millis| *millis >= 0.0)
+            .map(|millis| Nanos::from_secs_f64(millis / 1e3))
+    };
+    ServerTimes {
+        prefill: span(timings.prompt_ms),
+        decode: span(timings.predicted_ms),
+        ..ServerTimes::default()
+    }
 }
 
 /// The maximum times of two reports on one request, whose choices run concurrently.
@@ -139,9 +165,17 @@ pub struct RunningCounts {
 impl RunningCounts {
     /// Adds a content event of a choice with its running count.
     pub fn add(&mut self, choice: u32, count: Option<u64>) {
-        match count.and_then(|count| u32::try_from(count).ok()).filter(|_| !self.broken) {
+        match count
+            .and_then(|count| u32::try_from(count).ok())
+            .filter(|_| !self.broken)
+        {
             Some(count) => self.counts.push((choice, count)),
-            None => *self = RunningCounts { counts: Vec::new(), broken: true },
+            None => {
+                *self = RunningCounts {
+                    counts: Vec::new(),
+                    broken: true,
+                }
+            }
         }
     }
 
@@ -174,14 +208,21 @@ impl RunningCounts {
     /// The increase of each count over the previous one; None if one does not increase.
     fn request_steps(&self) -> Option<Vec<u32>> {
         let mut before = 0;
-        let step = |&(_, count): &(u32, u32)| count.checked_sub(std::mem::replace(&mut before, count)).filter(|step| *step > 0);
+        let step = |&(_, count): &(u32, u32)| {
+            count
+                .checked_sub(std::mem::replace(&mut before, count))
+                .filter(|step| *step > 0)
+        };
         self.counts.iter().map(step).collect()
     }
 
     /// The increase of each count over the previous one of its choice; None if one decreases.
     fn choice_steps(&self) -> Option<Vec<u32>> {
         let mut before = BTreeMap::new();
-        self.counts.iter().map(|&(choice, count)| count.checked_sub(before.insert(choice, count).unwrap_or(0))).collect()
+        self.counts
+            .iter()
+            .map(|&(choice, count)| count.checked_sub(before.insert(choice, count).unwrap_or(0)))
+            .collect()
     }
 }
 
@@ -195,7 +236,12 @@ mod tests {
     }
 
     fn usage(prompt: u64, output: u64, reasoning: Option<u64>) -> Usage {
-        Usage { prompt: Some(prompt), output: Some(output), reasoning, cached: None }
+        Usage {
+            prompt: Some(prompt),
+            output: Some(output),
+            reasoning,
+            cached: None,
+        }
     }
 
     #[test]
@@ -208,7 +254,9 @@ mod tests {
             [Some(15), Some(6), Some(0), Some(14)]
         );
         assert_eq!(
-            read(r#"{"prompt_tokens":15,"completion_tokens":0,"completion_tokens_details":null,"prompt_tokens_details":{}}"#),
+            read(
+                r#"{"prompt_tokens":15,"completion_tokens":0,"completion_tokens_details":null,"prompt_tokens_details":{}}"#
+            ),
             [Some(15), Some(0), None, None]
         );
     }
@@ -230,7 +278,10 @@ mod tests {
                 r#"{"prompt_tokens":15,"completion_tokens":6,"cached_tokens":9,"reasoning_tokens":4}"#,
                 [Some(15), Some(6), Some(4), Some(9)],
             ),
-            (r#"{"prompt_tokens":15,"input_tokens":16,"output_tokens":6}"#, [Some(15), Some(6), None, None]),
+            (
+                r#"{"prompt_tokens":15,"input_tokens":16,"output_tokens":6}"#,
+                [Some(15), Some(6), None, None],
+            ),
         ] {
             assert_eq!(read(json), expected, "{json}");
         }
@@ -250,18 +301,36 @@ mod tests {
 
     #[test]
     fn bad_counts_are_absent() {
-        assert_eq!(read(r#"{"prompt_tokens":"15","completion_tokens":6}"#), [None, Some(6), None, None]);
-        assert_eq!(read(r#"{"prompt_tokens":-1,"completion_tokens":2.5}"#), [None; 4]);
+        assert_eq!(
+            read(r#"{"prompt_tokens":"15","completion_tokens":6}"#),
+            [None, Some(6), None, None]
+        );
+        assert_eq!(
+            read(r#"{"prompt_tokens":-1,"completion_tokens":2.5}"#),
+            [None; 4]
+        );
         assert_eq!(read("[]"), [None; 4]);
         assert_eq!(read("7"), [None; 4]);
     }
 
     #[test]
     fn running_counts_replace_each_other_and_choices_add_up() {
-        assert_eq!(merge_latest(usage(15, 1, Some(1)), usage(15, 2, None)), usage(15, 2, Some(1)));
-        assert_eq!(sum_choices(usage(15, 3, Some(1)), usage(15, 4, Some(2))), usage(15, 7, Some(3)));
-        assert_eq!(sum_choices(Usage::default(), usage(15, 4, None)), usage(15, 4, None));
-        assert_eq!(max_counts(usage(15, 3, Some(1)), usage(15, 4, None)), usage(15, 4, Some(1)));
+        assert_eq!(
+            merge_latest(usage(15, 1, Some(1)), usage(15, 2, None)),
+            usage(15, 2, Some(1))
+        );
+        assert_eq!(
+            sum_choices(usage(15, 3, Some(1)), usage(15, 4, Some(2))),
+            usage(15, 7, Some(3))
+        );
+        assert_eq!(
+            sum_choices(Usage::default(), usage(15, 4, None)),
+            usage(15, 4, None)
+        );
+        assert_eq!(
+            max_counts(usage(15, 3, Some(1)), usage(15, 4, None)),
+            usage(15, 4, Some(1))
+        );
     }
 }
 
@@ -280,7 +349,10 @@ mod timings_tests {
             read(r#"{"cache_n":14,"prompt_n":1,"prompt_ms":0.676,"predicted_ms":3.105}"#),
             [Some(676_000), Some(3_105_000)]
         );
-        assert_eq!(read(r#"{"prompt_ms":null,"predicted_ms":0}"#), [None, Some(0)]);
+        assert_eq!(
+            read(r#"{"prompt_ms":null,"predicted_ms":0}"#),
+            [None, Some(0)]
+        );
         assert_eq!(read(r#"{"prompt_ms":-1}"#), [None, None]);
         assert_eq!(read(r#"{"prompt_ms":"1","predicted_ms":2}"#), [None, None]);
         assert_eq!(read("7"), [None, None]);
@@ -293,8 +365,14 @@ mod timings_tests {
             decode: Some(Nanos(decode)),
             ..ServerTimes::default()
         };
-        assert_eq!(max_times(times(Some(7), 1), times(Some(6), 2)), times(Some(7), 2));
-        assert_eq!(max_times(times(None, 3), times(Some(6), 2)), times(Some(6), 3));
+        assert_eq!(
+            max_times(times(Some(7), 1), times(Some(6), 2)),
+            times(Some(7), 2)
+        );
+        assert_eq!(
+            max_times(times(None, 3), times(Some(6), 2)),
+            times(Some(6), 3)
+        );
     }
 }
 
@@ -304,7 +382,8 @@ mod incremental_usage_tests {
 
     fn weights(seen: &[(u32, u64)], total: Option<u64>) -> Vec<u32> {
         let mut running = RunningCounts::default();
-        seen.iter().for_each(|&(choice, count)| running.add(choice, Some(count)));
+        seen.iter()
+            .for_each(|&(choice, count)| running.add(choice, Some(count)));
         running.weights(total)
     }
 
@@ -323,8 +402,16 @@ mod incremental_usage_tests {
         let of_the_request = [(0, 1), (1, 3), (0, 4), (1, 6)];
         assert_eq!(weights(&of_the_request, None), [1, 2, 1, 2]);
         assert_eq!(weights(&of_the_request, Some(7)), [1, 2, 1, 2]);
-        assert_eq!(weights(&of_the_request, Some(10)), [1, 3, 3, 3], "4 + 6 is the sum of the choices");
-        assert_eq!(weights(&[(0, 1), (0, 2), (1, 1), (1, 2)], Some(4)), [1, 1, 1, 1], "one choice after the other");
+        assert_eq!(
+            weights(&of_the_request, Some(10)),
+            [1, 3, 3, 3],
+            "4 + 6 is the sum of the choices"
+        );
+        assert_eq!(
+            weights(&[(0, 1), (0, 2), (1, 1), (1, 2)], Some(4)),
+            [1, 1, 1, 1],
+            "one choice after the other"
+        );
     }
 
     #[test]
@@ -332,7 +419,9 @@ mod incremental_usage_tests {
         assert_eq!(weights(&[(0, 3), (0, 2)], None), [0; 0]);
         assert_eq!(weights(&[(0, 1), (0, u64::MAX)], None), [0; 0]);
         let mut running = RunningCounts::default();
-        [Some(1), None, Some(3)].into_iter().for_each(|count| running.add(0, count));
+        [Some(1), None, Some(3)]
+            .into_iter()
+            .for_each(|count| running.add(0, count));
         assert_eq!(running.weights(Some(3)), [0; 0]);
         assert!(!running.count_the_request(Some(3)));
     }

@@ -25,15 +25,21 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
         Column::number().documents("Dropped"),
         Column::text().documents("Reasons"),
     ];
-    Table::new(columns, cases.map(|(index, case)| audit_row(index, case)).collect())
+    Table::new(
+        columns,
+        cases.map(|(index, case)| audit_row(index, case)).collect(),
+    )
 }
 
 fn audit_row(index: usize, case: &CaseReport) -> Row {
     let audit = &case.audit;
-    let millis = |value, stat| Cell::figure(optional(value, Unit::Millis), value).with_stat("audit", stat);
-    let share = |value, stat| Cell::figure(optional(value, Unit::Share), value).with_stat("audit", stat);
-    let size =
-        |value: Option<f64>, stat| Cell::figure(value.map_or_else(|| ABSENT.to_owned(), bytes), value).with_stat("audit", stat);
+    let millis =
+        |value, stat| Cell::figure(optional(value, Unit::Millis), value).with_stat("audit", stat);
+    let share =
+        |value, stat| Cell::figure(optional(value, Unit::Share), value).with_stat("audit", stat);
+    let size = |value: Option<f64>, stat| {
+        Cell::figure(value.map_or_else(|| ABSENT.to_owned(), bytes), value).with_stat("audit", stat)
+    };
     let verdicts = match count_invalid_verdicts(case) {
         (text, false) => Cell::verdict(&text, Emphasis::Pass).in_markdown(text),
         (text, true) => Cell::verdict(&text, Emphasis::Invalid).in_markdown(format!("**{text}**")),
@@ -50,8 +56,11 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         millis(audit.stall_ms_max, "stall_ms_max"),
         share(audit.cpu_share_max, "cpu_share_max"),
         size(audit.memory_peak.map(|memory| memory as f64), "memory_peak"),
-        Cell::figure(audit.events_per_s.map_or_else(|| ABSENT.to_owned(), number), audit.events_per_s)
-            .with_stat("audit", "events_per_s"),
+        Cell::figure(
+            audit.events_per_s.map_or_else(|| ABSENT.to_owned(), number),
+            audit.events_per_s,
+        )
+        .with_stat("audit", "events_per_s"),
         size(audit.bytes_in_per_s, "bytes_in_per_s"),
         Cell::count(audit.dropped).with_stat("audit", "dropped"),
         Cell::prose(&audit.reasons.join("; ")),
@@ -61,7 +70,11 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
 
 /// How many verdicts of a case the audit invalidates, and whether it invalidates any.
 fn count_invalid_verdicts(case: &CaseReport) -> (String, bool) {
-    let invalid = case.verdicts.iter().filter(|verdict| verdict.ruling == Ruling::Invalid).count();
+    let invalid = case
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.ruling == Ruling::Invalid)
+        .count();
     match (case.verdicts.len(), invalid) {
         (0, _) if !case.is_invalid() => ("no objective".to_owned(), false),
         (0, _) => ("INVALID".to_owned(), true),
@@ -89,14 +102,24 @@ pub(crate) fn audit_limits(report: &Report) -> String {
 /// The objectives that are INVALID, or whose verdict depends on how much of the latency the load generator caused: one row
 /// compares the measured verdict with those for the slowest and the fastest server that its stalls and delays allow.
 pub(crate) fn doubtful_objectives(report: &Report) -> Table {
-    let columns = ["Case", "Objective", "As measured", "Slowest possible", "Fastest possible", "Reason"];
+    let columns = [
+        "Case",
+        "Objective",
+        "As measured",
+        "Slowest possible",
+        "Fastest possible",
+        "Reason",
+    ];
     let mut rows = Vec::new();
     for (index, case) in report.cases.iter().enumerate() {
         let audited = case.audit.objectives.iter().zip(&case.verdicts);
         let doubtful = audited.filter(|(audit, _)| !audit.reasons.is_empty() || is_doubtful(audit));
         rows.extend(doubtful.map(|(audit, verdict)| doubtful_row(index, case, audit, verdict)));
     }
-    Table::new(columns.map(|head| Column::text().documents(head)).to_vec(), rows)
+    Table::new(
+        columns.map(|head| Column::text().documents(head)).to_vec(),
+        rows,
+    )
 }
 
 fn doubtful_row(index: usize, case: &CaseReport, audit: &ObjectiveAudit, verdict: &Verdict) -> Row {
@@ -120,14 +143,27 @@ fn doubtful_row(index: usize, case: &CaseReport, audit: &ObjectiveAudit, verdict
 }
 
 fn is_doubtful(audit: &ObjectiveAudit) -> bool {
-    [audit.slow, audit.fast].into_iter().flatten().any(|ruling| ruling != audit.measured)
+    [audit.slow, audit.fast]
+        .into_iter()
+        .flatten()
+        .any(|ruling| ruling != audit.measured)
 }
 
 /// How many objectives were also judged for the slowest and fastest possible server; None if none was.
 pub(crate) fn judged_three_times(report: &Report) -> Option<String> {
-    let judged = report.cases.iter().flat_map(|case| &case.audit.objectives).filter(|audit| audit.slow.is_some());
-    let (all, same) = judged.fold((0, 0), |(all, same), audit| (all + 1, same + usize::from(!is_doubtful(audit))));
-    let plural = if all == 1 { "objective was" } else { "objectives were" };
+    let judged = report
+        .cases
+        .iter()
+        .flat_map(|case| &case.audit.objectives)
+        .filter(|audit| audit.slow.is_some());
+    let (all, same) = judged.fold((0, 0), |(all, same), audit| {
+        (all + 1, same + usize::from(!is_doubtful(audit)))
+    });
+    let plural = if all == 1 {
+        "objective was"
+    } else {
+        "objectives were"
+    };
     (all > 0).then(|| {
         format!(
             "{all} {plural} judged three times: as measured, and for the slowest and the fastest server that the load generator's \

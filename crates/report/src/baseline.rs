@@ -3,7 +3,9 @@
 use crate::ViewError;
 use crate::format::{ABSENT, optional, value};
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::baseline::{BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, DEFAULT_STATISTICS, Figure, RunVariation};
+use llmscen_core::baseline::{
+    BASELINE_SCHEMA, Baseline, BaselineCase, BaselineRun, DEFAULT_STATISTICS, Figure, RunVariation,
+};
 use llmscen_core::metric::Metric;
 use llmscen_core::units::Unit;
 use serde_json::{Value, json};
@@ -18,18 +20,34 @@ const DIGITS: usize = 6;
 /// # Errors
 /// [`ViewError::Json`] if a value cannot be serialized.
 pub fn baseline(baseline: &Baseline) -> Result<String, ViewError> {
-    let head =
-        json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan, "confidences": baseline.confidences });
+    let head = json!({ "schema": BASELINE_SCHEMA, "name": baseline.name, "plan": baseline.plan, "confidences": baseline.confidences });
     let head = serde_json::to_string_pretty(&head)?;
     let head = head.trim_end_matches('}').trim_end();
     // The confidence levels are joined into one line.
     let levels = serde_json::to_string_pretty(&baseline.confidences)?.replace('\n', "\n  ");
-    let head =
-        head.replace(&format!("\"confidences\": {levels}"), &format!("\"confidences\": {}", number_list(&baseline.confidences)));
-    let cases = baseline.cases.iter().map(case_json).collect::<Result<Vec<_>, _>>()?;
-    let cases = if cases.is_empty() { String::new() } else { format!("\n{}\n  ", cases.join(",\n")) };
-    let runs = baseline.runs.iter().map(run_json).collect::<Result<Vec<_>, _>>()?.join(",");
-    Ok(format!("{head},\n  \"runs\": [{runs}\n  ],\n  \"cases\": [{cases}]\n}}\n"))
+    let head = head.replace(
+        &format!("\"confidences\": {levels}"),
+        &format!("\"confidences\": {}", number_list(&baseline.confidences)),
+    );
+    let cases = baseline
+        .cases
+        .iter()
+        .map(case_json)
+        .collect::<Result<Vec<_>, _>>()?;
+    let cases = if cases.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}\n  ", cases.join(",\n"))
+    };
+    let runs = baseline
+        .runs
+        .iter()
+        .map(run_json)
+        .collect::<Result<Vec<_>, _>>()?
+        .join(",");
+    Ok(format!(
+        "{head},\n  \"runs\": [{runs}\n  ],\n  \"cases\": [{cases}]\n}}\n"
+    ))
 }
 
 /// A run on one line, so that another run adds one line to the diff.
@@ -38,7 +56,10 @@ fn run_json(run: &BaselineRun) -> Result<String, ViewError> {
 }
 
 fn case_json(case: &BaselineCase) -> Result<String, ViewError> {
-    let mut text = format!("    {{\n      \"id\": {},\n", serde_json::to_string(&case.id)?);
+    let mut text = format!(
+        "    {{\n      \"id\": {},\n",
+        serde_json::to_string(&case.id)?
+    );
     let labels = serde_json::to_string(&case.labels)?;
     // Writing to a String cannot fail.
     let _ = write!(
@@ -49,21 +70,37 @@ fn case_json(case: &BaselineCase) -> Result<String, ViewError> {
     let _ = write!(text, "      \"ok\": {},\n      \"metrics\": {{", case.ok);
     for (index, (name, figure)) in case.metrics.iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}\n        {}: {}", serde_json::to_string(name)?, figure_json(figure));
+        let _ = write!(
+            text,
+            "{comma}\n        {}: {}",
+            serde_json::to_string(name)?,
+            figure_json(figure)
+        );
     }
-    let close = if case.metrics.is_empty() { "}" } else { "\n      }" };
+    let close = if case.metrics.is_empty() {
+        "}"
+    } else {
+        "\n      }"
+    };
     Ok(text + close + "\n    }")
 }
 
 fn figure_json(figure: &Figure) -> String {
     let list = |values: &[Option<f64>]| {
-        let texts = values.iter().map(|value| value.map_or("null".to_owned(), |value| rounded(value).to_string()));
+        let texts = values
+            .iter()
+            .map(|value| value.map_or("null".to_owned(), |value| rounded(value).to_string()));
         format!("[{}]", texts.collect::<Vec<_>>().join(", "))
     };
     let mut text = format!("\"value\": {}, \"n\": {}", rounded(figure.value), figure.n);
     // Writing to a String cannot fail.
     if figure.bounded() {
-        let _ = write!(text, ", \"low\": {}, \"high\": {}", list(&figure.low), list(&figure.high));
+        let _ = write!(
+            text,
+            ", \"low\": {}, \"high\": {}",
+            list(&figure.low),
+            list(&figure.high)
+        );
     }
     if figure.runs.len() > 1 {
         let _ = write!(text, ", \"runs\": {}", list(&figure.runs));
@@ -72,7 +109,14 @@ fn figure_json(figure: &Figure) -> String {
 }
 
 fn number_list(values: &[f64]) -> String {
-    format!("[{}]", values.iter().map(f64::to_string).collect::<Vec<_>>().join(", "))
+    format!(
+        "[{}]",
+        values
+            .iter()
+            .map(f64::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    )
 }
 
 /// The number rounded to [`DIGITS`] significant digits, so that differences below the measurement error do not appear in a diff.
@@ -94,11 +138,19 @@ pub fn baseline_table(baseline: &Baseline, width: Option<usize>, color: bool) ->
     let level = baseline.level(0.95);
     let mut rows = Vec::new();
     for case in &baseline.cases {
-        let usual = DEFAULT_STATISTICS.iter().filter_map(|name| Some((*name, case.figure(name)?)));
-        let of_objectives = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
-        for (name, figure) in usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure))) {
+        let usual = DEFAULT_STATISTICS
+            .iter()
+            .filter_map(|name| Some((*name, case.figure(name)?)));
+        let of_objectives = case
+            .metrics
+            .iter()
+            .filter(|(name, _)| name.contains(['(', '{', ' ']));
+        for (name, figure) in
+            usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure)))
+        {
             let known = figure.reference_value(level);
-            let cell = |number: Option<f64>| Cell::figure(optional(number, figure_unit(name)), number);
+            let cell =
+                |number: Option<f64>| Cell::figure(optional(number, figure_unit(name)), number);
             rows.push(Row::new(vec![
                 Cell::prose(&case.id),
                 Cell::prose(name),
@@ -135,8 +187,16 @@ pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> S
         Column::number().terminal("RUNS FOR 5%", 0),
     ];
     let row = |noise: &RunVariation| {
-        let size = |size: f64| if noise.share { format!("{:.2} pp", size * 100.0) } else { format!("{:.1}%", size * 100.0) };
-        let change = |change: Option<f64>| Cell::figure(change.map_or_else(|| ABSENT.to_owned(), size), change);
+        let size = |size: f64| {
+            if noise.share {
+                format!("{:.2} pp", size * 100.0)
+            } else {
+                format!("{:.1}%", size * 100.0)
+            }
+        };
+        let change = |change: Option<f64>| {
+            Cell::figure(change.map_or_else(|| ABSENT.to_owned(), size), change)
+        };
         Row::new(vec![
             Cell::prose(&noise.case),
             Cell::prose(&noise.figure),
@@ -146,7 +206,12 @@ pub fn noise_table(all: &[RunVariation], width: Option<usize>, color: bool) -> S
             change(noise.one),
             change(noise.three),
             change(noise.five),
-            Cell::figure(noise.needed.map_or_else(|| "> 100".to_owned(), |runs| runs.to_string()), None::<f64>),
+            Cell::figure(
+                noise
+                    .needed
+                    .map_or_else(|| "> 100".to_owned(), |runs| runs.to_string()),
+                None::<f64>,
+            ),
         ])
     };
     Table::new(columns, all.iter().map(row).collect()).terminal(Screen { width, color })
@@ -181,8 +246,19 @@ mod tests {
 
     fn sample() -> Baseline {
         let bounds = |value: f64| vec![Some(value * 0.9876543), None, Some(value)];
-        let figure = |value: f64| Figure { value, n: 400, low: bounds(value), high: bounds(value), runs: vec![Some(value)] };
-        let point = Figure { value: 12_345_678.9, n: 400, runs: vec![Some(12_345_678.9)], ..Figure::default() };
+        let figure = |value: f64| Figure {
+            value,
+            n: 400,
+            low: bounds(value),
+            high: bounds(value),
+            runs: vec![Some(value)],
+        };
+        let point = Figure {
+            value: 12_345_678.9,
+            n: 400,
+            runs: vec![Some(12_345_678.9)],
+            ..Figure::default()
+        };
         let case = |id: &str| BaselineCase {
             id: id.to_owned(),
             labels: [("load.concurrency".to_owned(), Scalar::Int(4))].into(),
@@ -217,22 +293,43 @@ mod tests {
         let text = baseline(&sample()).unwrap();
         let line = "        \"ttft.p95\": { \"value\": 12.3457, \"n\": 400, \"low\": [12.1933, null, 12.3457], \"high\": [12.1933, null, 12.3457] },\n";
         assert!(text.contains(line), "{text}");
-        assert!(text.contains("        \"ttft.max\": { \"value\": 12345700.0, \"n\": 400 }\n"), "{text}");
-        assert!(text.contains("  \"confidences\": [0.9, 0.95, 0.99],\n  \"runs\": [\n    {\"run_id\":\"r\","), "{text}");
+        assert!(
+            text.contains("        \"ttft.max\": { \"value\": 12345700.0, \"n\": 400 }\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "  \"confidences\": [0.9, 0.95, 0.99],\n  \"runs\": [\n    {\"run_id\":\"r\","
+            ),
+            "{text}"
+        );
         assert!(text.ends_with("    }\n  ]\n}\n"), "{text}");
     }
 
     #[test]
     fn it_round_trips_to_the_same_bytes() {
-        for made in [sample(), Baseline { cases: Vec::new(), ..sample() }] {
+        for made in [
+            sample(),
+            Baseline {
+                cases: Vec::new(),
+                ..sample()
+            },
+        ] {
             let text = baseline(&made).unwrap();
             let read: Baseline = serde_json::from_str(&text).unwrap();
             assert_eq!(baseline(&read).unwrap(), text);
             assert_eq!(read.cases.len(), made.cases.len());
         }
         let read: Baseline = serde_json::from_str(&baseline(&sample()).unwrap()).unwrap();
-        let names: Vec<&str> = read.cases[1].metrics.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!((names, read.runs[0].seed), (vec!["ttft.p95", "ttft.p5", "ttft.max"], u64::MAX));
+        let names: Vec<&str> = read.cases[1]
+            .metrics
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            (names, read.runs[0].seed),
+            (vec!["ttft.p95", "ttft.p5", "ttft.max"], u64::MAX)
+        );
     }
 
     #[test]
@@ -245,12 +342,18 @@ mod tests {
         };
         let two = sample().with(later("s", "2026-01-03T03:04:05Z"));
         let text = baseline(&two).unwrap();
-        assert!(text.contains("\"high\": [12.1933, null, 12.3457], \"runs\": [12.3457, 12.3457] },\n"), "{text}");
+        assert!(
+            text.contains("\"high\": [12.1933, null, 12.3457], \"runs\": [12.3457, 12.3457] },\n"),
+            "{text}"
+        );
         assert!(
             text.contains("\"ttft.max\": { \"value\": 12345700.0, \"n\": 400, \"runs\": [12345700.0, 12345700.0] }\n"),
             "{text}"
         );
-        assert_eq!(text.lines().count(), baseline(&sample()).unwrap().lines().count() + 1);
+        assert_eq!(
+            text.lines().count(),
+            baseline(&sample()).unwrap().lines().count() + 1
+        );
         let read: Baseline = serde_json::from_str(&text).unwrap();
         assert_eq!((read.runs.len(), baseline(&read).unwrap()), (2, text));
     }
@@ -264,16 +367,27 @@ mod tests {
             high: vec![None; 3],
             ..Figure::default()
         };
-        let metrics = [("output_tps", 420.0), ("ttft.p98", 9.0), ("ttft.p95", 12.0), ("goodput(ttft < 500ms)", 0.99)];
+        let metrics = [
+            ("output_tps", 420.0),
+            ("ttft.p98", 9.0),
+            ("ttft.p95", 12.0),
+            ("goodput(ttft < 500ms)", 0.99),
+        ];
         let case = BaselineCase {
             id: "concurrency=4".into(),
             labels: Default::default(),
             rounds: 1,
             scheduled: 400,
             ok: 400,
-            metrics: metrics.map(|(name, value)| (name.to_owned(), figure(value))).to_vec(),
+            metrics: metrics
+                .map(|(name, value)| (name.to_owned(), figure(value)))
+                .to_vec(),
         };
-        let baseline = Baseline { confidences: LEVELS.to_vec(), cases: vec![case], ..Baseline::default() };
+        let baseline = Baseline {
+            confidences: LEVELS.to_vec(),
+            cases: vec![case],
+            ..Baseline::default()
+        };
         insta::assert_snapshot!(baseline_table(&baseline, None, false), @r"
         CASE           METRIC                     VALUE       FROM   TO    N
         concurrency=4  ttft.p95                   12 ms    10.8 ms  n/a  400
@@ -295,8 +409,13 @@ mod tests {
             five: Some(0.043),
             needed: Some(5),
         };
-        let good =
-            RunVariation { figure: "goodput(ttft < 500ms)".into(), share: true, mean: 0.991, needed: None, ..ttft.clone() };
+        let good = RunVariation {
+            figure: "goodput(ttft < 500ms)".into(),
+            share: true,
+            mean: 0.991,
+            needed: None,
+            ..ttft.clone()
+        };
         vec![ttft, good]
     }
 
@@ -304,20 +423,35 @@ mod tests {
     fn the_table_fits_a_narrow_terminal_and_uses_a_wide_one() {
         for width in [80, 160] {
             let text = noise_table(&noises(), Some(width), false);
-            assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
-            assert!(text.contains("RUNS FOR 5%") && text.contains("2.1%") && text.contains("> 100"), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= width),
+                "{text}"
+            );
+            assert!(
+                text.contains("RUNS FOR 5%") && text.contains("2.1%") && text.contains("> 100"),
+                "{text}"
+            );
         }
         let wide = noise_table(&noises(), Some(160), false);
-        assert!(wide.contains("213 ms") && wide.contains("6.80 pp") && wide.contains("5 PER SIDE"), "{wide}");
+        assert!(
+            wide.contains("213 ms") && wide.contains("6.80 pp") && wide.contains("5 PER SIDE"),
+            "{wide}"
+        );
     }
 
     #[test]
     fn json_has_shares() {
         let text = noise_json(&Baseline::default(), &noises()).unwrap();
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&read["schema"], &read["metrics"][0]["sd"]), (&json!(NOISE_SCHEMA), &json!(0.0213)));
         assert_eq!(
-            (&read["metrics"][0]["runs_for_5_percent"], &read["metrics"][1]["runs_for_5_percent"]),
+            (&read["schema"], &read["metrics"][0]["sd"]),
+            (&json!(NOISE_SCHEMA), &json!(0.0213))
+        );
+        assert_eq!(
+            (
+                &read["metrics"][0]["runs_for_5_percent"],
+                &read["metrics"][1]["runs_for_5_percent"]
+            ),
             (&json!(5), &json!(null))
         );
     }

@@ -18,9 +18,14 @@ pub(crate) fn indexed(report: &Report) -> impl Iterator<Item = (usize, &CaseRepo
 
 /// A value of a metric, marked if its token counts are a lower bound; in a terminal with its unit.
 pub(crate) fn metric_cell(case: &CaseReport, metric: Metric, value: Option<f64>) -> Cell {
-    let Some(number) = value.map(number) else { return Cell::number(None) };
+    let Some(number) = value.map(number) else {
+        return Cell::number(None);
+    };
     let mark = mark(case, metric);
-    let with_unit = optional(value, metric.unit()).replace(" tok/s", "").replace(" req/s", "").replace(" tok", "");
+    let with_unit = optional(value, metric.unit())
+        .replace(" tok/s", "")
+        .replace(" req/s", "")
+        .replace(" tok", "");
     Cell::figure(format!("{mark}{number}"), value).in_terminal(format!("{mark}{with_unit}"))
 }
 
@@ -34,16 +39,30 @@ struct Metrics<'a> {
 
 impl<'a> Metrics<'a> {
     fn of_case(case: &'a CaseReport) -> Metrics<'a> {
-        Metrics { case, is_group: false, scalars: &case.scalars, distributions: &case.distributions }
+        Metrics {
+            case,
+            is_group: false,
+            scalars: &case.scalars,
+            distributions: &case.distributions,
+        }
     }
 
     fn of_group(case: &'a CaseReport, group: &'a GroupReport) -> Metrics<'a> {
-        Metrics { case, is_group: true, scalars: &group.scalars, distributions: &group.distributions }
+        Metrics {
+            case,
+            is_group: true,
+            scalars: &group.scalars,
+            distributions: &group.distributions,
+        }
     }
 
     fn cell(&self, metric: Metric, value: Option<f64>, stat: &str) -> Cell {
         let cell = metric_cell(self.case, metric, value);
-        if self.is_group { cell } else { cell.with_stat(metric.column(), stat) }
+        if self.is_group {
+            cell
+        } else {
+            cell.with_stat(metric.column(), stat)
+        }
     }
 
     fn scalar(&self, metric: Metric) -> Cell {
@@ -51,25 +70,45 @@ impl<'a> Metrics<'a> {
     }
 
     fn quantile(&self, metric: Metric, share: f64) -> Cell {
-        let value = self.distributions.get(&metric).and_then(|distribution| distribution.quantile(share));
+        let value = self
+            .distributions
+            .get(&metric)
+            .and_then(|distribution| distribution.quantile(share));
         self.cell(metric, value, &Stat::Quantile(share).to_string())
     }
 
     fn mean(&self, metric: Metric) -> Cell {
-        self.cell(metric, self.distributions.get(&metric).map(|distribution| distribution.mean), "mean")
+        self.cell(
+            metric,
+            self.distributions
+                .get(&metric)
+                .map(|distribution| distribution.mean),
+            "mean",
+        )
     }
 
     /// The measured window; a group without one shows that of its case.
     fn window(&self) -> Cell {
-        let window = self.scalars.get(&Metric::Window).or_else(|| self.case.scalars.get(&Metric::Window));
+        let window = self
+            .scalars
+            .get(&Metric::Window)
+            .or_else(|| self.case.scalars.get(&Metric::Window));
         self.cell(Metric::Window, window.copied(), "")
     }
 
     fn errors(&self) -> Cell {
         let errors = self.scalars.get(&Metric::ErrorRate).copied();
         let cell = Cell::figure(errors.map_or_else(|| ABSENT.to_owned(), percent), errors);
-        let cell = if self.is_group { cell } else { cell.with_stat(Metric::ErrorRate.column(), "") };
-        if errors.unwrap_or(0.0) > 0.0 { cell.emphasized(Emphasis::Fail) } else { cell }
+        let cell = if self.is_group {
+            cell
+        } else {
+            cell.with_stat(Metric::ErrorRate.column(), "")
+        };
+        if errors.unwrap_or(0.0) > 0.0 {
+            cell.emphasized(Emphasis::Fail)
+        } else {
+            cell
+        }
     }
 }
 
@@ -77,37 +116,74 @@ impl<'a> Metrics<'a> {
 pub(crate) fn cases(report: &Report) -> Table {
     let columns = vec![
         Column::text().key("scenario"),
-        Column::text().documents("Case").terminal("CASE", 0).key("case"),
+        Column::text()
+            .documents("Case")
+            .terminal("CASE", 0)
+            .key("case"),
         Column::text().key("entry"),
         Column::text().documents("Load").key("load"),
         Column::text().html("SLOs"),
-        Column::number().markdown("ok / scheduled").terminal("OK", 0),
+        Column::number()
+            .markdown("ok / scheduled")
+            .terminal("OK", 0),
         Column::number().html("ok").key("ok"),
         Column::number().html("Requests").key("scheduled"),
-        Column::number().documents("Errors").terminal("ERRORS", 2).key("error_rate_share"),
+        Column::number()
+            .documents("Errors")
+            .terminal("ERRORS", 2)
+            .key("error_rate_share"),
         Column::number().terminal("TIME", 8),
-        Column::number().documents("req/s").terminal("REQ/S", 3).key("requests_per_s"),
-        Column::number().documents("Output tok/s").terminal("OUT TOK/S", 0).key("output_tokens_per_s"),
+        Column::number()
+            .documents("req/s")
+            .terminal("REQ/S", 3)
+            .key("requests_per_s"),
+        Column::number()
+            .documents("Output tok/s")
+            .terminal("OUT TOK/S", 0)
+            .key("output_tokens_per_s"),
         Column::text().key("token_source"),
         Column::number().terminal("IN TOK", 9),
         Column::number().terminal("OUT TOK", 10),
         Column::number().terminal("TTFT MEAN", 6),
-        Column::number().documents("TTFT p50, ms").terminal("TTFT P50", 4).key("ttft_p50_ms"),
+        Column::number()
+            .documents("TTFT p50, ms")
+            .terminal("TTFT P50", 4)
+            .key("ttft_p50_ms"),
         Column::number().html("TTFT p95, ms"),
-        Column::number().documents("TTFT p99, ms").terminal("TTFT P99", 0).key("ttft_p99_ms"),
-        Column::number().documents("ITL p50, ms").terminal("ITL P50", 11).key("itl_p50_ms"),
-        Column::number().documents("ITL p99, ms").terminal("ITL P99", 1).key("itl_p99_ms"),
+        Column::number()
+            .documents("TTFT p99, ms")
+            .terminal("TTFT P99", 0)
+            .key("ttft_p99_ms"),
+        Column::number()
+            .documents("ITL p50, ms")
+            .terminal("ITL P50", 11)
+            .key("itl_p50_ms"),
+        Column::number()
+            .documents("ITL p99, ms")
+            .terminal("ITL P99", 1)
+            .key("itl_p99_ms"),
         Column::number().terminal("TPOT MEAN", 14),
-        Column::number().documents("TPOT p50, ms").terminal("TPOT P50", 13).key("tpot_p50_ms"),
+        Column::number()
+            .documents("TPOT p50, ms")
+            .terminal("TPOT P50", 13)
+            .key("tpot_p50_ms"),
         Column::number().terminal("E2E MEAN", 7),
-        Column::number().documents("E2E p50, ms").terminal("E2E P50", 12).key("e2e_p50_ms"),
-        Column::number().documents("E2E p99, ms").terminal("E2E P99", 5).key("e2e_p99_ms"),
+        Column::number()
+            .documents("E2E p50, ms")
+            .terminal("E2E P50", 12)
+            .key("e2e_p50_ms"),
+        Column::number()
+            .documents("E2E p99, ms")
+            .terminal("E2E P99", 5)
+            .key("e2e_p99_ms"),
     ];
     let mut rows = Vec::new();
     for (index, case) in indexed(report) {
         rows.push(case_row(report, index, &Metrics::of_case(case), None));
         for class in case.groups.iter().filter(|group| group.entry) {
-            rows.push(case_row(report, index, &Metrics::of_group(case, class), Some(class)).group());
+            rows.push(
+                case_row(report, index, &Metrics::of_group(case, class), Some(class)).group(),
+            );
         }
     }
     Table::new(columns, rows).sortable()
@@ -120,9 +196,16 @@ pub(crate) fn cases_without_groups(report: &Report) -> Table {
     table
 }
 
-fn case_row(report: &Report, index: usize, metrics: &Metrics<'_>, class: Option<&GroupReport>) -> Row {
+fn case_row(
+    report: &Report,
+    index: usize,
+    metrics: &Metrics<'_>,
+    class: Option<&GroupReport>,
+) -> Row {
     let case = metrics.case;
-    let (ok, scheduled) = class.map_or((case.counts.ok, case.counts.scheduled), |class| (class.ok, class.scheduled));
+    let (ok, scheduled) = class.map_or((case.counts.ok, case.counts.scheduled), |class| {
+        (class.ok, class.scheduled)
+    });
     let id = Cell::case(index, &case.id);
     let cells = vec![
         Cell::prose(&report.manifest.name),
@@ -133,7 +216,8 @@ fn case_row(report: &Report, index: usize, metrics: &Metrics<'_>, class: Option<
         Cell::raw(json!(class.map(|class| &class.name))),
         Cell::prose(&case.load),
         verdict_counts(case),
-        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>).in_terminal(format!("{ok}/{scheduled}")),
+        Cell::figure(format!("{ok} / {scheduled}"), None::<f64>)
+            .in_terminal(format!("{ok}/{scheduled}")),
         Cell::count(ok).with_stat("counts", "ok"),
         Cell::count(scheduled).with_stat("counts", "scheduled"),
         metrics.errors(),
@@ -161,11 +245,21 @@ fn case_row(report: &Report, index: usize, metrics: &Metrics<'_>, class: Option<
 /// How many objectives of a case pass, in the color of the worst verdict.
 fn verdict_counts(case: &CaseReport) -> Cell {
     let all = case.verdicts.len();
-    let count = |ruling| case.verdicts.iter().filter(|verdict| verdict.ruling == ruling).count();
-    let worst = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive].into_iter().find(|ruling| count(*ruling) > 0);
+    let count = |ruling| {
+        case.verdicts
+            .iter()
+            .filter(|verdict| verdict.ruling == ruling)
+            .count()
+    };
+    let worst = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive]
+        .into_iter()
+        .find(|ruling| count(*ruling) > 0);
     match all {
         0 => Cell::prose("none"),
-        _ => Cell::verdict(&format!("{} / {all}", count(Ruling::Pass)), worst.unwrap_or(Ruling::Pass).into()),
+        _ => Cell::verdict(
+            &format!("{} / {all}", count(Ruling::Pass)),
+            worst.unwrap_or(Ruling::Pass).into(),
+        ),
     }
 }
 
@@ -177,8 +271,12 @@ pub fn case_table(report: &Report, width: Option<usize>, color: bool) -> String 
 /// The groups of requests within cases: traffic classes of a mix, and groups of the dataset. Arrival rates are shown if any case
 /// has an arrival plan.
 pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let all: Vec<_> = cases.flat_map(|(index, case)| case.groups.iter().map(move |group| (index, case, group))).collect();
-    let has_rates = all.iter().any(|(.., group)| group.scalars.contains_key(&Metric::RateOffered));
+    let all: Vec<_> = cases
+        .flat_map(|(index, case)| case.groups.iter().map(move |group| (index, case, group)))
+        .collect();
+    let has_rates = all
+        .iter()
+        .any(|(.., group)| group.scalars.contains_key(&Metric::RateOffered));
     let mut columns = vec![
         Column::text().documents("Case"),
         Column::text().documents("Group"),
@@ -205,8 +303,17 @@ pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
     }
     let row = |(index, case, group): (usize, &CaseReport, &GroupReport)| {
         let metrics = Metrics::of_group(case, group);
-        let rate = |metric| group.scalars.get(&metric).map_or_else(|| ABSENT.to_owned(), |rate| number(*rate));
-        let rates = format!("{} / {}", rate(Metric::RateAchieved), rate(Metric::RateOffered));
+        let rate = |metric| {
+            group
+                .scalars
+                .get(&metric)
+                .map_or_else(|| ABSENT.to_owned(), |rate| number(*rate))
+        };
+        let rates = format!(
+            "{} / {}",
+            rate(Metric::RateAchieved),
+            rate(Metric::RateOffered)
+        );
         let mut cells = vec![
             Cell::case(index, &case.id),
             Cell::code(&group.name),
@@ -275,7 +382,10 @@ pub(crate) fn prompt_lengths(report: &Report) -> Table {
             Cell::count(lengths.n),
             Cell::number(Some(lengths.requested_mean)),
             Cell::number(Some(lengths.reported_mean)),
-            Cell::figure(format!("{sign}{}", percent(lengths.difference())), lengths.difference()),
+            Cell::figure(
+                format!("{sign}{}", percent(lengths.difference())),
+                lengths.difference(),
+            ),
         ];
         Some(Row::new(cells))
     };
@@ -321,7 +431,12 @@ pub(crate) fn retries(report: &Report) -> Table {
     let row = |(index, case): (usize, &CaseReport)| {
         let counts = &case.counts;
         let count = |value: u64, stat: &str| Cell::count(value).with_stat("counts", stat);
-        let share = |count: u64| Cell::figure(percent(count as f64 / counts.scheduled.max(1) as f64), None::<f64>);
+        let share = |count: u64| {
+            Cell::figure(
+                percent(count as f64 / counts.scheduled.max(1) as f64),
+                None::<f64>,
+            )
+        };
         let cells = vec![
             Cell::case(index, &case.id),
             count(counts.retries, "retries"),
@@ -347,26 +462,57 @@ pub(crate) fn case_metrics(case: &CaseReport) -> Table {
         ("… cancelled by client", "abandoned", counts.abandoned),
         ("… dropped (at max_in_flight)", "dropped", counts.dropped),
         ("Warm-up requests", "warmup", counts.warmup),
-        ("Resent on a new connection", "reconnects", counts.reconnects),
+        (
+            "Resent on a new connection",
+            "reconnects",
+            counts.reconnects,
+        ),
         ("Retries", "retries", counts.retries),
         ("Requests retried", "retried", counts.retried),
     ];
-    let some = named.into_iter().filter(|(_, stat, value)| *value > 0 || matches!(*stat, "scheduled" | "ok" | "failed"));
-    let counted = some.map(|(name, stat, value)| vec![Cell::prose(name), Cell::count(value).with_stat("counts", stat)]);
+    let some = named
+        .into_iter()
+        .filter(|(_, stat, value)| *value > 0 || matches!(*stat, "scheduled" | "ok" | "failed"));
+    let counted = some.map(|(name, stat, value)| {
+        vec![
+            Cell::prose(name),
+            Cell::count(value).with_stat("counts", stat),
+        ]
+    });
     let lengths = case.prompt_lengths.into_iter().flat_map(|lengths| {
-        [("Prompt tokens requested, mean", lengths.requested_mean), ("… counted by the server, mean", lengths.reported_mean)]
+        [
+            ("Prompt tokens requested, mean", lengths.requested_mean),
+            ("… counted by the server, mean", lengths.reported_mean),
+        ]
     });
     let lengths = lengths.map(|(name, mean)| vec![Cell::prose(name), Cell::number(Some(mean))]);
-    let scalars = Metric::ALL.iter().filter_map(|metric| Some((*metric, *case.scalars.get(metric)?)));
+    let scalars = Metric::ALL
+        .iter()
+        .filter_map(|metric| Some((*metric, *case.scalars.get(metric)?)));
     let scalars = scalars.map(|(metric, value)| {
         let text = match metric.unit() {
             Unit::Share => percent(value),
-            unit => format!("{}{} {}", mark(case, metric), number(value), unit.symbol()).trim_end().to_owned(),
+            unit => format!("{}{} {}", mark(case, metric), number(value), unit.symbol())
+                .trim_end()
+                .to_owned(),
         };
-        vec![Cell::code(metric.name()), Cell::figure(text, value).with_stat(metric.column(), "")]
+        vec![
+            Cell::code(metric.name()),
+            Cell::figure(text, value).with_stat(metric.column(), ""),
+        ]
     });
-    let columns = vec![Column::text().html("Metric"), Column::number().html("Value")];
-    Table::new(columns, counted.chain(lengths).chain(scalars).map(Row::new).collect())
+    let columns = vec![
+        Column::text().html("Metric"),
+        Column::number().html("Value"),
+    ];
+    Table::new(
+        columns,
+        counted
+            .chain(lengths)
+            .chain(scalars)
+            .map(Row::new)
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -391,34 +537,75 @@ mod tests {
         let report = report_of(vec![failing()], RunVerdict::Fail, 1);
         let heads = |width: usize| {
             let table = case_table(&report, Some(width), false);
-            let heads = table.lines().next().unwrap_or_default().split("  ").map(str::trim);
-            heads.filter(|head| !head.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            let heads = table
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .split("  ")
+                .map(str::trim);
+            heads
+                .filter(|head| !head.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
-        let narrow = ["CASE", "OK", "ERRORS", "REQ/S", "OUT TOK/S", "TTFT P50", "TTFT P99", "ITL P99"];
+        let narrow = [
+            "CASE",
+            "OK",
+            "ERRORS",
+            "REQ/S",
+            "OUT TOK/S",
+            "TTFT P50",
+            "TTFT P99",
+            "ITL P99",
+        ];
         assert_eq!(heads(80), narrow);
         let added = ["TIME", "TTFT MEAN", "E2E MEAN"];
-        assert!(added.iter().all(|head| heads(120).iter().any(|shown| shown == head)), "{:?}", heads(120));
+        assert!(
+            added
+                .iter()
+                .all(|head| heads(120).iter().any(|shown| shown == head)),
+            "{:?}",
+            heads(120)
+        );
         assert_eq!(heads(200).len(), 18);
         let wide = case_table(&report, Some(200), false);
         let case = &report.cases[0];
         let cells = wide.lines().nth(2).unwrap();
         let window = value(case.scalars[&Metric::Window], Unit::Seconds);
         let mean = value(case.distributions[&Metric::Ttft].mean, Unit::Millis);
-        assert!(cells.contains(&window) && cells.contains(&mean) && cells.contains("   512      128  "), "{wide}");
+        assert!(
+            cells.contains(&window) && cells.contains(&mean) && cells.contains("   512      128  "),
+            "{wide}"
+        );
     }
 
     #[test]
     fn every_row_is_as_wide_as_its_table() {
         let report = report_of(vec![case(4), failing(), no_data()], Default::default(), 1);
-        let tables = [cases(&report), steady_states(&report), failures(indexed(&report)), groups(indexed(&report))];
+        let tables = [
+            cases(&report),
+            steady_states(&report),
+            failures(indexed(&report)),
+            groups(indexed(&report)),
+        ];
         for table in tables {
-            assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()), "{:?}", table.columns);
+            assert!(
+                table
+                    .rows
+                    .iter()
+                    .all(|row| row.cells.len() == table.columns.len()),
+                "{:?}",
+                table.columns
+            );
         }
     }
 
     #[test]
     fn token_counts_from_events_are_marked() {
-        let counted = CaseReport { token_source: Some(TokenSource::Events), ..case(4) };
+        let counted = CaseReport {
+            token_source: Some(TokenSource::Events),
+            ..case(4)
+        };
         let table = cases(&report_of(vec![counted], Default::default(), 0));
         let text = |head: &str| table.cell(0, head).text.clone();
         assert!(text("Output tok/s").starts_with('~') && text("TPOT p50, ms").starts_with('~'));
@@ -431,7 +618,13 @@ mod tests {
         plain.timelines.steady = Some((1.25, 61.0));
         let table = steady_states(&report_of(vec![no_data(), plain], Default::default(), 1));
         assert_eq!(table.rows.len(), 1);
-        assert_eq!((table.cell(0, "From").text.as_str(), table.cell(0, "Until").text.as_str()), ("1.25 s", "61 s"));
+        assert_eq!(
+            (
+                table.cell(0, "From").text.as_str(),
+                table.cell(0, "Until").text.as_str()
+            ),
+            ("1.25 s", "61 s")
+        );
     }
 
     #[test]
@@ -442,17 +635,33 @@ mod tests {
             ok: 2,
             entry: true,
             scalars: [(Metric::OutputTpsPerUser, 75.0), (Metric::ErrorRate, 0.25)].into(),
-            distributions: case(4).distributions.into_iter().filter(|(metric, _)| *metric == Metric::Ttft).collect(),
+            distributions: case(4)
+                .distributions
+                .into_iter()
+                .filter(|(metric, _)| *metric == Metric::Ttft)
+                .collect(),
         };
         let cells = |group: &GroupReport| {
-            let cases = vec![CaseReport { groups: vec![group.clone()], ..case(4) }, case(8)];
+            let cases = vec![
+                CaseReport {
+                    groups: vec![group.clone()],
+                    ..case(4)
+                },
+                case(8),
+            ];
             let table = groups(indexed(&report_of(cases, Default::default(), 0)));
-            assert_eq!((table.rows.len(), table.markdown_rows()[0].len()), (1, table.markdown_heads().len()));
+            assert_eq!(
+                (table.rows.len(), table.markdown_rows()[0].len()),
+                (1, table.markdown_heads().len())
+            );
             table.markdown_rows().remove(0)
         };
         let row = cells(&group);
         assert_eq!(row[1..7], ["`96`", "2 / 3", "25%", "n/a", "n/a", "n/a"]);
-        assert_eq!((row[14].as_str(), row[15].as_str(), row.len()), ("75", "n/a", 17));
+        assert_eq!(
+            (row[14].as_str(), row[15].as_str(), row.len()),
+            ("75", "n/a", 17)
+        );
         let scalars = [(Metric::RateOffered, 8.0), (Metric::RateAchieved, 6.0)].into();
         assert_eq!(cells(&GroupReport { scalars, ..group })[17], "6 / 8");
     }
@@ -460,8 +669,17 @@ mod tests {
     #[test]
     fn only_cases_with_retries_have_a_row() {
         let mut retried = case(2);
-        retried.counts = Counts { scheduled: 200, retries: 7, retried: 5, abandoned: 10, ..Counts::default() };
+        retried.counts = Counts {
+            scheduled: 200,
+            retries: 7,
+            retried: 5,
+            abandoned: 10,
+            ..Counts::default()
+        };
         let table = retries(&report_of(vec![case(1), retried], RunVerdict::Pass, 0));
-        assert_eq!(table.markdown_rows(), [["`concurrency=2`", "7", "5", "2.5%", "10", "5%"]]);
+        assert_eq!(
+            table.markdown_rows(),
+            [["`concurrency=2`", "7", "5", "2.5%", "10", "5%"]]
+        );
     }
 }

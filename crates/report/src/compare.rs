@@ -44,7 +44,12 @@ pub fn json(comparison: &Comparison) -> Result<String, ViewError> {
 }
 
 fn side_json(comparison: &Comparison, index: usize, label: &str) -> Value {
-    let runs: Vec<&str> = comparison.runs.iter().filter(|run| run.side == index).map(|run| run.label.as_str()).collect();
+    let runs: Vec<&str> = comparison
+        .runs
+        .iter()
+        .filter(|run| run.side == index)
+        .map(|run| run.label.as_str())
+        .collect();
     json!({ "label": label, "runs": runs })
 }
 

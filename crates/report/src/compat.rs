@@ -55,9 +55,16 @@ pub fn export(peer: ExportFormat) -> Box<dyn Export> {
 
 /// A CSV file as Python's `csv` module writes it.
 fn csv(lines: &[Vec<String>]) -> Result<Vec<u8>, ViewError> {
-    let mut out = csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).flexible(true).from_writer(Vec::new());
-    lines.iter().try_for_each(|line| out.write_record(line.iter().map(|text| escape_csv_cell(text).into_owned())))?;
-    Ok(out.into_inner().map_err(|error| csv::Error::from(error.into_error()))?)
+    let mut out = csv::WriterBuilder::new()
+        .terminator(csv::Terminator::CRLF)
+        .flexible(true)
+        .from_writer(Vec::new());
+    lines.iter().try_for_each(|line| {
+        out.write_record(line.iter().map(|text| escape_csv_cell(text).into_owned()))
+    })?;
+    Ok(out
+        .into_inner()
+        .map_err(|error| csv::Error::from(error.into_error()))?)
 }
 
 /// File names in use.
@@ -84,14 +91,28 @@ const MAX_NAME: usize = 72;
 /// A text as a safe file name: letters, digits and `.-=,_` stay, other characters become `_`, and leading `.` and `-` are removed.
 /// A long text is cut and gets a digest of the full text.
 fn slug(text: &str) -> String {
-    let safe = |c: char| if c.is_alphanumeric() || ".-=,_".contains(c) { c } else { '_' };
+    let safe = |c: char| {
+        if c.is_alphanumeric() || ".-=,_".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
     let name: String = text.chars().map(safe).collect();
     match name.trim_start_matches(['.', '-']) {
         "" => "_".to_owned(),
         name if name.len() <= MAX_NAME => name.to_owned(),
         name => {
-            let fits = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= MAX_NAME - 9).last();
-            format!("{}-{:08x}", &name[..fits.unwrap_or(0)], Seed(0).child(text).0 as u32)
+            let fits = name
+                .char_indices()
+                .map(|(at, c)| at + c.len_utf8())
+                .take_while(|end| *end <= MAX_NAME - 9)
+                .last();
+            format!(
+                "{}-{:08x}",
+                &name[..fits.unwrap_or(0)],
+                Seed(0).child(text).0 as u32
+            )
         }
     }
 }
@@ -103,18 +124,27 @@ mod tests {
     #[test]
     fn names_are_unique() {
         let mut names = Names::default();
-        assert_eq!(["a", "b", "a", "a"].map(|name| names.unique(name)), ["a", "b", "a_2", "a_3"]);
+        assert_eq!(
+            ["a", "b", "a", "a"].map(|name| names.unique(name)),
+            ["a", "b", "a_2", "a_3"]
+        );
     }
 
     #[test]
     fn long_names_are_cut_and_stay_different() {
         let names = ["x", "y"].map(|end| slug(&format!("{}{end}", "字".repeat(200))));
-        assert!(names.iter().all(|name| name.len() <= 72) && names[0] != names[1], "{names:?}");
+        assert!(
+            names.iter().all(|name| name.len() <= 72) && names[0] != names[1],
+            "{names:?}"
+        );
     }
 
     #[test]
     fn no_name_escapes_its_folder() {
         assert_eq!(slug("rate=8/s,model=org/m 7b"), "rate=8_s,model=org_m_7b");
-        assert_eq!((slug("../x"), slug(".."), slug("-v")), ("_x".into(), "_".into(), "v".into()));
+        assert_eq!(
+            (slug("../x"), slug(".."), slug("-v")),
+            ("_x".into(), "_".into(), "v".into())
+        );
     }
 }

@@ -9,8 +9,8 @@ use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::{
-    Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict, Series, Telemetry, TimelineBar,
-    Timelines, TokenSource,
+    Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict,
+    Series, Telemetry, TimelineBar, Timelines, TokenSource,
 };
 use llmscen_core::sample::{Counts, Distribution};
 use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
@@ -29,16 +29,25 @@ pub(crate) fn case(users: u32) -> CaseReport {
     let busy = f64::from(users) / 32.0;
     let mut draw = |median: f64, spread: f64| -> Vec<f64> {
         let normal = |r: &mut ChaCha8Rng| (0..12).map(|_| r.random::<f64>()).sum::<f64>() - 6.0;
-        (0..REQUESTS).map(|_| median * (spread * normal(&mut random)).exp()).collect()
+        (0..REQUESTS)
+            .map(|_| median * (spread * normal(&mut random)).exp())
+            .collect()
     };
     let ttft = draw(60.0 + 220.0 * busy * busy.sqrt(), 0.28);
     let gaps = draw(9.0 + 14.0 * busy, 0.22);
-    let e2e: Vec<f64> = ttft.iter().zip(&gaps).map(|(first, gap)| first + 127.0 * gap).collect();
+    let e2e: Vec<f64> = ttft
+        .iter()
+        .zip(&gaps)
+        .map(|(first, gap)| first + 127.0 * gap)
+        .collect();
     let mean_e2e = e2e.iter().sum::<f64>() / REQUESTS as f64;
     let window = REQUESTS as f64 / f64::from(users) * mean_e2e / 1e3;
     let mut case = CaseReport {
         id: format!("concurrency={users}"),
-        labels: Labels(vec![("load.concurrency".into(), Scalar::Int(i64::from(users)))]),
+        labels: Labels(vec![(
+            "load.concurrency".into(),
+            Scalar::Int(i64::from(users)),
+        )]),
         load: format!("concurrency {users}"),
         load_value: Some(f64::from(users)),
         load_axis: "concurrency",
@@ -56,7 +65,12 @@ pub(crate) fn case(users: u32) -> CaseReport {
 
 fn fill_metrics(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f64) {
     let n = REQUESTS as u64;
-    case.counts = Counts { scheduled: n, ok: n, warmup: 16, ..Counts::default() };
+    case.counts = Counts {
+        scheduled: n,
+        ok: n,
+        warmup: 16,
+        ..Counts::default()
+    };
     let users = case.load_value.unwrap_or(1.0);
     let decode: Vec<f64> = gaps.iter().map(|gap| 1e3 / gap).collect();
     let constant = |value: f64| vec![value; REQUESTS];
@@ -76,13 +90,26 @@ fn fill_metrics(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
         (Metric::OutputTokens, constant(128.0)),
         (Metric::PrefillTps, ttft.iter().map(|v| 512e3 / v).collect()),
         (Metric::DecodeTps, decode),
-        (Metric::OutputTpsPerRequest, e2e.iter().map(|v| 128e3 / v).collect()),
-        (Metric::TotalTpsPerRequest, e2e.iter().map(|v| 640e3 / v).collect()),
-        (Metric::TtftPerPromptToken, ttft.iter().map(|v| v / 512.0).collect()),
+        (
+            Metric::OutputTpsPerRequest,
+            e2e.iter().map(|v| 128e3 / v).collect(),
+        ),
+        (
+            Metric::TotalTpsPerRequest,
+            e2e.iter().map(|v| 640e3 / v).collect(),
+        ),
+        (
+            Metric::TtftPerPromptToken,
+            ttft.iter().map(|v| v / 512.0).collect(),
+        ),
     ] {
         case.distributions.insert(metric, distribution(&values));
     }
-    for (metric, values) in [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::E2e, e2e)] {
+    for (metric, values) in [
+        (Metric::Ttft, ttft),
+        (Metric::Itl, gaps),
+        (Metric::E2e, e2e),
+    ] {
         case.cdfs.insert(metric, cdf(values));
     }
     let per_second = n as f64 / window;
@@ -125,24 +152,49 @@ pub(crate) fn distribution(values: &[f64]) -> Distribution {
 fn cdf(values: &[f64]) -> Vec<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.iter().enumerate().map(|(index, &v)| (v, (index + 1) as f64 / values.len() as f64)).collect()
+    sorted
+        .iter()
+        .enumerate()
+        .map(|(index, &v)| (v, (index + 1) as f64 / values.len() as f64))
+        .collect()
 }
 
 fn timelines(users: u32, ttft: &[f64], window: f64) -> Timelines {
     let warm = window * 0.08;
     let at = |index: usize| warm + window * index as f64 / REQUESTS as f64;
-    let level = |index: usize| f64::from(users) - if index % 9 == 4 { f64::from(users.min(2)) / 2.0 } else { 0.0 };
+    let level = |index: usize| {
+        f64::from(users)
+            - if index % 9 == 4 {
+                f64::from(users.min(2)) / 2.0
+            } else {
+                0.0
+            }
+    };
     let ramp = (0..=users).map(|up| (0.02 * f64::from(up) / f64::from(users), f64::from(up)));
-    let tail =
-        (0..=users).map(|down| (warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)), f64::from(users - down)));
+    let tail = (0..=users).map(|down| {
+        (
+            warm + window * (1.0 + 0.03 * f64::from(down) / f64::from(users)),
+            f64::from(users - down),
+        )
+    });
     Timelines {
-        in_flight: ramp.chain((0..REQUESTS).map(|i| (at(i), level(i).ceil()))).chain(tail).collect(),
+        in_flight: ramp
+            .chain((0..REQUESTS).map(|i| (at(i), level(i).ceil())))
+            .chain(tail)
+            .collect(),
         output_tps: (0..60)
             .map(|bin| {
-                (f64::from(bin) * window / 55.0, 128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)))
+                (
+                    f64::from(bin) * window / 55.0,
+                    128.0 * REQUESTS as f64 / window * (0.96 + 0.02 * f64::from(bin * 7 % 5)),
+                )
             })
             .collect(),
-        ttft_ms: ttft.iter().enumerate().map(|(index, &v)| (at(index), v)).collect(),
+        ttft_ms: ttft
+            .iter()
+            .enumerate()
+            .map(|(index, &v)| (at(index), v))
+            .collect(),
         failures: Vec::new(),
         measured: (warm, warm + window),
         steady: Some((warm, warm + window * 0.97)),
@@ -168,9 +220,17 @@ fn audit() -> Audit {
 
 fn verdict(case: &CaseReport, metric: Metric, share: f64, limit: f64) -> Verdict {
     let observed = case.distributions[&metric].quantile(share);
-    let ruling = if observed.is_some_and(|value| value < limit) { Ruling::Pass } else { Ruling::Fail };
+    let ruling = if observed.is_some_and(|value| value < limit) {
+        Ruling::Pass
+    } else {
+        Ruling::Fail
+    };
     let expr = format!("{metric}.p{} < {limit}ms", share * 100.0);
-    let subject = Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags: Vec::new() };
+    let subject = Subject::Metric {
+        metric,
+        stat: Some(Stat::Quantile(share)),
+        tags: Vec::new(),
+    };
     let bound = observed.map(|value| value * 1.06);
     Verdict {
         check: check(expr, subject, limit),
@@ -185,7 +245,11 @@ fn verdict(case: &CaseReport, metric: Metric, share: f64, limit: f64) -> Verdict
 }
 
 fn errors(case: &CaseReport) -> Verdict {
-    let subject = Subject::Metric { metric: Metric::ErrorRate, stat: None, tags: Vec::new() };
+    let subject = Subject::Metric {
+        metric: Metric::ErrorRate,
+        stat: None,
+        tags: Vec::new(),
+    };
     Verdict {
         check: check("error_rate < 1%".into(), subject, 0.01),
         ruling: Ruling::Inconclusive,
@@ -218,13 +282,28 @@ fn check(expr: String, subject: Subject, limit: f64) -> Check {
 pub(crate) fn failing() -> CaseReport {
     let mut case = case(64);
     let kinds = [(FailureKind::Http5xx, 9), (FailureKind::Truncated, 2)];
-    case.counts = Counts { ok: REQUESTS as u64 - 11, failed: 11, failures: kinds.into(), ..case.counts };
-    case.scalars.insert(Metric::ErrorRate, 11.0 / REQUESTS as f64);
+    case.counts = Counts {
+        ok: REQUESTS as u64 - 11,
+        failed: 11,
+        failures: kinds.into(),
+        ..case.counts
+    };
+    case.scalars
+        .insert(Metric::ErrorRate, 11.0 / REQUESTS as f64);
     let end = case.timelines.measured.1;
-    case.timelines.failures = (0..11).map(|index| (end * (0.5 + 0.04 * f64::from(index)), 1.0)).collect();
-    let hostile = "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
+    case.timelines.failures = (0..11)
+        .map(|index| (end * (0.5 + 0.04 * f64::from(index)), 1.0))
+        .collect();
+    let hostile =
+        "a|b `c` <img src=x onerror=alert(1)>\n| row | ]]> \u{1b}[31m\u{0} ``d`` & $x$ \\";
     case.failures = vec![
-        FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: hostile.into(), at: "headers".into() },
+        FailureExample {
+            kind: FailureKind::Http5xx,
+            count: 9,
+            status: None,
+            message: hostile.into(),
+            at: "headers".into(),
+        },
         FailureExample {
             kind: FailureKind::Truncated,
             count: 2,
@@ -240,15 +319,31 @@ pub(crate) fn failing() -> CaseReport {
 /// A case without a successful request.
 pub(crate) fn no_data() -> CaseReport {
     let mut verdict = verdict(&case(4), Metric::Ttft, 0.99, 500.0);
-    verdict = Verdict { ruling: Ruling::Fail, observed: None, bound: None, n: 0, note: Some("no data".into()), ..verdict };
+    verdict = Verdict {
+        ruling: Ruling::Fail,
+        observed: None,
+        bound: None,
+        n: 0,
+        note: Some("no data".into()),
+        ..verdict
+    };
     CaseReport {
         id: "base".into(),
         load: "burst".into(),
         load_axis: "concurrency",
         rounds: 1,
-        counts: Counts { scheduled: 8, failed: 8, failures: [(FailureKind::Connect, 8)].into(), ..Counts::default() },
+        counts: Counts {
+            scheduled: 8,
+            failed: 8,
+            failures: [(FailureKind::Connect, 8)].into(),
+            ..Counts::default()
+        },
         scalars: [(Metric::ErrorRate, 1.0)].into(),
-        audit: Audit { valid: false, reasons: vec!["schedule lag p99 8.1 ms is over 5 ms".into()], ..Audit::default() },
+        audit: Audit {
+            valid: false,
+            reasons: vec!["schedule lag p99 8.1 ms is over 5 ms".into()],
+            ..Audit::default()
+        },
         verdicts: vec![verdict],
         failures: vec![FailureExample {
             kind: FailureKind::Connect,
@@ -281,7 +376,11 @@ pub(crate) fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: 
         started_at: "2026-01-02T03:04:05Z".into(),
         elapsed_s: Some(83.2),
         machine,
-        targets: [("http://127.0.0.1:8000/v1/chat/completions".to_owned(), "uvicorn".to_owned())].into(),
+        targets: [(
+            "http://127.0.0.1:8000/v1/chat/completions".to_owned(),
+            "uvicorn".to_owned(),
+        )]
+        .into(),
         ..Manifest::default()
     };
     Report {
@@ -296,12 +395,22 @@ pub(crate) fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: 
 
 /// A sweep of `count` loads: powers of two for up to 12, otherwise every load.
 pub(crate) fn sweep(count: u32) -> Report {
-    let users = (0..count).map(|index| if count <= 12 { 1 << index.min(8) } else { index + 1 });
+    let users = (0..count).map(|index| {
+        if count <= 12 {
+            1 << index.min(8)
+        } else {
+            index + 1
+        }
+    });
     let mut users: Vec<u32> = users.collect();
     if count == 12 {
         users = vec![1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128];
     }
-    report_of(users.into_iter().map(case).collect(), RunVerdict::Inconclusive, 5)
+    report_of(
+        users.into_iter().map(case).collect(),
+        RunVerdict::Inconclusive,
+        5,
+    )
 }
 
 /// An open loop swept over the rate and `lengths` lengths, with ids too long for a legend.
@@ -311,15 +420,22 @@ pub(crate) fn grid(lengths: u32) -> Report {
         let mut case = case(users);
         let slower = 1.0 + f64::from(length) * 0.4;
         for distribution in case.distributions.values_mut() {
-            distribution.quantiles.iter_mut().for_each(|value| *value *= slower);
+            distribution
+                .quantiles
+                .iter_mut()
+                .for_each(|value| *value *= slower);
         }
         case.scalars.values_mut().for_each(|value| *value /= slower);
         case.labels = Labels(vec![
             ("load.rate".into(), Scalar::Text(format!("{users}/s"))),
             ("request.max_tokens".into(), Scalar::Int(128 << length)),
         ]);
-        case.id = format!("rate={users}/s,max_tokens={},model=an-organisation/a-long-model-name-70b-instruct", 128 << length);
-        (case.load_axis, case.load, case.load_value) = ("rate", format!("{users}/s poisson"), Some(f64::from(users)));
+        case.id = format!(
+            "rate={users}/s,max_tokens={},model=an-organisation/a-long-model-name-70b-instruct",
+            128 << length
+        );
+        (case.load_axis, case.load, case.load_value) =
+            ("rate", format!("{users}/s poisson"), Some(f64::from(users)));
         case
     };
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
@@ -330,9 +446,15 @@ pub(crate) fn engines(count: u32) -> Report {
     let engine = |index: u32| {
         let mut case = case(8);
         case.id = format!("url=http://10.0.0.7:{}/v1", 8000 + index);
-        case.labels = Labels(vec![("target.url".into(), Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)))]);
+        case.labels = Labels(vec![(
+            "target.url".into(),
+            Scalar::Text(format!("http://10.0.0.7:{}/v1", 8000 + index)),
+        )]);
         for distribution in case.distributions.values_mut() {
-            distribution.quantiles.iter_mut().for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
+            distribution
+                .quantiles
+                .iter_mut()
+                .for_each(|value| *value *= 1.0 + 0.3 * f64::from(index));
         }
         case
     };
@@ -343,7 +465,11 @@ pub(crate) fn engines(count: u32) -> Report {
 pub(crate) fn searched() -> Report {
     let verdict = sweep(1).cases[0].verdicts[0].clone();
     let probe = |(load, observed, purpose): (f64, f64, Purpose)| {
-        let ruling = if observed > 500.0 { Ruling::Fail } else { Ruling::Pass };
+        let ruling = if observed > 500.0 {
+            Ruling::Fail
+        } else {
+            Ruling::Pass
+        };
         ProbeReport {
             case: format!("concurrency={load}"),
             round: 0,
@@ -352,7 +478,11 @@ pub(crate) fn searched() -> Report {
             pass_probability: Some(if observed > 500.0 { 0.0 } else { 0.99 }),
             requests: 100,
             futile: observed > 500.0,
-            verdicts: vec![Verdict { ruling, observed: Some(observed), ..verdict.clone() }],
+            verdicts: vec![Verdict {
+                ruling,
+                observed: Some(observed),
+                ..verdict.clone()
+            }],
             per_user_tps: Some(1000.0 / load),
             total_tps: Some(if load > 16.0 { 500.0 } else { 900.0 }),
             goodput: None,
@@ -360,19 +490,55 @@ pub(crate) fn searched() -> Report {
         }
     };
     use Purpose::{Bracket, Confirm, Narrow};
-    let probes = [(8.0, 250.0, Bracket), (32.0, 1000.0, Bracket), (16.0, 350.0, Narrow), (16.0, 400.0, Confirm)];
-    let (vary, goal, drain, precision) = ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
-    let spec = SearchSpec { vary, low: 1.0, high: 64.0, start: 8.0, integer: true, precision, confirm: 1, goal, drain };
+    let probes = [
+        (8.0, 250.0, Bracket),
+        (32.0, 1000.0, Bracket),
+        (16.0, 350.0, Narrow),
+        (16.0, 400.0, Confirm),
+    ];
+    let (vary, goal, drain, precision) =
+        ("load.concurrency".to_owned(), Goal::Slo, Nanos::ZERO, 0.05);
+    let spec = SearchSpec {
+        vary,
+        low: 1.0,
+        high: 64.0,
+        start: 8.0,
+        integer: true,
+        precision,
+        confirm: 1,
+        goal,
+        drain,
+    };
     let (answer, interval, extent) = (Some(16.0), (Some(15.0), 17.0), Extent::Within);
-    let finding = Finding { answer, interval, mass: Some(0.97), extent, converged: true, confirmed: 1, non_monotone: None };
-    let search = SearchReport { spec, labels: Labels::default(), finding, probes: probes.map(probe).to_vec() };
-    Report { searches: vec![search], ..report_of(sweep(3).cases, RunVerdict::Pass, 0) }
+    let finding = Finding {
+        answer,
+        interval,
+        mass: Some(0.97),
+        extent,
+        converged: true,
+        confirmed: 1,
+        non_monotone: None,
+    };
+    let search = SearchReport {
+        spec,
+        labels: Labels::default(),
+        finding,
+        probes: probes.map(probe).to_vec(),
+    };
+    Report {
+        searches: vec![search],
+        ..report_of(sweep(3).cases, RunVerdict::Pass, 0)
+    }
 }
 
 /// A case of eight users with telemetry; the server counted only its requests.
 pub(crate) fn observed() -> CaseReport {
     let mut case = case(8);
-    let end = case.timelines.in_flight.last().map_or(60.0, |point| point.0);
+    let end = case
+        .timelines
+        .in_flight
+        .last()
+        .map_or(60.0, |point| point.0);
     let mut telemetry = Telemetry::default();
     let gib = 1024.0 * 1024.0 * 1024.0;
     for (signal, level, swing) in [
@@ -392,22 +558,58 @@ pub(crate) fn observed() -> CaseReport {
         (Signal::HostCpu, 0.2, 0.05),
     ] {
         let count = (end * 2.0) as u32 + 1;
-        let values: Vec<f64> = (0..count).map(|k| level + swing * (f64::from(k) * 0.7).sin()).collect();
-        telemetry.series.insert(signal, values.iter().enumerate().map(|(k, v)| (k as f64 / 2.0, *v)).collect());
+        let values: Vec<f64> = (0..count)
+            .map(|k| level + swing * (f64::from(k) * 0.7).sin())
+            .collect();
+        telemetry.series.insert(
+            signal,
+            values
+                .iter()
+                .enumerate()
+                .map(|(k, v)| (k as f64 / 2.0, *v))
+                .collect(),
+        );
         telemetry.signals.insert(signal, sampled(values));
     }
     let end = (f64::INFINITY, 240.0);
     for (signal, mean, buckets) in [
-        (Signal::ServerTtft, 70.0, vec![(56.0, 60.0), (84.0, 220.0), (140.0, 240.0), end]),
+        (
+            Signal::ServerTtft,
+            70.0,
+            vec![(56.0, 60.0), (84.0, 220.0), (140.0, 240.0), end],
+        ),
         // A coarse histogram: the median is in the first bucket, the tail in the last.
-        (Signal::ServerQueueTime, 22.0, vec![(300.0, 216.0), (480.0, 232.0), end]),
+        (
+            Signal::ServerQueueTime,
+            22.0,
+            vec![(300.0, 216.0), (480.0, 232.0), end],
+        ),
     ] {
         assert_eq!(signal.form(), Form::Histogram);
-        telemetry.signals.insert(signal, SignalStat { n: 240, mean: Some(mean), buckets, ..SignalStat::default() });
+        telemetry.signals.insert(
+            signal,
+            SignalStat {
+                n: 240,
+                mean: Some(mean),
+                buckets,
+                ..SignalStat::default()
+            },
+        );
     }
-    telemetry.others.insert("vllm:lora{a=b}".into(), OtherStat::Level { n: 2, mean: Some(1.5), min: 1.0, max: 2.0 });
-    telemetry.others.insert("vllm:corrupted_total".into(), OtherStat::Growth(0.25));
-    telemetry.notes = vec!["n/a: server.preemptions: the /metrics endpoint does not export it.".into()];
+    telemetry.others.insert(
+        "vllm:lora{a=b}".into(),
+        OtherStat::Level {
+            n: 2,
+            mean: Some(1.5),
+            min: 1.0,
+            max: 2.0,
+        },
+    );
+    telemetry
+        .others
+        .insert("vllm:corrupted_total".into(), OtherStat::Growth(0.25));
+    telemetry.notes =
+        vec!["n/a: server.preemptions: the /metrics endpoint does not export it.".into()];
     case.telemetry = telemetry;
     case
 }
@@ -427,13 +629,26 @@ fn sampled(values: Vec<f64>) -> SignalStat {
 
 /// Chart data of TTFT, ITL and E2E values in ms; `window`: duration in seconds.
 fn pictures([ttft, gaps, e2e]: [&[f64]; 3], window: f64) -> ChartData {
-    let spectra = [(Metric::Ttft, ttft), (Metric::Itl, gaps), (Metric::Tpot, gaps), (Metric::E2e, e2e)];
+    let spectra = [
+        (Metric::Ttft, ttft),
+        (Metric::Itl, gaps),
+        (Metric::Tpot, gaps),
+        (Metric::E2e, e2e),
+    ];
     ChartData {
-        spectra: spectra.map(|(metric, values)| (metric, spectrum(values))).into(),
+        spectra: spectra
+            .map(|(metric, values)| (metric, spectrum(values)))
+            .into(),
         heat: Some(heat(e2e, window)),
         by_token: (0..42).map(|step| band(step, gaps)).collect(),
-        prefill: ttft.iter().enumerate().map(|(index, first)| prompt(index, *first)).collect(),
-        waterfall: (0..40).map(|index| bar(index, ttft[index], e2e[index], window)).collect(),
+        prefill: ttft
+            .iter()
+            .enumerate()
+            .map(|(index, first)| prompt(index, *first))
+            .collect(),
+        waterfall: (0..40)
+            .map(|index| bar(index, ttft[index], e2e[index], window))
+            .collect(),
     }
 }
 
@@ -441,7 +656,11 @@ fn spectrum(values: &[f64]) -> Series {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
-    sorted.iter().enumerate().map(|(index, &value)| (index as f64 / n, value)).collect()
+    sorted
+        .iter()
+        .enumerate()
+        .map(|(index, &value)| (index as f64 / n, value))
+        .collect()
 }
 
 fn heat(e2e: &[f64], window: f64) -> HeatMap {
@@ -451,11 +670,16 @@ fn heat(e2e: &[f64], window: f64) -> HeatMap {
     let mut counts = vec![vec![0; rows]; columns];
     for (index, value) in e2e.iter().enumerate() {
         let row = ((value / low).ln() / ratio.ln() * rows as f64) as usize;
-        counts[index * columns / e2e.len()][row.min(rows - 1)] += 1 + (index as u32 % 5) * (index as u32 % 7);
+        counts[index * columns / e2e.len()][row.min(rows - 1)] +=
+            1 + (index as u32 % 5) * (index as u32 % 7);
     }
     HeatMap {
-        times: (0..=columns).map(|edge| window * (0.08 + edge as f64 / columns as f64)).collect(),
-        levels: (0..=rows).map(|edge| low * ratio.powf(edge as f64 / rows as f64)).collect(),
+        times: (0..=columns)
+            .map(|edge| window * (0.08 + edge as f64 / columns as f64))
+            .collect(),
+        levels: (0..=rows)
+            .map(|edge| low * ratio.powf(edge as f64 / rows as f64))
+            .collect(),
         counts,
     }
 }
@@ -465,7 +689,14 @@ fn band(step: usize, gaps: &[f64]) -> QuantileBand {
     let from = 2.0 + 3.0 * step as f64;
     let middle = gaps.iter().sum::<f64>() / gaps.len() as f64 * (1.0 + from / 400.0);
     let rough = 1.0 + 0.04 * (step * 7 % 5) as f64;
-    QuantileBand { from, to: from + 2.0, n: 720 - 16 * step as u64, p50: middle, p90: middle * 1.3, p99: middle * 1.7 * rough }
+    QuantileBand {
+        from,
+        to: from + 2.0,
+        n: 720 - 16 * step as u64,
+        p50: middle,
+        p90: middle * 1.3,
+        p99: middle * 1.7 * rough,
+    }
 }
 
 fn prompt(index: usize, first: f64) -> (f64, f64) {

@@ -26,15 +26,23 @@ fn digits(value: f64, significant: i32) -> String {
     }
     let places = (significant - 1 - magnitude(value, significant)).clamp(0, 12) as usize;
     let text = format!("{value:.places$}");
-    let is_whole = text.parse::<f64>().is_ok_and(|rounded| rounded == value && value.fract() == 0.0);
-    if is_whole { format!("{value:.0}") } else { text }
+    let is_whole = text
+        .parse::<f64>()
+        .is_ok_and(|rounded| rounded == value && value.fract() == 0.0);
+    if is_whole {
+        format!("{value:.0}")
+    } else {
+        text
+    }
 }
 
 /// The decimal exponent after rounding, so that 999.6 counts as 1000.
 fn magnitude(value: f64, significant: i32) -> i32 {
     let raw = value.abs().log10().floor() as i32;
     let step = 10f64.powi(raw - significant + 1);
-    ((value.abs() / step).round() * step * (1.0 + 1e-12)).log10().floor() as i32
+    ((value.abs() / step).round() * step * (1.0 + 1e-12))
+        .log10()
+        .floor() as i32
 }
 
 /// A duration given in milliseconds, in µs, ms or s by its size: `87.3 µs`, `87.3 ms`, `1.24 s`.
@@ -46,7 +54,11 @@ fn duration(value: f64, significant: i32) -> String {
     if !value.is_finite() {
         return ABSENT.to_owned();
     }
-    let exponent = if value.abs() < ROUNDING_ERROR { 0 } else { magnitude(value, significant) };
+    let exponent = if value.abs() < ROUNDING_ERROR {
+        0
+    } else {
+        magnitude(value, significant)
+    };
     match exponent {
         3.. => format!("{} s", digits(value / 1e3, significant)),
         0..3 => format!("{} ms", digits(value, significant)),
@@ -88,8 +100,14 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
     match unit {
         Unit::Millis => duration(value, significant),
         Unit::Seconds => duration(value * 1e3, significant),
-        Unit::Share => format!("{}%", trim_trailing_zeros(&digits(round_off(value * 100.0), significant))),
-        Unit::TokensPerSecond | Unit::RequestsPerSecond | Unit::ItemsPerSecond | Unit::SessionsPerSecond => {
+        Unit::Share => format!(
+            "{}%",
+            trim_trailing_zeros(&digits(round_off(value * 100.0), significant))
+        ),
+        Unit::TokensPerSecond
+        | Unit::RequestsPerSecond
+        | Unit::ItemsPerSecond
+        | Unit::SessionsPerSecond => {
             format!("{} {}", compact(value, significant), unit.symbol())
         }
         Unit::Tokens | Unit::Watts | Unit::Joules | Unit::Megahertz | Unit::Celsius => {
@@ -108,25 +126,39 @@ fn round_off(value: f64) -> f64 {
 }
 
 fn trim_trailing_zeros(text: &str) -> &str {
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        text
+    }
 }
 
 /// A value with as many digits as it needs to differ from `limit`.
 pub fn against(observed: Option<f64>, limit: f64, unit: Unit) -> String {
-    let Some(observed) = observed else { return ABSENT.to_owned() };
+    let Some(observed) = observed else {
+        return ABSENT.to_owned();
+    };
     if observed.is_infinite() {
         return if observed > 0.0 { "∞" } else { "-∞" }.to_owned();
     }
     let shown = |value, significant| format_unit(value, unit, significant);
-    let differs =
-        |significant: &i32| leading_number(&shown(observed, *significant)) != leading_number(&shown(limit, *significant));
-    let significant = if observed == limit { 3 } else { (3..=15).find(differs).unwrap_or(15) };
+    let differs = |significant: &i32| {
+        leading_number(&shown(observed, *significant))
+            != leading_number(&shown(limit, *significant))
+    };
+    let significant = if observed == limit {
+        3
+    } else {
+        (3..=15).find(differs).unwrap_or(15)
+    };
     shown(observed, significant)
 }
 
 /// The number at the beginning of a text and the rest of it, so that `500.0 ms` and `500 ms` count as equal.
 fn leading_number(text: &str) -> (Option<f64>, &str) {
-    let end = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '-'))
+        .unwrap_or(text.len());
     (text[..end].parse().ok(), &text[end..])
 }
 
@@ -142,8 +174,17 @@ pub fn bytes(value: f64) -> String {
 
 fn bytes_in(value: f64, significant: i32) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let step = units.iter().enumerate().rev().find(|(power, _)| value >= 1024f64.powi(*power as i32)).unwrap_or((0, &"B"));
-    format!("{} {}", digits(value / 1024f64.powi(step.0 as i32), significant), step.1)
+    let step = units
+        .iter()
+        .enumerate()
+        .rev()
+        .find(|(power, _)| value >= 1024f64.powi(*power as i32))
+        .unwrap_or((0, &"B"));
+    format!(
+        "{} {}",
+        digits(value / 1024f64.powi(step.0 as i32), significant),
+        step.1
+    )
 }
 
 /// The check as the scenario wrote it; `of scheduled` is added where failed requests count too.
@@ -181,9 +222,20 @@ pub fn depends_on_output_tokens(metric: Metric) -> bool {
 
 /// One line without control and bidirectional characters: text of a server must not move the cursor, break a table or reorder text.
 pub fn plain(text: &str) -> String {
-    let visible =
-        |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') { ' ' } else { c };
-    let line = text.chars().map(visible).collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
+    let visible = |c: char| {
+        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}') {
+            ' '
+        } else {
+            c
+        }
+    };
+    let line = text
+        .chars()
+        .map(visible)
+        .collect::<String>()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     escape_controls(&line, false).into_owned()
 }
 
@@ -192,7 +244,10 @@ pub fn shorten(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
     }
-    text.chars().take(max.saturating_sub(1)).chain(std::iter::once('…')).collect()
+    text.chars()
+        .take(max.saturating_sub(1))
+        .chain(std::iter::once('…'))
+        .collect()
 }
 
 /// A code span that is safe in a table cell: one line, a fence longer than any run of backticks in it, pipes escaped.
@@ -203,12 +258,19 @@ pub fn code(text: &str) -> String {
         return text;
     }
     let fence = "`".repeat(longest_run(&text, '`') + 1);
-    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    let pad = if text.starts_with('`') || text.ends_with('`') {
+        " "
+    } else {
+        ""
+    };
     format!("{fence}{pad}{}{pad}{fence}", text.replace('|', "\\|"))
 }
 
 fn longest_run(text: &str, repeated: char) -> usize {
-    text.split(|c| c != repeated).map(str::len).max().unwrap_or(0)
+    text.split(|c| c != repeated)
+        .map(str::len)
+        .max()
+        .unwrap_or(0)
 }
 
 /// Text as Markdown in which only closed code spans are markup.
@@ -218,7 +280,13 @@ pub fn prose(text: &str) -> String {
     if parts.len().is_multiple_of(2) {
         return escape_markdown(&text);
     }
-    let render = |(index, part): (usize, &&str)| if index % 2 == 1 { code(part) } else { escape_markdown(part) };
+    let render = |(index, part): (usize, &&str)| {
+        if index % 2 == 1 {
+            code(part)
+        } else {
+            escape_markdown(part)
+        }
+    };
     parts.iter().enumerate().map(render).collect()
 }
 
@@ -226,7 +294,10 @@ fn escape_markdown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let chars: Vec<char> = text.chars().collect();
     for (index, &c) in chars.iter().enumerate() {
-        let inside_word = |at: Option<usize>| at.and_then(|at| chars.get(at)).is_some_and(|c| c.is_alphanumeric());
+        let inside_word = |at: Option<usize>| {
+            at.and_then(|at| chars.get(at))
+                .is_some_and(|c| c.is_alphanumeric())
+        };
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -266,8 +337,14 @@ mod tests {
 
     #[test]
     fn units_follow_the_size() {
-        let table =
-            [(0.0, "0 ms"), (0.0873, "87.3 µs"), (0.9996, "1.00 ms"), (87.34, "87.3 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s")];
+        let table = [
+            (0.0, "0 ms"),
+            (0.0873, "87.3 µs"),
+            (0.9996, "1.00 ms"),
+            (87.34, "87.3 ms"),
+            (999.6, "1.00 s"),
+            (1240.0, "1.24 s"),
+        ];
         for (value, text) in table {
             assert_eq!(millis(value), text, "{value}");
         }
@@ -276,7 +353,10 @@ mod tests {
         assert_eq!(value(1.5, Unit::Seconds), "1.50 s");
         assert_eq!(value(12.0, Unit::RequestsPerSecond), "12 req/s");
         assert_eq!(optional(None, Unit::Millis), "n/a");
-        assert_eq!((bytes(512.0), bytes(3.5 * 1024.0 * 1024.0)), ("512 B".to_owned(), "3.50 MiB".to_owned()));
+        assert_eq!(
+            (bytes(512.0), bytes(3.5 * 1024.0 * 1024.0)),
+            ("512 B".to_owned(), "3.50 MiB".to_owned())
+        );
     }
 
     #[test]
@@ -291,7 +371,10 @@ mod tests {
         assert_eq!(against(Some(500.0004), 500.0, Unit::Millis), "500.0004 ms");
         assert_eq!(against(Some(500.0), 500.0, Unit::Millis), "500 ms");
         assert_eq!(against(Some(0.98997), 0.99, Unit::Share), "98.997%");
-        assert_eq!(against(Some(20_000.000001), 20_000.0, Unit::Millis), "20.000000001 s");
+        assert_eq!(
+            against(Some(20_000.000001), 20_000.0, Unit::Millis),
+            "20.000000001 s"
+        );
         assert_eq!(against(Some(f64::INFINITY), 500.0, Unit::Millis), "∞");
         assert_eq!(against(None, 500.0, Unit::Millis), "n/a");
     }
@@ -300,7 +383,10 @@ mod tests {
     fn hostile_text_becomes_one_visible_line() {
         assert_eq!(plain("a\r\nb\t\u{1b}[31mc\u{0}\u{2028}d "), "a b [31mc d");
         assert_eq!(plain("a\u{202e}b\u{200f}"), r"a\u{202e}b\u{200f}");
-        assert_eq!((shorten("abcdef", 4), shorten("abcd", 4)), ("abc…".to_owned(), "abcd".to_owned()));
+        assert_eq!(
+            (shorten("abcdef", 4), shorten("abcd", 4)),
+            ("abc…".to_owned(), "abcd".to_owned())
+        );
     }
 
     #[test]
@@ -326,7 +412,10 @@ mod tests {
             ("output_tps of _x_", "output_tps of \\_x\\_"),
             ("needs `target.gpus`.", "needs `target.gpus`."),
             ("an open ` tick", "an open \\` tick"),
-            ("<b> & *c* | $d$ [e](f)", "&lt;b> &amp; \\*c\\* \\| \\$d\\$ \\[e\\](f)"),
+            (
+                "<b> & *c* | $d$ [e](f)",
+                "&lt;b> &amp; \\*c\\* \\| \\$d\\$ \\[e\\](f)",
+            ),
             ("line\nbreak", "line break"),
         ];
         for (text, safe) in table {

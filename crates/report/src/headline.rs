@@ -28,7 +28,11 @@ pub fn verdict_line(report: &Report, color: bool) -> String {
         RunVerdict::Invalid => Emphasis::Invalid,
     };
     let verdict = verdict_name(report.verdict);
-    let verdict = if color { emphasis.paint(verdict) } else { verdict.to_owned() };
+    let verdict = if color {
+        emphasis.paint(verdict)
+    } else {
+        verdict.to_owned()
+    };
     format!("{verdict}: {}\n", reason(report))
 }
 
@@ -45,15 +49,27 @@ fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran.".to_owned();
     }
-    let results = || report.searches.iter().map(|search| sentence(report, search)).collect::<Vec<_>>().join("; ") + ".";
+    let results = || {
+        report
+            .searches
+            .iter()
+            .map(|search| sentence(report, search))
+            .collect::<Vec<_>>()
+            .join("; ")
+            + "."
+    };
     match report.verdict {
         RunVerdict::Invalid if !report.searches.is_empty() && !report.manifest.interrupted => {
             format!("{} {}", results(), capitalize(&invalid_reason(report)))
         }
         verdict if !report.searches.is_empty() && verdict != RunVerdict::Error => results(),
         RunVerdict::Invalid if report.manifest.interrupted => interrupted_reason(report),
-        RunVerdict::Error if report.manifest.interrupted && only_cancelled(report) => interrupted_reason(report),
-        RunVerdict::Pass if verdicts(report).next().is_none() => format!("{}; no objective was set.", extent(report)),
+        RunVerdict::Error if report.manifest.interrupted && only_cancelled(report) => {
+            interrupted_reason(report)
+        }
+        RunVerdict::Pass if verdicts(report).next().is_none() => {
+            format!("{}; no objective was set.", extent(report))
+        }
         RunVerdict::Pass => pass_reason(report),
         RunVerdict::Fail => fail_reason(report),
         RunVerdict::Inconclusive => inconclusive_reason(report),
@@ -71,11 +87,16 @@ fn pass_reason(report: &Report) -> String {
 }
 
 fn verdicts(report: &Report) -> impl Iterator<Item = (&CaseReport, &Verdict)> {
-    report.cases.iter().flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
+    report
+        .cases
+        .iter()
+        .flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
 }
 
 fn verdicts_with(report: &Report, ruling: Ruling) -> Vec<(&CaseReport, &Verdict)> {
-    verdicts(report).filter(|(_, verdict)| verdict.ruling == ruling).collect()
+    verdicts(report)
+        .filter(|(_, verdict)| verdict.ruling == ruling)
+        .collect()
 }
 
 /// How much was measured: `2 cases, 480 of 480 requests succeeded`.
@@ -88,26 +109,47 @@ fn extent(report: &Report) -> String {
         0 => String::new(),
         stages => format!(" in {}", counted(stages, "stage")),
     };
-    format!("{}{stages}, {ok} of {scheduled} requests succeeded", counted(cases().count(), "case"))
+    format!(
+        "{}{stages}, {ok} of {scheduled} requests succeeded",
+        counted(cases().count(), "case")
+    )
 }
 
 fn fail_reason(report: &Report) -> String {
     let failed = verdicts_with(report, Ruling::Fail);
-    let Some((case, verdict)) = failed.iter().max_by(|a, b| excess(a.1).total_cmp(&excess(b.1))) else {
-        return format!("{}; the run failed although every judged objective passed.", extent(report));
+    let Some((case, verdict)) = failed
+        .iter()
+        .max_by(|a, b| excess(a.1).total_cmp(&excess(b.1)))
+    else {
+        return format!(
+            "{}; the run failed although every judged objective passed.",
+            extent(report)
+        );
     };
     let (check, unit) = (&verdict.check, verdict.check.subject.unit());
     let observed = match verdict.observed {
         Some(_) => {
-            let limit = check.relative.map(|_| format!(", limit {}", limit_text(verdict))).unwrap_or_default();
-            format!("observed {}{}{limit}", subject_mark(case, verdict), against(verdict.observed, check.limit, unit))
+            let limit = check
+                .relative
+                .map(|_| format!(", limit {}", limit_text(verdict)))
+                .unwrap_or_default();
+            format!(
+                "observed {}{}{limit}",
+                subject_mark(case, verdict),
+                against(verdict.observed, check.limit, unit)
+            )
         }
         None if verdict.n > 0 => verdict.note.clone().unwrap_or_default(),
         None => "no data".to_owned(),
     };
     let colon = if failed.len() > 1 { ". Worst: " } else { ": " };
     let total = counted(verdicts(report).count(), "objective");
-    format!("{} of {total} failed{colon}`{}` in `{}`, {observed}.", failed.len(), check_title(check), case.id)
+    format!(
+        "{} of {total} failed{colon}`{}` in `{}`, {observed}.",
+        failed.len(),
+        check_title(check),
+        case.id
+    )
 }
 
 /// The relative distance between the observed value and the limit; missing data counts as infinite.
@@ -121,54 +163,98 @@ fn excess(verdict: &Verdict) -> f64 {
 
 /// How many times its samples an objective needs.
 fn needed_factor(verdict: &Verdict) -> f64 {
-    verdict.need.map_or(0.0, |need| need as f64 / verdict.n.max(1) as f64)
+    verdict
+        .need
+        .map_or(0.0, |need| need as f64 / verdict.n.max(1) as f64)
 }
 
 fn inconclusive_reason(report: &Report) -> String {
     let open = verdicts_with(report, Ruling::Inconclusive);
-    let Some((case, verdict)) = open.iter().max_by(|a, b| needed_factor(a.1).total_cmp(&needed_factor(b.1))) else {
+    let Some((case, verdict)) = open
+        .iter()
+        .max_by(|a, b| needed_factor(a.1).total_cmp(&needed_factor(b.1)))
+    else {
         return format!("{}; not enough samples to decide.", extent(report));
     };
     let (have, name) = (verdict.n, check_title(&verdict.check));
     let advice = match verdict.need {
-        Some(need) => format!("has {have} of about {need} samples; increase `load.requests` or `load.duration`"),
+        Some(need) => format!(
+            "has {have} of about {need} samples; increase `load.requests` or `load.duration`"
+        ),
         None if verdict.note.is_some() => {
-            format!("is inconclusive: {}", verdict.note.as_deref().unwrap_or_default())
+            format!(
+                "is inconclusive: {}",
+                verdict.note.as_deref().unwrap_or_default()
+            )
         }
         None => format!("has only {have} samples; increase `load.requests` or `load.duration`"),
     };
     let total = verdicts(report).count();
     let are = if open.len() == 1 { "is" } else { "are" };
-    format!("{} of {} {are} inconclusive. `{name}` in `{}` {advice}.", open.len(), counted(total, "objective"), case.id)
+    format!(
+        "{} of {} {are} inconclusive. `{name}` in `{}` {advice}.",
+        open.len(),
+        counted(total, "objective"),
+        case.id
+    )
 }
 
 /// Whether every failed request was cancelled by the interruption.
 fn only_cancelled(report: &Report) -> bool {
-    report.cases.iter().flat_map(|case| &case.failures).all(|failure| failure.kind == FailureKind::Cancelled)
+    report
+        .cases
+        .iter()
+        .flat_map(|case| &case.failures)
+        .all(|failure| failure.kind == FailureKind::Cancelled)
 }
 
 fn interrupted_reason(report: &Report) -> String {
-    format!("interrupted after {}; unfinished cases are not judged.", extent(report))
+    format!(
+        "interrupted after {}; unfinished cases are not judged.",
+        extent(report)
+    )
 }
 
 fn invalid_reason(report: &Report) -> String {
-    let mut invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    let mut invalid: Vec<&CaseReport> = report
+        .cases
+        .iter()
+        .filter(|case| case.is_invalid())
+        .collect();
     if invalid.is_empty() {
-        invalid = report.cases.iter().filter(|case| !case.audit.valid).collect();
+        invalid = report
+            .cases
+            .iter()
+            .filter(|case| !case.audit.valid)
+            .collect();
     }
     let Some(first) = invalid.first() else {
         return "the run deviated from its plan; see Notes.".to_owned();
     };
-    let why = first.audit.reasons.first().map_or("no reason was given", String::as_str);
+    let why = first
+        .audit
+        .reasons
+        .first()
+        .map_or("no reason was given", String::as_str);
     let count = invalid.len();
     let all = counted(report.cases.len(), "case");
-    for (kind, what) in [(OFF_PLAN, "deviated from the plan"), (CACHED, "measured the server's prefix cache")] {
+    for (kind, what) in [
+        (OFF_PLAN, "deviated from the plan"),
+        (CACHED, "measured the server's prefix cache"),
+    ] {
         if let Some(why) = why.strip_prefix(kind) {
-            return format!("{count} of {all} {what}. `{}`: {}.", first.id, plain(why).trim_end_matches('.'));
+            return format!(
+                "{count} of {all} {what}. `{}`: {}.",
+                first.id,
+                plain(why).trim_end_matches('.')
+            );
         }
     }
     let affected = verdicts_with(report, Ruling::Invalid);
-    if let Some((case, verdict)) = affected.iter().find(|(case, _)| !case.audit.objectives.is_empty()) {
+    if let Some((case, verdict)) = affected
+        .iter()
+        .find(|(case, _)| !case.audit.objectives.is_empty())
+    {
         let note = plain(verdict.note.as_deref().unwrap_or_default());
         return format!(
             "{} of {}: the load generator may have caused the result. `{}` in `{}`: {}.{}",
@@ -191,13 +277,23 @@ fn invalid_reason(report: &Report) -> String {
 /// The text with a capital first letter.
 fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
 }
 
 /// What to do about an invalid case, with a leading space; empty if the reason names the remedy.
 fn remedy(invalid: &CaseReport) -> &'static str {
     match invalid.audit.dropped {
-        0 if invalid.audit.reasons.iter().any(|why| why.contains(Failure::NO_FILES)) => "",
+        0 if invalid
+            .audit
+            .reasons
+            .iter()
+            .any(|why| why.contains(Failure::NO_FILES)) =>
+        {
+            ""
+        }
         0 => " Run llmscen on an idle machine or with more CPU cores, or lower the load.",
         _ => " Raise `load.max_in_flight`, or lower the rate.",
     }
@@ -205,14 +301,27 @@ fn remedy(invalid: &CaseReport) -> &'static str {
 
 fn error_reason(report: &Report) -> String {
     let failed = &report.manifest.failed;
-    let stopped = report.manifest.error.as_ref().filter(|why| failed.iter().all(|case| case.why != **why));
+    let stopped = report
+        .manifest
+        .error
+        .as_ref()
+        .filter(|why| failed.iter().all(|case| case.why != **why));
     if stopped.is_some() || !failed.is_empty() {
-        let stopped = stopped.map(|why| format!("the run stopped: {}", plain(why).trim_end_matches('.')));
-        let all = stopped.into_iter().chain(failed_case_reasons(report)).collect::<Vec<_>>().join("; ");
+        let stopped =
+            stopped.map(|why| format!("the run stopped: {}", plain(why).trim_end_matches('.')));
+        let all = stopped
+            .into_iter()
+            .chain(failed_case_reasons(report))
+            .collect::<Vec<_>>()
+            .join("; ");
         let end = if all.ends_with('?') { "" } else { "." };
         return format!("{all}{end}");
     }
-    let failed_case = report.cases.iter().find(|case| case.counts.ok == 0).and_then(|case| Some((case, case.failures.first()?)));
+    let failed_case = report
+        .cases
+        .iter()
+        .find(|case| case.counts.ok == 0)
+        .and_then(|case| Some((case, case.failures.first()?)));
     match failed_case {
         Some((case, failure)) => format!(
             "no request succeeded: {} of {} in `{}` failed with `{}`: {}.",
@@ -228,9 +337,18 @@ fn error_reason(report: &Report) -> String {
 
 /// A warning that the run was interrupted; None if it was not.
 pub fn interruption(report: &Report) -> Option<String> {
-    let cause = report.manifest.parts.iter().find_map(|part| part.cut_short.as_deref());
-    let why = cause.map(|why| format!(" ({})", plain(why))).unwrap_or_default();
-    report.manifest.interrupted.then(|| format!("Run interrupted{why}. Results cover only the requests that finished."))
+    let cause = report
+        .manifest
+        .parts
+        .iter()
+        .find_map(|part| part.cut_short.as_deref());
+    let why = cause
+        .map(|why| format!(" ({})", plain(why)))
+        .unwrap_or_default();
+    report
+        .manifest
+        .interrupted
+        .then(|| format!("Run interrupted{why}. Results cover only the requests that finished."))
 }
 
 /// What to do about a dataset that ended early.
@@ -238,7 +356,10 @@ const DATASET_HELP: &str = "Lower `load.requests`, or set `dataset.on_exhausted:
 
 /// A sentence about the first case whose dataset ended early, and the number of the others.
 fn dataset_ended(report: &Report) -> Option<String> {
-    let mut cases = report.cases.iter().filter_map(|case| Some((case, case.dataset_end?)));
+    let mut cases = report
+        .cases
+        .iter()
+        .filter_map(|case| Some((case, case.dataset_end?)));
     let (case, end) = cases.next()?;
     Some(match cases.count() {
         0 if report.cases.len() == 1 => end.to_string(),
@@ -250,12 +371,22 @@ fn dataset_ended(report: &Report) -> Option<String> {
 
 /// Whether the run would have passed had its dataset not ended early.
 fn only_dataset_end(report: &Report) -> bool {
-    let passed = |case: &CaseReport| case.verdicts.iter().all(|verdict| verdict.ruling == Ruling::Pass);
-    report.verdict == RunVerdict::Inconclusive && report.searches.is_empty() && report.cases.iter().all(passed)
+    let passed = |case: &CaseReport| {
+        case.verdicts
+            .iter()
+            .all(|verdict| verdict.ruling == Ruling::Pass)
+    };
+    report.verdict == RunVerdict::Inconclusive
+        && report.searches.is_empty()
+        && report.cases.iter().all(passed)
 }
 
 /// The reason of a verdict, and whether the dataset ended early. `passed`: the reason that the same run would have as a PASS.
-fn explain_dataset_end(report: &Report, reason: impl FnOnce() -> String, passed: impl FnOnce() -> String) -> String {
+fn explain_dataset_end(
+    report: &Report,
+    reason: impl FnOnce() -> String,
+    passed: impl FnOnce() -> String,
+) -> String {
     match dataset_ended(report) {
         None => reason(),
         Some(ended) if only_dataset_end(report) => format!("{ended}; {} {DATASET_HELP}", passed()),
@@ -277,7 +408,11 @@ fn failed_case_reasons(report: &Report) -> Vec<String> {
     let text = |(why, cases): (&str, Vec<String>)| {
         let why = plain(why);
         let why = why.trim_end_matches('.');
-        if is_single_case { why.to_owned() } else { format!("{}: {why}", cases.join(", ")) }
+        if is_single_case {
+            why.to_owned()
+        } else {
+            format!("{}: {why}", cases.join(", "))
+        }
     };
     reasons.into_iter().map(text).collect()
 }
@@ -294,7 +429,9 @@ mod tests {
     fn each_verdict_has_a_reason() {
         let pass = |ruling| {
             let mut case = case(4);
-            case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
+            case.verdicts
+                .iter_mut()
+                .for_each(|verdict| verdict.ruling = ruling);
             case
         };
         let table = [
@@ -319,7 +456,10 @@ mod tests {
                 "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.",
             ),
             (report_of(vec![], RunVerdict::Pass, 0), "no case ran."),
-            (report_of(vec![no_data()], RunVerdict::Fail, 1), "1 of 1 objective failed: `ttft.p99 < 500ms` in `base`, no data."),
+            (
+                report_of(vec![no_data()], RunVerdict::Fail, 1),
+                "1 of 1 objective failed: `ttft.p99 < 500ms` in `base`, no data.",
+            ),
         ];
         for (report, line) in table {
             assert_eq!(reason(&report), line);
@@ -329,9 +469,15 @@ mod tests {
     #[test]
     fn a_request_of_a_stage_is_not_counted_twice() {
         let labels = Labels::default().with(STAGE, Scalar::Int(1));
-        let stages = [case(4), case(4)].map(|stage| CaseReport { labels: labels.clone(), ..stage });
+        let stages = [case(4), case(4)].map(|stage| CaseReport {
+            labels: labels.clone(),
+            ..stage
+        });
         let report = report_of([vec![case(4)], stages.into()].concat(), RunVerdict::Pass, 0);
-        assert_eq!(extent(&report), "1 case in 2 stages, 240 of 240 requests succeeded");
+        assert_eq!(
+            extent(&report),
+            "1 case in 2 stages, 240 of 240 requests succeeded"
+        );
     }
 
     #[test]
@@ -339,7 +485,10 @@ mod tests {
         let mut cut = no_data();
         cut.audit.reasons = vec![format!("{OFF_PLAN}interrupted")];
         let line = reason(&report_of(vec![cut], RunVerdict::Invalid, 4));
-        assert_eq!(line, "1 of 1 case deviated from the plan. `base`: interrupted.");
+        assert_eq!(
+            line,
+            "1 of 1 case deviated from the plan. `base`: interrupted."
+        );
     }
 
     #[test]
@@ -349,10 +498,17 @@ mod tests {
         report.verdict = RunVerdict::Invalid;
         let case = &mut report.cases[0];
         let (expr, none) = ("x".to_owned(), [None; 3]);
-        let audit =
-            ObjectiveAudit { expr, measured: Ruling::Fail, slow: None, fast: None, observed: none, reasons: vec!["y".into()] };
+        let audit = ObjectiveAudit {
+            expr,
+            measured: Ruling::Fail,
+            slow: None,
+            fast: None,
+            observed: none,
+            reasons: vec!["y".into()],
+        };
         case.audit.objectives = vec![audit];
-        (case.verdicts[0].ruling, case.verdicts[0].note) = (Ruling::Invalid, Some("a worker thread was stalled".into()));
+        (case.verdicts[0].ruling, case.verdicts[0].note) =
+            (Ruling::Invalid, Some("a worker thread was stalled".into()));
         let known = "1 of 2 objectives: the load generator may have caused the result. `ttft.p99 < 500ms` in `concurrency=1`: a worker \
             thread was stalled. Run llmscen on an idle machine or with more CPU cores, or lower the load.";
         assert_eq!(reason(&report), known);
@@ -366,9 +522,15 @@ mod tests {
         let mut report = sweep(1);
         assert_eq!(interruption(&report), None);
         report.manifest.interrupted = true;
-        report.manifest.parts = vec![Part { cut_short: Some("Ctrl-C".into()), ..Part::default() }];
+        report.manifest.parts = vec![Part {
+            cut_short: Some("Ctrl-C".into()),
+            ..Part::default()
+        }];
         let text = interruption(&report).unwrap();
-        assert_eq!(text, "Run interrupted (Ctrl-C). Results cover only the requests that finished.");
+        assert_eq!(
+            text,
+            "Run interrupted (Ctrl-C). Results cover only the requests that finished."
+        );
         report.verdict = RunVerdict::Invalid;
         let why = "interrupted after 1 case, 240 of 240 requests succeeded; unfinished cases are not judged.";
         assert_eq!(reason(&report), why);
@@ -380,42 +542,75 @@ mod tests {
     fn the_remedy_for_dropped_requests_is_max_in_flight() {
         let mut report = report_of(vec![no_data()], RunVerdict::Invalid, 4);
         report.cases[0].audit.dropped = 3;
-        assert!(reason(&report).ends_with("Raise `load.max_in_flight`, or lower the rate."), "{}", reason(&report));
+        assert!(
+            reason(&report).ends_with("Raise `load.max_in_flight`, or lower the rate."),
+            "{}",
+            reason(&report)
+        );
     }
 
     #[test]
     fn the_last_line_is_the_verdict_and_its_reason() {
         let report = report_of(vec![no_data()], RunVerdict::Error, 3);
-        let reason = "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.\n";
+        let reason =
+            "no request succeeded: 8 of 8 in `base` failed with `connect`: connection refused.\n";
         assert_eq!(verdict_line(&report, false), format!("ERROR: {reason}"));
-        assert_eq!(verdict_line(&report, true), format!("\u{1b}[31mERROR\u{1b}[0m: {reason}"));
+        assert_eq!(
+            verdict_line(&report, true),
+            format!("\u{1b}[31mERROR\u{1b}[0m: {reason}")
+        );
     }
 
     fn run_with_dataset_end(verdict: RunVerdict, ruling: Ruling, planned: Option<u64>) -> Report {
         let mut case = case(4);
-        case.verdicts.iter_mut().for_each(|verdict| verdict.ruling = ruling);
-        case.dataset_end = Some(DatasetEnd { after: 209, planned });
+        case.verdicts
+            .iter_mut()
+            .for_each(|verdict| verdict.ruling = ruling);
+        case.dataset_end = Some(DatasetEnd {
+            after: 209,
+            planned,
+        });
         report_of(vec![case], verdict, 0)
     }
 
     #[test]
     fn the_headline_names_the_end_of_the_dataset() {
-        let inconclusive = reason(&run_with_dataset_end(RunVerdict::Inconclusive, Ruling::Pass, Some(100_000)));
+        let inconclusive = reason(&run_with_dataset_end(
+            RunVerdict::Inconclusive,
+            Ruling::Pass,
+            Some(100_000),
+        ));
         assert!(
-            inconclusive.starts_with("the dataset ended after 209 of 100000 requests; all 2 objectives met"),
+            inconclusive.starts_with(
+                "the dataset ended after 209 of 100000 requests; all 2 objectives met"
+            ),
             "{inconclusive}"
         );
         assert!(inconclusive.ends_with(DATASET_HELP), "{inconclusive}");
-        let failed = reason(&run_with_dataset_end(RunVerdict::Fail, Ruling::Fail, Some(100_000)));
-        assert!(failed.ends_with(" The dataset ended after 209 of 100000 requests."), "{failed}");
+        let failed = reason(&run_with_dataset_end(
+            RunVerdict::Fail,
+            Ruling::Fail,
+            Some(100_000),
+        ));
+        assert!(
+            failed.ends_with(" The dataset ended after 209 of 100000 requests."),
+            "{failed}"
+        );
         let passed = reason(&run_with_dataset_end(RunVerdict::Pass, Ruling::Pass, None));
-        assert!(passed.ends_with("requests succeeded. The dataset ended after 209 requests."), "{passed}");
+        assert!(
+            passed.ends_with("requests succeeded. The dataset ended after 209 requests."),
+            "{passed}"
+        );
     }
 
     #[test]
     fn every_failed_case_is_explained_and_a_single_one_is_not_named() {
-        let failed = |case: &str, why: &str| FailedCase { case: case.into(), why: why.into() };
-        let refused = "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
+        let failed = |case: &str, why: &str| FailedCase {
+            case: case.into(),
+            why: why.into(),
+        };
+        let refused =
+            "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
         let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
         report.manifest.failed = vec![failed("base", refused)];
         report.manifest.error = Some(refused.into());
@@ -423,10 +618,22 @@ mod tests {
         assert_eq!(reason(&report), format!("{refused}. help: set a key"));
         report.hints.clear();
         report.cases = vec![case(1), case(4), failing()];
-        report.manifest.failed = vec![failed("a", "the server ended"), failed("b", refused), failed("c", "the server ended")];
-        assert_eq!(reason(&report), format!("`a`, `c`: the server ended; `b`: {refused}."));
+        report.manifest.failed = vec![
+            failed("a", "the server ended"),
+            failed("b", refused),
+            failed("c", "the server ended"),
+        ];
+        assert_eq!(
+            reason(&report),
+            format!("`a`, `c`: the server ended; `b`: {refused}.")
+        );
         report.manifest.error = Some("the disk is full".into());
-        assert_eq!(reason(&report), format!("the run stopped: the disk is full; `a`, `c`: the server ended; `b`: {refused}."));
+        assert_eq!(
+            reason(&report),
+            format!(
+                "the run stopped: the disk is full; `a`, `c`: the server ended; `b`: {refused}."
+            )
+        );
         report.manifest.failed.clear();
         assert_eq!(reason(&report), "the run stopped: the disk is full.");
     }

@@ -10,7 +10,10 @@ use crate::cases::{case_metrics, failures, groups};
 use crate::format::optional;
 use crate::objectives::{objectives, worst_objectives};
 use crate::table::{case_anchor, prose_html};
-use crate::{ViewError, audit, cases, headline, local, markdown, notes, percentiles, repeats, search, server, telemetry};
+use crate::{
+    ViewError, audit, cases, headline, local, markdown, notes, percentiles, repeats, search,
+    server, telemetry,
+};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 use llmscen_core::search::SearchReport;
@@ -28,8 +31,12 @@ const HEAD: &str = include_str!("html/head.html");
 pub(super) const STYLE: &str = include_str!("html/page.css");
 /// The script of both pages: theme, sorting, printing.
 pub(super) const BASE_SCRIPT: &str = include_str!("html/base.js");
-const SCRIPTS: [&str; 4] =
-    [BASE_SCRIPT, include_str!("html/draw.js"), include_str!("html/charts.js"), include_str!("html/page.js")];
+const SCRIPTS: [&str; 4] = [
+    BASE_SCRIPT,
+    include_str!("html/draw.js"),
+    include_str!("html/charts.js"),
+    include_str!("html/page.js"),
+];
 const UPLOT: &str = include_str!("html/vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("html/vendor/uPlot.min.css");
 const UPLOT_LICENSE: &str = include_str!("html/vendor/LICENSE.uPlot");
@@ -113,7 +120,12 @@ pub fn html(report: &Report, plan: &str) -> Result<String, ViewError> {
 /// [`ViewError::Template`] if the template cannot be rendered.
 pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<String, ViewError> {
     let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_syntax(
+        SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()?,
+    );
     environment.add_template("head.html", HEAD)?;
     environment.add_template("page.html", template)?;
     Ok(environment.get_template("page.html")?.render(Serde(page))? + "\n")
@@ -123,8 +135,14 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
     let all = || cases::indexed(report);
     let slo_total = report.cases.iter().map(|case| case.verdicts.len()).sum();
     let is_folded = slo_total > MAX_UNFOLDED_OBJECTIVES;
-    let slo = if is_folded { worst_objectives(report) } else { objectives(report, |_| true) };
-    let slo_passed = objectives(report, |verdict| is_folded && verdict.ruling == Ruling::Pass);
+    let slo = if is_folded {
+        worst_objectives(report)
+    } else {
+        objectives(report, |_| true)
+    };
+    let slo_passed = objectives(report, |verdict| {
+        is_folded && verdict.ruling == Ruling::Pass
+    });
     let series = |case| escape_json(&chart_data::series(case, report.cases.len()));
     let search = |(index, search): (usize, &SearchReport)| Search {
         sentence: prose_html(&search::sentence(report, search)),
@@ -141,7 +159,11 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         slo_total,
         slo_open_total: slo.rows.len(),
         slo_passed_total: slo_passed.rows.len(),
-        slo: slo.html(if slo_passed.rows.is_empty() { "Objectives" } else { "Objectives not passed" }),
+        slo: slo.html(if slo_passed.rows.is_empty() {
+            "Objectives"
+        } else {
+            "Objectives not passed"
+        }),
         slo_passed: slo_passed.html("Passed objectives"),
         cases: cases::cases_without_groups(report).html("Cases"),
         speeds: local::speeds(report).html("Speed by prompt length"),
@@ -153,11 +175,15 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         servers: server::starts_table(report).html("Server starts"),
         server_ends: server::server_exits(report)
             .into_iter()
-            .map(|end| ServerEnd { sentence: prose_html(&end.sentence), log: end.log })
+            .map(|end| ServerEnd {
+                sentence: prose_html(&end.sentence),
+                log: end.log,
+            })
             .collect(),
         audit: audit::audit_table(all()).html("Self-audit"),
         audit_limits: audit::audit_limits(report),
-        doubtful: audit::doubtful_objectives(report).html("Objectives that the load generator may have changed"),
+        doubtful: audit::doubtful_objectives(report)
+            .html("Objectives that the load generator may have changed"),
         judged_three_times: audit::judged_three_times(report),
         environment: markdown::environment(report).html("Environment"),
         notes: notes(report),
@@ -172,12 +198,30 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
 
 /// The notes of the run, then those of the cases, each once.
 fn notes(report: &Report) -> Vec<Note> {
-    let of_run = report.manifest.notes.iter().map(|note| Note { cases: Vec::new(), more: 0, text: prose_html(note) });
-    let of_cases = notes::grouped_notes(report).into_iter().map(|(note, cases)| {
-        let named = if cases.len() == report.cases.len() { 0 } else { NAMED_CASES.min(cases.len()) };
-        let more = if named == 0 { 0 } else { cases.len() - named };
-        Note { cases: cases.iter().take(named).map(|id| (*id).to_owned()).collect(), more, text: prose_html(&note) }
+    let of_run = report.manifest.notes.iter().map(|note| Note {
+        cases: Vec::new(),
+        more: 0,
+        text: prose_html(note),
     });
+    let of_cases = notes::grouped_notes(report)
+        .into_iter()
+        .map(|(note, cases)| {
+            let named = if cases.len() == report.cases.len() {
+                0
+            } else {
+                NAMED_CASES.min(cases.len())
+            };
+            let more = if named == 0 { 0 } else { cases.len() - named };
+            Note {
+                cases: cases
+                    .iter()
+                    .take(named)
+                    .map(|id| (*id).to_owned())
+                    .collect(),
+                more,
+                text: prose_html(&note),
+            }
+        });
     of_run.chain(of_cases).collect()
 }
 
@@ -231,13 +275,24 @@ pub(super) fn section(index: usize, case: &CaseReport) -> Section {
         low: percentiles::low_is_better(case).html("Percentiles"),
         high: percentiles::high_is_better(case).html("Percentiles, higher is better"),
         percentiles: percentiles::percentile_table(case).html("Percentile table"),
-        groups: groups(only()).without_first_column().html("Groups of the case"),
+        groups: groups(only())
+            .without_first_column()
+            .html("Groups of the case"),
         signals: telemetry::signals(case).html("Telemetry"),
         others: telemetry::others(case),
-        server_ttft: telemetry::server_ttft(only()).without_first_column().html("TTFT: server histogram and client"),
-        failures: failures(only()).without_first_column().html("Failures of the case"),
-        audit: audit::audit_table(only()).without_first_column().html("Self-audit of the case"),
-        notes: notes::notes(case).iter().map(|note| prose_html(note)).collect(),
+        server_ttft: telemetry::server_ttft(only())
+            .without_first_column()
+            .html("TTFT: server histogram and client"),
+        failures: failures(only())
+            .without_first_column()
+            .html("Failures of the case"),
+        audit: audit::audit_table(only())
+            .without_first_column()
+            .html("Self-audit of the case"),
+        notes: notes::notes(case)
+            .iter()
+            .map(|note| prose_html(note))
+            .collect(),
     }
 }
 
@@ -249,7 +304,15 @@ fn facts(case: &CaseReport) -> Vec<String> {
         TokenSource::Events => "~ token counts: streamed events (lower bound)",
     });
     let steady = case.timelines.steady.map(|(from, until)| {
-        format!("steady state: {} to {}", optional(Some(from), Unit::Seconds), optional(Some(until), Unit::Seconds))
+        format!(
+            "steady state: {} to {}",
+            optional(Some(from), Unit::Seconds),
+            optional(Some(until), Unit::Seconds)
+        )
     });
-    [case.load.clone(), rounds].into_iter().chain(tokens.map(str::to_owned)).chain(steady).collect()
+    [case.load.clone(), rounds]
+        .into_iter()
+        .chain(tokens.map(str::to_owned))
+        .chain(steady)
+        .collect()
 }

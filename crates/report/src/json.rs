@@ -28,7 +28,11 @@ pub fn results_schema() -> &'static str {
 /// [`ViewError::Json`] if a value cannot be serialized.
 pub fn json(report: &Report) -> Result<String, ViewError> {
     let manifest = &report.manifest;
-    let cases: Vec<Value> = report.cases.iter().map(case_json).collect::<Result<_, _>>()?;
+    let cases: Vec<Value> = report
+        .cases
+        .iter()
+        .map(case_json)
+        .collect::<Result<_, _>>()?;
     let document = json!({
         "schema": SCHEMA_NAME,
         "name": manifest.name,
@@ -95,7 +99,10 @@ fn metrics_json(case: &CaseReport) -> Map<String, Value> {
         Scope::Case => json!(case.scalars.get(metric)),
         Scope::Request | Scope::Gap => json!(case.distributions.get(metric).map(distribution_json)),
     };
-    Metric::ALL.iter().map(|metric| (metric.column().to_owned(), value(metric))).collect()
+    Metric::ALL
+        .iter()
+        .map(|metric| (metric.column().to_owned(), value(metric)))
+        .collect()
 }
 
 fn group_json(group: &GroupReport) -> Value {
@@ -127,7 +134,10 @@ fn distribution_json(distribution: &Distribution) -> Map<String, Value> {
     out.insert("sd".to_owned(), json!(distribution.sd));
     out.insert("min".to_owned(), json!(distribution.min));
     for share in Distribution::SHARES {
-        out.insert(Stat::Quantile(share).to_string(), json!(distribution.quantile(share)));
+        out.insert(
+            Stat::Quantile(share).to_string(),
+            json!(distribution.quantile(share)),
+        );
     }
     out.insert("max".to_owned(), json!(distribution.max));
     out
@@ -184,13 +194,25 @@ mod tests {
     fn results_are_valid_against_the_schema() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
         let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let mixed = report_of(vec![failing(), no_data(), observed()], Default::default(), 1);
-        for report in
-            [searched(), sweep(1), sweep(12), grid(2), mixed, report_of(Vec::new(), Default::default(), 0), Report::default()]
-        {
+        let mixed = report_of(
+            vec![failing(), no_data(), observed()],
+            Default::default(),
+            1,
+        );
+        for report in [
+            searched(),
+            sweep(1),
+            sweep(12),
+            grid(2),
+            mixed,
+            report_of(Vec::new(), Default::default(), 0),
+            Report::default(),
+        ] {
             let results = rendered(&report);
-            let errors: Vec<String> =
-                validator.iter_errors(&results).map(|error| format!("{} {error}", error.instance_path())).collect();
+            let errors: Vec<String> = validator
+                .iter_errors(&results)
+                .map(|error| format!("{} {error}", error.instance_path()))
+                .collect();
             assert_eq!(errors, [""; 0]);
         }
     }
@@ -198,8 +220,13 @@ mod tests {
     #[test]
     fn the_schema_allows_every_unit() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
-        let units = schema["$defs"]["slo"]["properties"]["unit"]["enum"].as_array().unwrap();
-        let all = Metric::ALL.iter().map(|metric| metric.unit()).chain(Signal::ALL.iter().map(|signal| signal.unit()));
+        let units = schema["$defs"]["slo"]["properties"]["unit"]["enum"]
+            .as_array()
+            .unwrap();
+        let all = Metric::ALL
+            .iter()
+            .map(|metric| metric.unit())
+            .chain(Signal::ALL.iter().map(|signal| signal.unit()));
         for unit in all.filter(|unit| *unit != Unit::Share) {
             assert!(units.contains(&json!(unit.symbol())), "{unit:?}");
         }
@@ -221,7 +248,13 @@ mod tests {
         ] {
             let mut broken = valid.clone();
             let (parent, key) = pointer.rsplit_once('/').unwrap();
-            broken.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(key).unwrap();
+            broken
+                .pointer_mut(parent)
+                .unwrap()
+                .as_object_mut()
+                .unwrap()
+                .remove(key)
+                .unwrap();
             assert!(!validator.is_valid(&broken), "{pointer}");
         }
         let mut renamed = valid;
@@ -237,44 +270,87 @@ mod tests {
             metrics.keys().map(String::as_str).collect::<Vec<_>>(),
             Metric::ALL.iter().map(|m| m.column()).collect::<Vec<_>>()
         );
-        assert_eq!((&metrics["output_tps_per_gpu"], &metrics["cached_tokens"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            (&metrics["output_tps_per_gpu"], &metrics["cached_tokens"]),
+            (&Value::Null, &Value::Null)
+        );
         assert_eq!(metrics["ttft_ms"]["n"], json!(240));
-        let keys: Vec<&str> = metrics["ttft_ms"].as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys.join(" "), "n mean sd min p1 p5 p10 p25 p50 p66 p75 p80 p90 p95 p98 p99 p99.9 max");
+        let keys: Vec<&str> = metrics["ttft_ms"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            keys.join(" "),
+            "n mean sd min p1 p5 p10 p25 p50 p66 p75 p80 p90 p95 p98 p99 p99.9 max"
+        );
     }
 
     #[test]
     fn a_case_that_ended_early_has_the_cause() {
         let mut report = sweep(1);
-        let aborted = Aborted { expr: "x".into(), after: 9, n: 9, breaking: 8, allowed: 0.05, alpha: 0.01, ..Aborted::default() };
-        let saturated = Saturated { from_s: 2.5, at_s: 7.0, in_flight_slope: 3.0, ttft_slope: 40.0 };
+        let aborted = Aborted {
+            expr: "x".into(),
+            after: 9,
+            n: 9,
+            breaking: 8,
+            allowed: 0.05,
+            alpha: 0.01,
+            ..Aborted::default()
+        };
+        let saturated = Saturated {
+            from_s: 2.5,
+            at_s: 7.0,
+            in_flight_slope: 3.0,
+            ttft_slope: 40.0,
+        };
         (report.cases[0].aborted, report.cases[0].saturated) = (Some(aborted), Some(saturated));
         let results = rendered(&report);
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
-        assert!(jsonschema::draft202012::new(&schema).unwrap().is_valid(&results));
+        assert!(
+            jsonschema::draft202012::new(&schema)
+                .unwrap()
+                .is_valid(&results)
+        );
         let case = &results["cases"][0];
         let expected = json!({ "check": 0, "expr": "x", "at_s": 0.0, "after": 9, "planned": null, "n": 9, "breaking": 8, "allowed": 0.05, "alpha": 0.01 });
-        assert_eq!((&case["aborted"], &case["saturated"]["from_s"]), (&expected, &json!(2.5)));
+        assert_eq!(
+            (&case["aborted"], &case["saturated"]["from_s"]),
+            (&expected, &json!(2.5))
+        );
         assert!(case["steady_until_s"].as_f64() > case["steady_from_s"].as_f64());
     }
 
     #[test]
     fn a_relative_limit_has_its_reference_or_null() {
         let schema: Value = serde_json::from_str(results_schema()).unwrap();
-        let known = ReferenceValue { value: 512.0, low: None, high: Some(530.0), n: Some(400), spread: None };
+        let known = ReferenceValue {
+            value: 512.0,
+            low: None,
+            high: Some(530.0),
+            n: Some(400),
+            spread: None,
+        };
         let with_reference = |known| {
             let mut report = sweep(1);
-            let relative = Relative { to: ReferenceKind::Baseline, factor: 1.1, known };
+            let relative = Relative {
+                to: ReferenceKind::Baseline,
+                factor: 1.1,
+                known,
+            };
             let check = &mut report.cases[0].verdicts[0].check;
             (check.limit, check.relative) = (relative.limit(), Some(relative));
             rendered(&report)
         };
         let present = with_reference(Some(known));
         let missing = with_reference(None);
-        let expected =
-            json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
+        let expected = json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
         let slo = &present["cases"][0]["slo"][0];
-        assert_eq!((&slo["relative"], &slo["limit"]), (&expected, &json!(563.2)));
+        assert_eq!(
+            (&slo["relative"], &slo["limit"]),
+            (&expected, &json!(563.2))
+        );
         assert!(missing["cases"][0]["slo"][0]["limit"].is_null());
         let validator = jsonschema::draft202012::new(&schema).unwrap();
         assert!(validator.is_valid(&present) && validator.is_valid(&missing));
@@ -287,6 +363,9 @@ mod tests {
             "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
             "relative": null, "unit": "share", "n": 240, "effective_n": null, "need": 299, "note": null
         });
-        assert_eq!((&slo[1], &slo[0]["unit"], &slo[0]["limit"]), (&errors, &json!("ms"), &json!(500.0)));
+        assert_eq!(
+            (&slo[1], &slo[0]["unit"], &slo[0]["limit"]),
+            (&errors, &json!("ms"), &json!(500.0))
+        );
     }
 }

@@ -1,7 +1,10 @@
 //! Renders a [`llmscen_core::report::Report`] as terminal tables, Markdown, HTML, JSON, JUnit, CSV and charts.
 //!
 //! The renderers return strings and bytes and write no files. The same report gives the same bytes.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod audit;
@@ -53,7 +56,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ViewError {
     /// The Markdown or HTML template.
-    #[error("cannot render the report template: {0}; use another report format. This is a bug in llmscen")]
+    #[error(
+        "cannot render the report template: {0}; use another report format. This is a bug in llmscen"
+    )]
     Template(#[from] minijinja::Error),
     /// junit.xml.
     #[error("cannot write junit.xml: {0}")]
@@ -65,7 +70,9 @@ pub enum ViewError {
     #[error("cannot write the tables: {0}")]
     Csv(#[from] csv::Error),
     /// A chart as SVG or PNG.
-    #[error("cannot draw chart `{name}`: {reason}; remove `png` and `svg` from `report.formats` to skip charts")]
+    #[error(
+        "cannot draw chart `{name}`: {reason}; remove `png` and `svg` from `report.formats` to skip charts"
+    )]
     Chart {
         /// File stem of the chart.
         name: &'static str,

@@ -16,7 +16,11 @@ const GB: f64 = 1e9;
 type LocalCase<'a> = (usize, &'a CaseReport, &'a LocalRound);
 
 fn local_cases(report: &Report) -> impl Iterator<Item = LocalCase<'_>> {
-    report.cases.iter().enumerate().filter_map(|(index, case)| Some((index, case, case.local.first()?)))
+    report
+        .cases
+        .iter()
+        .enumerate()
+        .filter_map(|(index, case)| Some((index, case, case.local.first()?)))
 }
 
 /// The models, one row per case.
@@ -85,15 +89,27 @@ pub(super) fn batches(report: &Report) -> Table {
         "Device memory, last / peak",
     ];
     let numbers = heads.map(|head| Column::number().documents(head));
-    let columns = std::iter::once(Column::text().documents("Case")).chain(numbers).collect();
-    Table::new(columns, local_cases(report).filter_map(|(index, case, _)| batch_row(index, case)).collect())
+    let columns = std::iter::once(Column::text().documents("Case"))
+        .chain(numbers)
+        .collect();
+    Table::new(
+        columns,
+        local_cases(report)
+            .filter_map(|(index, case, _)| batch_row(index, case))
+            .collect(),
+    )
 }
 
 fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
     let measured = batch_metrics(&case.local)?;
-    let quantile = |values: &Option<Distribution>, share| Cell::number(values.as_ref().and_then(|it| it.quantile(share)));
+    let quantile = |values: &Option<Distribution>, share| {
+        Cell::number(values.as_ref().and_then(|it| it.quantile(share)))
+    };
     let memory = |last: Option<u64>, peak: Option<u64>| match last.zip(peak) {
-        Some((last, peak)) => Cell::figure(format!("{} / {}", bytes(last as f64), bytes(peak as f64)), peak as f64),
+        Some((last, peak)) => Cell::figure(
+            format!("{} / {}", bytes(last as f64), bytes(peak as f64)),
+            peak as f64,
+        ),
         None => Cell::number(None),
     };
     let cells = vec![
@@ -121,15 +137,31 @@ fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
 pub(super) fn speeds(report: &Report) -> Table {
     let columns = vec![
         Column::text().documents("Case").terminal("CASE", 0),
-        Column::number().documents("Input length").terminal("INPUT LENGTH", 0),
-        Column::number().documents("Speed (tokens/s)").terminal("SPEED (TOKENS/S)", 0),
-        Column::number().documents("Memory (GB)").terminal("MEMORY (GB)", 0),
-        Column::number().documents("Requests").terminal("REQUESTS", 1),
+        Column::number()
+            .documents("Input length")
+            .terminal("INPUT LENGTH", 0),
+        Column::number()
+            .documents("Speed (tokens/s)")
+            .terminal("SPEED (TOKENS/S)", 0),
+        Column::number()
+            .documents("Memory (GB)")
+            .terminal("MEMORY (GB)", 0),
+        Column::number()
+            .documents("Requests")
+            .terminal("REQUESTS", 1),
     ];
-    let all = report.cases.iter().enumerate().flat_map(|(index, case)| case.speed.iter().map(move |row| (index, case, row)));
+    let all = report
+        .cases
+        .iter()
+        .enumerate()
+        .flat_map(|(index, case)| case.speed.iter().map(move |row| (index, case, row)));
     let row = |(index, case, speed): (usize, &CaseReport, &SpeedRow)| {
-        let decimals =
-            |value: Option<f64>| Cell::figure(value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.2}")), value);
+        let decimals = |value: Option<f64>| {
+            Cell::figure(
+                value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.2}")),
+                value,
+            )
+        };
         let cells = vec![
             Cell::case(index, &case.id),
             Cell::count(speed.prompt_tokens),
@@ -144,12 +176,21 @@ pub(super) fn speeds(report: &Report) -> Table {
 
 /// A line for each case with a local model, for a terminal.
 pub fn terminal_lines(report: &Report) -> Vec<String> {
-    let figure = |value: Option<f64>, unit: &str| value.map_or_else(|| ABSENT.to_owned(), |it| format!("{} {unit}", number(it)));
+    let figure = |value: Option<f64>, unit: &str| {
+        value.map_or_else(|| ABSENT.to_owned(), |it| format!("{} {unit}", number(it)))
+    };
     let line = |(_, case, part): LocalCase<'_>| {
         let loaded = &part.loaded;
         let measured = batch_metrics(&case.local)?;
-        let step = measured.step_ms.as_ref().and_then(|step| step.quantile(0.50));
-        let device = measured.device_memory.1.map(|peak| format!(", {} on the device", bytes(peak as f64))).unwrap_or_default();
+        let step = measured
+            .step_ms
+            .as_ref()
+            .and_then(|step| step.quantile(0.50));
+        let device = measured
+            .device_memory
+            .1
+            .map(|peak| format!(", {} on the device", bytes(peak as f64)))
+            .unwrap_or_default();
         let prefill = figure(measured.prefill_tps.0, "tok/s");
         let decode = figure(measured.decode_tps.0, "tok/s");
         Some(plain(&format!(
@@ -173,7 +214,9 @@ pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String
 
 /// The local model of a case in results.json; null for a server.
 pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
-    let Some(part) = case.local.first() else { return Value::Null };
+    let Some(part) = case.local.first() else {
+        return Value::Null;
+    };
     let loaded = &part.loaded;
     let values = |values: &Option<Distribution>| values.as_ref().map(&distribution);
     let batches = batch_metrics(&case.local).map(|measured| {
@@ -215,7 +258,13 @@ pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Va
 /// The speeds of a `speed_benchmark` in results.json.
 pub(crate) fn speed_json(case: &CaseReport) -> Vec<Value> {
     let row = |row: &SpeedRow| {
-        let memory_of = row.memory.map(|_| if row.device_memory { "device" } else { "process" });
+        let memory_of = row.memory.map(|_| {
+            if row.device_memory {
+                "device"
+            } else {
+                "process"
+            }
+        });
         json!({ "prompt_tokens": row.prompt_tokens, "ok": row.ok, "output_tps": row.tokens_per_second, "memory": row.memory, "memory_of": memory_of })
     };
     case.speed.iter().map(row).collect()

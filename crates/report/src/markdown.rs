@@ -4,7 +4,10 @@ use crate::chart::Chart;
 use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
-use crate::{ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, telemetry};
+use crate::{
+    ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server,
+    telemetry,
+};
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::search::SearchReport;
@@ -98,7 +101,9 @@ struct ServerEnd {
 pub fn markdown(report: &Report, charts: &[Chart]) -> Result<String, ViewError> {
     let mut environment = Environment::new();
     environment.add_template("report", TEMPLATE)?;
-    let text = environment.get_template("report")?.render(Serde(page(report, charts)))?;
+    let text = environment
+        .get_template("report")?
+        .render(Serde(page(report, charts)))?;
     Ok(text.trim_end().to_owned() + "\n")
 }
 
@@ -128,7 +133,13 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         speeds: local::speeds(report).markdown(),
         models: local::models(report).markdown(),
         batches: local::batches(report).markdown(),
-        charts: charts.iter().map(|chart| ChartLink { file: chart.file(), title: prose(&chart.title) }).collect(),
+        charts: charts
+            .iter()
+            .map(|chart| ChartLink {
+                file: chart.file(),
+                title: prose(&chart.title),
+            })
+            .collect(),
         percentiles: report.cases.iter().filter_map(percentile_tables).collect(),
         signals: report.cases.iter().filter_map(signal_tables).collect(),
         server_ttft: telemetry::server_ttft(all()).markdown(),
@@ -138,7 +149,10 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         servers: server::starts_table(report).markdown(),
         server_ends: server::server_exits(report)
             .into_iter()
-            .map(|end| ServerEnd { sentence: prose(&end.sentence), log: end.log })
+            .map(|end| ServerEnd {
+                sentence: prose(&end.sentence),
+                log: end.log,
+            })
             .collect(),
         audit: audit::audit_table(all()).markdown(),
         audit_limits: audit::audit_limits(report),
@@ -159,28 +173,55 @@ fn searches(report: &Report) -> Vec<Search> {
 }
 
 fn case_tables(case: &CaseReport, tables: Vec<String>, others: String) -> CaseTables {
-    let html = case.id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    CaseTables { title: code(&case.id), summary: format!("<code>{}</code>", plain(&html)), tables, others }
+    let html = case
+        .id
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    CaseTables {
+        title: code(&case.id),
+        summary: format!("<code>{}</code>", plain(&html)),
+        tables,
+        others,
+    }
 }
 
 fn percentile_tables(case: &CaseReport) -> Option<CaseTables> {
-    let tables = [percentiles::low_is_better(case), percentiles::high_is_better(case)];
+    let tables = [
+        percentiles::low_is_better(case),
+        percentiles::high_is_better(case),
+    ];
     let has_rows = tables.iter().any(|table| !table.rows.is_empty());
-    let tables = tables.into_iter().chain([percentiles::percentile_table(case)]).map(|table| table.markdown());
+    let tables = tables
+        .into_iter()
+        .chain([percentiles::percentile_table(case)])
+        .map(|table| table.markdown());
     has_rows.then(|| case_tables(case, tables.collect(), String::new()))
 }
 
 fn signal_tables(case: &CaseReport) -> Option<CaseTables> {
     let has_telemetry = !(case.telemetry.signals.is_empty() && case.telemetry.others.is_empty());
-    has_telemetry.then(|| case_tables(case, vec![telemetry::signals(case).markdown()], telemetry::others(case)))
+    has_telemetry.then(|| {
+        case_tables(
+            case,
+            vec![telemetry::signals(case).markdown()],
+            telemetry::others(case),
+        )
+    })
 }
 
 /// The table of the run, its host and its targets.
 pub(super) fn environment(report: &Report) -> Table {
     let (manifest, machine) = (&report.manifest, &report.manifest.machine);
-    let elapsed = manifest.elapsed_s.map(|secs| value(secs, Unit::Seconds)).unwrap_or_default();
-    let size =
-        if machine.cores > 0 { format!("{} cores, {}", machine.cores, bytes(machine.memory as f64)) } else { String::new() };
+    let elapsed = manifest
+        .elapsed_s
+        .map(|secs| value(secs, Unit::Seconds))
+        .unwrap_or_default();
+    let size = if machine.cores > 0 {
+        format!("{} cores, {}", machine.cores, bytes(machine.memory as f64))
+    } else {
+        String::new()
+    };
     let rows = [
         ("Run", Cell::code(&manifest.run_id)),
         ("Started", Cell::prose(&manifest.started_at)),
@@ -196,12 +237,29 @@ pub(super) fn environment(report: &Report) -> Table {
     ];
     let target = |(url, server): (&String, &String)| {
         let text = [code(url), prose(server)].join(" ").trim_end().to_owned();
-        ("Target", Cell::code(format!("{url} {server}").trim_end()).in_markdown(text))
+        (
+            "Target",
+            Cell::code(format!("{url} {server}").trim_end()).in_markdown(text),
+        )
     };
-    let filters = manifest.only.iter().map(|text| ("Case filter", Cell::code(text)));
-    let rows = rows.into_iter().chain(manifest.targets.iter().map(target)).chain(filters);
-    let rows = rows.filter(|(_, cell)| !cell.text.is_empty()).map(|(name, cell)| Row::new(vec![Cell::prose(name), cell]));
-    Table::new(vec![Column::text().markdown("").html("Property"), Column::text().markdown("").html("Value")], rows.collect())
+    let filters = manifest
+        .only
+        .iter()
+        .map(|text| ("Case filter", Cell::code(text)));
+    let rows = rows
+        .into_iter()
+        .chain(manifest.targets.iter().map(target))
+        .chain(filters);
+    let rows = rows
+        .filter(|(_, cell)| !cell.text.is_empty())
+        .map(|(name, cell)| Row::new(vec![Cell::prose(name), cell]));
+    Table::new(
+        vec![
+            Column::text().markdown("").html("Property"),
+            Column::text().markdown("").html("Value"),
+        ],
+        rows.collect(),
+    )
 }
 
 #[cfg(test)]

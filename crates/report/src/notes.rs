@@ -27,7 +27,11 @@ pub fn notes(case: &CaseReport) -> Vec<String> {
             None => reasons.push((why, vec![metric.column()])),
         }
     }
-    lines.extend(reasons.into_iter().map(|(why, names)| format!("n/a: {}: {why}.", names.join(", "))));
+    lines.extend(
+        reasons
+            .into_iter()
+            .map(|(why, names)| format!("n/a: {}: {why}.", names.join(", "))),
+    );
     lines
 }
 
@@ -47,16 +51,29 @@ pub fn grouped_notes(report: &Report) -> Vec<(String, Vec<&str>)> {
 
 /// The notes of the run, then those of the cases, each once with its cases, as Markdown.
 pub fn markdown_notes(report: &Report) -> Vec<String> {
-    let mut lines: Vec<String> = report.manifest.notes.iter().map(|note| prose(note)).collect();
+    let mut lines: Vec<String> = report
+        .manifest
+        .notes
+        .iter()
+        .map(|note| prose(note))
+        .collect();
     for (note, cases) in grouped_notes(report) {
         let applies_to_all = cases.len() == report.cases.len();
-        lines.push(if applies_to_all { prose(&note) } else { format!("{}: {}", list_cases(&cases), prose(&note)) });
+        lines.push(if applies_to_all {
+            prose(&note)
+        } else {
+            format!("{}: {}", list_cases(&cases), prose(&note))
+        });
     }
     lines
 }
 
 fn list_cases(cases: &[&str]) -> String {
-    let names: Vec<String> = cases.iter().take(NAMED_CASES).map(|case| code(case)).collect();
+    let names: Vec<String> = cases
+        .iter()
+        .take(NAMED_CASES)
+        .map(|case| code(case))
+        .collect();
     match cases.len().saturating_sub(NAMED_CASES) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
@@ -66,11 +83,17 @@ fn list_cases(cases: &[&str]) -> String {
 fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
     match metric.needs() {
         _ if metric == Metric::GoodputRate => "needs a `goodput(…)` objective",
-        _ if no_window(case, metric) => "sending stopped before any request succeeded; send more requests",
+        _ if no_window(case, metric) => {
+            "sending stopped before any request succeeded; send more requests"
+        }
         Requires::Gpus => "needs `target.gpus`",
         Requires::OpenLoop => "needs an open loop (`load.rate`)",
-        Requires::Stream if !case.distributions.contains_key(&Metric::Ttft) => "needs streamed responses",
-        Requires::Stream => "too few tokens, unknown number of tokens, or each response arrived in a single read",
+        Requires::Stream if !case.distributions.contains_key(&Metric::Ttft) => {
+            "needs streamed responses"
+        }
+        Requires::Stream => {
+            "too few tokens, unknown number of tokens, or each response arrived in a single read"
+        }
         Requires::Reasoning => "needs streamed responses with reasoning",
         Requires::Turns => "needs conversations (`dataset.turns`)",
         Requires::Items => "needs requests with several inputs",
@@ -85,8 +108,15 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
 /// Whether a throughput is missing because there is no throughput window.
 fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
-    let throughputs =
-        [RequestThroughput, OutputTps, TotalTps, OutputTpsPerGpu, ItemThroughput, SessionThroughput, ThroughputWindow];
+    let throughputs = [
+        RequestThroughput,
+        OutputTps,
+        TotalTps,
+        OutputTpsPerGpu,
+        ItemThroughput,
+        SessionThroughput,
+        ThroughputWindow,
+    ];
     throughputs.contains(&metric) && !case.scalars.contains_key(&ThroughputWindow)
 }
 
@@ -94,17 +124,28 @@ fn missing_metrics(case: &CaseReport) -> impl Iterator<Item = Metric> {
     // Metrics that do not apply to most cases are not listed.
     let is_special = |metric: &Metric| {
         use Requires::{Hardware, Items, ManagedServer, Power, Reasoning, ServerTimes, Turns};
-        matches!(metric.needs(), Reasoning | Turns | Items | ServerTimes | ManagedServer | Power | Hardware)
+        matches!(
+            metric.needs(),
+            Reasoning | Turns | Items | ServerTimes | ManagedServer | Power | Hardware
+        )
     };
-    Metric::ALL.iter().copied().filter(move |metric| !is_special(metric)).filter(|metric| match metric.per() {
-        Scope::Case => !case.scalars.contains_key(metric),
-        Scope::Request | Scope::Gap => !case.distributions.contains_key(metric),
-    })
+    Metric::ALL
+        .iter()
+        .copied()
+        .filter(move |metric| !is_special(metric))
+        .filter(|metric| match metric.per() {
+            Scope::Case => !case.scalars.contains_key(metric),
+            Scope::Request | Scope::Gap => !case.distributions.contains_key(metric),
+        })
 }
 
 /// `~` before a value whose output tokens were only counted from streamed events: it is a lower bound.
 pub fn mark(case: &CaseReport, metric: Metric) -> &'static str {
-    if case.token_source == Some(TokenSource::Events) && depends_on_output_tokens(metric) { "~" } else { "" }
+    if case.token_source == Some(TokenSource::Events) && depends_on_output_tokens(metric) {
+        "~"
+    } else {
+        ""
+    }
 }
 
 /// Effective sample sizes below this share of the samples are reported.
@@ -115,27 +156,59 @@ const CORRELATED_SHARE: f64 = 0.5;
 fn correlation_sentence(case: &CaseReport) -> Option<String> {
     // Sample counts, and the effective sample sizes of the metrics with that count.
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    let mut add = |samples: String, effective: String| match groups.iter_mut().find(|(count, _)| *count == samples) {
+    let mut add = |samples: String, effective: String| match groups
+        .iter_mut()
+        .find(|(count, _)| *count == samples)
+    {
         Some((_, all)) if all.contains(&effective) => {}
         Some((_, all)) => all.push(effective),
         None => groups.push((samples, vec![effective])),
     };
     for verdict in &case.verdicts {
-        let Some(effective) = verdict.effective_n.filter(|effective| *effective < CORRELATED_SHARE * verdict.n as f64) else {
+        let Some(effective) = verdict
+            .effective_n
+            .filter(|effective| *effective < CORRELATED_SHARE * verdict.n as f64)
+        else {
             continue;
         };
-        let samples = format!("{} {}", verdict.n, if counts_gaps(verdict) { "gaps" } else { "requests" });
-        add(samples, format!("about {effective:.0} in `{}`", verdict.check.figure_name()));
+        let samples = format!(
+            "{} {}",
+            verdict.n,
+            if counts_gaps(verdict) {
+                "gaps"
+            } else {
+                "requests"
+            }
+        );
+        add(
+            samples,
+            format!("about {effective:.0} in `{}`", verdict.check.figure_name()),
+        );
     }
     for repeat in &case.repeats {
-        let judged = |verdict: &Verdict| verdict.effective_n.is_some() && metric(verdict) == Some(repeat.metric);
-        if let Some(effective) = repeat.reported_effective_n().filter(|_| !case.verdicts.iter().any(judged)) {
-            add(format!("{} requests", repeat.n), format!("about {effective:.0} in the mean of `{}`", repeat.metric));
+        let judged = |verdict: &Verdict| {
+            verdict.effective_n.is_some() && metric(verdict) == Some(repeat.metric)
+        };
+        if let Some(effective) = repeat
+            .reported_effective_n()
+            .filter(|_| !case.verdicts.iter().any(judged))
+        {
+            add(
+                format!("{} requests", repeat.n),
+                format!("about {effective:.0} in the mean of `{}`", repeat.metric),
+            );
         }
     }
-    let clause = |(samples, all): &(String, Vec<String>)| format!("{samples} carry the information of {}", all.join(", "));
+    let clause = |(samples, all): &(String, Vec<String>)| {
+        format!("{samples} carry the information of {}", all.join(", "))
+    };
     let clauses: Vec<String> = groups.iter().map(clause).collect();
-    (!clauses.is_empty()).then(|| format!("Consecutive requests are correlated: {}.", clauses.join("; ")))
+    (!clauses.is_empty()).then(|| {
+        format!(
+            "Consecutive requests are correlated: {}.",
+            clauses.join("; ")
+        )
+    })
 }
 
 /// That sentence for each case with correlated samples, for a terminal.
@@ -177,8 +250,14 @@ mod tests {
 
     #[test]
     fn only_metrics_that_depend_on_token_counts_are_marked() {
-        let case = CaseReport { token_source: Some(TokenSource::Events), ..fixture::case(4) };
-        assert_eq!((mark(&case, Metric::OutputTps), mark(&case, Metric::Ttft)), ("~", ""));
+        let case = CaseReport {
+            token_source: Some(TokenSource::Events),
+            ..fixture::case(4)
+        };
+        assert_eq!(
+            (mark(&case, Metric::OutputTps), mark(&case, Metric::Ttft)),
+            ("~", "")
+        );
         assert_eq!(mark(&fixture::case(4), Metric::OutputTps), "");
     }
 
@@ -186,7 +265,10 @@ mod tests {
     fn without_a_success_missing_metrics_are_one_line() {
         assert_eq!(
             notes(&fixture::no_data()),
-            ["every request failed: connect", "No request succeeded, so most metrics are missing."]
+            [
+                "every request failed: connect",
+                "No request succeeded, so most metrics are missing."
+            ]
         );
     }
 
@@ -194,11 +276,23 @@ mod tests {
     fn correlated_samples_are_one_sentence() {
         let mut case = sweep(1).cases.remove(0);
         assert_eq!(correlation_sentence(&case), None);
-        case.verdicts[0] = Verdict { n: 640, effective_n: Some(47.4), ..case.verdicts[0].clone() };
-        case.verdicts[1] = Verdict { n: 640, effective_n: Some(320.0), ..case.verdicts[1].clone() };
+        case.verdicts[0] = Verdict {
+            n: 640,
+            effective_n: Some(47.4),
+            ..case.verdicts[0].clone()
+        };
+        case.verdicts[1] = Verdict {
+            n: 640,
+            effective_n: Some(320.0),
+            ..case.verdicts[1].clone()
+        };
         case.repeats.clear();
         let known = "Consecutive requests are correlated: 640 requests carry the information of about 47 in `ttft.p99`.";
-        assert_eq!(correlation_sentence(&case).as_deref(), Some(known), "half is not reported");
+        assert_eq!(
+            correlation_sentence(&case).as_deref(),
+            Some(known),
+            "half is not reported"
+        );
         case.verdicts[1].effective_n = Some(90.0);
         let known = known.replace("`ttft.p99`", "`ttft.p99`, about 90 in `error_rate`");
         assert_eq!(correlation_sentence(&case), Some(known));

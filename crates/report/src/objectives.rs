@@ -13,12 +13,19 @@ type Judged<'a> = (usize, &'a CaseReport, &'a Verdict);
 
 /// The verdicts that `is_shown` selects, in the order of the plan.
 pub(crate) fn objectives(report: &Report, is_shown: impl Fn(&Verdict) -> bool) -> Table {
-    table(report, all_verdicts(report).filter(|(.., verdict)| is_shown(verdict)).collect())
+    table(
+        report,
+        all_verdicts(report)
+            .filter(|(.., verdict)| is_shown(verdict))
+            .collect(),
+    )
 }
 
 /// The verdicts other than PASS, the most severe first.
 pub(crate) fn worst_objectives(report: &Report) -> Table {
-    let mut open: Vec<Judged<'_>> = all_verdicts(report).filter(|(.., verdict)| verdict.ruling != Ruling::Pass).collect();
+    let mut open: Vec<Judged<'_>> = all_verdicts(report)
+        .filter(|(.., verdict)| verdict.ruling != Ruling::Pass)
+        .collect();
     open.sort_by_key(|(.., verdict)| match verdict.ruling {
         Ruling::Invalid => 0,
         Ruling::Fail => 1,
@@ -30,35 +37,67 @@ pub(crate) fn worst_objectives(report: &Report) -> Table {
 
 fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {
     let cases = report.cases.iter().enumerate();
-    cases.flat_map(|(index, case)| case.verdicts.iter().map(move |verdict| (index, case, verdict)))
+    cases.flat_map(|(index, case)| {
+        case.verdicts
+            .iter()
+            .map(move |verdict| (index, case, verdict))
+    })
 }
 
 fn table(report: &Report, verdicts: Vec<Judged<'_>>) -> Table {
     let columns = vec![
         Column::text().terminal("VERDICT", 0),
         Column::text().key("scenario"),
-        Column::text().documents("Case").terminal("CASE", 1).key("case"),
-        Column::text().documents("SLO").terminal("SLO", 0).at_least(24).key("slo"),
+        Column::text()
+            .documents("Case")
+            .terminal("CASE", 1)
+            .key("case"),
+        Column::text()
+            .documents("SLO")
+            .terminal("SLO", 0)
+            .at_least(24)
+            .key("slo"),
         Column::text().documents("Verdict").key("verdict"),
-        Column::number().documents("Observed").terminal("OBSERVED", 0).key("observed"),
-        Column::number().documents("Bound").terminal("BOUND", 4).key("bound"),
+        Column::number()
+            .documents("Observed")
+            .terminal("OBSERVED", 0)
+            .key("observed"),
+        Column::number()
+            .documents("Bound")
+            .terminal("BOUND", 4)
+            .key("bound"),
         Column::number().documents("Limit").key("limit"),
         Column::text().key("unit"),
         Column::number().documents("n").terminal("N", 3).key("n"),
         Column::number().key("need"),
-        Column::text().documents("Note").terminal("NOTE", 2).key("note"),
+        Column::text()
+            .documents("Note")
+            .terminal("NOTE", 2)
+            .key("note"),
     ];
-    Table::new(columns, verdicts.into_iter().map(|judged| row(report, judged)).collect()).sortable()
+    Table::new(
+        columns,
+        verdicts
+            .into_iter()
+            .map(|judged| row(report, judged))
+            .collect(),
+    )
+    .sortable()
 }
 
 fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
     let unit = verdict.check.subject.unit();
     let mark = subject_mark(case, verdict);
     let figure = |value: Option<f64>, stat: &str| {
-        let text = value.map_or_else(|| ABSENT.to_owned(), |_| format!("{mark}{}", against(value, verdict.check.limit, unit)));
+        let text = value.map_or_else(
+            || ABSENT.to_owned(),
+            |_| format!("{mark}{}", against(value, verdict.check.limit, unit)),
+        );
         Cell::figure(text, value).with_stat("", stat)
     };
-    let notes = multiple(&verdict.check).into_iter().chain(Some(remark(verdict)).filter(|remark| !remark.is_empty()));
+    let notes = multiple(&verdict.check)
+        .into_iter()
+        .chain(Some(remark(verdict)).filter(|remark| !remark.is_empty()));
     let cells = vec![
         Cell::ruling(verdict.ruling),
         Cell::prose(&report.manifest.name),
@@ -68,12 +107,18 @@ fn row(report: &Report, (index, case, verdict): Judged<'_>) -> Row {
         figure(verdict.observed, "observed").emphasized(verdict.ruling.into()),
         figure(verdict.bound, "bound"),
         Cell::figure(limit_text(verdict), verdict.check.limit).with_stat("", "limit"),
-        Cell::raw(json!(if unit == Unit::Share { "share" } else { unit.symbol() })),
+        Cell::raw(json!(if unit == Unit::Share {
+            "share"
+        } else {
+            unit.symbol()
+        })),
         Cell::count(verdict.n).with_stat("", "n"),
         Cell::raw(json!(verdict.need)),
         Cell::prose(&remark(verdict)).in_terminal(notes.collect::<Vec<_>>().join("; ")),
     ];
-    Row::new(cells).case(&case.id).objective(&verdict.check.expr)
+    Row::new(cells)
+        .case(&case.id)
+        .objective(&verdict.check.expr)
 }
 
 /// Every verdict, one per line. `width`: of the terminal in characters; None: not a terminal.
@@ -85,7 +130,11 @@ pub fn slo_table(report: &Report, width: Option<usize>, color: bool) -> String {
 pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => mark(case, *metric),
-        Subject::Goodput(limits) => limits.iter().map(|limit| mark(case, limit.metric)).max().unwrap_or(""),
+        Subject::Goodput(limits) => limits
+            .iter()
+            .map(|limit| mark(case, limit.metric))
+            .max()
+            .unwrap_or(""),
         Subject::Signal { .. } => "",
     }
 }
@@ -93,7 +142,10 @@ pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str
 /// The samples that a decision needs, and the note of the verdict.
 fn remark(verdict: &Verdict) -> String {
     let need = verdict.need.map(|need| format!("needs {need} samples"));
-    need.into_iter().chain(verdict.note.clone()).collect::<Vec<_>>().join("; ")
+    need.into_iter()
+        .chain(verdict.note.clone())
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A relative limit as a multiple of its reference and its bounds: `1.10 × baseline (512 ms, 498 ms to 530 ms)`.
@@ -101,8 +153,14 @@ pub(crate) fn multiple(check: &Check) -> Option<String> {
     let relative = check.relative?;
     let (to, unit) = (relative.to.name(), check.subject.unit());
     let factor = format!("{:.2}", relative.factor);
-    let factor = if factor.parse() == Ok(relative.factor) { factor } else { relative.factor.to_string() };
-    let Some(known) = relative.known else { return Some(format!("{factor} × {to} (no value)")) };
+    let factor = if factor.parse() == Ok(relative.factor) {
+        factor
+    } else {
+        relative.factor.to_string()
+    };
+    let Some(known) = relative.known else {
+        return Some(format!("{factor} × {to} (no value)"));
+    };
     let ends = match (known.low, known.high) {
         (Some(low), Some(high)) if low == high => String::new(),
         (Some(low), Some(high)) => format!(", {} to {}", value(low, unit), value(high, unit)),
@@ -110,8 +168,14 @@ pub(crate) fn multiple(check: &Check) -> Option<String> {
         (None, Some(high)) => format!(", {} or less", value(high, unit)),
         (None, None) => String::new(),
     };
-    let runs = known.spread.map(|spread| format!(", {} runs", spread.runs)).unwrap_or_default();
-    Some(format!("{factor} × {to} ({}{ends}{runs})", value(known.value, unit)))
+    let runs = known
+        .spread
+        .map(|spread| format!(", {} runs", spread.runs))
+        .unwrap_or_default();
+    Some(format!(
+        "{factor} × {to} ({}{ends}{runs})",
+        value(known.value, unit)
+    ))
 }
 
 /// The limit as a number, and what it is a multiple of.
@@ -151,7 +215,10 @@ mod tests {
         let report = report_of(vec![case], RunVerdict::Fail, 1);
         for width in [70, 80] {
             let table = slo_table(&report, Some(width), false);
-            assert!(table.contains("ttft.p99 < 500ms") && table.contains("error_rate < 1%"), "{table}");
+            assert!(
+                table.contains("ttft.p99 < 500ms") && table.contains("error_rate < 1%"),
+                "{table}"
+            );
         }
     }
 
@@ -159,8 +226,14 @@ mod tests {
     fn no_line_exceeds_the_terminal() {
         let report = sweep(12);
         for width in 60..=160 {
-            for table in [slo_table(&report, Some(width), false), crate::case_table(&report, Some(width), false)] {
-                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}\n{table}");
+            for table in [
+                slo_table(&report, Some(width), false),
+                crate::case_table(&report, Some(width), false),
+            ] {
+                assert!(
+                    table.lines().all(|line| line.chars().count() <= width),
+                    "{width}\n{table}"
+                );
             }
         }
         assert!(slo_table(&report, Some(80), true).contains("\u{1b}[32mPASS\u{1b}[0m"));
@@ -169,30 +242,65 @@ mod tests {
     #[test]
     fn no_data_is_n_a() {
         let table = objectives(&report_of(vec![no_data()], Default::default(), 1), |_| true);
-        let row = ["`base`", "`ttft.p99 < 500ms`", "❌ fail", "n/a", "n/a", "500 ms", "0", "no data"];
+        let row = [
+            "`base`",
+            "`ttft.p99 < 500ms`",
+            "❌ fail",
+            "n/a",
+            "n/a",
+            "500 ms",
+            "0",
+            "no data",
+        ];
         assert_eq!(table.markdown_rows(), [row.map(str::to_owned).to_vec()]);
     }
 
     fn relative_verdict(factor: f64, known: Option<ReferenceValue>) -> Verdict {
         let verdict = case(4).verdicts[0].clone();
-        let relative = Relative { to: ReferenceKind::Baseline, factor, known };
-        Verdict { check: Check { limit: relative.limit(), relative: Some(relative), ..verdict.check.clone() }, ..verdict }
+        let relative = Relative {
+            to: ReferenceKind::Baseline,
+            factor,
+            known,
+        };
+        Verdict {
+            check: Check {
+                limit: relative.limit(),
+                relative: Some(relative),
+                ..verdict.check.clone()
+            },
+            ..verdict
+        }
     }
 
     fn known(low: Option<f64>, high: Option<f64>) -> Option<ReferenceValue> {
-        Some(ReferenceValue { value: 512.0, low, high, n: Some(400), spread: None })
+        Some(ReferenceValue {
+            value: 512.0,
+            low,
+            high,
+            n: Some(400),
+            spread: None,
+        })
     }
 
     #[test]
     fn a_relative_limit_shows_its_multiple_and_bounds() {
         let both = relative_verdict(1.1, known(Some(498.0), Some(530.0)));
-        assert_eq!(limit_text(&both), "563 ms = 1.10 × baseline (512 ms, 498 ms to 530 ms)");
+        assert_eq!(
+            limit_text(&both),
+            "563 ms = 1.10 × baseline (512 ms, 498 ms to 530 ms)"
+        );
         assert_eq!(
             multiple(&relative_verdict(1.125, known(None, Some(530.0))).check).unwrap(),
             "1.125 × baseline (512 ms, 530 ms or less)"
         );
-        assert_eq!(multiple(&relative_verdict(1.0, known(Some(512.0), Some(512.0))).check).unwrap(), "1.00 × baseline (512 ms)");
-        assert_eq!(limit_text(&relative_verdict(1.1, None)), "1.10 × baseline (no value)");
+        assert_eq!(
+            multiple(&relative_verdict(1.0, known(Some(512.0), Some(512.0))).check).unwrap(),
+            "1.00 × baseline (512 ms)"
+        );
+        assert_eq!(
+            limit_text(&relative_verdict(1.1, None)),
+            "1.10 × baseline (no value)"
+        );
         assert_eq!(limit_text(&case(4).verdicts[0]), "500 ms");
     }
 }

@@ -22,8 +22,12 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
         Column::number().terminal("WARM-UP", 1),
         Column::number().terminal("SLOS", 2),
     ];
-    let is_shown = |index: &usize| plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == *index);
-    let rows = (0..plan.cases.len()).filter(is_shown).filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
+    let is_shown = |index: &usize| {
+        plan.searches.is_empty() || plan.searches.iter().any(|quest| quest.first == *index)
+    };
+    let rows = (0..plan.cases.len())
+        .filter(is_shown)
+        .filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
     let table = Table::new(columns, rows.collect()).terminal(Screen { width, color });
     match plan.searches.first() {
         Some(quest) => table + &describe_search(quest, plan.searches.len()),
@@ -32,7 +36,11 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
 }
 
 fn plan_row(case: &Case) -> Row {
-    let load = [Some(describe_load(&case.load)), case.describe_mix()].into_iter().flatten().collect::<Vec<_>>().join("; ");
+    let load = [Some(describe_load(&case.load)), case.describe_mix()]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; ");
     Row::new(vec![
         Cell::prose(&case.id),
         Cell::prose(&load),
@@ -43,8 +51,15 @@ fn plan_row(case: &Case) -> Row {
 }
 
 fn describe_load(load: &Load) -> String {
-    let cap = load.max_in_flight.map(|cap| format!(", at most {cap} in flight")).unwrap_or_default();
-    let spread = if load.spread.0 == 0 { String::new() } else { format!(", started over {}", millis(load.spread.millis())) };
+    let cap = load
+        .max_in_flight
+        .map(|cap| format!(", at most {cap} in flight"))
+        .unwrap_or_default();
+    let spread = if load.spread.0 == 0 {
+        String::new()
+    } else {
+        format!(", started over {}", millis(load.spread.millis()))
+    };
     format!("{}{spread}{cap}", load.shape)
 }
 
@@ -52,7 +67,11 @@ fn describe_load(load: &Load) -> String {
 fn measured_extent(load: &Load) -> String {
     let count = load.requests.map(|count| count.to_string());
     let span = load.sending_duration().map(|span| millis(span.millis()));
-    count.into_iter().chain(span).collect::<Vec<_>>().join(" or ")
+    count
+        .into_iter()
+        .chain(span)
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 fn warmup(load: &Load) -> String {
@@ -67,7 +86,10 @@ pub fn plan_limits(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();
     for case in &plan.cases {
         for check in case.checks.iter().chain(&case.stage_checks) {
-            let prefix = check.relative.map(|_| format!("{}: ", case.id)).unwrap_or_default();
+            let prefix = check
+                .relative
+                .map(|_| format!("{}: ", case.id))
+                .unwrap_or_default();
             let line = format!("  {prefix}{}", describe_check(check));
             if !lines.contains(&line) {
                 lines.push(line);
@@ -79,7 +101,11 @@ pub fn plan_limits(plan: &Plan) -> String {
     if more > 0 {
         lines.push(format!("  and {more} more"));
     }
-    if lines.is_empty() { String::new() } else { format!("objectives:\n{}\n", lines.join("\n")) }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("objectives:\n{}\n", lines.join("\n"))
+    }
 }
 
 fn describe_check(check: &Check) -> String {
@@ -87,7 +113,9 @@ fn describe_check(check: &Check) -> String {
         Confidence::Point => ", point estimate only".to_owned(),
         Confidence::Level(level) => format!(" at {}% confidence", (level * 1e4).round() / 1e2),
     };
-    let multiple = multiple(check).map(|text| format!(", {text}")).unwrap_or_default();
+    let multiple = multiple(check)
+        .map(|text| format!(", {text}"))
+        .unwrap_or_default();
     format!("{}{confidence}{multiple}", check_title(check))
 }
 
@@ -99,7 +127,10 @@ mod tests {
 
     #[test]
     fn a_load_is_described_with_its_extent() {
-        let shape = Shape::Open { rate: 8.0, arrival: Arrival::Poisson };
+        let shape = Shape::Open {
+            rate: 8.0,
+            arrival: Arrival::Poisson,
+        };
         let load = Load {
             shape,
             requests: Some(200),
@@ -112,11 +143,25 @@ mod tests {
         };
         assert_eq!(
             (describe_load(&load), measured_extent(&load), warmup(&load)),
-            ("8/s poisson, at most 64 in flight".into(), "200 or 60 s".into(), "5 s".into())
+            (
+                "8/s poisson, at most 64 in flight".into(),
+                "200 or 60 s".into(),
+                "5 s".into()
+            )
         );
-        let closed = Load { shape: Shape::Burst, duration: None, warmup: Warmup::Requests(16), max_in_flight: None, ..load };
+        let closed = Load {
+            shape: Shape::Burst,
+            duration: None,
+            warmup: Warmup::Requests(16),
+            max_in_flight: None,
+            ..load
+        };
         assert_eq!(
-            (describe_load(&closed), measured_extent(&closed), warmup(&closed)),
+            (
+                describe_load(&closed),
+                measured_extent(&closed),
+                warmup(&closed)
+            ),
             ("burst".into(), "200".into(), "16".into())
         );
     }

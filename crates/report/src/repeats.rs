@@ -23,7 +23,10 @@ pub(super) fn describe_rounds(case: &CaseReport) -> String {
 pub(super) fn restarts(report: &Report) -> Option<String> {
     let restarted: Vec<&CaseReport> = report.cases.iter().filter(|case| case.restarted).collect();
     let longest = restarted.iter().max_by_key(|case| case.rounds)?;
-    Some(format!("{}. Differences between rounds include differences between server starts.", describe_rounds(longest)))
+    Some(format!(
+        "{}. Differences between rounds include differences between server starts.",
+        describe_rounds(longest)
+    ))
 }
 
 /// The metrics of the cases with two or more rounds, round by round.
@@ -40,27 +43,59 @@ pub(super) fn rounds_table(report: &Report) -> Table {
         Column::number().markdown("n"),
         Column::number().markdown("Effective n"),
     ];
-    let repeated = report.cases.iter().enumerate().filter(|(_, case)| case.rounds > 1);
-    let rows = repeated.flat_map(|(index, case)| case.repeats.iter().map(move |repeat| repeat_row(index, case, repeat)));
+    let repeated = report
+        .cases
+        .iter()
+        .enumerate()
+        .filter(|(_, case)| case.rounds > 1);
+    let rows = repeated.flat_map(|(index, case)| {
+        case.repeats
+            .iter()
+            .map(move |repeat| repeat_row(index, case, repeat))
+    });
     Table::new(columns, rows.collect())
 }
 
 fn repeat_row(index: usize, case: &CaseReport, repeat: &RoundVariance) -> Row {
-    let by_round = repeat.rounds.iter().take(SHOWN_ROUNDS).map(|value| metric_cell(case, repeat.metric, *value).text);
+    let by_round = repeat
+        .rounds
+        .iter()
+        .take(SHOWN_ROUNDS)
+        .map(|value| metric_cell(case, repeat.metric, *value).text);
     let more = (repeat.rounds.len() > SHOWN_ROUNDS).then(|| "…".to_owned());
-    let optional = |text: Option<String>, value: Option<f64>| Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value);
+    let optional = |text: Option<String>, value: Option<f64>| {
+        Cell::figure(text.unwrap_or_else(|| ABSENT.to_owned()), value)
+    };
     let trend = repeat.over_rounds;
     Row::new(vec![
         Cell::case(index, &case.id),
-        Cell::prose(&format!("`{}`, {}", repeat.metric.name(), repeat.metric.unit().symbol())),
+        Cell::prose(&format!(
+            "`{}`, {}",
+            repeat.metric.name(),
+            repeat.metric.unit().symbol()
+        )),
         Cell::count(repeat.rounds.len() as u64),
-        Cell::figure(by_round.chain(more).collect::<Vec<_>>().join(" · "), None::<f64>),
+        Cell::figure(
+            by_round.chain(more).collect::<Vec<_>>().join(" · "),
+            None::<f64>,
+        ),
         Cell::number(repeat.between_sd),
         Cell::number(repeat.within_sd),
-        optional(trend.map(|change| signed(change.share)), trend.map(|change| change.share)),
-        optional(trend.map(|change| format_p(change.p_value)), trend.map(|change| change.p_value)),
+        optional(
+            trend.map(|change| signed(change.share)),
+            trend.map(|change| change.share),
+        ),
+        optional(
+            trend.map(|change| format_p(change.p_value)),
+            trend.map(|change| change.p_value),
+        ),
         Cell::count(repeat.n),
-        optional(repeat.effective_n.map(|effective| format!("{effective:.0}")), repeat.effective_n),
+        optional(
+            repeat
+                .effective_n
+                .map(|effective| format!("{effective:.0}")),
+            repeat.effective_n,
+        ),
     ])
 }
 
@@ -69,16 +104,26 @@ fn signed(share: f64) -> String {
 }
 
 fn format_p(p: f64) -> String {
-    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+    if p < 0.001 {
+        "< 0.001".to_owned()
+    } else {
+        format!("{p:.3}")
+    }
 }
 
 fn p_equation(p: f64) -> String {
-    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") }
+    if p < 0.001 {
+        "p < 0.001".to_owned()
+    } else {
+        format!("p = {p:.3}")
+    }
 }
 
 /// The `repeats` of a case in results.json.
 pub(super) fn json(case: &CaseReport) -> Vec<Value> {
-    let change = |change: Option<Change>| change.map(|it| json!({ "share": it.share, "p_value": it.p_value, "n": it.n }));
+    let change = |change: Option<Change>| {
+        change.map(|it| json!({ "share": it.share, "p_value": it.p_value, "n": it.n }))
+    };
     let repeat = |repeat: &RoundVariance| {
         json!({
             "metric": repeat.metric.column(),
@@ -133,8 +178,16 @@ mod tests {
             rounds: vec![Some(100.0), None, Some(125.5)],
             between_sd: Some(8.25),
             within_sd: Some(30.0),
-            over_rounds: Some(Change { share: 0.255, p_value: 1.0 / 60.0, n: 5 }),
-            over_time: Some(Change { share: -0.1, p_value: 0.0001, n: 60 }),
+            over_rounds: Some(Change {
+                share: 0.255,
+                p_value: 1.0 / 60.0,
+                n: 5,
+            }),
+            over_time: Some(Change {
+                share: -0.1,
+                p_value: 0.0001,
+                n: 60,
+            }),
             n: 600,
             effective_n: Some(150.2),
         }
@@ -148,14 +201,37 @@ mod tests {
                 "`ttft` drifts from round to round: +25.5% from the first to the last of 5 (Mann-Kendall p = 0.017)"
             )
         );
-        assert!(lines[1].starts_with("`ttft` changes within a round: about -10% from start to end (Mann-Kendall p < 0.001)"));
+        assert!(lines[1].starts_with(
+            "`ttft` changes within a round: about -10% from start to end (Mann-Kendall p < 0.001)"
+        ));
         assert_eq!(lines.len(), 2);
-        let small = |share| Some(Change { share, p_value: 0.001, n: 9 });
-        let small_trend =
-            RoundVariance { over_rounds: small(0.019), over_time: small(-0.019), effective_n: Some(300.0), ..repeat() };
+        let small = |share| {
+            Some(Change {
+                share,
+                p_value: 0.001,
+                n: 9,
+            })
+        };
+        let small_trend = RoundVariance {
+            over_rounds: small(0.019),
+            over_time: small(-0.019),
+            effective_n: Some(300.0),
+            ..repeat()
+        };
         assert_eq!(remarks(&[small_trend]), [""; 0]);
-        let unsure = |p_value| Some(Change { share: 0.5, p_value, n: 9 });
-        let unsure = RoundVariance { over_rounds: unsure(0.021), over_time: unsure(0.011), effective_n: None, ..repeat() };
+        let unsure = |p_value| {
+            Some(Change {
+                share: 0.5,
+                p_value,
+                n: 9,
+            })
+        };
+        let unsure = RoundVariance {
+            over_rounds: unsure(0.021),
+            over_time: unsure(0.011),
+            effective_n: None,
+            ..repeat()
+        };
         assert_eq!(remarks(&[unsure]), [""; 0]);
     }
 
@@ -165,10 +241,27 @@ mod tests {
         for (case, rounds) in report.cases.iter_mut().zip([1, 3]) {
             (case.rounds, case.repeats) = (rounds, vec![repeat()]);
         }
-        let known = ["`ttft`, ms", "3", "100 · n/a · 126", "8.25", "30", "+25.5%", "0.017", "600", "150"];
+        let known = [
+            "`ttft`, ms",
+            "3",
+            "100 · n/a · 126",
+            "8.25",
+            "30",
+            "+25.5%",
+            "0.017",
+            "600",
+            "150",
+        ];
         let rows = rounds_table(&report).markdown_rows();
-        assert_eq!((rows.len(), &rows[0][1..]), (1, &known.map(str::to_owned)[..]));
-        assert!(rounds_table(&report_of(Vec::new(), RunVerdict::Pass, 0)).rows.is_empty());
+        assert_eq!(
+            (rows.len(), &rows[0][1..]),
+            (1, &known.map(str::to_owned)[..])
+        );
+        assert!(
+            rounds_table(&report_of(Vec::new(), RunVerdict::Pass, 0))
+                .rows
+                .is_empty()
+        );
     }
 
     #[test]
@@ -176,7 +269,13 @@ mod tests {
         let mut report = sweep(1);
         report.cases[0].repeats = vec![repeat()];
         let ttft = &json(&report.cases[0])[0];
-        assert_eq!((&ttft["metric"], &ttft["rounds"]), (&json!("ttft_ms"), &json!([100.0, null, 125.5])));
-        assert_eq!((&ttft["over_time"]["share"], &ttft["over_rounds"]["n"]), (&json!(-0.1), &json!(5)));
+        assert_eq!(
+            (&ttft["metric"], &ttft["rounds"]),
+            (&json!("ttft_ms"), &json!([100.0, null, 125.5]))
+        );
+        assert_eq!(
+            (&ttft["over_time"]["share"], &ttft["over_rounds"]["n"]),
+            (&json!(-0.1), &json!(5))
+        );
     }
 }

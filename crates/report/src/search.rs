@@ -14,7 +14,9 @@ pub fn varied_key(spec: &SearchSpec) -> (String, &'static str) {
     let parts: Vec<&str> = spec.vary.split('.').collect();
     let last = parts.last().copied().unwrap_or_default();
     let name = match parts.as_slice() {
-        ["mix", entry, _, ..] if entry.bytes().all(|byte| byte.is_ascii_digit()) => format!("mix.{entry} {last}"),
+        ["mix", entry, _, ..] if entry.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("mix.{entry} {last}")
+        }
         ["mix", entry, _, ..] => format!("{entry} {last}"),
         _ => last.to_owned(),
     };
@@ -23,13 +25,24 @@ pub fn varied_key(spec: &SearchSpec) -> (String, &'static str) {
 
 /// A search before it runs, in one line.
 pub fn describe_search(search: &CapacitySearch, searches: usize) -> String {
-    let SearchSpec { vary, low, high, start, confirm, .. } = &search.spec;
+    let SearchSpec {
+        vary,
+        low,
+        high,
+        start,
+        confirm,
+        ..
+    } = &search.spec;
     let values = search.grid.len();
     let goal = match search.spec.goal {
         Goal::Slo => "the largest value that meets every objective",
         Goal::Goodput => "the value with the highest goodput",
     };
-    let each = if searches > 1 { format!("{searches} searches, each for") } else { "search for".to_owned() };
+    let each = if searches > 1 {
+        format!("{searches} searches, each for")
+    } else {
+        "search for".to_owned()
+    };
     let precision = percent(search.spec.precision);
     format!(
         "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, precision {precision}, confirmed {confirm} times\n"
@@ -51,9 +64,16 @@ pub enum SearchOutcome {
 
 /// How a search of this report ended.
 pub fn search_outcome(report: &Report, search: &SearchReport) -> SearchOutcome {
-    match search.probes.iter().any(|probe| probe.pass_probability.is_some()) {
+    match search
+        .probes
+        .iter()
+        .any(|probe| probe.pass_probability.is_some())
+    {
         true if search.finding.converged => SearchOutcome::Converged,
-        _ if report.manifest.interrupted || report.manifest.error.is_some() || search.probes.is_empty() => {
+        _ if report.manifest.interrupted
+            || report.manifest.error.is_some()
+            || search.probes.is_empty() =>
+        {
             SearchOutcome::Interrupted
         }
         true => SearchOutcome::NotConverged,
@@ -63,14 +83,26 @@ pub fn search_outcome(report: &Report, search: &SearchReport) -> SearchOutcome {
 
 /// The load that the search found; None if it was interrupted or invalid.
 pub fn found_load(report: &Report, search: &SearchReport) -> Option<f64> {
-    let is_valid = matches!(search_outcome(report, search), SearchOutcome::Converged | SearchOutcome::NotConverged);
+    let is_valid = matches!(
+        search_outcome(report, search),
+        SearchOutcome::Converged | SearchOutcome::NotConverged
+    );
     search.finding.answer.filter(|_| is_valid)
 }
 
 /// The swept values of the search, with a colon; empty if there is only one search.
 pub fn label_prefix(search: &SearchReport) -> String {
-    let labels: Vec<String> = search.labels.0.iter().map(|(path, value)| format!("{path}={value}")).collect();
-    if labels.is_empty() { String::new() } else { format!("{}: ", labels.join(", ")) }
+    let labels: Vec<String> = search
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| format!("{path}={value}"))
+        .collect();
+    if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", labels.join(", "))
+    }
 }
 
 /// The result in a sentence.
@@ -84,18 +116,30 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
     match search_outcome(report, search) {
         SearchOutcome::Converged => format!("{prefix}{found} ({interval}, {effort}){contrary}"),
         SearchOutcome::NotConverged => {
-            format!("{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}", doubt(search))
+            format!(
+                "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}",
+                doubt(search)
+            )
         }
         SearchOutcome::Invalid => {
-            format!("{prefix}no result: the load generator was the bottleneck; no probe passed its self-audit ({effort})")
+            format!(
+                "{prefix}no result: the load generator was the bottleneck; no probe passed its self-audit ({effort})"
+            )
         }
         SearchOutcome::Interrupted if search.probes.is_empty() => {
             format!("{prefix}no result: the run ended before the first probe")
         }
         SearchOutcome::Interrupted => {
-            let has_valid_probe = search.probes.iter().any(|probe| probe.pass_probability.is_some());
-            let so_far =
-                search.finding.mass.filter(|_| has_valid_probe).map(|_| format!("{interval} so far, ")).unwrap_or_default();
+            let has_valid_probe = search
+                .probes
+                .iter()
+                .any(|probe| probe.pass_probability.is_some());
+            let so_far = search
+                .finding
+                .mass
+                .filter(|_| has_valid_probe)
+                .map(|_| format!("{interval} so far, "))
+                .unwrap_or_default();
             format!("{prefix}no result: the search was interrupted ({so_far}{effort}){contrary}")
         }
     }
@@ -106,17 +150,27 @@ fn result(search: &SearchReport) -> String {
     let (finding, range) = (&search.finding, &search.spec);
     match (finding.answer, finding.extent, range.goal) {
         (Some(load), Extent::AtLeast, Goal::Slo) => {
-            format!("maximum {name} that meets every objective: at least {load}{unit}, the end of the range")
+            format!(
+                "maximum {name} that meets every objective: at least {load}{unit}, the end of the range"
+            )
         }
-        (Some(load), _, Goal::Slo) => format!("maximum {name} that meets every objective: {load}{unit}"),
+        (Some(load), _, Goal::Slo) => {
+            format!("maximum {name} that meets every objective: {load}{unit}")
+        }
         (Some(load), _, Goal::Goodput) => format!("{name} with the highest goodput: {load}{unit}"),
-        (None, ..) => format!("no load in the range meets the objectives; {name} {}{unit}, the lowest, already fails", range.low),
+        (None, ..) => format!(
+            "no load in the range meets the objectives; {name} {}{unit}, the lowest, already fails",
+            range.low
+        ),
     }
 }
 
 fn interval(search: &SearchReport) -> String {
     let ((low, high), (_, unit)) = (search.finding.interval, varied_key(&search.spec));
-    let lower = low.map_or_else(|| format!("below {}", search.spec.low), |low| low.to_string());
+    let lower = low.map_or_else(
+        || format!("below {}", search.spec.low),
+        |low| low.to_string(),
+    );
     match search.finding.mass {
         Some(mass) => format!("{} CI {lower} to {high}{unit}", percent(mass)),
         None => format!("between {lower} and {high}{unit}"),
@@ -132,9 +186,17 @@ fn contrary(search: &SearchReport) -> String {
 
 /// Why a search did not converge.
 fn doubt(search: &SearchReport) -> String {
-    match search.probes.iter().filter(|probe| probe.pass_probability.is_none()).count() {
+    match search
+        .probes
+        .iter()
+        .filter(|probe| probe.pass_probability.is_none())
+        .count()
+    {
         0 => "the probe budget was used up".to_owned(),
-        invalid => format!("{invalid} of {} probes measured the load generator, not the server", search.probes.len()),
+        invalid => format!(
+            "{invalid} of {} probes measured the load generator, not the server",
+            search.probes.len()
+        ),
     }
 }
 
@@ -170,7 +232,11 @@ fn verdict_text(probe: &ProbeReport) -> String {
         ProbeVerdict::Inconclusive => "inconclusive",
         ProbeVerdict::Invalid => "invalid",
     };
-    if probe.futile { format!("{word}, stopped early") } else { word.to_owned() }
+    if probe.futile {
+        format!("{word}, stopped early")
+    } else {
+        word.to_owned()
+    }
 }
 
 impl From<ProbeVerdict> for Emphasis {
@@ -187,8 +253,13 @@ impl From<ProbeVerdict> for Emphasis {
 /// The probes of the searches (each with its index) in order, with the value of each objective.
 pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Table {
     let first = searches.first().map(|(_, search)| *search);
-    let checks = first.and_then(|search| search.probes.first()).map(|probe| probe.verdicts.as_slice()).unwrap_or_default();
-    let load = first.map(|search| varied_key(&search.spec).0).unwrap_or_default();
+    let checks = first
+        .and_then(|search| search.probes.first())
+        .map(|probe| probe.verdicts.as_slice())
+        .unwrap_or_default();
+    let load = first
+        .map(|search| varied_key(&search.spec).0)
+        .unwrap_or_default();
     let objective = |verdict: &Verdict| {
         let title = check_title(&verdict.check);
         Column::number().markdown(&code(&title)).html(&title)
@@ -197,12 +268,24 @@ pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Ta
         Column::text().key("scenario"),
         Column::number().key("search"),
         Column::text().key("vary"),
-        Column::number().documents("#").terminal("#", 3).key("probe"),
+        Column::number()
+            .documents("#")
+            .terminal("#", 3)
+            .key("probe"),
         Column::text().key("case"),
-        Column::number().documents(&load).terminal("LOAD", 0).key("load"),
-        Column::text().documents("Phase").terminal("PHASE", 4).key("purpose"),
+        Column::number()
+            .documents(&load)
+            .terminal("LOAD", 0)
+            .key("load"),
+        Column::text()
+            .documents("Phase")
+            .terminal("PHASE", 4)
+            .key("purpose"),
         Column::number().documents("n").terminal("N", 1).key("n"),
-        Column::text().documents("Verdict").terminal("PROBE", 0).key("verdict"),
+        Column::text()
+            .documents("Verdict")
+            .terminal("PROBE", 0)
+            .key("verdict"),
         Column::number()
             .markdown("P(all objectives pass)")
             .html("P(all objectives pass)")
@@ -213,19 +296,24 @@ pub(crate) fn probes(report: &Report, searches: &[(usize, &SearchReport)]) -> Ta
     columns.extend(checks.iter().map(objective));
     columns.extend([
         Column::number().html("Decode tok/s per user"),
-        Column::number().html("Total output tok/s").key("output_tokens_per_s"),
-        Column::number().html("Goodput, req/s").key("goodput_requests_per_s"),
+        Column::number()
+            .html("Total output tok/s")
+            .key("output_tokens_per_s"),
+        Column::number()
+            .html("Goodput, req/s")
+            .key("goodput_requests_per_s"),
         Column::text().html("Note"),
     ]);
     let mut rows = Vec::new();
     for (number, search) in searches {
-        let position = |index| ProbePosition { search: *number, probe: index };
+        let position = |index| ProbePosition {
+            search: *number,
+            probe: index,
+        };
         rows.extend(
-            search
-                .probes
-                .iter()
-                .enumerate()
-                .map(|(index, probe)| probe_row(report, search, position(index), probe, checks.len())),
+            search.probes.iter().enumerate().map(|(index, probe)| {
+                probe_row(report, search, position(index), probe, checks.len())
+            }),
         );
     }
     Table::new(columns, rows).sortable()
@@ -238,13 +326,30 @@ struct ProbePosition {
 }
 
 /// `objectives`: the number of objectives with a column.
-fn probe_row(report: &Report, search: &SearchReport, position: ProbePosition, probe: &ProbeReport, objectives: usize) -> Row {
-    let observed = |verdict: &Verdict| against(verdict.observed, verdict.check.limit, verdict.check.subject.unit());
-    let listed = probe.verdicts.iter().map(|verdict| format!("{}: {}", check_title(&verdict.check), observed(verdict)));
+fn probe_row(
+    report: &Report,
+    search: &SearchReport,
+    position: ProbePosition,
+    probe: &ProbeReport,
+    objectives: usize,
+) -> Row {
+    let observed = |verdict: &Verdict| {
+        against(
+            verdict.observed,
+            verdict.check.limit,
+            verdict.check.subject.unit(),
+        )
+    };
+    let listed = probe
+        .verdicts
+        .iter()
+        .map(|verdict| format!("{}: {}", check_title(&verdict.check), observed(verdict)));
     let objective = |verdict: &Verdict| {
         let cell = Cell::figure(observed(verdict), verdict.observed);
         match verdict.ruling {
-            Ruling::Fail => cell.emphasized(Emphasis::Fail).in_markdown(format!("{} ❌", observed(verdict))),
+            Ruling::Fail => cell
+                .emphasized(Emphasis::Fail)
+                .in_markdown(format!("{} ❌", observed(verdict))),
             _ => cell,
         }
     };
@@ -254,12 +359,21 @@ fn probe_row(report: &Report, search: &SearchReport, position: ProbePosition, pr
         Cell::prose(&search.spec.vary),
         Cell::count(position.probe as u64 + 1),
         Cell::code(&probe.case),
-        Cell::figure(format!("{}{}", probe.load, varied_key(&search.spec).1), probe.load).with_stat("probe", "load"),
+        Cell::figure(
+            format!("{}{}", probe.load, varied_key(&search.spec).1),
+            probe.load,
+        )
+        .with_stat("probe", "load"),
         Cell::prose(probe.purpose.name()),
         Cell::count(probe.requests).with_stat("probe", "n"),
         Cell::prose(&verdict_text(probe)).emphasized(probe_verdict(probe).into()),
-        Cell::figure(probe.pass_probability.map_or_else(|| ABSENT.to_owned(), format_probability), probe.pass_probability)
-            .with_stat("probe", "holds"),
+        Cell::figure(
+            probe
+                .pass_probability
+                .map_or_else(|| ABSENT.to_owned(), format_probability),
+            probe.pass_probability,
+        )
+        .with_stat("probe", "holds"),
         Cell::prose(&listed.collect::<Vec<_>>().join("; ")),
     ];
     let missing = objectives.saturating_sub(probe.verdicts.len());
@@ -275,7 +389,11 @@ fn probe_row(report: &Report, search: &SearchReport, position: ProbePosition, pr
 pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String {
     let in_verdict_line = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
     let section = |(index, search): (usize, &SearchReport)| {
-        let result = if in_verdict_line { String::new() } else { sentence(report, search) + "\n" };
+        let result = if in_verdict_line {
+            String::new()
+        } else {
+            sentence(report, search) + "\n"
+        };
         result + &probes(report, &[(index, search)]).terminal(Screen { width, color })
     };
     report.searches.iter().enumerate().map(section).collect()
@@ -284,9 +402,16 @@ pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String
 /// Per-user and total throughput of each probe, the highest per-user throughput first; dominated probes are marked.
 pub(crate) fn pareto(search: &SearchReport) -> Table {
     let (name, unit) = varied_key(&search.spec);
-    let mut measured: Vec<&ProbeReport> =
-        search.probes.iter().filter(|probe| probe.per_user_tps.is_some() && probe.total_tps.is_some()).collect();
-    measured.sort_by(|a, b| b.per_user_tps.unwrap_or_default().total_cmp(&a.per_user_tps.unwrap_or_default()));
+    let mut measured: Vec<&ProbeReport> = search
+        .probes
+        .iter()
+        .filter(|probe| probe.per_user_tps.is_some() && probe.total_tps.is_some())
+        .collect();
+    measured.sort_by(|a, b| {
+        b.per_user_tps
+            .unwrap_or_default()
+            .total_cmp(&a.per_user_tps.unwrap_or_default())
+    });
     let columns = vec![
         Column::number().markdown(&name),
         Column::number().markdown("Decode tok/s per user"),
@@ -311,12 +436,21 @@ pub fn json(report: &Report) -> Result<Value, ViewError> {
     if report.searches.is_empty() {
         return Ok(Value::Null);
     }
-    report.searches.iter().map(search_json).collect::<Result<Vec<_>, _>>().map(Value::Array)
+    report
+        .searches
+        .iter()
+        .map(search_json)
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::Array)
 }
 
 fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
     let (spec, finding) = (&search.spec, &search.finding);
-    let labels = search.labels.0.iter().map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)));
+    let labels = search
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)));
     Ok(json!({
         "vary": spec.vary,
         "labels": labels.collect::<Result<Map<String, Value>, ViewError>>()?,
@@ -378,7 +512,10 @@ mod tests {
         assert_eq!(rows[1][4..], ["fail, stopped early", "<0.1%", "1 s ❌"]);
         let pareto = pareto(&report.searches[0]).markdown_rows();
         let slowest = pareto.last().unwrap();
-        assert_eq!((slowest[0].as_str(), slowest[4].as_str()), ("32", "dominated"));
+        assert_eq!(
+            (slowest[0].as_str(), slowest[4].as_str()),
+            ("32", "dominated")
+        );
     }
 
     #[test]
@@ -394,7 +531,12 @@ mod tests {
         report.searches.push(report.searches[0].clone());
         let text = probe_table(&report, Some(80), false);
         assert_eq!(text.matches("not converged").count(), 2, "{text}");
-        assert!(text.lines().skip(1).all(|line| line.starts_with("not converged") || line.chars().count() <= 80), "{text}");
+        assert!(
+            text.lines()
+                .skip(1)
+                .all(|line| line.starts_with("not converged") || line.chars().count() <= 80),
+            "{text}"
+        );
     }
 
     #[test]
@@ -404,16 +546,29 @@ mod tests {
         let found = report.searches[0].finding.clone();
         report.searches[0].finding.non_monotone = Some((8.0, 32.0));
         assert!(
-            text(&report).ends_with("; not monotonic: 8 fails but 32 passes, so there is more than one boundary"),
+            text(&report).ends_with(
+                "; not monotonic: 8 fails but 32 passes, so there is more than one boundary"
+            ),
             "{}",
             text(&report)
         );
-        report.searches[0].finding = Finding { answer: None, interval: (None, 1.0), extent: Extent::Nothing, ..found.clone() };
+        report.searches[0].finding = Finding {
+            answer: None,
+            interval: (None, 1.0),
+            extent: Extent::Nothing,
+            ..found.clone()
+        };
         assert!(text(&report).starts_with(
             "no load in the range meets the objectives; concurrency 1, the lowest, already fails (97% CI below 1 to 1,"
         ));
-        report.searches[0].finding = Finding { answer: Some(64.0), extent: Extent::AtLeast, ..found };
-        assert!(text(&report).starts_with("maximum concurrency that meets every objective: at least 64, the end of the range"));
+        report.searches[0].finding = Finding {
+            answer: Some(64.0),
+            extent: Extent::AtLeast,
+            ..found
+        };
+        assert!(text(&report).starts_with(
+            "maximum concurrency that meets every objective: at least 64, the end of the range"
+        ));
     }
 
     #[test]
@@ -422,27 +577,60 @@ mod tests {
         report.searches[0].finding.converged = false;
         let text = |report: &Report| sentence(report, &report.searches[0]);
         let effort = "4 probes, 400 requests)";
-        let near = "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
-        assert_eq!(text(&report), format!("not converged: the probe budget was used up. {near} {effort}"));
+        let near =
+            "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
+        assert_eq!(
+            text(&report),
+            format!("not converged: the probe budget was used up. {near} {effort}")
+        );
         report.manifest.interrupted = true;
         let cut = "no result: the search was interrupted (97% CI 15 to 17 so far,";
-        assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{cut} {effort}"), None));
+        assert_eq!(
+            (text(&report), found_load(&report, &report.searches[0])),
+            (format!("{cut} {effort}"), None)
+        );
         report.manifest.interrupted = false;
         report.searches[0].probes[1].pass_probability = None;
-        assert!(text(&report).starts_with("not converged: 1 of 4 probes measured the load generator, not the server. Best"));
-        report.searches[0].probes.iter_mut().for_each(|probe| probe.pass_probability = None);
-        let invalid = "no result: the load generator was the bottleneck; no probe passed its self-audit (";
-        assert_eq!((text(&report), found_load(&report, &report.searches[0])), (format!("{invalid}{effort}"), None));
-        assert_eq!(verdict_text(&report.searches[0].probes[1]), "invalid, stopped early");
+        assert!(text(&report).starts_with(
+            "not converged: 1 of 4 probes measured the load generator, not the server. Best"
+        ));
+        report.searches[0]
+            .probes
+            .iter_mut()
+            .for_each(|probe| probe.pass_probability = None);
+        let invalid =
+            "no result: the load generator was the bottleneck; no probe passed its self-audit (";
+        assert_eq!(
+            (text(&report), found_load(&report, &report.searches[0])),
+            (format!("{invalid}{effort}"), None)
+        );
+        assert_eq!(
+            verdict_text(&report.searches[0].probes[1]),
+            "invalid, stopped early"
+        );
         report.searches[0].probes.clear();
-        assert_eq!(text(&report), "no result: the run ended before the first probe");
+        assert_eq!(
+            text(&report),
+            "no result: the run ended before the first probe"
+        );
     }
 
     #[test]
     fn a_key_of_a_mix_has_its_traffic_class_and_a_rate_its_unit() {
-        let key = |vary: &str| varied_key(&SearchSpec { vary: vary.to_owned(), ..searched().searches.remove(0).spec });
+        let key = |vary: &str| {
+            varied_key(&SearchSpec {
+                vary: vary.to_owned(),
+                ..searched().searches.remove(0).spec
+            })
+        };
         assert_eq!(key("mix.chat.rate"), ("chat rate".to_owned(), "/s"));
-        assert_eq!(key("mix.1.request.max_tokens"), ("mix.1 max_tokens".to_owned(), ""));
-        assert_eq!((key("load.rate"), key("load.concurrency")), (("rate".into(), "/s"), ("concurrency".into(), "")));
+        assert_eq!(
+            key("mix.1.request.max_tokens"),
+            ("mix.1 max_tokens".to_owned(), "")
+        );
+        assert_eq!(
+            (key("load.rate"), key("load.concurrency")),
+            (("rate".into(), "/s"), ("concurrency".into(), ""))
+        );
     }
 }

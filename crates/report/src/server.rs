@@ -17,8 +17,16 @@ pub(super) struct ServerExit {
 
 /// Every start by case, without stages, which repeat the starts of their case.
 fn starts(report: &Report) -> impl Iterator<Item = (usize, &CaseReport, &Startup)> {
-    let cases = report.cases.iter().enumerate().filter(|(_, case)| !case.is_stage());
-    cases.flat_map(|(index, case)| case.startups.iter().map(move |startup| (index, case, startup)))
+    let cases = report
+        .cases
+        .iter()
+        .enumerate()
+        .filter(|(_, case)| !case.is_stage());
+    cases.flat_map(|(index, case)| {
+        case.startups
+            .iter()
+            .map(move |startup| (index, case, startup))
+    })
 }
 
 /// The table of server starts.
@@ -34,9 +42,13 @@ pub(super) fn starts_table(report: &Report) -> Table {
         Column::text().documents("Command"),
     ];
     let row = |(index, case, startup): (usize, &CaseReport, &Startup)| {
-        let times = startup_times(startup)
-            .map(|(name, time)| Cell::figure(format_time(time), time.map(Nanos::secs)).with_stat("startup", name));
-        let mut cells = vec![Cell::case(index, &case.id), Cell::count(u64::from(startup.pid)).with_stat("startup", "pid")];
+        let times = startup_times(startup).map(|(name, time)| {
+            Cell::figure(format_time(time), time.map(Nanos::secs)).with_stat("startup", name)
+        });
+        let mut cells = vec![
+            Cell::case(index, &case.id),
+            Cell::count(u64::from(startup.pid)).with_stat("startup", "pid"),
+        ];
         cells.extend(times);
         cells.extend([Cell::prose(&startup.log), Cell::code(&startup.command)]);
         Row::new(cells).case(&case.id)
@@ -65,7 +77,11 @@ fn format_time(time: Option<Nanos>) -> String {
 /// How servers exited.
 pub(super) fn server_exits(report: &Report) -> Vec<ServerExit> {
     let cases = report.cases.iter().filter(|case| !case.is_stage());
-    let all = cases.flat_map(|case| case.server_ends.iter().map(move |(round, end)| (case, *round, end)));
+    let all = cases.flat_map(|case| {
+        case.server_ends
+            .iter()
+            .map(move |(round, end)| (case, *round, end))
+    });
     all.map(|(case, round, end)| ServerExit {
         sentence: exit_sentence(case, round, end),
         log: end.log.iter().map(|line| plain(line)).collect(),
@@ -80,7 +96,11 @@ fn exit_sentence(case: &CaseReport, round: u32, end: &ServerEnd) -> String {
         "The server of `{}` exited {} {when} {}: {}. Sending then stopped.",
         case.id,
         value(at.abs(), Unit::Seconds),
-        if round == 0 { "the case".to_owned() } else { format!("repetition {}", round + 1) },
+        if round == 0 {
+            "the case".to_owned()
+        } else {
+            format!("repetition {}", round + 1)
+        },
         end.how
     )
 }
@@ -92,8 +112,11 @@ pub fn server_lines(report: &Report) -> String {
     let ready = || all.iter().map(|startup| startup.ready);
     match (all.as_slice(), ready().min(), ready().max()) {
         ([startup], ..) => {
-            let [spawned, port, ready, first] = startup_times(startup).map(|(_, time)| format_time(time));
-            text = format!("server: ready after {ready} (process {spawned}, port open {port}), first token after {first}\n");
+            let [spawned, port, ready, first] =
+                startup_times(startup).map(|(_, time)| format_time(time));
+            text = format!(
+                "server: ready after {ready} (process {spawned}, port open {port}), first token after {first}\n"
+            );
         }
         (all, Some(least), Some(most)) => {
             text = format!(
@@ -108,7 +131,9 @@ pub fn server_lines(report: &Report) -> String {
     if let Some(restarts) = repeats::restarts(report) {
         text += &format!("{restarts}\n");
     }
-    server_exits(report).iter().for_each(|end| text += &format!("{}\n", plain(&end.sentence)));
+    server_exits(report)
+        .iter()
+        .for_each(|end| text += &format!("{}\n", plain(&end.sentence)));
     text
 }
 
@@ -135,17 +160,40 @@ mod tests {
     fn start(ready_ms: u64) -> Startup {
         let [spawned, ready] = [3, ready_ms].map(Nanos::from_millis);
         let (command, log) = ("serve --key [redacted]".to_owned(), "server.log".to_owned());
-        Startup { pid: 71, command, log, spawned, port_open: Some(Nanos::from_millis(900)), ready, first_token: None }
+        Startup {
+            pid: 71,
+            command,
+            log,
+            spawned,
+            port_open: Some(Nanos::from_millis(900)),
+            ready,
+            first_token: None,
+        }
     }
 
     #[test]
     fn a_start_has_a_row_and_a_line() {
         let mut managed = case(2);
         managed.startups = vec![start(12_340)];
-        managed.server_ends =
-            vec![(1, ServerEnd { at_ns: 2_500_000_000, how: "signal 9".into(), log: vec!["oh\u{1b}[31m".into()] })];
+        managed.server_ends = vec![(
+            1,
+            ServerEnd {
+                at_ns: 2_500_000_000,
+                how: "signal 9".into(),
+                log: vec!["oh\u{1b}[31m".into()],
+            },
+        )];
         let mut report = report_of(vec![case(1), managed], RunVerdict::Error, 3);
-        let row = ["`concurrency=2`", "71", "3 ms", "900 ms", "12.3 s", "n/a", "server.log", "`serve --key [redacted]`"];
+        let row = [
+            "`concurrency=2`",
+            "71",
+            "3 ms",
+            "900 ms",
+            "12.3 s",
+            "n/a",
+            "server.log",
+            "`serve --key [redacted]`",
+        ];
         assert_eq!(starts_table(&report).markdown_rows(), [row]);
         assert_eq!(server_exits(&report)[0].log, ["oh [31m"]);
         let lines = server_lines(&report);
@@ -158,9 +206,21 @@ mod tests {
         );
         report.cases[0].startups = vec![start(800)];
         report.cases[1].server_ends.clear();
-        assert_eq!(server_lines(&report), "server: 2 starts, ready after 800 ms to 12.3 s\n");
-        report.cases.iter_mut().for_each(|case| case.startups.clear());
-        assert_eq!((server_lines(&report).as_str(), starts_table(&report).rows.len()), ("", 0));
+        assert_eq!(
+            server_lines(&report),
+            "server: 2 starts, ready after 800 ms to 12.3 s\n"
+        );
+        report
+            .cases
+            .iter_mut()
+            .for_each(|case| case.startups.clear());
+        assert_eq!(
+            (
+                server_lines(&report).as_str(),
+                starts_table(&report).rows.len()
+            ),
+            ("", 0)
+        );
     }
 
     #[test]
@@ -169,7 +229,14 @@ mod tests {
             startup_json(&start(1500)),
             json!({ "pid": 71, "command": "serve --key [redacted]", "log": "server.log", "spawned_s": 0.003, "port_open_s": 0.9, "ready_s": 1.5, "first_token_s": null })
         );
-        let end = ServerEnd { at_ns: -500_000_000, how: "exit status 1".into(), log: Vec::new() };
-        assert_eq!(exit_json(&(2, end)), json!({ "round": 2, "at_s": -0.5, "how": "exit status 1", "log": [] }));
+        let end = ServerEnd {
+            at_ns: -500_000_000,
+            how: "exit status 1".into(),
+            log: Vec::new(),
+        };
+        assert_eq!(
+            exit_json(&(2, end)),
+            json!({ "round": 2, "at_s": -0.5, "how": "exit status 1", "log": [] })
+        );
     }
 }

@@ -44,7 +44,13 @@ struct TerminalColumn {
 
 impl Column {
     const fn new(is_numeric: bool) -> Column {
-        Column { is_numeric, markdown: None, html: None, terminal: None, key: None }
+        Column {
+            is_numeric,
+            markdown: None,
+            html: None,
+            terminal: None,
+            key: None,
+        }
     }
 
     /// A text column that no format shows yet.
@@ -64,17 +70,30 @@ impl Column {
 
     /// Shows the column in Markdown.
     pub(crate) fn markdown(self, head: &str) -> Column {
-        Column { markdown: Some(head.to_owned()), ..self }
+        Column {
+            markdown: Some(head.to_owned()),
+            ..self
+        }
     }
 
     /// Shows the column in HTML.
     pub(crate) fn html(self, head: &str) -> Column {
-        Column { html: Some(head.to_owned()), ..self }
+        Column {
+            html: Some(head.to_owned()),
+            ..self
+        }
     }
 
     /// Shows the column in a terminal. `rank`: 0 is always shown, the greatest is dropped first.
     pub(crate) fn terminal(self, head: &str, rank: u8) -> Column {
-        Column { terminal: Some(TerminalColumn { head: head.to_owned(), rank, min_width: terminal::MIN_WIDTH }), ..self }
+        Column {
+            terminal: Some(TerminalColumn {
+                head: head.to_owned(),
+                rank,
+                min_width: terminal::MIN_WIDTH,
+            }),
+            ..self
+        }
     }
 
     /// In a terminal, drops other columns before its texts are cut shorter than this.
@@ -87,7 +106,10 @@ impl Column {
 
     /// Exports the column under this key in CSV and JSON.
     pub(crate) fn key(self, key: &'static str) -> Column {
-        Column { key: Some(key), ..self }
+        Column {
+            key: Some(key),
+            ..self
+        }
     }
 }
 
@@ -106,27 +128,42 @@ pub(crate) struct Row {
 impl Row {
     /// A row of cells.
     pub(crate) fn new(cells: Vec<Cell>) -> Row {
-        Row { cells, ..Row::default() }
+        Row {
+            cells,
+            ..Row::default()
+        }
     }
 
     /// Sets the case.
     pub(crate) fn case(self, id: &str) -> Row {
-        Row { case: Some(id.to_owned()), ..self }
+        Row {
+            case: Some(id.to_owned()),
+            ..self
+        }
     }
 
     /// Sets the metric.
     pub(crate) fn metric(self, name: &str) -> Row {
-        Row { metric: Some(name.to_owned()), ..self }
+        Row {
+            metric: Some(name.to_owned()),
+            ..self
+        }
     }
 
     /// Marks the row as a traffic class of the case above it.
     pub(crate) fn group(self) -> Row {
-        Row { is_group: true, ..self }
+        Row {
+            is_group: true,
+            ..self
+        }
     }
 
     /// Sets the objective.
     pub(crate) fn objective(self, expression: &str) -> Row {
-        Row { objective: Some(expression.to_owned()), ..self }
+        Row {
+            objective: Some(expression.to_owned()),
+            ..self
+        }
     }
 }
 
@@ -278,7 +315,10 @@ impl Cell {
 
     /// The id of the case at this index of the report, linked to its section.
     pub(crate) fn case(index: usize, id: &str) -> Cell {
-        Cell { link: Some(case_anchor(index)), ..Cell::code(id) }
+        Cell {
+            link: Some(case_anchor(index)),
+            ..Cell::code(id)
+        }
     }
 
     /// A formatted number and its value.
@@ -313,7 +353,11 @@ impl Cell {
 
     /// Sets the metric and statistic, which become attributes of the HTML cell.
     pub(crate) fn with_stat(self, metric: &str, stat: &str) -> Cell {
-        Cell { metric: metric.to_owned(), stat: stat.to_owned(), ..self }
+        Cell {
+            metric: metric.to_owned(),
+            stat: stat.to_owned(),
+            ..self
+        }
     }
 
     /// Sets the emphasis.
@@ -323,17 +367,26 @@ impl Cell {
 
     /// Replaces the raw value.
     pub(crate) fn with_value(self, value: impl RawValue) -> Cell {
-        Cell { value: value.into_value(), ..self }
+        Cell {
+            value: value.into_value(),
+            ..self
+        }
     }
 
     /// Replaces the text in a terminal.
     pub(crate) fn in_terminal(self, text: String) -> Cell {
-        Cell { terminal: Some(text), ..self }
+        Cell {
+            terminal: Some(text),
+            ..self
+        }
     }
 
     /// Replaces the text in Markdown, which must already be escaped.
     pub(crate) fn in_markdown(self, text: String) -> Cell {
-        Cell { markdown: Some(text), ..self }
+        Cell {
+            markdown: Some(text),
+            ..self
+        }
     }
 
     fn to_markdown(&self) -> String {
@@ -359,14 +412,26 @@ impl Cell {
             Kind::Prose | Kind::Code if plain(&self.text).chars().count() > MAX_LINE => "long",
             Kind::Prose | Kind::Code => "",
         };
-        let classes = [layout, self.emphasis.class()].into_iter().filter(|class| !class.is_empty()).collect::<Vec<_>>().join(" ");
-        let value =
-            self.value.as_f64().filter(|_| self.kind == Kind::Number).map(|value| json!(value).to_string()).unwrap_or_default();
-        let attributes: String =
-            [("class", &classes), ("data-metric", &self.metric), ("data-stat", &self.stat), ("data-value", &value)]
-                .into_iter()
-                .map(|(name, value)| attribute(name, Some(value).filter(|value| !value.is_empty())))
-                .collect();
+        let classes = [layout, self.emphasis.class()]
+            .into_iter()
+            .filter(|class| !class.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
+        let value = self
+            .value
+            .as_f64()
+            .filter(|_| self.kind == Kind::Number)
+            .map(|value| json!(value).to_string())
+            .unwrap_or_default();
+        let attributes: String = [
+            ("class", &classes),
+            ("data-metric", &self.metric),
+            ("data-stat", &self.stat),
+            ("data-value", &value),
+        ]
+        .into_iter()
+        .map(|(name, value)| attribute(name, Some(value).filter(|value| !value.is_empty())))
+        .collect();
         match &self.link {
             Some(link) => format!("<td{attributes}><a href=\"#{link}\">{text}</a></td>"),
             None => format!("<td{attributes}>{text}</td>"),
@@ -393,7 +458,9 @@ pub(crate) fn case_anchor(index: usize) -> String {
 }
 
 fn attribute(name: &str, value: Option<&String>) -> String {
-    value.map(|value| format!(" {name}=\"{}\"", HtmlEscape(value))).unwrap_or_default()
+    value
+        .map(|value| format!(" {name}=\"{}\"", HtmlEscape(value)))
+        .unwrap_or_default()
 }
 
 fn code_html(text: &str) -> String {
@@ -407,25 +474,45 @@ pub(crate) fn prose_html(text: &str) -> String {
     if parts.len().is_multiple_of(2) {
         return HtmlEscape(&text).to_string();
     }
-    let parts = parts.iter().enumerate().filter(|(_, part)| !part.is_empty());
-    parts.map(|(index, part)| if index % 2 == 1 { code_html(part) } else { HtmlEscape(part).to_string() }).collect()
+    let parts = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, part)| !part.is_empty());
+    parts
+        .map(|(index, part)| {
+            if index % 2 == 1 {
+                code_html(part)
+            } else {
+                HtmlEscape(part).to_string()
+            }
+        })
+        .collect()
 }
 
 impl Table {
     /// A table of rows.
     pub(crate) fn new(columns: Vec<Column>, rows: Vec<Row>) -> Table {
-        Table { columns, rows, is_sortable: false }
+        Table {
+            columns,
+            rows,
+            is_sortable: false,
+        }
     }
 
     /// In HTML, a click on a head sorts the table.
     pub(crate) fn sortable(self) -> Table {
-        Table { is_sortable: true, ..self }
+        Table {
+            is_sortable: true,
+            ..self
+        }
     }
 
     /// Removes the first column.
     pub(crate) fn without_first_column(mut self) -> Table {
         self.columns.drain(..self.columns.len().min(1));
-        self.rows.iter_mut().for_each(|row| drop(row.cells.drain(..row.cells.len().min(1))));
+        self.rows
+            .iter_mut()
+            .for_each(|row| drop(row.cells.drain(..row.cells.len().min(1))));
         self
     }
 
@@ -447,10 +534,30 @@ impl Table {
             .collect();
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let heads = line(shown.iter().map(|(.., head)| (*head).to_owned()).collect());
-        let heads = if shown.iter().all(|(.., head)| head.is_empty()) { heads.replace("  ", " ") } else { heads };
-        let rule = line(shown.iter().map(|(_, column, _)| if column.is_numeric { "---:" } else { "---" }.to_owned()).collect());
-        let rows = self.rows.iter().map(|row| line(shown.iter().map(|(index, ..)| row.cells[*index].to_markdown()).collect()));
-        [heads, rule].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+        let heads = if shown.iter().all(|(.., head)| head.is_empty()) {
+            heads.replace("  ", " ")
+        } else {
+            heads
+        };
+        let rule = line(
+            shown
+                .iter()
+                .map(|(_, column, _)| if column.is_numeric { "---:" } else { "---" }.to_owned())
+                .collect(),
+        );
+        let rows = self.rows.iter().map(|row| {
+            line(
+                shown
+                    .iter()
+                    .map(|(index, ..)| row.cells[*index].to_markdown())
+                    .collect(),
+            )
+        });
+        [heads, rule]
+            .into_iter()
+            .chain(rows)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// The table in HTML with this accessible label; empty without rows.
@@ -458,29 +565,52 @@ impl Table {
         if self.rows.is_empty() {
             return String::new();
         }
-        let shown: Vec<usize> = (0..self.columns.len()).filter(|index| self.columns[*index].html.is_some()).collect();
+        let shown: Vec<usize> = (0..self.columns.len())
+            .filter(|index| self.columns[*index].html.is_some())
+            .collect();
         let head = |index: &usize| {
             let column = &self.columns[*index];
-            let class = if column.is_numeric { " class=\"n\"" } else { "" };
-            format!("<th scope=\"col\"{class}>{}</th>", HtmlEscape(column.html.as_deref().unwrap_or_default()))
+            let class = if column.is_numeric {
+                " class=\"n\""
+            } else {
+                ""
+            };
+            format!(
+                "<th scope=\"col\"{class}>{}</th>",
+                HtmlEscape(column.html.as_deref().unwrap_or_default())
+            )
         };
         let row = |row: &Row| {
-            let attributes = [("data-case", &row.case), ("data-metric", &row.metric), ("data-slo", &row.objective)]
-                .map(|(name, value)| attribute(name, value.as_ref()));
-            let cells: String = shown.iter().map(|index| row.cells[*index].to_html()).collect();
+            let attributes = [
+                ("data-case", &row.case),
+                ("data-metric", &row.metric),
+                ("data-slo", &row.objective),
+            ]
+            .map(|(name, value)| attribute(name, value.as_ref()));
+            let cells: String = shown
+                .iter()
+                .map(|index| row.cells[*index].to_html())
+                .collect();
             format!("<tr{}>{cells}</tr>\n", attributes.concat())
         };
         format!(
             "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table{}>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>",
             HtmlEscape(label),
-            if self.is_sortable { " class=\"sorts\"" } else { "" },
+            if self.is_sortable {
+                " class=\"sorts\""
+            } else {
+                ""
+            },
             shown.iter().map(head).collect::<String>(),
             self.rows.iter().map(row).collect::<String>()
         )
     }
 
     fn keys(&self) -> impl Iterator<Item = (usize, &'static str)> {
-        self.columns.iter().enumerate().filter_map(|(index, column)| Some((index, column.key?)))
+        self.columns
+            .iter()
+            .enumerate()
+            .filter_map(|(index, column)| Some((index, column.key?)))
     }
 
     /// The raw values, separated by `delimiter`, below a line of keys.
@@ -488,26 +618,36 @@ impl Table {
     /// # Errors
     /// [`ViewError::Csv`] where a row cannot be written.
     pub(crate) fn csv(&self, delimiter: u8) -> Result<String, ViewError> {
-        let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
+        let mut writer = csv::WriterBuilder::new()
+            .delimiter(delimiter)
+            .from_writer(Vec::new());
         writer.write_record(self.keys().map(|(_, key)| key))?;
         for row in &self.rows {
             writer.write_record(self.keys().map(|(index, _)| row.cells[index].to_csv()))?;
         }
-        let bytes = writer.into_inner().map_err(|error| ViewError::Csv(error.into_error().into()))?;
+        let bytes = writer
+            .into_inner()
+            .map_err(|error| ViewError::Csv(error.into_error().into()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The raw values as a list of objects.
     pub(crate) fn json(&self) -> Value {
-        let object =
-            |row: &Row| self.keys().map(|(index, key)| (key.to_owned(), row.cells[index].value.clone())).collect::<Map<_, _>>();
+        let object = |row: &Row| {
+            self.keys()
+                .map(|(index, key)| (key.to_owned(), row.cells[index].value.clone()))
+                .collect::<Map<_, _>>()
+        };
         Value::Array(self.rows.iter().map(object).map(Value::Object).collect())
     }
 
     /// The cell of a row under this head of Markdown or HTML.
     #[cfg(test)]
     pub(crate) fn cell(&self, row: usize, head: &str) -> &Cell {
-        let found = self.columns.iter().position(|column| [&column.markdown, &column.html].contains(&&Some(head.to_owned())));
+        let found = self
+            .columns
+            .iter()
+            .position(|column| [&column.markdown, &column.html].contains(&&Some(head.to_owned())));
         &self.rows[row].cells[found.unwrap()]
     }
 
@@ -516,7 +656,11 @@ impl Table {
     pub(crate) fn markdown_rows(&self) -> Vec<Vec<String>> {
         let shown = |row: &Row| {
             assert_eq!(row.cells.len(), self.columns.len());
-            let cells = row.cells.iter().zip(&self.columns).filter(|(_, column)| column.markdown.is_some());
+            let cells = row
+                .cells
+                .iter()
+                .zip(&self.columns)
+                .filter(|(_, column)| column.markdown.is_some());
             cells.map(|(cell, _)| cell.to_markdown()).collect()
         };
         self.rows.iter().map(shown).collect()
@@ -525,7 +669,10 @@ impl Table {
     /// The heads in Markdown.
     #[cfg(test)]
     pub(crate) fn markdown_heads(&self) -> Vec<&str> {
-        self.columns.iter().filter_map(|column| column.markdown.as_deref()).collect()
+        self.columns
+            .iter()
+            .filter_map(|column| column.markdown.as_deref())
+            .collect()
     }
 }
 
@@ -535,17 +682,26 @@ mod tests {
 
     #[test]
     fn closed_code_spans_are_code_and_a_single_backtick_stays() {
-        assert_eq!(prose_html("needs `a<b` now"), "needs <code>a&lt;b</code> now");
+        assert_eq!(
+            prose_html("needs `a<b` now"),
+            "needs <code>a&lt;b</code> now"
+        );
         assert_eq!(prose_html("a ` b\n"), "a ` b");
     }
 
     #[test]
     fn a_raw_value_is_written_as_results_json_writes_it() {
         let html = |value: Option<f64>| Cell::figure("x", value).to_html();
-        assert_eq!(html(Some(0.1 + 0.2)), "<td class=\"n\" data-value=\"0.30000000000000004\">x</td>");
+        assert_eq!(
+            html(Some(0.1 + 0.2)),
+            "<td class=\"n\" data-value=\"0.30000000000000004\">x</td>"
+        );
         assert!(html(Some(3.0)).contains(" data-value=\"3.0\""));
         let plain = "<td class=\"n\">x</td>";
-        assert_eq!([html(None), html(Some(f64::NAN)), html(Some(f64::INFINITY))], [plain; 3]);
+        assert_eq!(
+            [html(None), html(Some(f64::NAN)), html(Some(f64::INFINITY))],
+            [plain; 3]
+        );
     }
 
     #[test]
@@ -557,23 +713,49 @@ mod tests {
     #[test]
     fn a_format_shows_the_columns_that_have_a_head_for_it() {
         let columns = vec![
-            Column::text().documents("Case").terminal("CASE", 0).key("case"),
+            Column::text()
+                .documents("Case")
+                .terminal("CASE", 0)
+                .key("case"),
             Column::number().html("n").key("n"),
             Column::text().markdown("Verdict").terminal("VERDICT", 0),
         ];
-        let row = Row::new(vec![Cell::code("a|b"), Cell::count(3), Cell::ruling(Ruling::Fail)]).case("a|b");
+        let row = Row::new(vec![
+            Cell::code("a|b"),
+            Cell::count(3),
+            Cell::ruling(Ruling::Fail),
+        ])
+        .case("a|b");
         let table = Table::new(columns, vec![row]);
-        assert_eq!(table.markdown(), "| Case | Verdict |\n| --- | --- |\n| `a\\|b` | ❌ fail |");
-        assert_eq!(table.terminal(Screen { width: None, color: false }), "CASE  VERDICT\na|b   FAIL\n");
+        assert_eq!(
+            table.markdown(),
+            "| Case | Verdict |\n| --- | --- |\n| `a\\|b` | ❌ fail |"
+        );
+        assert_eq!(
+            table.terminal(Screen {
+                width: None,
+                color: false
+            }),
+            "CASE  VERDICT\na|b   FAIL\n"
+        );
         assert_eq!(table.csv(b',').unwrap(), "case,n\na|b,3\n");
         let whole = Cell::figure("500 ms", 500.0);
-        assert_eq!((whole.to_csv().as_str(), Cell::figure("", 0.05).to_csv().as_str()), ("500", "0.05"));
+        assert_eq!(
+            (
+                whole.to_csv().as_str(),
+                Cell::figure("", 0.05).to_csv().as_str()
+            ),
+            ("500", "0.05")
+        );
         assert_eq!(table.json(), json!([{ "case": "a|b", "n": 3 }]));
         let html = table.html("Cases");
         assert!(
             html.contains("<tr data-case=\"a|b\"><td><code>a|b</code></td><td class=\"n\" data-value=\"3.0\">3</td></tr>"),
             "{html}"
         );
-        assert!(html.contains("<th scope=\"col\">Case</th><th scope=\"col\" class=\"n\">n</th>"), "{html}");
+        assert!(
+            html.contains("<th scope=\"col\">Case</th><th scope=\"col\" class=\"n\">n</th>"),
+            "{html}"
+        );
     }
 }

@@ -13,7 +13,13 @@ use serde_json::{Map, json};
 fn tables(report: &Report) -> Vec<(&'static str, Table)> {
     let searches: Vec<(usize, &SearchReport)> = report.searches.iter().enumerate().collect();
     let probes = (!searches.is_empty()).then(|| ("probes", probes(report, &searches)));
-    [("cases", cases(report)), ("limits", objectives(report, |_| true))].into_iter().chain(probes).collect()
+    [
+        ("cases", cases(report)),
+        ("limits", objectives(report, |_| true)),
+    ]
+    .into_iter()
+    .chain(probes)
+    .collect()
 }
 
 /// All tables, each with a line of keys, separated by empty lines. `delimiter`: `,` or a tab.
@@ -21,7 +27,10 @@ fn tables(report: &Report) -> Vec<(&'static str, Table)> {
 /// # Errors
 /// [`ViewError::Csv`] if a row cannot be written.
 pub fn csv(report: &Report, delimiter: u8) -> Result<String, ViewError> {
-    let tables: Result<Vec<String>, ViewError> = tables(report).iter().map(|(_, table)| table.csv(delimiter)).collect();
+    let tables: Result<Vec<String>, ViewError> = tables(report)
+        .iter()
+        .map(|(_, table)| table.csv(delimiter))
+        .collect();
     Ok(tables?.join("\n"))
 }
 
@@ -35,19 +44,38 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
     document.insert("verdict".to_owned(), serde_json::to_value(report.verdict)?);
     document.insert("exit_code".to_owned(), json!(report.exit_code));
     document.insert("reason".to_owned(), json!(headline::reason(report)));
-    document.extend(tables(report).into_iter().map(|(key, table)| (key.to_owned(), table.json())));
+    document.extend(
+        tables(report)
+            .into_iter()
+            .map(|(key, table)| (key.to_owned(), table.json())),
+    );
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 /// The verdict and the tables of `report.md`.
 pub fn markdown(report: &Report) -> String {
-    let verdict = format!("**{}**: {}", headline::verdict_name(report.verdict), format::prose(&headline::reason(report)));
+    let verdict = format!(
+        "**{}**: {}",
+        headline::verdict_name(report.verdict),
+        format::prose(&headline::reason(report))
+    );
     let objectives = match report.searches.is_empty() {
         true => vec![objectives(report, |_| true)],
-        false => report.searches.iter().enumerate().map(|search| probes(report, &[search])).collect(),
+        false => report
+            .searches
+            .iter()
+            .enumerate()
+            .map(|search| probes(report, &[search]))
+            .collect(),
     };
-    let tables = std::iter::once(cases_without_groups(report)).chain(objectives).filter(|table| !table.rows.is_empty());
-    tables.map(|table| table.markdown() + "\n").chain([verdict + "\n"]).collect::<Vec<_>>().join("\n")
+    let tables = std::iter::once(cases_without_groups(report))
+        .chain(objectives)
+        .filter(|table| !table.rows.is_empty());
+    tables
+        .map(|table| table.markdown() + "\n")
+        .chain([verdict + "\n"])
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[cfg(test)]
@@ -106,30 +134,64 @@ mod tests {
             let text = csv(&report, delimiter).unwrap();
             let blocks: Vec<&str> = text.split("\n\n").collect();
             assert_eq!(blocks.len(), 2);
-            let mut reader = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(blocks[0].as_bytes());
+            let mut reader = ::csv::ReaderBuilder::new()
+                .delimiter(delimiter)
+                .from_reader(blocks[0].as_bytes());
             assert_eq!(reader.headers().unwrap().iter().collect::<Vec<_>>(), CASES);
             let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
-            assert_eq!((&rows[1][1], &rows[1][4], &rows[1][5]), ("a,b=\"c\" d e", "229", "240"));
-            let p99 = report.cases[0].distributions[&Metric::Ttft].quantile(0.99).unwrap();
-            assert_eq!(rows[0][11].parse::<f64>().unwrap(), p99, "all digits are kept");
+            assert_eq!(
+                (&rows[1][1], &rows[1][4], &rows[1][5]),
+                ("a,b=\"c\" d e", "229", "240")
+            );
+            let p99 = report.cases[0].distributions[&Metric::Ttft]
+                .quantile(0.99)
+                .unwrap();
+            assert_eq!(
+                rows[0][11].parse::<f64>().unwrap(),
+                p99,
+                "all digits are kept"
+            );
             assert_eq!(&rows[2][11], "", "a missing value is empty");
-            let mut reader = ::csv::ReaderBuilder::new().delimiter(delimiter).from_reader(blocks[1].as_bytes());
+            let mut reader = ::csv::ReaderBuilder::new()
+                .delimiter(delimiter)
+                .from_reader(blocks[1].as_bytes());
             let rows: Vec<::csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             assert_eq!(rows.len(), 5);
-            assert_eq!((&rows[0][2], &rows[0][6], &rows[0][7]), ("ttft.p99 < 500ms", "500", "ms"));
+            assert_eq!(
+                (&rows[0][2], &rows[0][6], &rows[0][7]),
+                ("ttft.p99 < 500ms", "500", "ms")
+            );
         }
     }
 
     #[test]
     fn json_has_a_row_as_an_object() {
-        let document: Value = serde_json::from_str(&json(&report_with_special_characters()).unwrap()).unwrap();
+        let document: Value =
+            serde_json::from_str(&json(&report_with_special_characters()).unwrap()).unwrap();
         assert_eq!(
-            (&document["scenario"], &document["verdict"], &document["exit_code"]),
+            (
+                &document["scenario"],
+                &document["verdict"],
+                &document["exit_code"]
+            ),
             (&json!("chat"), &json!("fail"), &json!(1))
         );
         assert_eq!(document["cases"].as_array().unwrap().len(), 3);
-        assert_eq!(document["cases"][0].as_object().unwrap().keys().collect::<Vec<_>>(), CASES);
-        assert_eq!((&document["cases"][2]["ttft_p99_ms"], &document["limits"][4]["observed"]), (&Value::Null, &Value::Null));
+        assert_eq!(
+            document["cases"][0]
+                .as_object()
+                .unwrap()
+                .keys()
+                .collect::<Vec<_>>(),
+            CASES
+        );
+        assert_eq!(
+            (
+                &document["cases"][2]["ttft_p99_ms"],
+                &document["limits"][4]["observed"]
+            ),
+            (&Value::Null, &Value::Null)
+        );
         assert!(document.get("probes").is_none());
     }
 
@@ -137,11 +199,28 @@ mod tests {
     fn a_search_has_its_probes() {
         let read: Value = serde_json::from_str(&json(&searched()).unwrap()).unwrap();
         let probes = read["probes"].as_array().unwrap();
-        let keys = probes[2].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
+        let keys = probes[2]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect::<Vec<_>>();
         assert_eq!((probes.len(), keys), (4, PROBES.to_vec()));
         let probe = ["probe", "case", "load", "purpose"].map(|key| probes[2][key].clone());
-        assert_eq!(probe, [json!(3), json!("concurrency=16"), json!(16.0), json!("narrow")]);
-        assert!(markdown(&searched()).contains("| # | concurrency | Phase |"), "{}", markdown(&searched()));
+        assert_eq!(
+            probe,
+            [
+                json!(3),
+                json!("concurrency=16"),
+                json!(16.0),
+                json!("narrow")
+            ]
+        );
+        assert!(
+            markdown(&searched()).contains("| # | concurrency | Phase |"),
+            "{}",
+            markdown(&searched())
+        );
     }
 
     #[test]

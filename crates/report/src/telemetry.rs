@@ -10,7 +10,14 @@ use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
 /// The statistics of the table, besides the count.
-const STATS: [Stat; 6] = [Stat::Mean, Stat::Quantile(0.50), Stat::Quantile(0.95), Stat::Quantile(0.99), Stat::Min, Stat::Max];
+const STATS: [Stat; 6] = [
+    Stat::Mean,
+    Stat::Quantile(0.50),
+    Stat::Quantile(0.95),
+    Stat::Quantile(0.99),
+    Stat::Min,
+    Stat::Max,
+];
 
 /// The quantiles of results.json.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.50), ("p95", 0.95), ("p99", 0.99)];
@@ -36,13 +43,18 @@ pub fn json(case: &CaseReport) -> Value {
     };
     let other = |(name, series): (&String, &OtherStat)| {
         let statistics = match series {
-            OtherStat::Level { n, mean, min, max } => json!({ "n": n, "mean": mean, "min": min, "max": max }),
+            OtherStat::Level { n, mean, min, max } => {
+                json!({ "n": n, "mean": mean, "min": min, "max": max })
+            }
             OtherStat::Growth(growth) => json!({ "per_second": growth }),
         };
         (name.clone(), statistics)
     };
     let mut all: Map<String, Value> = Signal::ALL.iter().map(signal).collect();
-    all.insert("other".to_owned(), Value::Object(telemetry.others.iter().map(other).collect()));
+    all.insert(
+        "other".to_owned(),
+        Value::Object(telemetry.others.iter().map(other).collect()),
+    );
     all.insert("notes".to_owned(), json!(telemetry.notes));
     Value::Object(all)
 }
@@ -58,14 +70,28 @@ fn bound_json(quantile: StatValue) -> Option<Value> {
 
 /// The table of the signals of a case; no rows without telemetry.
 pub(crate) fn signals(case: &CaseReport) -> Table {
-    let statistics = STATS.iter().map(|stat| Column::number().documents(&stat.to_string()));
-    let columns = [Column::text().documents("Signal"), Column::number().documents("n")].into_iter().chain(statistics).collect();
+    let statistics = STATS
+        .iter()
+        .map(|stat| Column::number().documents(&stat.to_string()));
+    let columns = [
+        Column::text().documents("Signal"),
+        Column::number().documents("n"),
+    ]
+    .into_iter()
+    .chain(statistics)
+    .collect();
     let row = |(signal, values): (&Signal, &SignalStat)| {
         let figure = |stat: &Stat| {
-            Cell::figure(statistic(*signal, values, *stat), values.at(*stat).and_then(StatValue::value))
-                .with_stat("", &stat.to_string())
+            Cell::figure(
+                statistic(*signal, values, *stat),
+                values.at(*stat).and_then(StatValue::value),
+            )
+            .with_stat("", &stat.to_string())
         };
-        let first = [Cell::code(signal.name()), Cell::count(values.n).with_stat("", "n")];
+        let first = [
+            Cell::code(signal.name()),
+            Cell::count(values.n).with_stat("", "n"),
+        ];
         Row::new(first.into_iter().chain(STATS.iter().map(figure)).collect()).metric(signal.name())
     };
     Table::new(columns, case.telemetry.signals.iter().map(row).collect())
@@ -73,7 +99,10 @@ pub(crate) fn signals(case: &CaseReport) -> Table {
 
 /// A statistic of a signal in its unit.
 fn statistic(signal: Signal, values: &SignalStat, stat: Stat) -> String {
-    values.at(stat).map_or_else(|| ABSENT.to_owned(), |value| format_seen(value, signal.unit()))
+    values.at(stat).map_or_else(
+        || ABSENT.to_owned(),
+        |value| format_seen(value, signal.unit()),
+    )
 }
 
 /// A value or its bound in its unit: `≤ 300 ms`.
@@ -94,7 +123,10 @@ pub(crate) fn server_ttft<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
     let rows = cases.flat_map(|(index, case)| {
         ttft_breakdown(case).into_iter().map(move |row| {
             let figure = |value: Option<StatValue>| {
-                Cell::figure(value.map_or_else(String::new, |it| format_seen(it, Unit::Millis)), value.and_then(StatValue::value))
+                Cell::figure(
+                    value.map_or_else(String::new, |it| format_seen(it, Unit::Millis)),
+                    value.and_then(StatValue::value),
+                )
             };
             let first = [Cell::case(index, &case.id), Cell::prose(row.name)];
             Row::new(first.into_iter().chain(row.figures.map(figure)).collect())
@@ -115,10 +147,17 @@ struct TtftRow {
 /// either TTFT is missing.
 fn ttft_breakdown(case: &CaseReport) -> Vec<TtftRow> {
     let client = |metric: Metric| case.distributions.get(&metric);
-    let server = |signal: Signal| case.telemetry.signals.get(&signal).filter(|values| values.mean.is_some());
-    let (Some(scheduled), Some(sent), Some(reported)) =
-        (client(Metric::Ttft), client(Metric::TtftService), server(Signal::ServerTtft))
-    else {
+    let server = |signal: Signal| {
+        case.telemetry
+            .signals
+            .get(&signal)
+            .filter(|values| values.mean.is_some())
+    };
+    let (Some(scheduled), Some(sent), Some(reported)) = (
+        client(Metric::Ttft),
+        client(Metric::TtftService),
+        server(Signal::ServerTtft),
+    ) else {
         return Vec::new();
     };
     let queue = server(Signal::ServerQueueTime);
@@ -131,20 +170,50 @@ fn ttft_breakdown(case: &CaseReport) -> Vec<TtftRow> {
         })
     };
     let [p50, p95, p99] = shares.map(|share| scheduled.quantile(share).map(StatValue::Value));
-    let after_queue = queue.map(|queue| mean(reported.mean.zip(queue.mean).map(|(all, queue)| all - queue)));
+    let after_queue = queue.map(|queue| {
+        mean(
+            reported
+                .mean
+                .zip(queue.mean)
+                .map(|(all, queue)| all - queue),
+        )
+    });
     let rows = [
-        ("client, from the scheduled send time", Some([Some(StatValue::Value(scheduled.mean)), p50, p95, p99])),
+        (
+            "client, from the scheduled send time",
+            Some([Some(StatValue::Value(scheduled.mean)), p50, p95, p99]),
+        ),
         ("server histogram", measured(Signal::ServerTtft)),
-        ("component: send delay of the client", Some(mean(Some(scheduled.mean - sent.mean)))),
-        ("component: queue in the server", measured(Signal::ServerQueueTime)),
+        (
+            "component: send delay of the client",
+            Some(mean(Some(scheduled.mean - sent.mean))),
+        ),
+        (
+            "component: queue in the server",
+            measured(Signal::ServerQueueTime),
+        ),
         ("component: server after the queue", after_queue),
-        ("component: server, queue included", if queue.is_none() { Some(mean(reported.mean)) } else { None }),
+        (
+            "component: server, queue included",
+            if queue.is_none() {
+                Some(mean(reported.mean))
+            } else {
+                None
+            },
+        ),
         (
             "component: network, HTTP, and server before its clock starts",
             Some(mean(reported.mean.map(|server| sent.mean - server))),
         ),
     ];
-    rows.into_iter().filter_map(|(name, figures)| Some(TtftRow { name, figures: figures? })).collect()
+    rows.into_iter()
+        .filter_map(|(name, figures)| {
+            Some(TtftRow {
+                name,
+                figures: figures?,
+            })
+        })
+        .collect()
 }
 
 /// A note if the server's TTFT histogram has more or fewer requests than the client measured.
@@ -152,8 +221,15 @@ pub(crate) fn remarks(case: &CaseReport) -> Vec<String> {
     if ttft_breakdown(case).is_empty() {
         return Vec::new();
     }
-    let client = case.distributions.get(&Metric::Ttft).map_or(0, |values| values.n);
-    let counted = case.telemetry.signals.get(&Signal::ServerTtft).map_or(0, |values| values.n);
+    let client = case
+        .distributions
+        .get(&Metric::Ttft)
+        .map_or(0, |values| values.n);
+    let counted = case
+        .telemetry
+        .signals
+        .get(&Signal::ServerTtft)
+        .map_or(0, |values| values.n);
     if counted == client {
         return Vec::new();
     }
@@ -184,19 +260,42 @@ const TERMINAL_SIGNALS: [(&str, &[(Signal, &str)]); 3] = [
             (Signal::GpuThrottled, "throttled"),
         ],
     ),
-    ("process", &[(Signal::ProcessCpu, "CPU"), (Signal::ProcessMemory, "memory")]),
+    (
+        "process",
+        &[
+            (Signal::ProcessCpu, "CPU"),
+            (Signal::ProcessMemory, "memory"),
+        ],
+    ),
 ];
 
 /// One line for each scope with data: means and maxima of a single case, or the greatest maxima of several.
 pub fn terminal_lines(report: &Report) -> String {
-    let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.is_stage()).collect();
+    let cases: Vec<&CaseReport> = report
+        .cases
+        .iter()
+        .filter(|case| !case.is_stage())
+        .collect();
     let figure = |(signal, label): &(Signal, &str)| {
-        let found: Vec<&SignalStat> = cases.iter().filter_map(|case| case.telemetry.signals.get(signal)).collect();
-        let max = found.iter().filter_map(|values| values.max).reduce(f64::max)?;
-        let unit = if signal.unit() == Unit::Count && *label == "CPU" { " cores" } else { "" };
+        let found: Vec<&SignalStat> = cases
+            .iter()
+            .filter_map(|case| case.telemetry.signals.get(signal))
+            .collect();
+        let max = found
+            .iter()
+            .filter_map(|values| values.max)
+            .reduce(f64::max)?;
+        let unit = if signal.unit() == Unit::Count && *label == "CPU" {
+            " cores"
+        } else {
+            ""
+        };
         let max = value(max, signal.unit());
         Some(match found.as_slice() {
-            [only] if cases.len() == 1 => format!("{label} {}{unit} (max {max})", statistic(*signal, only, Stat::Mean)),
+            [only] if cases.len() == 1 => format!(
+                "{label} {}{unit} (max {max})",
+                statistic(*signal, only, Stat::Mean)
+            ),
             _ => format!("{label} max {max}{unit}"),
         })
     };
@@ -226,19 +325,45 @@ mod tests {
     #[test]
     fn every_signal_has_its_key_and_missing_values_are_null() {
         let all = json(&observed());
-        let keys: Vec<&str> = all.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(keys[..keys.len() - 2], Signal::ALL.iter().map(|signal| signal.name()).collect::<Vec<_>>());
+        let keys: Vec<&str> = all
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            keys[..keys.len() - 2],
+            Signal::ALL
+                .iter()
+                .map(|signal| signal.name())
+                .collect::<Vec<_>>()
+        );
         assert_eq!(all["server.kv_cache_usage"]["unit"], "share");
-        assert_eq!((&all["server.ttft"]["max"], &all["server.ttft"]["n"]), (&Value::Null, &json!(240)));
+        assert_eq!(
+            (&all["server.ttft"]["max"], &all["server.ttft"]["n"]),
+            (&Value::Null, &json!(240))
+        );
         assert_eq!(all["server.preemptions"], Value::Null);
         let queue = &all["server.queue_time"];
         assert_eq!(
             (&queue["p50"], &queue["bounds"]),
-            (&Value::Null, &json!({ "p50": { "at_most": 300.0 }, "p99": { "at_least": 480.0 } }))
+            (
+                &Value::Null,
+                &json!({ "p50": { "at_most": 300.0 }, "p99": { "at_least": 480.0 } })
+            )
         );
-        assert_eq!((&all["server.ttft"]["bounds"], &all["gpu.power"]["bounds"]), (&json!({}), &json!({})));
-        assert_eq!(all["other"]["vllm:lora{a=b}"], json!({ "n": 2, "mean": 1.5, "min": 1.0, "max": 2.0 }));
-        assert_eq!(all["other"]["vllm:corrupted_total"], json!({ "per_second": 0.25 }));
+        assert_eq!(
+            (&all["server.ttft"]["bounds"], &all["gpu.power"]["bounds"]),
+            (&json!({}), &json!({}))
+        );
+        assert_eq!(
+            all["other"]["vllm:lora{a=b}"],
+            json!({ "n": 2, "mean": 1.5, "min": 1.0, "max": 2.0 })
+        );
+        assert_eq!(
+            all["other"]["vllm:corrupted_total"],
+            json!({ "per_second": 0.25 })
+        );
         assert!(
             json(&case(4))
                 .as_object()
@@ -256,8 +381,15 @@ mod tests {
         gpu      utilization 90% (max 98%), memory 61.0 GiB (max 62.0 GiB), power 540 W (max 600 W), temperature 66.0 °C (max 70.0 °C)
         process  CPU 1.40 cores (max 1.70), memory 6.50 GiB (max 6.60 GiB)
         ");
-        let two = terminal_lines(&report_of(vec![observed(), observed()], Default::default(), 0));
-        assert!(two.starts_with("server   running max 8.00, waiting max "), "{two}");
+        let two = terminal_lines(&report_of(
+            vec![observed(), observed()],
+            Default::default(),
+            0,
+        ));
+        assert!(
+            two.starts_with("server   running max 8.00, waiting max "),
+            "{two}"
+        );
         assert_eq!(terminal_lines(&sweep(3)), "");
     }
 
@@ -266,40 +398,95 @@ mod tests {
         let report = report_of(vec![observed(), case(4)], Default::default(), 0);
         let both = || report.cases.iter().enumerate();
         for table in [signals(&observed()), server_ttft(both())] {
-            assert!(!table.rows.is_empty() && table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
+            assert!(
+                !table.rows.is_empty()
+                    && table
+                        .rows
+                        .iter()
+                        .all(|row| row.cells.len() == table.columns.len())
+            );
         }
-        assert_eq!((signals(&observed()).rows.len(), server_ttft(both()).rows.len()), (16, 6));
-        let queue = signals(&observed()).markdown_rows().into_iter().find(|row| row[0] == "`server.queue_time`").unwrap();
-        assert_eq!(queue[1..], ["240", "22 ms", "≤ 300 ms", "435 ms", "≥ 480 ms", "n/a", "n/a"]);
+        assert_eq!(
+            (
+                signals(&observed()).rows.len(),
+                server_ttft(both()).rows.len()
+            ),
+            (16, 6)
+        );
+        let queue = signals(&observed())
+            .markdown_rows()
+            .into_iter()
+            .find(|row| row[0] == "`server.queue_time`")
+            .unwrap();
+        assert_eq!(
+            queue[1..],
+            [
+                "240",
+                "22 ms",
+                "≤ 300 ms",
+                "435 ms",
+                "≥ 480 ms",
+                "n/a",
+                "n/a"
+            ]
+        );
         assert_eq!(
             others(&observed()),
             "2 more series are in results.json and telemetry.parquet under the names that the server gives them."
         );
         assert_eq!(others(&case(4)), "");
-        assert!(signals(&case(4)).rows.is_empty() && server_ttft(sweep(2).cases.iter().enumerate()).rows.is_empty());
+        assert!(
+            signals(&case(4)).rows.is_empty()
+                && server_ttft(sweep(2).cases.iter().enumerate())
+                    .rows
+                    .is_empty()
+        );
     }
 
     #[test]
     fn the_components_add_up_to_the_clients_mean() {
         let mut case = observed();
         let rows = ttft_breakdown(&case);
-        let sum: f64 =
-            rows.iter().filter(|row| row.name.starts_with("component")).filter_map(|row| row.figures[0]?.value()).sum();
-        assert!((sum - case.distributions[&Metric::Ttft].mean).abs() < 1e-9, "{rows:?}");
+        let sum: f64 = rows
+            .iter()
+            .filter(|row| row.name.starts_with("component"))
+            .filter_map(|row| row.figures[0]?.value())
+            .sum();
+        assert!(
+            (sum - case.distributions[&Metric::Ttft].mean).abs() < 1e-9,
+            "{rows:?}"
+        );
         assert_eq!(rows.len(), 6);
-        assert_eq!(rows[3].figures[1], Some(StatValue::AtMost(300.0)), "the queue's p50 is in its first bucket");
+        assert_eq!(
+            rows[3].figures[1],
+            Some(StatValue::AtMost(300.0)),
+            "the queue's p50 is in its first bucket"
+        );
         case.telemetry.signals.remove(&Signal::ServerQueueTime);
         let rows = ttft_breakdown(&case);
-        assert_eq!((rows.len(), rows[3].name), (5, "component: server, queue included"));
+        assert_eq!(
+            (rows.len(), rows[3].name),
+            (5, "component: server, queue included")
+        );
         let without_telemetry = crate::fixture::case(4);
-        assert!(ttft_breakdown(&without_telemetry).is_empty() && remarks(&without_telemetry).is_empty());
+        assert!(
+            ttft_breakdown(&without_telemetry).is_empty() && remarks(&without_telemetry).is_empty()
+        );
     }
 
     #[test]
     fn a_different_request_count_of_the_server_is_noted() {
         let mut case = observed();
         assert_eq!(remarks(&case), [""; 0]);
-        case.telemetry.signals.get_mut(&Signal::ServerTtft).unwrap().n = 260;
-        assert!(remarks(&case)[0].starts_with("server.ttft: the server counted 260 first tokens"), "{:?}", remarks(&case));
+        case.telemetry
+            .signals
+            .get_mut(&Signal::ServerTtft)
+            .unwrap()
+            .n = 260;
+        assert!(
+            remarks(&case)[0].starts_with("server.ttft: the server counted 260 first tokens"),
+            "{:?}",
+            remarks(&case)
+        );
     }
 }

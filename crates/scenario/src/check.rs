@@ -46,7 +46,11 @@ pub(crate) fn parse(text: &str) -> Result<Assertion, CheckError> {
     Ok(assertion)
 }
 
-fn parse_left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<Subject, CheckError> {
+fn parse_left(
+    cursor: &mut Cursor<'_>,
+    name: &str,
+    at: Range<usize>,
+) -> Result<Subject, CheckError> {
     if name == "goodput" && cursor.peek() == Some('(') {
         return parse_goodput(cursor);
     }
@@ -54,7 +58,11 @@ fn parse_left(cursor: &mut Cursor<'_>, name: &str, at: Range<usize>) -> Result<S
         return parse_signal(cursor, name, at);
     }
     let metric = parse_metric(name, at.clone(), cursor)?;
-    Ok(Subject::Metric { metric, tags: parse_tags(cursor)?, stat: parse_stat(cursor, metric, at.end)? })
+    Ok(Subject::Metric {
+        metric,
+        tags: parse_tags(cursor)?,
+        stat: parse_stat(cursor, metric, at.end)?,
+    })
 }
 
 fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
@@ -64,10 +72,20 @@ fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, C
         if let Subject::Signal { signal, .. } = subject {
             return Err(no_multiple(&start, signal));
         }
-        return Ok(Assertion { subject, op, limit: 0.0, relative: Some(multiple) });
+        return Ok(Assertion {
+            subject,
+            op,
+            limit: 0.0,
+            relative: Some(multiple),
+        });
     }
     let limit = limit::parse_limit(cursor, name_of(&subject), subject.unit())?;
-    Ok(Assertion { subject, op, limit, relative: None })
+    Ok(Assertion {
+        subject,
+        op,
+        limit,
+        relative: None,
+    })
 }
 
 fn name_of(subject: &Subject) -> &'static str {
@@ -99,18 +117,29 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     if let Some(metric) = Metric::parse(name) {
         return Ok(metric);
     }
-    let names = Metric::ALL.iter().map(|metric| metric.name()).chain(["goodput(…)"]);
-    let exist = format!("Metrics are {}, and signals such as `server.waiting`.", list(names, "and"));
+    let names = Metric::ALL
+        .iter()
+        .map(|metric| metric.name())
+        .chain(["goodput(…)"]);
+    let exist = format!(
+        "Metrics are {}, and signals such as `server.waiting`.",
+        list(names, "and")
+    );
     if name.is_empty() {
         let at = at.start..at.start + cursor.width();
-        return Err(CheckError::new(at, "a limit begins with a metric", "expected a metric").help(exist));
+        return Err(
+            CheckError::new(at, "a limit begins with a metric", "expected a metric").help(exist),
+        );
     }
     if name == "goodput" {
         let error = CheckError::new(at, "`goodput` needs limits", "define a good request");
         return Err(error.help("Write goodput(ttft < 500ms, tpot < 40ms) >= 99%; the rate of good requests is `goodput_rate`."));
     }
     // Columns carry their unit (`ttft_ms`), metrics do not.
-    let column = Metric::ALL.iter().find(|metric| metric.column() == name).map(|metric| metric.name());
+    let column = Metric::ALL
+        .iter()
+        .find(|metric| metric.column() == name)
+        .map(|metric| metric.name());
     let meant = column.or_else(|| nearest(name, Metric::ALL.iter().map(|metric| metric.name())));
     let label = meant_or(meant, "does not exist");
     Err(CheckError::new(at, format!("unknown metric `{name}`"), label).help(exist))
@@ -128,13 +157,20 @@ fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckErr
         let (tag, at) = cursor.word();
         if !TAGS.contains(&tag) {
             let label = meant_or(nearest(tag, TAGS), "does not exist");
-            return Err(CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
-                .help("Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`."));
+            return Err(
+                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help(
+                    "Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`.",
+                ),
+            );
         }
         cursor.expect('=', "between a tag and its value")?;
         let (value, at) = cursor.until(&[',', '}']);
         if value.is_empty() {
-            return Err(CheckError::new(cursor.visible(at), format!("`{tag}` has no value"), "expected a value"));
+            return Err(CheckError::new(
+                cursor.visible(at),
+                format!("`{tag}` has no value"),
+                "expected a value",
+            ));
         }
         tags.push((tag.to_owned(), value.to_owned()));
         if !cursor.eat(',') {
@@ -161,36 +197,66 @@ fn parse_request_limit(cursor: &mut Cursor<'_>) -> Result<RequestLimit, CheckErr
     let (name, at) = cursor.word();
     let metric = parse_metric(name, at.clone(), cursor)?;
     if metric.per() == Scope::Case {
-        let per_request = Metric::ALL.iter().filter(|metric| metric.per() != Scope::Case).map(|metric| metric.name());
-        let error = CheckError::new(at, format!("`{metric}` is one value per case"), "a single request has no such value");
+        let per_request = Metric::ALL
+            .iter()
+            .filter(|metric| metric.per() != Scope::Case)
+            .map(|metric| metric.name());
+        let error = CheckError::new(
+            at,
+            format!("`{metric}` is one value per case"),
+            "a single request has no such value",
+        );
         return Err(error.help(format!("A request has {}.", list(per_request, "and"))));
     }
     if cursor.peek() == Some('.') {
         cursor.eat('.');
         let (_, at) = cursor.stat();
-        let error = CheckError::new(cursor.visible(at), "a statistic inside goodput", "a single request has no statistics");
-        return Err(error.help(format!("Write `{metric}` alone: every request is compared with the limit.")));
+        let error = CheckError::new(
+            cursor.visible(at),
+            "a statistic inside goodput",
+            "a single request has no statistics",
+        );
+        return Err(error.help(format!(
+            "Write `{metric}` alone: every request is compared with the limit."
+        )));
     }
     let op = cursor.op()?;
-    Ok(RequestLimit { metric, op, limit: limit::parse_limit(cursor, metric.name(), metric.unit())? })
+    Ok(RequestLimit {
+        metric,
+        op,
+        limit: limit::parse_limit(cursor, metric.name(), metric.unit())?,
+    })
 }
 
-const EXIST: &str = "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
+const EXIST: &str =
+    "Statistics are `p0` to `p100` (`p99.9` too), `mean`, `min`, `max`, `count` and `sd`.";
 
 /// Reads the statistic of a metric whose name ends at `end`; None exactly where the metric has one value per case.
-fn parse_stat(cursor: &mut Cursor<'_>, metric: Metric, end: usize) -> Result<Option<Stat>, CheckError> {
+fn parse_stat(
+    cursor: &mut Cursor<'_>,
+    metric: Metric,
+    end: usize,
+) -> Result<Option<Stat>, CheckError> {
     if !cursor.eat('.') {
         if metric.per() == Scope::Case {
             return Ok(None);
         }
         let at = end - metric.name().len()..end;
-        let error = CheckError::new(at, format!("`{metric}` needs a statistic"), format!("for example `{metric}.p95`"));
+        let error = CheckError::new(
+            at,
+            format!("`{metric}` needs a statistic"),
+            format!("for example `{metric}.p95`"),
+        );
         return Err(error.help(EXIST));
     }
     let (name, at) = cursor.stat();
     match Stat::parse(name) {
         Some(_) if metric.per() == Scope::Case => {
-            let error = CheckError::new(at, format!("`{metric}` is one value per case"), "has no statistics");
+            let error = CheckError::new(
+                at,
+                format!("`{metric}` is one value per case"),
+                "has no statistics",
+            );
             Err(error.help(format!("Write `{metric}` alone.")))
         }
         Some(stat) => Ok(Some(stat)),
@@ -205,7 +271,12 @@ fn unknown_statistic(cursor: &Cursor<'_>, name: &str, at: Range<usize>) -> Check
         _ => nearest(name, ["mean", "min", "max", "count", "sd"]),
     };
     let label = meant_or(label, "does not exist");
-    CheckError::new(cursor.visible(at), format!("unknown statistic `{name}`"), label).help(EXIST)
+    CheckError::new(
+        cursor.visible(at),
+        format!("unknown statistic `{name}`"),
+        label,
+    )
+    .help(EXIST)
 }
 
 /// Whether a word is the first part of a signal's name.
@@ -214,37 +285,76 @@ fn is_signal_scope(word: &str) -> bool {
 }
 
 /// Parses what follows the first part of a signal's name.
-fn parse_signal(cursor: &mut Cursor<'_>, scope: &str, at: Range<usize>) -> Result<Subject, CheckError> {
-    let names = || Signal::ALL.iter().filter(|signal| signal.scope() == scope).map(|signal| signal.name());
+fn parse_signal(
+    cursor: &mut Cursor<'_>,
+    scope: &str,
+    at: Range<usize>,
+) -> Result<Subject, CheckError> {
+    let names = || {
+        Signal::ALL
+            .iter()
+            .filter(|signal| signal.scope() == scope)
+            .map(|signal| signal.name())
+    };
     let exist = || format!("Signals of `{scope}` are {}.", list(names(), "and"));
     if !cursor.eat('.') {
-        let error = CheckError::new(at, format!("`{scope}` has several signals"), "name one of them");
+        let error = CheckError::new(
+            at,
+            format!("`{scope}` has several signals"),
+            "name one of them",
+        );
         return Err(error.help(exist()));
     }
     let (name, name_at) = cursor.word();
     let full = format!("{scope}.{name}");
     let Some(signal) = Signal::parse(&full) else {
         let short = || names().filter_map(|name| name.split_once('.').map(|(_, name)| name));
-        let meant = nearest(name, short()).or_else(|| short().find(|candidate| !name.is_empty() && candidate.contains(name)));
-        let label = meant.map_or("does not exist".to_owned(), |meant| format!("did you mean `{scope}.{meant}`?"));
-        return Err(CheckError::new(cursor.visible(name_at), format!("unknown signal `{full}`"), label).help(exist()));
+        let meant = nearest(name, short())
+            .or_else(|| short().find(|candidate| !name.is_empty() && candidate.contains(name)));
+        let label = meant.map_or("does not exist".to_owned(), |meant| {
+            format!("did you mean `{scope}.{meant}`?")
+        });
+        return Err(CheckError::new(
+            cursor.visible(name_at),
+            format!("unknown signal `{full}`"),
+            label,
+        )
+        .help(exist()));
     };
     if cursor.peek() == Some('{') {
         let start = *cursor;
         cursor.until(&['}']);
-        let error =
-            CheckError::new(start.visible(start.next_range()), format!("`{signal}` has no tags"), "it applies to the whole case");
-        return Err(error.help(format!("Write for example `{signal}.{}`.", usual_statistic(signal))));
+        let error = CheckError::new(
+            start.visible(start.next_range()),
+            format!("`{signal}` has no tags"),
+            "it applies to the whole case",
+        );
+        return Err(error.help(format!(
+            "Write for example `{signal}.{}`.",
+            usual_statistic(signal)
+        )));
     }
     if !cursor.eat('.') {
-        let error = CheckError::new(at.start..name_at.end, format!("`{signal}` has many values"), "needs a statistic");
-        return Err(error.help(format!("Write for example `{signal}.{}`. {}", usual_statistic(signal), list_statistics(signal))));
+        let error = CheckError::new(
+            at.start..name_at.end,
+            format!("`{signal}` has many values"),
+            "needs a statistic",
+        );
+        return Err(error.help(format!(
+            "Write for example `{signal}.{}`. {}",
+            usual_statistic(signal),
+            list_statistics(signal)
+        )));
     }
     let (word, stat_at) = cursor.stat();
     match Stat::parse(word) {
         Some(stat) if has_statistic(signal, stat) => Ok(Subject::Signal { signal, stat }),
         Some(stat) => {
-            let error = CheckError::new(stat_at, format!("`{signal}` has no `{stat}`"), "not available for a histogram");
+            let error = CheckError::new(
+                stat_at,
+                format!("`{signal}` has no `{stat}`"),
+                "not available for a histogram",
+            );
             Err(error.help(list_statistics(signal)))
         }
         None => Err(unknown_statistic(cursor, word, stat_at)),
@@ -257,19 +367,32 @@ fn has_statistic(signal: Signal, stat: Stat) -> bool {
 }
 
 fn usual_statistic(signal: Signal) -> &'static str {
-    if signal.form() == Form::Histogram { "p95" } else { "max" }
+    if signal.form() == Form::Histogram {
+        "p95"
+    } else {
+        "max"
+    }
 }
 
 fn list_statistics(signal: Signal) -> String {
-    let others = if signal.form() == Form::Histogram { "`mean` and `count`" } else { "`mean`, `min`, `max`, `count` and `sd`" };
+    let others = if signal.form() == Form::Histogram {
+        "`mean` and `count`"
+    } else {
+        "`mean`, `min`, `max`, `count` and `sd`"
+    };
     format!("Its statistics are `p0` to `p100`, {others}.")
 }
 
 /// The error of a relative limit on a signal.
 fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
-    let at = cursor.rest().unwrap_or_else(|| cursor.visible(cursor.next_range()));
-    let error =
-        CheckError::new(at, "a signal cannot have a relative limit", format!("`{signal}` is only compared as a point estimate"));
+    let at = cursor
+        .rest()
+        .unwrap_or_else(|| cursor.visible(cursor.next_range()));
+    let error = CheckError::new(
+        at,
+        "a signal cannot have a relative limit",
+        format!("`{signal}` is only compared as a point estimate"),
+    );
     error.help("Its samples are correlated, so runs cannot be compared by a test: write a number.")
 }
 

@@ -11,7 +11,9 @@ use crate::sections::{baseline, local, mix, search, server, simulator, slo, targ
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
-use crate::{Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values};
+use crate::{
+    Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values,
+};
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Secret;
@@ -49,7 +51,10 @@ pub(crate) struct Resolved {
 
 impl<'a> Source<'a> {
     pub fn new(input: &'a Input<'a>) -> Source<'a> {
-        Source { input, objectives: None }
+        Source {
+            input,
+            objectives: None,
+        }
     }
 }
 
@@ -63,7 +68,10 @@ pub(crate) fn compile(source: &Source<'_>, mut review: Review) -> Result<Loaded,
         .map(|checked| resolve(checked, &mut review))
         .and_then(|resolved| plan(&resolved, env, &mut review));
     match plan.filter(|_| review.is_clean()) {
-        Some(plan) => Ok(Loaded { plan, warnings: review.into_warnings() }),
+        Some(plan) => Ok(Loaded {
+            plan,
+            warnings: review.into_warnings(),
+        }),
         None => Err(review.faults()),
     }
 }
@@ -99,13 +107,21 @@ fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -
         sweep::check(matrix, &SCENARIO, review);
         review.section.clear();
     }
-    if !swept.iter().any(|path| path.starts_with("request.template")) {
+    if !swept
+        .iter()
+        .any(|path| path.starts_with("request.template"))
+    {
         inline_template(&mut root, "request.template", &variables, review);
     }
     slo::expand(&mut root, review);
     baseline::normalize(&mut root, review);
     for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
-        inline_template(&mut root, &format!("mix.{index}.request.template"), &variables, review);
+        inline_template(
+            &mut root,
+            &format!("mix.{index}.request.template"),
+            &variables,
+            review,
+        );
     }
     Checked { root, swept }
 }
@@ -123,28 +139,49 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
 }
 
 /// Expands the matrix into cases and writes the resolved scenario.
-fn plan(Resolved { root }: &Resolved, env: &BTreeMap<String, String>, review: &mut Review) -> Option<Plan> {
+fn plan(
+    Resolved { root }: &Resolved,
+    env: &BTreeMap<String, String>,
+    review: &mut Review,
+) -> Option<Plan> {
     let (plan, ground) = expand::plan(root, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
-    let mut plan = Plan { id: resolve::digest(&resolved), resolved, secrets, ..plan };
-    plan.cases.iter_mut().for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
+    let mut plan = Plan {
+        id: resolve::digest(&resolved),
+        resolved,
+        secrets,
+        ..plan
+    };
+    plan.cases
+        .iter_mut()
+        .for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
     Some(plan)
 }
 
 /// Warns if the baseline was recorded with other targets, requests, data or loads.
 fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) {
-    let BaselineState::Loaded(baseline, at) = state else { return };
+    let BaselineState::Loaded(baseline, at) = state else {
+        return;
+    };
     if let Some(difference) = baseline.describe_plan_differences(&settings(resolved)) {
-        review.warn(*at, format!("the baseline was recorded with a different scenario: {difference}"));
+        review.warn(
+            *at,
+            format!("the baseline was recorded with a different scenario: {difference}"),
+        );
     }
 }
 
 /// Protocols that generate nothing are not streamed by default.
 fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
-    let api = root.get("target.api").and_then(Node::text).and_then(|name| Api::parse(&name));
-    let fixed = ["target.api", "request.stream"].iter().all(|path| !swept.contains(*path));
+    let api = root
+        .get("target.api")
+        .and_then(Node::text)
+        .and_then(|name| Api::parse(&name));
+    let fixed = ["target.api", "request.stream"]
+        .iter()
+        .all(|path| !swept.contains(*path));
     if fixed && api.is_some_and(|api| !api.generates()) && root.get("request.stream").is_none() {
         let at = root.at.before();
         root.set("request.stream", at, Node::new(at, Data::Bool(false)));
@@ -153,7 +190,9 @@ fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
 
 /// Replaces the file name of a template by its content, so that the resolved plan holds the template itself.
 fn inline_template(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
-    let Some(entry) = root.entry_at(path).cloned() else { return };
+    let Some(entry) = root.entry_at(path).cloned() else {
+        return;
+    };
     review.section = path.split('.').next().unwrap_or(path).to_owned();
     if let (Data::Text(_), Some(body)) = (&entry.value.data, files::body(&entry.value, review)) {
         root.set(path, entry.key_at, variables.body(&body, review));

@@ -40,9 +40,14 @@ pub fn differences(base: &str, other: &str) -> Result<Vec<Difference>, String> {
     let aborts = [&base, &other].iter().any(|plan| may_abort(plan));
     for difference in &mut found {
         let path = difference.path.as_str();
-        let within =
-            |field: &&&str| path.strip_prefix(**field).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-        difference.harmless = HARMLESS.iter().find(within).is_some_and(|field| *field != "slo" || !aborts);
+        let within = |field: &&&str| {
+            path.strip_prefix(**field)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        difference.harmless = HARMLESS
+            .iter()
+            .find(within)
+            .is_some_and(|field| *field != "slo" || !aborts);
     }
     Ok(found)
 }
@@ -52,24 +57,43 @@ fn may_abort(plan: &Value) -> bool {
     limits.is_some_and(|limits| limits.iter().any(|limit| limit.get(ENDS).is_some()))
 }
 
-fn collect_differences(path: String, base: Option<&Value>, other: Option<&Value>, found: &mut Vec<Difference>) {
+fn collect_differences(
+    path: String,
+    base: Option<&Value>,
+    other: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
     match (base, other) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let more = b.keys().filter(|key| !a.contains_key(*key));
             for key in a.keys().chain(more) {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 collect_differences(path, a.get(key), b.get(key), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
-                collect_differences(format!("{path}[{index}]"), a.get(index), b.get(index), found);
+                collect_differences(
+                    format!("{path}[{index}]"),
+                    a.get(index),
+                    b.get(index),
+                    found,
+                );
             }
         }
         _ if base == other => {}
         _ => {
             let [base, other] = [base, other].map(|value| value.map(display_value));
-            found.push(Difference { path, base, other, harmless: false });
+            found.push(Difference {
+                path,
+                base,
+                other,
+                harmless: false,
+            });
         }
     }
 }
@@ -89,14 +113,26 @@ mod tests {
 
     fn of(other: &str) -> Vec<(String, Option<String>, Option<String>, bool)> {
         let found = differences(BASE, other).unwrap();
-        found.into_iter().map(|difference| (difference.path, difference.base, difference.other, difference.harmless)).collect()
+        found
+            .into_iter()
+            .map(|difference| {
+                (
+                    difference.path,
+                    difference.base,
+                    difference.other,
+                    difference.harmless,
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn every_difference_is_listed_with_both_values() {
         let text = |value: &str| Some(value.to_owned());
-        let other =
-            BASE.replace("concurrency: 4", "concurrency: 8, requests: 9").replace("[1, 2]", "[1]").replace("name: a", "name: b");
+        let other = BASE
+            .replace("concurrency: 4", "concurrency: 8, requests: 9")
+            .replace("[1, 2]", "[1]")
+            .replace("name: a", "name: b");
         let known = [
             ("name".into(), text("a"), text("b"), true),
             ("load.concurrency".into(), text("4"), text("8"), false),
@@ -110,13 +146,24 @@ mod tests {
 
     #[test]
     fn differences_in_target_and_objectives_are_harmless() {
-        let harmless = |other: &str| of(other).into_iter().map(|difference| difference.3).collect::<Vec<_>>();
+        let harmless = |other: &str| {
+            of(other)
+                .into_iter()
+                .map(|difference| difference.3)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(harmless(&BASE.replace("url: x", "url: y")), [true]);
         let engine = "url: x, server: { preset: vllm, args: { dtype: half } }, metrics: { url: z }, local: { batch: 2 }";
         assert_eq!(harmless(&BASE.replace("url: x", engine)), [true; 3]);
         assert_eq!(harmless(&BASE.replace("model: m", "model: n")), [false]);
         assert_eq!(harmless(&BASE.replace("1s", "2s")), [true]);
-        assert_eq!(harmless(&BASE.replace("1s", "2s, abort: { alpha: 0.01 }")), [false, false]);
-        assert_eq!(harmless(&BASE.replace("name: a", "names: a")), [true, false]);
+        assert_eq!(
+            harmless(&BASE.replace("1s", "2s, abort: { alpha: 0.01 }")),
+            [false, false]
+        );
+        assert_eq!(
+            harmless(&BASE.replace("name: a", "names: a")),
+            [true, false]
+        );
     }
 }

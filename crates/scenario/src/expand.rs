@@ -6,7 +6,8 @@ use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo, target, telemetry,
+    Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo,
+    target, telemetry,
 };
 use crate::sweep::case_labels::CaseLabels;
 use crate::sweep::{Point, Setting, points};
@@ -33,8 +34,14 @@ struct CleanSections {
 }
 
 /// The plan without its resolved text, and the baseline. None where an error was reported.
-pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Review) -> Option<(Plan, BaselineState)> {
-    let sound = |section: &str| !review.partial && review.is_section_clean(section) && root.get(section).is_some();
+pub(crate) fn plan(
+    root: &Node,
+    env: &BTreeMap<String, String>,
+    review: &mut Review,
+) -> Option<(Plan, BaselineState)> {
+    let sound = |section: &str| {
+        !review.partial && review.is_section_clean(section) && root.get(section).is_some()
+    };
     let sound = CleanSections {
         target: sound("target"),
         request: sound("request"),
@@ -58,12 +65,29 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
     let (baseline, text) = baseline::decode(root, review);
     review.section = "slo".to_owned();
     let limits = slo::decode(root, &axes, review);
-    let telemetry = telemetry::decode(&Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() })
-        .unwrap_or_default();
-    let context = RelativeContext { root, baseline, telemetry: telemetry.clone() };
+    let telemetry = telemetry::decode(&Draft {
+        root,
+        table: &SCENARIO,
+        labels: &Labels::default(),
+        axes: &BTreeSet::new(),
+    })
+    .unwrap_or_default();
+    let context = RelativeContext {
+        root,
+        baseline,
+        telemetry: telemetry.clone(),
+    };
     let names = axis_names(&points);
-    let given = CaseInputs { env, case_labels: &case_labels, names: &names, axes: &axes, sound: &sound };
-    let drafts = points.iter().map(|point| decode_case(root, point, &given, review));
+    let given = CaseInputs {
+        env,
+        case_labels: &case_labels,
+        names: &names,
+        axes: &axes,
+        sound: &sound,
+    };
+    let drafts = points
+        .iter()
+        .map(|point| decode_case(root, point, &given, review));
     let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
     let rounds = root.get("rounds").and_then(rounds::decode);
     if cases.len() == points.len() {
@@ -72,7 +96,13 @@ pub(crate) fn plan(root: &Node, env: &BTreeMap<String, String>, review: &mut Rev
         review.section = "rounds".to_owned();
         rounds::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
-        slo::assign(&limits, &mut cases, rounds.map_or(1, |rounds| rounds.count), &context, review);
+        slo::assign(
+            &limits,
+            &mut cases,
+            rounds.map_or(1, |rounds| rounds.count),
+            &context,
+            review,
+        );
         if !quests.is_empty() {
             review.section = "search".to_owned();
             search::check_limits(root, &cases, review);
@@ -108,8 +138,9 @@ fn search_points(
     review: &mut Review,
 ) -> (Vec<Point>, Vec<CapacitySearch>) {
     review.section = "search".to_owned();
-    let Some(varied) =
-        Some(root).filter(|_| review.is_section_clean("search")).and_then(|root| search::decode(root, &SCENARIO, axes, review))
+    let Some(varied) = Some(root)
+        .filter(|_| review.is_section_clean("search"))
+        .and_then(|root| search::decode(root, &SCENARIO, axes, review))
     else {
         return (points, Vec::new());
     };
@@ -121,7 +152,12 @@ fn search_points(
     };
     let quests = points.iter().enumerate().map(quest).collect();
     let with = |point: &Point, setting: &Setting| point.iter().chain([setting]).cloned().collect();
-    let all = points.iter().flat_map(|point| varied.settings.iter().map(move |setting| with(point, setting)));
+    let all = points.iter().flat_map(|point| {
+        varied
+            .settings
+            .iter()
+            .map(move |setting| with(point, setting))
+    });
     (all.collect(), quests)
 }
 
@@ -134,7 +170,12 @@ struct SharedFields {
 }
 
 fn decode_shared(root: &Node) -> Option<SharedFields> {
-    let draft = Draft { root, table: &SCENARIO, labels: &Labels::default(), axes: &BTreeSet::new() };
+    let draft = Draft {
+        root,
+        table: &SCENARIO,
+        labels: &Labels::default(),
+        axes: &BTreeSet::new(),
+    };
     Some(SharedFields {
         seed: Seed(u64::try_from(root.get("seed")?.integer()?).ok()?),
         pause: root.read("pause", duration)?,
@@ -152,18 +193,40 @@ struct CaseInputs<'a> {
     sound: &'a CleanSections,
 }
 
-fn decode_case(root: &Node, point: &Point, given: &CaseInputs<'_>, review: &mut Review) -> Option<Case> {
+fn decode_case(
+    root: &Node,
+    point: &Point,
+    given: &CaseInputs<'_>,
+    review: &mut Review,
+) -> Option<Case> {
     let mut tree = root.clone();
     for setting in point {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
     let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
     let labels = given.case_labels.labels(point);
-    let draft = Draft { root: &tree, table: &SCENARIO, labels: &labels, axes: given.axes };
+    let draft = Draft {
+        root: &tree,
+        table: &SCENARIO,
+        labels: &labels,
+        axes: given.axes,
+    };
     let target = decode_section("target", given.sound.target, &draft, review, target::decode);
-    let asked = if tree.get("mix").is_some() { decode_mixed(&draft, given, review) } else { decode_plain(&draft, given, review) };
+    let asked = if tree.get("mix").is_some() {
+        decode_mixed(&draft, given, review)
+    } else {
+        decode_plain(&draft, given, review)
+    };
     let load = decode_section("load", given.sound.load, &draft, review, load::decode);
-    let (target, (load, trace), Workload { request, dataset, mix }) = (target?, load?, asked?);
+    let (
+        target,
+        (load, trace),
+        Workload {
+            request,
+            dataset,
+            mix,
+        },
+    ) = (target?, load?, asked?);
     Some(Case {
         id: case_id(&labels, given.names),
         labels,
@@ -185,18 +248,46 @@ struct Workload {
     mix: Vec<MixEntry>,
 }
 
-fn decode_plain(draft: &Draft<'_>, given: &CaseInputs<'_>, review: &mut Review) -> Option<Workload> {
-    let dataset = decode_section("dataset", given.sound.dataset, draft, review, dataset::decode);
-    let request = decode_section("request", given.sound.request, draft, review, request::decode);
-    Some(Workload { request: request?, dataset: dataset?, mix: Vec::new() })
+fn decode_plain(
+    draft: &Draft<'_>,
+    given: &CaseInputs<'_>,
+    review: &mut Review,
+) -> Option<Workload> {
+    let dataset = decode_section(
+        "dataset",
+        given.sound.dataset,
+        draft,
+        review,
+        dataset::decode,
+    );
+    let request = decode_section(
+        "request",
+        given.sound.request,
+        draft,
+        review,
+        request::decode,
+    );
+    Some(Workload {
+        request: request?,
+        dataset: dataset?,
+        mix: Vec::new(),
+    })
 }
 
 /// With a mix only its entries are decoded; they inherit from the top-level sections.
-fn decode_mixed(draft: &Draft<'_>, given: &CaseInputs<'_>, review: &mut Review) -> Option<Workload> {
+fn decode_mixed(
+    draft: &Draft<'_>,
+    given: &CaseInputs<'_>,
+    review: &mut Review,
+) -> Option<Workload> {
     let sound = given.sound.mix && given.sound.request && given.sound.dataset;
     let mix = decode_section("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;
-    Some(Workload { request: first.request.clone(), dataset: first.dataset.clone(), mix })
+    Some(Workload {
+        request: first.request.clone(),
+        dataset: first.dataset.clone(),
+        mix,
+    })
 }
 
 fn decode_section<T>(
@@ -215,15 +306,41 @@ fn decode_section<T>(
 
 /// The name of each swept path in case ids: its last segment, or the whole path where last segments collide.
 fn axis_names(points: &[Point]) -> BTreeMap<String, String> {
-    let paths: BTreeSet<&str> = points.iter().flatten().map(|setting| setting.path.as_str()).collect();
-    let alone = |path: &str| paths.iter().filter(|other| last_segment(other) == last_segment(path)).count() == 1;
-    paths.iter().map(|path| ((*path).to_owned(), if alone(path) { last_segment(path) } else { path }.to_owned())).collect()
+    let paths: BTreeSet<&str> = points
+        .iter()
+        .flatten()
+        .map(|setting| setting.path.as_str())
+        .collect();
+    let alone = |path: &str| {
+        paths
+            .iter()
+            .filter(|other| last_segment(other) == last_segment(path))
+            .count()
+            == 1
+    };
+    paths
+        .iter()
+        .map(|path| {
+            (
+                (*path).to_owned(),
+                if alone(path) {
+                    last_segment(path)
+                } else {
+                    path
+                }
+                .to_owned(),
+            )
+        })
+        .collect()
 }
 
 fn case_id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
     if labels.0.is_empty() {
         return "base".to_owned();
     }
-    let pairs = labels.0.iter().map(|(path, value)| format!("{}={value}", names.get(path).unwrap_or(path)));
+    let pairs = labels
+        .0
+        .iter()
+        .map(|(path, value)| format!("{}={value}", names.get(path).unwrap_or(path)));
     pairs.collect::<Vec<_>>().join(",")
 }

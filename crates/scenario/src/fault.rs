@@ -114,7 +114,10 @@ impl Review {
 
     /// Reports that the variable `name` in the text at `at` is not set.
     pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
-        self.record(Mistake { variable: Some(name.to_owned()), ..mistake });
+        self.record(Mistake {
+            variable: Some(name.to_owned()),
+            ..mistake
+        });
         self.lacking.insert(at);
     }
 
@@ -131,7 +134,10 @@ impl Review {
     }
 
     fn record(&mut self, mistake: Mistake) {
-        self.mistakes.push(Mistake { section: self.section.clone(), ..mistake });
+        self.mistakes.push(Mistake {
+            section: self.section.clone(),
+            ..mistake
+        });
     }
 
     /// Reports a warning.
@@ -146,7 +152,13 @@ impl Review {
 
     fn remark(&mut self, at: Span, message: String, note: bool) {
         let (line, column) = self.sources.line_and_column(at);
-        let warning = Warning { file: self.sources.name(at.file).to_owned(), line, column, message, note };
+        let warning = Warning {
+            file: self.sources.name(at.file).to_owned(),
+            line,
+            column,
+            message,
+            note,
+        };
         if self.warned.insert(warning.clone()) {
             self.warnings.push(warning);
         }
@@ -154,7 +166,9 @@ impl Review {
 
     /// Whether a section has no known errors.
     pub fn is_section_clean(&self, section: &str) -> bool {
-        self.mistakes.iter().all(|mistake| mistake.section != section)
+        self.mistakes
+            .iter()
+            .all(|mistake| mistake.section != section)
     }
 
     /// Drops all errors, because the next one explains them.
@@ -183,7 +197,12 @@ impl Review {
         mistakes.sort_by_key(|mistake| mistake.at);
         let mut known = HashSet::new();
         mistakes.retain(|mistake| known.insert((mistake.at, mistake.message.clone())));
-        Faults { faults: join_variables(mistakes).into_iter().map(|mistake| Fault::new(mistake, &self.sources)).collect() }
+        Faults {
+            faults: join_variables(mistakes)
+                .into_iter()
+                .map(|mistake| Fault::new(mistake, &self.sources))
+                .collect(),
+        }
     }
 
     /// The warnings in the order in which they were found.
@@ -209,7 +228,11 @@ pub struct Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+        write!(
+            f,
+            "{}:{}:{}: {}",
+            self.file, self.line, self.column, self.message
+        )
     }
 }
 
@@ -228,21 +251,34 @@ pub struct Fault {
 impl Fault {
     fn new(mut mistake: Mistake, sources: &Sources) -> Fault {
         let page = Page::new(sources.name(mistake.at.file), sources.text(mistake.at.file));
-        let label = |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
+        let label =
+            |label: String, at: Span| (Some(shortened(label)), clipped(page.text(), at.range()));
         let again = (!mistake.again.is_empty()).then(|| repeated(&mistake, sources));
         let primary = mistake.at;
         let shown = |at: Span| clipped(page.text(), at.range());
-        let near = |at: Span| at.file == primary.file && fits_snippet(page.text(), shown(primary), shown(at));
-        let (here, elsewhere): (Vec<_>, Vec<_>) = mistake.also.into_iter().partition(|(at, _)| near(*at));
+        let near = |at: Span| {
+            at.file == primary.file && fits_snippet(page.text(), shown(primary), shown(at))
+        };
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            mistake.also.into_iter().partition(|(at, _)| near(*at));
         let (words, range) = label(mistake.label, mistake.at);
         let first = LabeledSpan::new_primary_with_span(words, range);
         let others = here.into_iter().map(|(at, words)| label(words, at));
-        let labels: Vec<LabeledSpan> =
-            std::iter::once(first).chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range))).collect();
-        let remote = elsewhere
+        let labels: Vec<LabeledSpan> = std::iter::once(first)
+            .chain(others.map(|(words, range)| LabeledSpan::new_with_span(words, range)))
+            .collect();
+        let remote = elsewhere.into_iter().map(|(at, label)| {
+            format!(
+                "{label}: {}:{}",
+                sources.name(at.file),
+                sources.line_and_column(at).0
+            )
+        });
+        let help: Vec<String> = again
             .into_iter()
-            .map(|(at, label)| format!("{label}: {}:{}", sources.name(at.file), sources.line_and_column(at).0));
-        let help: Vec<String> = again.into_iter().chain(mistake.help.take()).chain(remote).collect();
+            .chain(mistake.help.take())
+            .chain(remote)
+            .collect();
         let (line, column) = sources.line_and_column(mistake.at);
         Fault {
             message: shortened(mistake.message),
@@ -282,7 +318,9 @@ impl Fault {
 
 impl Diagnostic for Fault {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -301,8 +339,13 @@ const MOST_SHOWN: usize = 50;
 fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let first = (digits.len() - 1) % 3 + 1;
-    let rest = digits.as_bytes()[first..].chunks(3).map(String::from_utf8_lossy);
-    std::iter::once(String::from(&digits[..first])).chain(rest.map(String::from)).collect::<Vec<_>>().join(",")
+    let rest = digits.as_bytes()[first..]
+        .chunks(3)
+        .map(String::from_utf8_lossy);
+    std::iter::once(String::from(&digits[..first]))
+        .chain(rest.map(String::from))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// All errors of a scenario, in the order of its text; never empty.
@@ -318,15 +361,25 @@ impl Faults {
     }
 
     /// Number of errors.
-    #[expect(clippy::len_without_is_empty, reason = "a list of faults is never empty")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a list of faults is never empty"
+    )]
     pub fn len(&self) -> usize {
         self.faults.len()
     }
 
     /// Renders the first errors for a terminal of `width` columns, followed by a line with their total number.
     pub fn render(&self, color: bool, width: usize) -> String {
-        let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-        let handler = GraphicalReportHandler::new_themed(theme).with_width(width).with_links(false).with_context_lines(1);
+        let theme = if color {
+            GraphicalTheme::unicode()
+        } else {
+            GraphicalTheme::unicode_nocolor()
+        };
+        let handler = GraphicalReportHandler::new_themed(theme)
+            .with_width(width)
+            .with_links(false)
+            .with_context_lines(1);
         let mut text = String::new();
         for fault in self.faults.iter().take(MOST_SHOWN) {
             if fault.is_of_command_line() {
@@ -341,26 +394,41 @@ impl Faults {
         }
         let more = self.faults.len().saturating_sub(MOST_SHOWN);
         if more > 0 {
-            text += &format!("… and {} more {}\n", grouped(more), if more == 1 { "error" } else { "errors" });
+            text += &format!(
+                "… and {} more {}\n",
+                grouped(more),
+                if more == 1 { "error" } else { "errors" }
+            );
         }
         text + &self.count_line()
     }
 
     fn count_line(&self) -> String {
-        let shown: Vec<&Fault> = self.faults.iter().filter(|fault| !fault.is_of_command_line()).collect();
+        let shown: Vec<&Fault> = self
+            .faults
+            .iter()
+            .filter(|fault| !fault.is_of_command_line())
+            .collect();
         let mut files: Vec<&str> = shown.iter().map(|fault| fault.file()).collect();
         files.dedup();
         match shown.len() {
             0 => String::new(),
             1 => format!("1 error in {}. No request was sent.\n", files.join(", ")),
-            many => format!("{} errors in {}. No request was sent.\n", grouped(many), files.join(", ")),
+            many => format!(
+                "{} errors in {}. No request was sent.\n",
+                grouped(many),
+                files.join(", ")
+            ),
         }
     }
 }
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = self.faults.iter().map(|fault| format!("{}:{}:{}: {fault}", fault.file(), fault.line, fault.column));
+        let lines = self
+            .faults
+            .iter()
+            .map(|fault| format!("{}:{}:{}: {fault}", fault.file(), fault.line, fault.column));
         f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
@@ -385,10 +453,16 @@ fn join_variables(mistakes: Vec<Mistake>) -> Vec<Mistake> {
 
 /// Lists the places of an error: line numbers, with the file name where it is another file.
 fn repeated(mistake: &Mistake, sources: &Sources) -> String {
-    let spans: Vec<Span> = std::iter::once(mistake.at).chain(mistake.again.iter().copied()).collect();
+    let spans: Vec<Span> = std::iter::once(mistake.at)
+        .chain(mistake.again.iter().copied())
+        .collect();
     let place = |at: &Span| {
         let line = sources.line_and_column(*at).0;
-        if at.file == mistake.at.file { format!("line {line}") } else { format!("{}:{line}", sources.name(at.file)) }
+        if at.file == mistake.at.file {
+            format!("line {line}")
+        } else {
+            format!("{}:{line}", sources.name(at.file))
+        }
     };
     let mut places: Vec<String> = spans.iter().map(place).collect();
     places.dedup();
@@ -397,7 +471,15 @@ fn repeated(mistake: &Mistake, sources: &Sources) -> String {
 
 /// An error of the command line, which has no source text.
 fn plain(fault: &Fault, color: bool) -> String {
-    let word = if color { "\u{1b}[1;31merror\u{1b}[0m" } else { "error" };
-    let help = fault.help.iter().flat_map(|help| help.lines()).map(|line| format!("  help: {line}\n"));
+    let word = if color {
+        "\u{1b}[1;31merror\u{1b}[0m"
+    } else {
+        "error"
+    };
+    let help = fault
+        .help
+        .iter()
+        .flat_map(|help| help.lines())
+        .map(|line| format!("  help: {line}\n"));
     format!("{word}: {}\n{}", fault.message, help.collect::<String>())
 }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// The body of a template: a mapping is used unchanged, a text that starts with `{` is JSON, any other is a file name.
 pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
-    let Data::Text(text) = &node.data else { return Some(node.clone()) };
+    let Data::Text(text) = &node.data else {
+        return Some(node.clone());
+    };
     let file = if text.trim_start().starts_with('{') {
         let name = format!("{} (template)", review.sources.name(node.at.file));
         review.sources.add(name, text.as_str(), PathBuf::new())
@@ -19,8 +21,16 @@ pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
     let text = review.sources.text(file);
     let body = parse(file, 0, &text, review)?;
     if !matches!(body.data, Data::Map(_)) {
-        let mistake = Mistake::new(head(&body, &text), "a request body is a mapping", format!("this is {}", body.noun()));
-        review.push(mistake.help("A template is JSON or YAML, such as {\"model\": \"%m\", \"prompt\": \"%p\"}."));
+        let mistake = Mistake::new(
+            head(&body, &text),
+            "a request body is a mapping",
+            format!("this is {}", body.noun()),
+        );
+        review.push(
+            mistake.help(
+                "A template is JSON or YAML, such as {\"model\": \"%m\", \"prompt\": \"%p\"}.",
+            ),
+        );
         return None;
     }
     Some(body)
@@ -31,7 +41,9 @@ pub(crate) fn at_file(node: &Node, review: &mut Review) -> Option<String> {
     let text = node.text()?;
     match text.strip_prefix('@') {
         None => Some(text.into_owned()),
-        Some(named) => read(node.at, named, review).map(|file| review.sources.text(file).to_string()),
+        Some(named) => {
+            read(node.at, named, review).map(|file| review.sources.text(file).to_string())
+        }
     }
 }
 
@@ -54,10 +66,17 @@ fn read(at: Span, named: &str, review: &mut Review) -> Option<usize> {
 pub(crate) fn load(at: Span, path: &Path, named: &str, review: &mut Review) -> Option<usize> {
     let mistake = match review.sources.read(path, named) {
         Ok(file) => return Some(file),
-        Err(ReadError::Io(error)) => Mistake::new(at, format!("cannot read `{named}`: {error}"), "named here"),
+        Err(ReadError::Io(error)) => {
+            Mistake::new(at, format!("cannot read `{named}`: {error}"), "named here")
+        }
         Err(ReadError::NotText(what)) => {
             let help = "Save the file as UTF-8.";
-            Mistake::new(at, format!("`{named}` is {what}, not UTF-8 text"), "named here").help(help)
+            Mistake::new(
+                at,
+                format!("`{named}` is {what}, not UTF-8 text"),
+                "named here",
+            )
+            .help(help)
         }
         Err(ReadError::NotUtf8(at)) => {
             let help = "Save the file as UTF-8.";
@@ -76,12 +95,19 @@ pub(crate) fn no_file(at: Span, named: &str, review: &Review) -> Mistake {
         None => "no such file".to_owned(),
     };
     let mistake = Mistake::new(at, format!("`{named}` not found"), label);
-    review.sources.looked_in(at.file, named).into_iter().fold(mistake, Mistake::help)
+    review
+        .sources
+        .looked_in(at.file, named)
+        .into_iter()
+        .fold(mistake, Mistake::help)
 }
 
 /// The first line of a value: a long text is not underlined completely.
 fn head(node: &Node, text: &str) -> Span {
     let slice = text.get(node.at.range()).unwrap_or("");
     let length = slice.lines().next().map_or(0, str::len);
-    Span { end: node.at.start + length, ..node.at }
+    Span {
+        end: node.at.start + length,
+        ..node.at
+    }
 }

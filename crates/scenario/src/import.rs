@@ -40,42 +40,81 @@ static SPECS: [ToolSpec; 6] = [
         version: "1.14.1",
         programs: &["evalscope"],
         abbreviates: true,
-        commands: &[Command::new(&[&["perf"]], evalscope::FLAGS, evalscope::translate)],
+        commands: &[Command::new(
+            &[&["perf"]],
+            evalscope::FLAGS,
+            evalscope::translate,
+        )],
     },
     ToolSpec {
         name: "vllm",
         version: "of late 2026",
         programs: &["vllm"],
         abbreviates: true,
-        commands: &[Command::new(&[&["bench", "serve"]], vllm::FLAGS, vllm::translate)],
+        commands: &[Command::new(
+            &[&["bench", "serve"]],
+            vllm::FLAGS,
+            vllm::translate,
+        )],
     },
     ToolSpec {
         name: "aiperf",
         version: "0.13",
         programs: &["aiperf"],
         abbreviates: false,
-        commands: &[Command::new(&[&["profile"]], aiperf::FLAGS, aiperf::translate)],
+        commands: &[Command::new(
+            &[&["profile"]],
+            aiperf::FLAGS,
+            aiperf::translate,
+        )],
     },
     ToolSpec {
         name: "guidellm",
         version: "0.8",
         programs: &["guidellm"],
         abbreviates: false,
-        commands: &[Command::new(&[&["benchmark", "run"], &["run"], &["benchmark"]], guidellm::FLAGS, guidellm::translate)],
+        commands: &[Command::new(
+            &[&["benchmark", "run"], &["run"], &["benchmark"]],
+            guidellm::FLAGS,
+            guidellm::translate,
+        )],
     },
     ToolSpec {
         name: "sglang",
         version: "0.5.23",
-        programs: &["sglang", "sglang.bench_serving", "sglang.benchmark.serving", "bench_serving.py", "serving.py"],
+        programs: &[
+            "sglang",
+            "sglang.bench_serving",
+            "sglang.benchmark.serving",
+            "bench_serving.py",
+            "serving.py",
+        ],
         abbreviates: true,
-        commands: &[Command::new(&[&["bench_serving"]], sglang::FLAGS, sglang::translate)],
+        commands: &[Command::new(
+            &[&["bench_serving"]],
+            sglang::FLAGS,
+            sglang::translate,
+        )],
     },
-    ToolSpec { name: "lmdeploy", version: "0.18", programs: &["lmdeploy"], abbreviates: true, commands: lmdeploy::COMMANDS },
+    ToolSpec {
+        name: "lmdeploy",
+        version: "0.18",
+        programs: &["lmdeploy"],
+        abbreviates: true,
+        commands: lmdeploy::COMMANDS,
+    },
 ];
 
 impl Tool {
     /// Every tool.
-    pub const ALL: [Tool; 6] = [Tool::Evalscope, Tool::Vllm, Tool::Aiperf, Tool::Guidellm, Tool::Sglang, Tool::Lmdeploy];
+    pub const ALL: [Tool; 6] = [
+        Tool::Evalscope,
+        Tool::Vllm,
+        Tool::Aiperf,
+        Tool::Guidellm,
+        Tool::Sglang,
+        Tool::Lmdeploy,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {

@@ -2,7 +2,10 @@
 //!
 //! `compile` lists the passes in the order in which they run. Every pass reports errors to one [`fault::Review`] and continues,
 //! so that all errors are reported at once. The tables in `sections` declare each key once: kind, default, rules, help.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub(crate) mod check;
@@ -81,7 +84,11 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
 ///
 /// # Errors
 /// All errors at once.
-pub fn load_with(input: &Input<'_>, figures: Figures, supports: Supports) -> Result<Loaded, Faults> {
+pub fn load_with(
+    input: &Input<'_>,
+    figures: Figures,
+    supports: Supports,
+) -> Result<Loaded, Faults> {
     let mut review = Review::default();
     review.figures = Some(figures);
     review.supports = Some(supports);
@@ -96,14 +103,25 @@ pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faul
     let tree = compile::read(&source, &mut review)?;
     let root = compile::merge(tree, &source, &mut review).root;
     let entries = root.get("mix").map_or(0, |mix| mix.items().len());
-    let mixed = (0..entries).flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
-    let places = ["request.template".to_owned(), "request.extra".to_owned()].into_iter().chain(mixed);
-    let node = places.filter_map(|place| root.get(&place).cloned()).find_map(|node| {
-        let body = files::body(&node, &mut review)?;
-        let found = body.get(at).filter(|found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])));
-        found.cloned()
-    })?;
-    review.push(fault::Mistake::new(node.at, "this template cannot be rendered with the first row of the data", message));
+    let mixed = (0..entries)
+        .flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
+    let places = ["request.template".to_owned(), "request.extra".to_owned()]
+        .into_iter()
+        .chain(mixed);
+    let node = places
+        .filter_map(|place| root.get(&place).cloned())
+        .find_map(|node| {
+            let body = files::body(&node, &mut review)?;
+            let found = body.get(at).filter(
+                |found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])),
+            );
+            found.cloned()
+        })?;
+    review.push(fault::Mistake::new(
+        node.at,
+        "this template cannot be rendered with the first row of the data",
+        message,
+    ));
     Some(review.faults())
 }
 
@@ -127,7 +145,14 @@ pub fn reload_with_slo(input: &Input<'_>, slo: &Path) -> Result<Option<Loaded>, 
     match merge::objectives(slo, &mut review) {
         Some(objectives) => {
             review.sources.stored = true;
-            compile::compile(&Source { objectives: Some(objectives), ..Source::new(input) }, review).map(Some)
+            compile::compile(
+                &Source {
+                    objectives: Some(objectives),
+                    ..Source::new(input)
+                },
+                review,
+            )
+            .map(Some)
         }
         None if review.is_clean() => Ok(None),
         None => Err(review.faults()),

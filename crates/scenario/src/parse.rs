@@ -21,7 +21,17 @@ pub(crate) fn parse(file: usize, shift: usize, text: &str, review: &mut Review) 
     options.flow_nesting_limit = DEEPEST;
     options.block_nesting_limit = DEEPEST;
     let events = Parser::new_from_str_with_options(text, options);
-    Builder { events, file, shift, text, anchors: HashMap::new(), nodes: 0, depth: 0, review }.document()
+    Builder {
+        events,
+        file,
+        shift,
+        text,
+        anchors: HashMap::new(),
+        nodes: 0,
+        depth: 0,
+        review,
+    }
+    .document()
 }
 
 struct Builder<'t, 'r> {
@@ -45,7 +55,8 @@ impl<'t> Builder<'t, '_> {
                 Event::StreamStart | Event::DocumentEnd => {}
                 Event::DocumentStart(..) if root.is_some() => {
                     let help = "A scenario is a single YAML document; move the second one to another file.";
-                    return self.stop(Mistake::new(at, "a second document", "begins here").help(help));
+                    return self
+                        .stop(Mistake::new(at, "a second document", "begins here").help(help));
                 }
                 Event::DocumentStart(..) => {
                     let (event, at) = self.next()?;
@@ -54,7 +65,11 @@ impl<'t> Builder<'t, '_> {
                 _ => break,
             }
         }
-        let nothing = Span { file: self.file, start: self.shift, end: self.shift };
+        let nothing = Span {
+            file: self.file,
+            start: self.shift,
+            end: self.shift,
+        };
         Some(root.unwrap_or(Node::new(nothing, Data::Null)))
     }
 
@@ -62,7 +77,14 @@ impl<'t> Builder<'t, '_> {
         match self.events.next()? {
             Ok((event, span)) => {
                 let range = span.byte_range().unwrap_or(0..0);
-                Some((event, Span { file: self.file, start: self.shift + range.start, end: self.shift + range.end }))
+                Some((
+                    event,
+                    Span {
+                        file: self.file,
+                        start: self.shift + range.start,
+                        end: self.shift + range.end,
+                    },
+                ))
             }
             Err(error) => {
                 let mistake = scan::mistake(&error, self.file, self.shift, self.text, self.review);
@@ -103,20 +125,36 @@ impl<'t> Builder<'t, '_> {
                     self.count(size(&node), at)?;
                     if self.depth + depth(&node) > DEEPEST + 1 {
                         let message = format!("more than {DEEPEST} levels of nesting");
-                        return self.stop(Mistake::new(at, message, "this alias is nested too deep"));
+                        return self.stop(Mistake::new(
+                            at,
+                            message,
+                            "this alias is nested too deep",
+                        ));
                     }
                     Some(node)
                 }
-                None => self.stop(Mistake::new(at, "an alias inside its own anchor", "refers to itself")),
+                None => self.stop(Mistake::new(
+                    at,
+                    "an alias inside its own anchor",
+                    "refers to itself",
+                )),
             },
-            _ => self.stop(Mistake::new(at, "invalid YAML: a value is missing", "the parser stopped here")),
+            _ => self.stop(Mistake::new(
+                at,
+                "invalid YAML: a value is missing",
+                "the parser stopped here",
+            )),
         }
     }
 
     fn count(&mut self, nodes: usize, at: Span) -> Option<()> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
-            return self.stop(Mistake::new(at, format!("more than {MOST_NODES} values in one file"), "the first one too many"));
+            return self.stop(Mistake::new(
+                at,
+                format!("more than {MOST_NODES} values in one file"),
+                "the first one too many",
+            ));
         }
         Some(())
     }
@@ -130,12 +168,21 @@ impl<'t> Builder<'t, '_> {
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Span) -> Data {
         if let Some(tag) = tag.filter(|tag| !tag.is_yaml_core_schema()) {
-            let mistake = Mistake::new(at, format!("a tag `{}`", tag.original()), "this value has a tag");
-            self.review.push(mistake.help("Tags have no meaning in a scenario; remove it."));
+            let mistake = Mistake::new(
+                at,
+                format!("a tag `{}`", tag.original()),
+                "this value has a tag",
+            );
+            self.review
+                .push(mistake.help("Tags have no meaning in a scenario; remove it."));
         }
         let is_text = tag.and_then(Tag::core_suffix) == Some("str");
         // The parser reads an empty value as `~`.
-        if style == ScalarStyle::Plain && !is_text { Data::plain(text) } else { Data::Text(text.to_owned()) }
+        if style == ScalarStyle::Plain && !is_text {
+            Data::plain(text)
+        } else {
+            Data::Text(text.to_owned())
+        }
     }
 
     fn list(&mut self, open: Span) -> Option<Node> {
@@ -157,8 +204,16 @@ impl<'t> Builder<'t, '_> {
         loop {
             let (event, key_at) = self.next()?;
             if event == Event::MappingEnd {
-                let span = self.around(open, key_at, entries.iter().flat_map(|entry| [entry.key_at, entry.value.at]));
-                merges.iter().for_each(|merge| fold(&mut entries, &mut known, merge));
+                let span = self.around(
+                    open,
+                    key_at,
+                    entries
+                        .iter()
+                        .flat_map(|entry| [entry.key_at, entry.value.at]),
+                );
+                merges
+                    .iter()
+                    .for_each(|merge| fold(&mut entries, &mut known, merge));
                 return Some(Node::new(span, Data::Map(entries)));
             }
             let (key, merging) = match event {
@@ -166,7 +221,9 @@ impl<'t> Builder<'t, '_> {
                     let merging = key == "<<" && style == ScalarStyle::Plain;
                     (key.into_owned(), merging)
                 }
-                Event::MappingStart(..) if self.text[..key_at.start - self.shift].ends_with('{') => {
+                Event::MappingStart(..)
+                    if self.text[..key_at.start - self.shift].ends_with('{') =>
+                {
                     return self.bare_template(open, key_at);
                 }
                 _ => return self.stop(Mistake::new(key_at, "a key must be text", "is not text")),
@@ -179,8 +236,13 @@ impl<'t> Builder<'t, '_> {
             if merging {
                 self.merge(value, &mut merges);
             } else if let Some(first) = known.get(&key).copied() {
-                let mistake = Mistake::new(key_at, format!("duplicate key `{key}`"), "second value");
-                self.review.push(mistake.also(first, "first value").help("Keep one of the two."));
+                let mistake =
+                    Mistake::new(key_at, format!("duplicate key `{key}`"), "second value");
+                self.review.push(
+                    mistake
+                        .also(first, "first value")
+                        .help("Keep one of the two."),
+                );
             } else {
                 known.insert(key.clone(), key_at);
                 entries.push(Entry { key, key_at, value });
@@ -194,7 +256,11 @@ impl<'t> Builder<'t, '_> {
             Data::List(items) if items.iter().all(|item| matches!(item.data, Data::Map(_))) => {
                 merges.extend(items.iter().cloned())
             }
-            _ => self.review.push(Mistake::new(value.at, "`<<` needs a mapping", format!("found {}", value.noun()))),
+            _ => self.review.push(Mistake::new(
+                value.at,
+                "`<<` needs a mapping",
+                format!("found {}", value.noun()),
+            )),
         }
     }
 
@@ -213,27 +279,49 @@ impl<'t> Builder<'t, '_> {
         }
         let at = Span { end, ..open };
         let written = self.text[open.start - self.shift..end - self.shift].to_owned();
-        let mistake = Mistake::new(at, "a template without quotes", "YAML reads these braces as a mapping");
-        self.review.push(mistake.help(format!("Write \"{written}\".")));
+        let mistake = Mistake::new(
+            at,
+            "a template without quotes",
+            "YAML reads these braces as a mapping",
+        );
+        self.review
+            .push(mistake.help(format!("Write \"{written}\".")));
         Some(Node::new(at, Data::Text(written)))
     }
 
     /// The span from the first to the last piece: in block style the closing event is at the next token.
     fn around(&self, open: Span, close: Span, pieces: impl Iterator<Item = Span>) -> Span {
         if close.start < close.end {
-            return Span { end: close.end, ..open };
+            return Span {
+                end: close.end,
+                ..open
+            };
         }
-        let end = pieces.filter(|piece| piece.start >= open.start).map(|piece| piece.end).max();
-        Span { end: end.unwrap_or(open.end), ..open }
+        let end = pieces
+            .filter(|piece| piece.start >= open.start)
+            .map(|piece| piece.end)
+            .max();
+        Span {
+            end: end.unwrap_or(open.end),
+            ..open
+        }
     }
 }
 
 fn size(node: &Node) -> usize {
-    1 + node.items().iter().map(size).sum::<usize>() + node.entries().iter().map(|entry| size(&entry.value)).sum::<usize>()
+    1 + node.items().iter().map(size).sum::<usize>()
+        + node
+            .entries()
+            .iter()
+            .map(|entry| size(&entry.value))
+            .sum::<usize>()
 }
 
 fn depth(node: &Node) -> usize {
-    let items = node.items().iter().chain(node.entries().iter().map(|entry| &entry.value));
+    let items = node
+        .items()
+        .iter()
+        .chain(node.entries().iter().map(|entry| &entry.value));
     1 + items.map(depth).max().unwrap_or(0)
 }
 
@@ -259,7 +347,11 @@ mod tests {
         let faults = if review.is_clean() {
             Vec::new()
         } else {
-            review.faults().iter().map(|f| format!("{}:{} {f}", f.line(), f.column())).collect()
+            review
+                .faults()
+                .iter()
+                .map(|f| format!("{}:{} {f}", f.line(), f.column()))
+                .collect()
         };
         (node, faults)
     }
@@ -278,13 +370,19 @@ mod tests {
     fn block_mappings_end_with_their_last_value() {
         let text = "a:\n  b: 1\n  c: [1,\n   2]\n\nd: 2\n";
         let node = read(text).0.unwrap();
-        assert_eq!(&text[node.get("a").unwrap().at.range()], "b: 1\n  c: [1,\n   2]");
+        assert_eq!(
+            &text[node.get("a").unwrap().at.range()],
+            "b: 1\n  c: [1,\n   2]"
+        );
         assert_eq!(&text[node.get("a.c").unwrap().at.range()], "[1,\n   2]");
     }
 
     #[test]
     fn every_duplicate_key_is_found() {
-        assert_eq!(read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1, ["2:11 duplicate key `c`", "3:1 duplicate key `a`"]);
+        assert_eq!(
+            read("a: 1\nb: {c: 1, c: 2}\na: 2\n").1,
+            ["2:11 duplicate key `c`", "3:1 duplicate key `a`"]
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use crate::values::command::command;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::{Secret, is_distinct};
 use llmscen_core::target::TargetLocation;
-use llmscen_core::url_secrets::{is_secret_name, is_url, redact_url, secret_ranges, secrets_in_url};
+use llmscen_core::url_secrets::{
+    is_secret_name, is_url, redact_url, secret_ranges, secrets_in_url,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The use of a value, which decides whether it may be a secret.
@@ -25,14 +27,28 @@ pub(crate) enum Origin {
 impl Origin {
     pub fn at_path(path: &str) -> Origin {
         let last = last_segment(path);
-        let own_path = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
-        match SCENARIO.kind_at(path).or_else(|| SCENARIO.kind_at(own_path)) {
-            Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => Origin::Setting,
+        let own_path = path
+            .strip_prefix("mix.")
+            .and_then(|rest| rest.split_once('.'))
+            .map_or(path, |(_, rest)| rest);
+        match SCENARIO
+            .kind_at(path)
+            .or_else(|| SCENARIO.kind_at(own_path))
+        {
+            Some(Kind::Secret) if USUAL_HEADERS.contains(&last.to_lowercase().as_str()) => {
+                Origin::Setting
+            }
             // A server's variable such as `VLLM_ATTENTION_BACKEND` is a setting, but variables in its value may be secrets.
-            Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => Origin::Sent,
+            Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => {
+                Origin::Sent
+            }
             Some(Kind::Secret) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
-            _ if own_path.starts_with("request.template") || own_path.starts_with("request.extra") => Origin::Sent,
+            _ if own_path.starts_with("request.template")
+                || own_path.starts_with("request.extra") =>
+            {
+                Origin::Sent
+            }
             _ if ["text", "system"].contains(&last) => Origin::Sent,
             _ => Origin::Setting,
         }
@@ -63,24 +79,46 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
             _ => {}
         }
     }
-    found.shown.extend(plan.cases.iter().map(|case| case.id.clone()));
-    let models: BTreeSet<&str> =
-        plan.cases.iter().flat_map(|case| case.target.models.iter().map(|model| model.name.as_str())).collect();
+    found
+        .shown
+        .extend(plan.cases.iter().map(|case| case.id.clone()));
+    let models: BTreeSet<&str> = plan
+        .cases
+        .iter()
+        .flat_map(|case| case.target.models.iter().map(|model| model.name.as_str()))
+        .collect();
     // Reports need the names of models, so a secret that is part of one cannot be redacted.
-    found.certain.retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
+    found
+        .certain
+        .retain(|text| !models.iter().any(|model| model.contains(text.as_str())));
     found.shown.extend(models.into_iter().map(str::to_owned));
     // A preset may add a URL.
-    let pages = plan.cases.iter().filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
-    let urls = plan.cases.iter().filter_map(|case| match &case.target.location {
-        TargetLocation::Url(url) => Some(url.as_str()),
-        TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
-    });
+    let pages = plan
+        .cases
+        .iter()
+        .filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
+    let urls = plan
+        .cases
+        .iter()
+        .filter_map(|case| match &case.target.location {
+            TargetLocation::Url(url) => Some(url.as_str()),
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
+        });
     pages.chain(urls).for_each(|url| found.url(url));
-    let Found { certain, likely, shown } = found;
+    let Found {
+        certain,
+        likely,
+        shown,
+    } = found;
     let innocent = |text: &String| shown.iter().any(|setting| setting.contains(text.as_str()));
-    let all = certain.into_iter().chain(likely.into_iter().filter(|text| !innocent(text)));
+    let all = certain
+        .into_iter()
+        .chain(likely.into_iter().filter(|text| !innocent(text)));
     // A stored plan has `${NAME}` for variables that are not set.
-    let mut all: Vec<Secret> = all.filter(|text| is_distinct(text) && !text.contains("${")).map(Secret::new).collect();
+    let mut all: Vec<Secret> = all
+        .filter(|text| is_distinct(text) && !text.contains("${"))
+        .map(Secret::new)
+        .collect();
     all.sort();
     all.dedup();
     all
@@ -89,10 +127,16 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
 impl Found {
     fn walk(&mut self, node: &Node, path: &str) {
         let matrix = path == "matrix" || path.starts_with("matrix#");
-        for entry in node.entries().iter().filter(|entry| !(path.is_empty() && entry.key == "vars")) {
+        for entry in node
+            .entries()
+            .iter()
+            .filter(|entry| !(path.is_empty() && entry.key == "vars"))
+        {
             let inner = match path {
                 "" => entry.key.clone(),
-                _ if matrix && ["zip", "include", "exclude"].contains(&entry.key.as_str()) => format!("matrix#{}", entry.key),
+                _ if matrix && ["zip", "include", "exclude"].contains(&entry.key.as_str()) => {
+                    format!("matrix#{}", entry.key)
+                }
                 _ if matrix => entry.key.clone(),
                 _ => format!("{path}.{}", entry.key),
             };
@@ -102,7 +146,11 @@ impl Found {
             }
         }
         for (index, item) in node.items().iter().enumerate() {
-            let inner = if path == "mix" { format!("mix.{index}") } else { path.to_owned() };
+            let inner = if path == "mix" {
+                format!("mix.{index}")
+            } else {
+                path.to_owned()
+            };
             match is_hidden(last_segment(path), item) {
                 true => self.secret(item),
                 false => self.walk(item, &inner),
@@ -113,7 +161,8 @@ impl Found {
         }
         if path.ends_with("command") {
             let words = command(node).unwrap_or_default();
-            self.certain.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
+            self.certain
+                .extend(behind_flags(&words).into_iter().map(|(_, value)| value));
         }
     }
 
@@ -123,7 +172,9 @@ impl Found {
         let named = |part: &Part| matches!(part, Part::Env { name, .. } if is_secret_name(name));
         let parts = node.parts.as_deref().unwrap_or_default();
         for part in parts {
-            let Part::Env { name, value } = part else { continue };
+            let Part::Env { name, value } = part else {
+                continue;
+            };
             match origin {
                 _ if is_secret_name(name) => _ = self.certain.insert(value.clone()),
                 Origin::Secret => _ = self.certain.insert(value.clone()),
@@ -133,7 +184,11 @@ impl Found {
         }
         match origin {
             Origin::Secret => {
-                let all = if is_secret_name(last_segment(path)) { &mut self.certain } else { &mut self.likely };
+                let all = if is_secret_name(last_segment(path)) {
+                    &mut self.certain
+                } else {
+                    &mut self.likely
+                };
                 all.extend(text.rsplit_once(' ').map(|(_, last)| last.to_owned()));
                 all.insert(text);
             }
@@ -145,20 +200,35 @@ impl Found {
 
     fn secret(&mut self, node: &Node) {
         let text = node.string();
-        self.certain.extend(text.iter().filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())));
+        self.certain.extend(
+            text.iter()
+                .filter_map(|text| Some(text.rsplit_once(' ')?.1.to_owned())),
+        );
         self.certain.extend(text);
-        self.certain.extend(node.integer().map(|number| number.to_string()));
+        self.certain
+            .extend(node.integer().map(|number| number.to_string()));
     }
 
     fn url(&mut self, url: &str) {
-        let all = secret_ranges(url).into_iter().map(|range| (range.start, &url[range]));
+        let all = secret_ranges(url)
+            .into_iter()
+            .map(|range| (range.start, &url[range]));
         let query = url.find('?').unwrap_or(url.len());
         for (start, value) in all {
             let name = url[..start].rsplit(['?', '&']).next().unwrap_or_default();
             let certain = start < query || is_secret_name(name.trim_end_matches('='));
-            if certain { &mut self.certain } else { &mut self.likely }.insert(value.to_owned());
+            if certain {
+                &mut self.certain
+            } else {
+                &mut self.likely
+            }
+            .insert(value.to_owned());
         }
-        self.certain.extend(secrets_in_url(url).into_iter().filter(|secret| !url.contains(secret.as_str())));
+        self.certain.extend(
+            secrets_in_url(url)
+                .into_iter()
+                .filter(|secret| !url.contains(secret.as_str())),
+        );
         self.shown.push(redact_url(url));
     }
 }
@@ -170,11 +240,22 @@ mod tests {
     use std::path::Path;
 
     fn secrets(sections: &str, env: &[(&str, &str)]) -> Vec<String> {
-        let text = format!("version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}");
+        let text = format!(
+            "version: 1\nname: chat-team-blue\nload: {{concurrency: 1, requests: 1}}\n{sections}"
+        );
         let loaded = load_with(&text, env, &[]);
-        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        assert!(plan.cases.iter().all(|case| case.target.scenario_secrets == plan.secrets));
-        plan.secrets.iter().map(|secret| secret.expose().to_owned()).collect()
+        let plan = loaded
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        assert!(
+            plan.cases
+                .iter()
+                .all(|case| case.target.scenario_secrets == plan.secrets)
+        );
+        plan.secrets
+            .iter()
+            .map(|secret| secret.expose().to_owned())
+            .collect()
     }
 
     #[test]
@@ -190,7 +271,10 @@ mod tests {
             ("FLAG", "true"),
             ("MOST", "12345678"),
         ];
-        assert_eq!(secrets(sections, &env), ["literal-1", "said-secret", "tenant-1"]);
+        assert_eq!(
+            secrets(sections, &env),
+            ["literal-1", "said-secret", "tenant-1"]
+        );
     }
 
     #[test]
@@ -199,7 +283,15 @@ mod tests {
             headers: {X-Team: team-blue, X-Other: team-green, Content-Type: application/json, Authorization: Bearer abcdef-1}, \
             metrics: \"http://t0ken-of-page@h/metrics\"}\ndataset: {kind: prompt, text: x}\n";
         let base64 = ["dXNlci1uYW1lOnBhc3N3b3JkLTE=", "dDBrZW4tb2YtcGFnZQ=="];
-        let mut known = vec!["abcdef-1", "Bearer abcdef-1", "password-1", "s-123456", "t0ken-of-page", "team-green", "user-name"];
+        let mut known = vec![
+            "abcdef-1",
+            "Bearer abcdef-1",
+            "password-1",
+            "s-123456",
+            "t0ken-of-page",
+            "team-green",
+            "user-name",
+        ];
         known.extend(base64);
         known.sort_unstable();
         assert_eq!(secrets(sections, &[("PW", "password-1")]), known);
@@ -223,27 +315,70 @@ mod tests {
             load: {concurrency: 1, requests: 1}\nmatrix: {request.extra.t: [\"${A}\", plain], \
             target.url: [\"http://u:first-1@h/v1/chat/completions\", \"http://u:second-1@h/v1/chat/completions\"]}\n";
         let ids = |text: &str| {
-            let env = [("A", "value-a-1")].map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-            let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
-            let loaded = if text.contains("LLMSCEN_SECRET") { reload(&input) } else { load(&input) };
-            let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-            (plan.cases.into_iter().map(|case| case.id).collect::<Vec<_>>(), plan.resolved)
+            let env = [("A", "value-a-1")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into();
+            let input = Input {
+                path: Path::new("t.yaml"),
+                text: Some(text.to_owned()),
+                env: &env,
+                set: &[],
+            };
+            let loaded = if text.contains("LLMSCEN_SECRET") {
+                reload(&input)
+            } else {
+                load(&input)
+            };
+            let plan = loaded
+                .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+                .plan;
+            (
+                plan.cases
+                    .into_iter()
+                    .map(|case| case.id)
+                    .collect::<Vec<_>>(),
+                plan.resolved,
+            )
         };
         let (known, resolved) = ids(text);
         assert_eq!(known.len(), 4);
-        assert!(known[0].starts_with("t=${A},url=http://u:[redacted]@h/v1/chat/completions"), "{known:?}");
+        assert!(
+            known[0].starts_with("t=${A},url=http://u:[redacted]@h/v1/chat/completions"),
+            "{known:?}"
+        );
         for secret in ["value-a", "first-1", "second-1"] {
-            assert!(!resolved.contains(secret) && !known.iter().any(|id| id.contains(secret)), "{secret}: {known:?} {resolved}");
+            assert!(
+                !resolved.contains(secret) && !known.iter().any(|id| id.contains(secret)),
+                "{secret}: {known:?} {resolved}"
+            );
         }
-        assert_eq!(ids(&resolved).0, known, "the stored plan has the same cases");
+        assert_eq!(
+            ids(&resolved).0,
+            known,
+            "the stored plan has the same cases"
+        );
     }
     /// Ids of the cases, the stored plan and its id.
     fn read(text: &str, env: &[(&str, &str)], stored: bool) -> (Vec<String>, String, String) {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &env, set: &[] };
+        let env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text.to_owned()),
+            env: &env,
+            set: &[],
+        };
         let loaded = if stored { reload(&input) } else { load(&input) };
-        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        (plan.cases.into_iter().map(|case| case.id).collect(), plan.resolved, plan.id)
+        let plan = loaded
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        (
+            plan.cases.into_iter().map(|case| case.id).collect(),
+            plan.resolved,
+            plan.id,
+        )
     }
 
     const HEAD: &str = "version: 1\nname: t\nload: {concurrency: 1, requests: 1}\n";
@@ -257,8 +392,17 @@ mod tests {
             "target: {url: \"http://h/v1/chat/completions?session=${K2}\", model: m}\ndataset: {kind: prompt, text: x}\n",
         ] {
             let known = read(&format!("{HEAD}{sections}"), &[("K2", "tenant-01")], false);
-            assert!(!known.1.contains("tenant-01") && known.1.contains("${K2}"), "{}", known.1);
-            for now in [&[][..], &[("K2", "x")], &[("K2", "tenant-02")], &[("K2", "12345678")]] {
+            assert!(
+                !known.1.contains("tenant-01") && known.1.contains("${K2}"),
+                "{}",
+                known.1
+            );
+            for now in [
+                &[][..],
+                &[("K2", "x")],
+                &[("K2", "tenant-02")],
+                &[("K2", "12345678")],
+            ] {
                 assert_eq!(read(&known.1, now, true), known, "{now:?}");
             }
         }
@@ -269,10 +413,22 @@ mod tests {
         let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
             matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
         let known = read(&format!("{HEAD}{sections}"), &[], false);
-        assert_eq!(known.0, ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}")));
-        assert!(!["planted-pw", "12345678"].iter().any(|secret| known.1.contains(secret)), "{}", known.1);
+        assert_eq!(
+            known.0,
+            ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}"))
+        );
+        assert!(
+            !["planted-pw", "12345678"]
+                .iter()
+                .any(|secret| known.1.contains(secret)),
+            "{}",
+            known.1
+        );
         assert_eq!(read(&known.1, &[], true), known);
-        assert_eq!(secrets(sections, &[]), ["12345678", "planted-pw-1", "planted-pw-2"]);
+        assert_eq!(
+            secrets(sections, &[]),
+            ["12345678", "planted-pw-1", "planted-pw-2"]
+        );
     }
 
     #[test]

@@ -36,8 +36,17 @@ pub fn markdown() -> String {
 
 /// Writes the table of a block, the words of its choices, and its inner blocks.
 fn write_section(page: &mut String, path: &str, table: &'static Block) {
-    let fields = || table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
-    let heading = if path.is_empty() { "The file".to_owned() } else { format!("`{path}`") };
+    let fields = || {
+        table
+            .fields
+            .iter()
+            .filter(|field| !matches!(field.kind, Kind::Planned))
+    };
+    let heading = if path.is_empty() {
+        "The file".to_owned()
+    } else {
+        format!("`{path}`")
+    };
     let _ = write!(page, "\n## {heading}\n\n{}\n\n", table.doc);
     page.push_str("| field | type | default | what it means | example |\n|---|---|---|---|---|\n");
     for field in fields() {
@@ -46,11 +55,17 @@ fn write_section(page: &mut String, path: &str, table: &'static Block) {
     for field in fields() {
         if let Some(words) = choice_words(&field.kind) {
             let _ = write!(page, "\n`{}` is one of:\n\n", field.name);
-            words.iter().for_each(|(word, doc)| _ = writeln!(page, "- `{word}`: {doc}"));
+            words
+                .iter()
+                .for_each(|(word, doc)| _ = writeln!(page, "- `{word}`: {doc}"));
         }
     }
     for field in fields() {
-        let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+        let inner = if path.is_empty() {
+            field.name.to_owned()
+        } else {
+            format!("{path}.{}", field.name)
+        };
         match &field.kind {
             // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
@@ -75,14 +90,24 @@ fn write_row(page: &mut String, field: &'static Field) {
         _ if field.required => "required".to_owned(),
         Default::None | Default::Empty => String::new(),
         Default::Yaml(yaml) => code(yaml),
-        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => format!("{} with `{beside}`", code(yaml)),
+        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => {
+            format!("{} with `{beside}`", code(yaml))
+        }
         Default::Where(_, _, "{}") => String::new(),
-        Default::Where(beside, words, yaml) => format!("{} with `{beside}: {}`", code(yaml), words.join("`, `")),
+        Default::Where(beside, words, yaml) => {
+            format!("{} with `{beside}: {}`", code(yaml), words.join("`, `"))
+        }
     };
-    let example = field.example.map_or(String::new(), |yaml| code(&format!("{}: {yaml}", field.name)));
+    let example = field.example.map_or(String::new(), |yaml| {
+        code(&format!("{}: {yaml}", field.name))
+    });
     let kind = describe_kind(&field.kind).replace('|', "\\|");
     let doc = field.doc.replace('|', "\\|");
-    let _ = writeln!(page, "| `{}` | {kind} | {default} | {doc} | {example} |", field.name);
+    let _ = writeln!(
+        page,
+        "| `{}` | {kind} | {default} | {doc} | {example} |",
+        field.name
+    );
 }
 
 /// A short description of a kind.
@@ -126,7 +151,10 @@ mod tests {
 
     /// Every field with its path; `[]` is an item of a list.
     fn fields(prefix: &str, table: &'static Block) -> Vec<(String, &'static Field)> {
-        let known = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
+        let known = table
+            .fields
+            .iter()
+            .filter(|field| !matches!(field.kind, Kind::Planned));
         let inner = |field: &'static Field| {
             let path = format!("{prefix}{}", field.name);
             let below = match &field.kind {
@@ -134,14 +162,22 @@ mod tests {
                 Kind::List(Kind::Block(block)) => fields(&format!("{path}.[]."), block),
                 _ => Vec::new(),
             };
-            std::iter::once((path, field)).chain(below).collect::<Vec<_>>()
+            std::iter::once((path, field))
+                .chain(below)
+                .collect::<Vec<_>>()
         };
         known.flat_map(inner).collect()
     }
 
     /// A file with only this value.
     fn placed(path: &str, value: Value) -> Value {
-        path.rsplit('.').fold(value, |value, key| if key == "[]" { json!([value]) } else { json!({ key: value }) })
+        path.rsplit('.').fold(value, |value, key| {
+            if key == "[]" {
+                json!([value])
+            } else {
+                json!({ key: value })
+            }
+        })
     }
 
     #[test]
@@ -151,17 +187,34 @@ mod tests {
         let all = fields("", &SCENARIO);
         assert!(all.len() > 120, "{} fields", all.len());
         for (path, field) in all {
-            let example = field.example.unwrap_or_else(|| panic!("`{path}` has no example"));
+            let example = field
+                .example
+                .unwrap_or_else(|| panic!("`{path}` has no example"));
             let mut review = Review::default();
             review.partial = true;
             // The files of an example do not exist here; everything else is checked.
             review.sources.stored = true;
-            let at = review.sources.add("example", example, std::path::PathBuf::new());
-            let value = defaults::value(example, Span { file: at, start: 0, end: example.len() });
+            let at = review
+                .sources
+                .add("example", example, std::path::PathBuf::new());
+            let value = defaults::value(
+                example,
+                Span {
+                    file: at,
+                    start: 0,
+                    end: example.len(),
+                },
+            );
             let mut file = placed(&path, value.json());
             file["extends"] = json!("base.yaml");
-            let errors: Vec<String> = schema.iter_errors(&file).map(|error| error.to_string()).collect();
-            assert!(errors.is_empty(), "`{path}: {example}` by the schema: {errors:?}");
+            let errors: Vec<String> = schema
+                .iter_errors(&file)
+                .map(|error| error.to_string())
+                .collect();
+            assert!(
+                errors.is_empty(),
+                "`{path}: {example}` by the schema: {errors:?}"
+            );
             check(&path, value, field, review);
         }
     }
@@ -175,7 +228,15 @@ mod tests {
             Kind::Block(block) if block.short.is_some() && short(&value) => return,
             Kind::List(Kind::Block(_)) if value.items().iter().all(short) => return,
             Kind::Matrix => crate::sweep::check(&value, &SCENARIO, &mut review),
-            kind => validate::value(&Entry { key: field.name.to_owned(), key_at: at, value }, kind, &mut review),
+            kind => validate::value(
+                &Entry {
+                    key: field.name.to_owned(),
+                    key_at: at,
+                    value,
+                },
+                kind,
+                &mut review,
+            ),
         }
         if !review.is_clean() {
             panic!("`{path}`: {}", review.faults());
@@ -185,15 +246,27 @@ mod tests {
     #[test]
     fn every_default_is_valid() {
         for (path, field) in fields("", &SCENARIO) {
-            let (Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml)) =
-                field.default
+            let (Default::Yaml(yaml)
+            | Default::With(_, yaml)
+            | Default::WithIn(_, _, yaml)
+            | Default::Where(_, _, yaml)) = field.default
             else {
                 continue;
             };
             let mut review = Review::default();
             review.partial = true;
-            let at = Span { file: review.sources.add("default", yaml, std::path::PathBuf::new()), start: 0, end: yaml.len() };
-            let entry = Entry { key: field.name.to_owned(), key_at: at, value: defaults::value(yaml, at) };
+            let at = Span {
+                file: review
+                    .sources
+                    .add("default", yaml, std::path::PathBuf::new()),
+                start: 0,
+                end: yaml.len(),
+            };
+            let entry = Entry {
+                key: field.name.to_owned(),
+                key_at: at,
+                value: defaults::value(yaml, at),
+            };
             validate::value(&entry, &field.kind, &mut review);
             assert!(review.is_clean(), "`{path}: {yaml}`: {}", review.faults());
         }
@@ -202,7 +275,10 @@ mod tests {
     #[test]
     fn reference_page_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.md").unwrap_or_default();
-        assert!(written == markdown(), "write it again: llmscen schema --markdown > docs/scenario.md");
+        assert!(
+            written == markdown(),
+            "write it again: llmscen schema --markdown > docs/scenario.md"
+        );
     }
 
     #[test]
@@ -212,11 +288,20 @@ mod tests {
             "dataset: { kind: prompt, text: x }",
             "load: { concurrency: 1, requests: 4 }",
         ];
-        let blocks = GUIDE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
+        let blocks = GUIDE
+            .split("```yaml\n")
+            .skip(1)
+            .filter_map(|block| block.split("```").next());
         let cases = blocks.map(|block| {
             let given = |line: &str| block.starts_with(line.split(' ').next().unwrap_or_default());
-            let rest: String = rest.iter().filter(|line| !given(line)).map(|line| format!("{line}\n")).collect();
-            crate::tests::plan(&format!("version: 1\nname: t\n{rest}{block}")).cases.len()
+            let rest: String = rest
+                .iter()
+                .filter(|line| !given(line))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            crate::tests::plan(&format!("version: 1\nname: t\n{rest}{block}"))
+                .cases
+                .len()
         });
         assert_eq!(cases.collect::<Vec<_>>(), [4, 6, 6, 1, 1, 1]);
     }
@@ -227,7 +312,10 @@ mod tests {
         for (path, field) in fields("", &SCENARIO) {
             assert!(page.contains(&format!("| `{}` |", field.name)), "{path}");
             for (word, doc) in choice_words(&field.kind).unwrap_or_default() {
-                assert!(page.contains(&format!("- `{word}`: {doc}\n")), "{path} {word}");
+                assert!(
+                    page.contains(&format!("- `{word}`: {doc}\n")),
+                    "{path} {word}"
+                );
             }
         }
     }

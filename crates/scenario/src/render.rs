@@ -90,7 +90,10 @@ impl Renderer {
     ///
     /// # Errors
     /// A text that does not compile, or a template that is not a mapping.
-    pub fn new(case: &Case, protocol_body: impl Fn(bool) -> Value) -> Result<Renderer, RenderError> {
+    pub fn new(
+        case: &Case,
+        protocol_body: impl Fn(bool) -> Value,
+    ) -> Result<Renderer, RenderError> {
         // A whole body from the dataset may request a stream where the scenario does not.
         let stream_options = protocol_body(true).get("stream_options").cloned();
         let protocol_body = protocol_body(streams(&case.request));
@@ -105,8 +108,17 @@ impl Renderer {
         if !template.is_object() {
             return Err(RenderError::Shape);
         }
-        let labels = case.labels.0.iter().map(|(path, value)| (last_segment(path).to_owned(), json!(value))).collect();
-        let limit_path = case.target.api.body_path(MAX_TOKENS).map(|path| path.into_owned());
+        let labels = case
+            .labels
+            .0
+            .iter()
+            .map(|(path, value)| (last_segment(path).to_owned(), json!(value)))
+            .collect();
+        let limit_path = case
+            .target
+            .api
+            .body_path(MAX_TOKENS)
+            .map(|path| path.into_owned());
         let other = (limit_path.as_deref() == Some(MAX_TOKENS)).then(|| NEW_LIMIT.to_owned());
         Ok(Renderer {
             case: case.clone(),
@@ -116,7 +128,9 @@ impl Renderer {
             labels,
             has_stream_field: protocol_body.get("stream").is_some(),
             stream_options,
-            has_model_field: [&template, &protocol_body].iter().any(|body| body.get("model").is_some()),
+            has_model_field: [&template, &protocol_body]
+                .iter()
+                .any(|body| body.get("model").is_some()),
             limit_paths: limit_path.into_iter().chain(other).collect(),
         })
     }
@@ -130,19 +144,37 @@ impl Renderer {
         let drawn = || draw_model(&self.case.target.models, seed.child("model").child(seq));
         let model = prompt.model.as_deref().unwrap_or_else(drawn);
         let max_tokens = self.max_tokens(prompt, seed.child("max_tokens").child(seq))?;
-        let dialog = Dialog::new(prompt, self.case.dataset.system.as_deref(), self.case.target.api);
-        let scope = Scope { model, seq, max_tokens, prompt, labels: &self.labels, dialog, context: OnceCell::new() };
+        let dialog = Dialog::new(
+            prompt,
+            self.case.dataset.system.as_deref(),
+            self.case.target.api,
+        );
+        let scope = Scope {
+            model,
+            seq,
+            max_tokens,
+            prompt,
+            labels: &self.labels,
+            dialog,
+            context: OnceCell::new(),
+        };
         let mut body = match &prompt.body {
             Some(row_body) => self.body_from_data(row_body, prompt, model),
             None => self.render_template(&scope)?,
         };
         self.fill_fields(&mut body, max_tokens, prompt);
-        let Value::Object(extra) = self.extra.eval(&scope, false)? else { return Err(RenderError::Shape) };
+        let Value::Object(extra) = self.extra.eval(&scope, false)? else {
+            return Err(RenderError::Shape);
+        };
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
         self.add_includes(&mut body);
         Ok(Rendered {
-            model: body.get("model").and_then(Value::as_str).unwrap_or(model).to_owned(),
+            model: body
+                .get("model")
+                .and_then(Value::as_str)
+                .unwrap_or(model)
+                .to_owned(),
             streamed: self.is_streamed(&body),
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
@@ -151,7 +183,9 @@ impl Renderer {
     }
 
     fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {
-        let (None, Some(quantity)) = (prompt.max_tokens, &self.case.request.max_tokens) else { return Ok(prompt.max_tokens) };
+        let (None, Some(quantity)) = (prompt.max_tokens, &self.case.request.max_tokens) else {
+            return Ok(prompt.max_tokens);
+        };
         match (draw_length(quantity, seed, &prompt.fields), quantity) {
             (None, Quantity::Item(name)) => Err(RenderError::Length(name.clone())),
             (drawn, _) => Ok(drawn),
@@ -166,7 +200,12 @@ impl Renderer {
     }
 
     /// A body from the dataset replaces the template. The model is filled in; a model that the row names overrides the body's.
-    fn body_from_data(&self, row_body: &Map<String, Value>, prompt: &Prompt, model: &str) -> Map<String, Value> {
+    fn body_from_data(
+        &self,
+        row_body: &Map<String, Value>,
+        prompt: &Prompt,
+        model: &str,
+    ) -> Map<String, Value> {
         let mut body = row_body.clone();
         if self.has_model_field && (prompt.model.is_some() || !body.contains_key("model")) {
             body.insert("model".to_owned(), json!(model));
@@ -180,15 +219,26 @@ impl Renderer {
     fn override_body(&self, body: &mut Map<String, Value>, prompt: &Prompt) {
         let custom = self.case.target.api == Api::Custom;
         let path_of = |field: &str| {
-            if custom { Some(field.to_owned()) } else { self.case.target.api.body_path(field).map(Cow::into_owned) }
+            if custom {
+                Some(field.to_owned())
+            } else {
+                self.case.target.api.body_path(field).map(Cow::into_owned)
+            }
         };
         for (field, value) in &prompt.sampling {
             if let Some(path) = path_of(field) {
                 body::set_field(body, &path, value.clone());
             }
         }
-        let names = if custom { &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..] } else { &self.limit_paths };
-        let path = names.iter().find(|path| body::get_field(body, path).is_some()).or(names.first());
+        let names = if custom {
+            &[MAX_TOKENS.to_owned(), NEW_LIMIT.to_owned()][..]
+        } else {
+            &self.limit_paths
+        };
+        let path = names
+            .iter()
+            .find(|path| body::get_field(body, path).is_some())
+            .or(names.first());
         if let (Some(max_tokens), Some(path)) = (prompt.max_tokens, path) {
             body::set_field(body, path, json!(max_tokens));
         }
@@ -197,18 +247,30 @@ impl Renderer {
     /// Adds fields of the prompt and of `request` that the template does not have.
     fn fill_fields(&self, body: &mut Map<String, Value>, max_tokens: Option<u64>, prompt: &Prompt) {
         if self.has_stream_field {
-            body.entry("stream").or_insert(Value::Bool(self.case.request.stream));
+            body.entry("stream")
+                .or_insert(Value::Bool(self.case.request.stream));
         }
         if let (Some(max_tokens), Some(path)) = (max_tokens, self.limit_paths.first())
-            && !self.limit_paths.iter().any(|path| body::get_field(body, path).is_some())
+            && !self
+                .limit_paths
+                .iter()
+                .any(|path| body::get_field(body, path).is_some())
         {
             body::fill_field(body, path, json!(max_tokens));
         }
         for (field, value) in prompt.sampling.iter().chain(&self.case.request.sampling) {
-            let puts = self.case.target.api.body_fields(field, &tools(self.case.target.api, field, value));
+            let puts = self
+                .case
+                .target
+                .api
+                .body_fields(field, &tools(self.case.target.api, field, value));
             // Where the field is present, the fields that accompany it are left alone.
-            if puts.first().is_some_and(|(path, _)| body::get_field(body, path).is_none()) {
-                puts.into_iter().for_each(|(path, value)| body::fill_field(body, &path, value));
+            if puts
+                .first()
+                .is_some_and(|(path, _)| body::get_field(body, path).is_none())
+            {
+                puts.into_iter()
+                    .for_each(|(path, value)| body::fill_field(body, &path, value));
             }
         }
     }
@@ -218,16 +280,27 @@ impl Renderer {
         if extra.get("stream").or(body.get("stream")) == Some(&Value::Bool(true))
             && let Some(options) = &self.stream_options
         {
-            body.entry("stream_options").or_insert_with(|| options.clone());
+            body.entry("stream_options")
+                .or_insert_with(|| options.clone());
         }
     }
 
     /// Adds what a field needs to the body's `include` list, also to that of the template or `extra`.
     fn add_includes(&self, body: &mut Map<String, Value>) {
-        let puts = self.case.request.sampling.iter().flat_map(|(field, value)| self.case.target.api.body_fields(field, value));
+        let puts = self
+            .case
+            .request
+            .sampling
+            .iter()
+            .flat_map(|(field, value)| self.case.target.api.body_fields(field, value));
         for (_, needed) in puts.filter(|(path, _)| path == "include") {
-            if let (Some(Value::Array(list)), Value::Array(needed)) = (body.get_mut("include"), needed) {
-                let missing: Vec<Value> = needed.into_iter().filter(|value| !list.contains(value)).collect();
+            if let (Some(Value::Array(list)), Value::Array(needed)) =
+                (body.get_mut("include"), needed)
+            {
+                let missing: Vec<Value> = needed
+                    .into_iter()
+                    .filter(|value| !list.contains(value))
+                    .collect();
                 list.extend(missing);
             }
         }
@@ -235,7 +308,8 @@ impl Renderer {
 
     /// Number of documents to rank: the response may name only the best. Embeddings are counted in the response.
     fn count_documents(&self, body: &Map<String, Value>) -> Option<u64> {
-        let documents = (self.case.target.api == Api::Rerank).then(|| body.get("documents").or_else(|| body.get("texts")));
+        let documents = (self.case.target.api == Api::Rerank)
+            .then(|| body.get("documents").or_else(|| body.get("texts")));
         Some(documents??.as_array()?.len() as u64)
     }
 
@@ -247,20 +321,35 @@ impl Renderer {
 
     /// Output tokens that a body allows. With `api: custom` the place is not known, so the drawn length is used.
     fn output_limit(&self, body: &Map<String, Value>, max_tokens: Option<u64>) -> Option<u64> {
-        let limit = self.limit_paths.iter().find_map(|path| body::get_field(body, path)).and_then(Value::as_u64);
+        let limit = self
+            .limit_paths
+            .iter()
+            .find_map(|path| body::get_field(body, path))
+            .and_then(Value::as_u64);
         limit.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
 }
 
 /// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.
 pub fn streams(request: &RequestSpec) -> bool {
-    let template = request.template.as_ref().and_then(|body| body.get("stream"));
-    let stream = request.extra.get("stream").or(template).and_then(Value::as_bool);
+    let template = request
+        .template
+        .as_ref()
+        .and_then(|body| body.get("stream"));
+    let stream = request
+        .extra
+        .get("stream")
+        .or(template)
+        .and_then(Value::as_bool);
     stream.unwrap_or(request.stream)
 }
 
 /// Draws a length of at least 1. None where `fields` does not have it as a number.
-pub(crate) fn draw_length(quantity: &Quantity, seed: Seed, fields: &Map<String, Value>) -> Option<u64> {
+pub(crate) fn draw_length(
+    quantity: &Quantity,
+    seed: Seed,
+    fields: &Map<String, Value>,
+) -> Option<u64> {
     sample_length(quantity, fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1)
 }
 

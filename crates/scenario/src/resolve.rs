@@ -4,8 +4,8 @@
 use crate::fault::Review;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
-    TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env, is_hidden, keeps_name, looks_secret,
-    write_part, write_text,
+    TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env,
+    is_hidden, keeps_name, looks_secret, write_part, write_text,
 };
 use crate::sections::local;
 use crate::tree::{Data, Node, Part, joined, last_segment};
@@ -29,11 +29,17 @@ struct Writer<'r> {
 
 /// Whether the value of a header may be a secret, whatever its name.
 fn is_secret_header(name: &str, value: &Node) -> bool {
-    !USUAL_HEADERS.contains(&name.to_lowercase().as_str()) && value.text().is_some_and(|text| is_distinct(&text))
+    !USUAL_HEADERS.contains(&name.to_lowercase().as_str())
+        && value.text().is_some_and(|text| is_distinct(&text))
 }
 
 pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -> String {
-    let mut writer = Writer { review, unnamed: 0, local: local::is_possible(root), known: known_secrets(root) };
+    let mut writer = Writer {
+        review,
+        unnamed: 0,
+        local: local::is_possible(root),
+        known: known_secrets(root),
+    };
     let value = Value::Object(writer.block(root, table));
     yaml::write(&value)
 }
@@ -45,13 +51,21 @@ pub(crate) fn digest(text: &str) -> String {
 
 /// The first bytes of a text's SHA-256, in hex.
 pub(crate) fn hex_digest(text: &str, bytes: usize) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(text.as_bytes())
+        .iter()
+        .take(bytes)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 impl Writer<'_> {
     fn block(&mut self, node: &Node, table: &'static Block) -> Map<String, Value> {
         let mut mapping = Map::new();
-        for field in table.fields.iter().filter(|field| !["extends", "vars"].contains(&field.name)) {
+        for field in table
+            .fields
+            .iter()
+            .filter(|field| !["extends", "vars"].contains(&field.name))
+        {
             if let Some(entry) = node.entry_at(field.name) {
                 let value = self.value(&entry.value, &field.kind, field.name);
                 mapping.insert(field.name.to_owned(), value);
@@ -78,7 +92,12 @@ impl Writer<'_> {
             }
             Kind::Block(table) => Value::Object(self.block(node, table)),
             Kind::Over(table) => Value::Object(self.over(node, table)),
-            Kind::List(kind) => Value::Array(node.items().iter().map(|item| self.value(item, kind, name)).collect()),
+            Kind::List(kind) => Value::Array(
+                node.items()
+                    .iter()
+                    .map(|item| self.value(item, kind, name))
+                    .collect(),
+            ),
             Kind::Map(kind) => self.map(node, kind, name),
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
@@ -97,13 +116,22 @@ impl Writer<'_> {
     /// A mapping with free keys, such as headers. The key decides whether a value is a secret.
     fn map(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         let entry = |writer: &mut Self, key: &str, value: &Node| match kind {
-            Kind::Secret if !(is_secret_name(key) || from_env(value) || name == "headers" && is_secret_header(key, value)) => {
+            Kind::Secret
+                if !(is_secret_name(key)
+                    || from_env(value)
+                    || name == "headers" && is_secret_header(key, value)) =>
+            {
                 writer.text(value)
             }
             Kind::Json if is_hidden(key, value) => writer.secret(value, key),
             kind => writer.value(value, kind, key),
         };
-        let pairs = node.entries().iter().map(|own_entry| (own_entry.key.clone(), entry(self, &own_entry.key, &own_entry.value)));
+        let pairs = node.entries().iter().map(|own_entry| {
+            (
+                own_entry.key.clone(),
+                entry(self, &own_entry.key, &own_entry.value),
+            )
+        });
         Value::Object(pairs.collect())
     }
 
@@ -114,7 +142,9 @@ impl Writer<'_> {
                 ("zip" | "include" | "exclude", Data::List(rows)) => {
                     Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
-                (path, Data::List(items)) => Value::Array(items.iter().map(|item| self.swept(item, path)).collect()),
+                (path, Data::List(items)) => {
+                    Value::Array(items.iter().map(|item| self.swept(item, path)).collect())
+                }
                 (path, _) => self.swept(&entry.value, path),
             };
             (entry.key.clone(), value)
@@ -137,7 +167,9 @@ impl Writer<'_> {
             Data::Bool(value) => Value::from(*value),
             Data::Int(value) if !keeps_name(node, syntax) => Value::from(*value),
             Data::Float(value) if !keeps_name(node, syntax) => Value::from(*value),
-            Data::List(items) => Value::Array(items.iter().map(|item| self.free(item, syntax)).collect()),
+            Data::List(items) => {
+                Value::Array(items.iter().map(|item| self.free(item, syntax)).collect())
+            }
             Data::Map(entries) => {
                 let pairs = entries.iter().map(|entry| {
                     let value = if is_hidden(&entry.key, &entry.value) {
@@ -158,31 +190,57 @@ impl Writer<'_> {
     }
 
     fn file(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|named| self.review.sources.find(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |path| Value::from(escape_text(&path.display().to_string(), TextSyntax::Text)))
+        let found = node
+            .text()
+            .and_then(|named| self.review.sources.find(node.at.file, &named));
+        found.map_or_else(
+            || self.text(node),
+            |path| Value::from(escape_text(&path.display().to_string(), TextSyntax::Text)),
+        )
     }
 
     fn model(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|named| local::locate(node.at.file, &named, self.review));
-        found.map_or_else(|| self.free(node, TextSyntax::Text), |path| Value::from(escape_text(&path, TextSyntax::Text)))
+        let found = node
+            .text()
+            .and_then(|named| local::locate(node.at.file, &named, self.review));
+        found.map_or_else(
+            || self.free(node, TextSyntax::Text),
+            |path| Value::from(escape_text(&path, TextSyntax::Text)),
+        )
     }
 
     fn hub(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
-        found.map_or_else(|| self.text(node), |name| Value::from(escape_text(&name, TextSyntax::Text)))
+        let found = node
+            .text()
+            .and_then(|named| self.review.sources.find_or_hub(node.at.file, &named));
+        found.map_or_else(
+            || self.text(node),
+            |name| Value::from(escape_text(&name, TextSyntax::Text)),
+        )
     }
 
     fn prompt(&mut self, node: &Node) -> Value {
-        let found = node.text().and_then(|text| self.review.sources.find(node.at.file, text.strip_prefix('@')?));
+        let found = node.text().and_then(|text| {
+            self.review
+                .sources
+                .find(node.at.file, text.strip_prefix('@')?)
+        });
         found.map_or_else(
             || self.by_reference(node),
-            |path| Value::from(escape_text(&format!("@{}", path.display()), TextSyntax::Text)),
+            |path| {
+                Value::from(escape_text(
+                    &format!("@{}", path.display()),
+                    TextSyntax::Text,
+                ))
+            },
         )
     }
 
     /// A text that is sent to the server: long values of variables are written by name.
     fn by_reference(&mut self, node: &Node) -> Value {
-        let Some(parts) = &node.parts else { return self.text(node) };
+        let Some(parts) = &node.parts else {
+            return self.text(node);
+        };
         let one = |part: &Part| match part {
             Part::Env { value, .. } if needs_placeholder(value) => by_name(part),
             part => write_part(part, TextSyntax::Text),
@@ -206,13 +264,18 @@ impl Writer<'_> {
             true => format!("`{name}` holds a secret in plain text"),
             false => format!("the value of `{name}` may be a secret and is not stored"),
         };
-        self.review.warn(node.at, format!("{what}; the stored plan uses ${{{variable}}}"));
+        self.review.warn(
+            node.at,
+            format!("{what}; the stored plan uses ${{{variable}}}"),
+        );
         format!("${{{variable}}}")
     }
 
     /// Writes a URL without its password and secret parameters.
     fn address(&mut self, node: &Node) -> Value {
-        let Some(text) = node.text() else { return self.free(node, TextSyntax::Text) };
+        let Some(text) = node.text() else {
+            return self.free(node, TextSyntax::Text);
+        };
         let hidden = secret_ranges(&text);
         let literal_parts = [Part::Literal(text.to_string())];
         let mut masked = String::new();
@@ -221,10 +284,14 @@ impl Writer<'_> {
             let length = joined(std::slice::from_ref(part)).len();
             let range_of_part = start..start + length;
             start += length;
-            let touches = hidden.iter().any(|range| range.start < range_of_part.end && range_of_part.start < range.end);
+            let touches = hidden
+                .iter()
+                .any(|range| range.start < range_of_part.end && range_of_part.start < range.end);
             masked += &match part {
                 Part::Env { .. } if touches => by_name(part),
-                Part::Literal(text) if touches => self.hide(node, text, range_of_part.start, &hidden),
+                Part::Literal(text) if touches => {
+                    self.hide(node, text, range_of_part.start, &hidden)
+                }
                 part => write_part(part, TextSyntax::Text),
             };
         }
@@ -235,7 +302,10 @@ impl Writer<'_> {
     fn hide(&mut self, node: &Node, text: &str, start: usize, hidden: &[Range<usize>]) -> String {
         let mut masked = String::new();
         let mut done = 0;
-        for range in hidden.iter().filter(|range| range.start < start + text.len() && start < range.end) {
+        for range in hidden
+            .iter()
+            .filter(|range| range.start < start + text.len() && start < range.end)
+        {
             let from = range.start.saturating_sub(start);
             let to = (range.end - start).min(text.len());
             masked += &escape_text(&text[done..from], TextSyntax::Text);
@@ -248,9 +318,13 @@ impl Writer<'_> {
     /// Writes a command or an argument.
     fn words(&mut self, node: &Node, name: &str) -> Value {
         match &node.data {
-            Data::List(items) => Value::Array(items.iter().map(|item| self.words(item, name)).collect()),
+            Data::List(items) => {
+                Value::Array(items.iter().map(|item| self.words(item, name)).collect())
+            }
             Data::Text(_) if is_secret_name(name) => self.secret(node, name),
-            Data::Int(_) | Data::Float(_) if is_secret_name(name) && looks_secret(&node.json().to_string()) => {
+            Data::Int(_) | Data::Float(_)
+                if is_secret_name(name) && looks_secret(&node.json().to_string()) =>
+            {
                 self.secret(node, name)
             }
             _ => self.veiled_words(node, name),
@@ -259,10 +333,22 @@ impl Writer<'_> {
 
     fn veiled_words(&mut self, node: &Node, name: &str) -> Value {
         let text = node.string().unwrap_or_default();
-        let words = if name == "command" { command(node).unwrap_or_default() } else { Vec::new() };
-        let mut secrets: Vec<String> = behind_flags(&words).into_iter().map(|(_, value)| value).collect();
+        let words = if name == "command" {
+            command(node).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let mut secrets: Vec<String> = behind_flags(&words)
+            .into_iter()
+            .map(|(_, value)| value)
+            .collect();
         let spelled_otherwise = secrets.iter().any(|secret| !text.contains(secret.as_str()));
-        secrets.extend(self.known.iter().filter(|secret| text.contains(secret.as_str())).cloned());
+        secrets.extend(
+            self.known
+                .iter()
+                .filter(|secret| text.contains(secret.as_str()))
+                .cloned(),
+        );
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         secrets.dedup();
         if secrets.is_empty() {
@@ -275,14 +361,24 @@ impl Writer<'_> {
             Part::Env { value, .. } => value.contains(secret.as_str()),
             Part::Ref(_) => false,
         };
-        if spelled_otherwise || secrets.iter().any(|secret| !parts.iter().any(|part| within(secret, part))) {
+        if spelled_otherwise
+            || secrets
+                .iter()
+                .any(|secret| !parts.iter().any(|part| within(secret, part)))
+        {
             return Value::from(self.name(node, name));
         }
         let literal = |part: &Part| matches!(part, Part::Literal(_));
         let mut names: Vec<(String, String)> = Vec::new();
         for secret in &secrets {
-            let covered = names.iter().any(|(longer, _)| longer.contains(secret.as_str()));
-            if !covered && parts.iter().any(|part| literal(part) && within(secret, part)) {
+            let covered = names
+                .iter()
+                .any(|(longer, _)| longer.contains(secret.as_str()));
+            if !covered
+                && parts
+                    .iter()
+                    .any(|part| literal(part) && within(secret, part))
+            {
                 let variable = self.name(node, name);
                 names.push((secret.clone(), variable));
             }
@@ -308,15 +404,30 @@ fn known_secrets(root: &Node) -> Vec<String> {
         Data::List(items) => all.extend(items.iter().filter_map(|item| item.string())),
         _ => all.extend(node.string()),
     };
-    root.entry_at("target.api_key").iter().for_each(|entry| take(&entry.value));
+    root.entry_at("target.api_key")
+        .iter()
+        .for_each(|entry| take(&entry.value));
     for path in ["target.headers", "target.server.env", "target.server.args"] {
-        let entries = root.entry_at(path).map(|entry| entry.value.entries()).unwrap_or_default();
-        entries.iter().filter(|entry| is_secret_name(&entry.key)).for_each(|entry| take(&entry.value));
+        let entries = root
+            .entry_at(path)
+            .map(|entry| entry.value.entries())
+            .unwrap_or_default();
+        entries
+            .iter()
+            .filter(|entry| is_secret_name(&entry.key))
+            .for_each(|entry| take(&entry.value));
     }
-    let words = root.entry_at("target.server.command").and_then(|entry| command(&entry.value)).unwrap_or_default();
+    let words = root
+        .entry_at("target.server.command")
+        .and_then(|entry| command(&entry.value))
+        .unwrap_or_default();
     all.extend(behind_flags(&words).into_iter().map(|(_, value)| value));
     // The last word of `Bearer sk-1` is a secret too.
-    all.extend(all.clone().iter().filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())));
+    all.extend(
+        all.clone()
+            .iter()
+            .filter_map(|value| Some(value.rsplit_once(' ')?.1.to_owned())),
+    );
     all.retain(|value| looks_secret(value));
     all.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     all.dedup();
@@ -325,8 +436,13 @@ fn known_secrets(root: &Node) -> Vec<String> {
 
 /// Replaces secrets in a text by variables.
 fn hide_in_text(text: &str, names: &[(String, String)]) -> String {
-    let Some(((secret, variable), rest)) = names.split_first() else { return escape_text(text, TextSyntax::Text) };
-    text.split(secret.as_str()).map(|piece| hide_in_text(piece, rest)).collect::<Vec<_>>().join(variable)
+    let Some(((secret, variable), rest)) = names.split_first() else {
+        return escape_text(text, TextSyntax::Text);
+    };
+    text.split(secret.as_str())
+        .map(|piece| hide_in_text(piece, rest))
+        .collect::<Vec<_>>()
+        .join(variable)
 }
 
 #[cfg(test)]
@@ -349,10 +465,20 @@ mod tests {
     #[test]
     fn secrets_are_written_by_variable() {
         let target = "{url: \"http://u:${PW}@h/v1/chat/completions?api-key=${Q}&v=1\", model: a, api_key: \"{{ vars.key }}\", headers: {Authorization: \"Bearer ${TOK}\", X-Team: \"${TEAM}\", X-Plain: infra}}";
-        let env = [("API_KEY", "sk-1"), ("PW", "p4ss"), ("Q", "q5"), ("TOK", "t0k"), ("TEAM", "blue")];
+        let env = [
+            ("API_KEY", "sk-1"),
+            ("PW", "p4ss"),
+            ("Q", "q5"),
+            ("TOK", "t0k"),
+            ("TEAM", "blue"),
+        ];
         let loaded = read(target, &env);
         for secret in ["sk-1", "p4ss", "q5", "t0k", "blue"] {
-            assert!(!loaded.plan.resolved.contains(secret), "{secret} in {}", loaded.plan.resolved);
+            assert!(
+                !loaded.plan.resolved.contains(secret),
+                "{secret} in {}",
+                loaded.plan.resolved
+            );
         }
         for written in [
             "http://u:${PW}@h/v1/",
@@ -362,11 +488,22 @@ mod tests {
             "X-Plain: infra",
             "api-key=${Q}&v=1",
         ] {
-            assert!(loaded.plan.resolved.contains(written), "{written} not in {}", loaded.plan.resolved);
+            assert!(
+                loaded.plan.resolved.contains(written),
+                "{written} not in {}",
+                loaded.plan.resolved
+            );
         }
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        let literal_parts = read("{url: \"${LLM}\", model: a}", &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")]);
-        assert!(literal_parts.plan.resolved.contains("url: ${LLM}"), "{}", literal_parts.plan.resolved);
+        let literal_parts = read(
+            "{url: \"${LLM}\", model: a}",
+            &[("API_KEY", ""), ("LLM", "http://t0k@h/v1/x")],
+        );
+        assert!(
+            literal_parts.plan.resolved.contains("url: ${LLM}"),
+            "{}",
+            literal_parts.plan.resolved
+        );
     }
 
     #[test]
@@ -376,19 +513,44 @@ mod tests {
             &[("API_KEY", "")],
         );
         let resolved = &loaded.plan.resolved;
-        assert!(!["sk-1", "k3y", "p4ss"].iter().any(|secret| resolved.contains(secret)), "{resolved}");
-        assert!(resolved.contains("url: http://u:${LLMSCEN_SECRET_1}@h/v1/chat/completions"), "{resolved}");
         assert!(
-            resolved.contains("api_key: ${LLMSCEN_SECRET_2}") && resolved.contains("X-Api-Key: ${LLMSCEN_SECRET_3}"),
+            !["sk-1", "k3y", "p4ss"]
+                .iter()
+                .any(|secret| resolved.contains(secret)),
             "{resolved}"
         );
-        let warnings: Vec<_> = loaded.warnings.iter().map(|warning| (warning.line, warning.message.as_str())).collect();
-        assert_eq!(warnings[1], (4, "`api_key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}"));
+        assert!(
+            resolved.contains("url: http://u:${LLMSCEN_SECRET_1}@h/v1/chat/completions"),
+            "{resolved}"
+        );
+        assert!(
+            resolved.contains("api_key: ${LLMSCEN_SECRET_2}")
+                && resolved.contains("X-Api-Key: ${LLMSCEN_SECRET_3}"),
+            "{resolved}"
+        );
+        let warnings: Vec<_> = loaded
+            .warnings
+            .iter()
+            .map(|warning| (warning.line, warning.message.as_str()))
+            .collect();
+        assert_eq!(
+            warnings[1],
+            (
+                4,
+                "`api_key` holds a secret in plain text; the stored plan uses ${LLMSCEN_SECRET_2}"
+            )
+        );
         let env: BTreeMap<String, String> = [("1", "p4ss"), ("2", "sk-1"), ("3", "k3y")]
             .iter()
             .map(|(n, v)| (format!("LLMSCEN_SECRET_{n}"), v.to_string()))
             .collect();
-        let again = load(&Input { path: Path::new("p.yaml"), text: Some(resolved.clone()), env: &env, set: &[] }).unwrap();
+        let again = load(&Input {
+            path: Path::new("p.yaml"),
+            text: Some(resolved.clone()),
+            env: &env,
+            set: &[],
+        })
+        .unwrap();
         assert_eq!(again.plan, loaded.plan);
     }
 
@@ -397,11 +559,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
         std::fs::write(&ca, "x").unwrap();
-        let target =
-            format!("{{url: \"https://h/v1/chat/completions\", model: a, api_key: \"${{K}}\", tls: {{ca: {}}}}}", ca.display());
+        let target = format!(
+            "{{url: \"https://h/v1/chat/completions\", model: a, api_key: \"${{K}}\", tls: {{ca: {}}}}}",
+            ca.display()
+        );
         let plan = read(&target, &[("API_KEY", ""), ("K", "sk-1")]).plan;
         drop(folder);
-        let input = Input { path: Path::new("p.yaml"), text: Some(plan.resolved.clone()), env: &BTreeMap::new(), set: &[] };
+        let input = Input {
+            path: Path::new("p.yaml"),
+            text: Some(plan.resolved.clone()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         assert_eq!(load(&input).unwrap_err().len(), 2);
         let again = reload(&input).unwrap().plan;
         assert_eq!((again.id, again.resolved), (plan.id, plan.resolved));
@@ -409,18 +578,27 @@ mod tests {
 
     #[test]
     fn similar_keys_are_not_secrets() {
-        let text = text("{url: simulator}") + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
+        let text = text("{url: simulator}")
+            + "request: {max_tokens: 5, extra: {max_completion_tokens: 7, api_key: abc}}\n";
         let loaded = load_with(&text, &[], &[]).unwrap();
         assert!(
-            loaded.plan.resolved.contains("max_completion_tokens: 7") && !loaded.plan.resolved.contains("abc"),
+            loaded.plan.resolved.contains("max_completion_tokens: 7")
+                && !loaded.plan.resolved.contains("abc"),
             "{}",
             loaded.plan.resolved
         );
     }
     #[test]
     fn headers_that_may_be_secrets_are_replaced_with_a_warning() {
-        let loaded = read("{url: simulator, headers: {X-Team: team-blue, X-Key: key-of-mine}}", &[("API_KEY", "")]);
-        let messages: Vec<&str> = loaded.warnings.iter().map(|warning| warning.message.as_str()).collect();
+        let loaded = read(
+            "{url: simulator, headers: {X-Team: team-blue, X-Key: key-of-mine}}",
+            &[("API_KEY", "")],
+        );
+        let messages: Vec<&str> = loaded
+            .warnings
+            .iter()
+            .map(|warning| warning.message.as_str())
+            .collect();
         assert_eq!(
             messages,
             [
@@ -441,14 +619,35 @@ mod tests {
     #[test]
     fn secrets_in_commands_are_not_written() {
         for (server, written) in [
-            ("command: s, args: {hf_token: hf_lit}", "hf_token: ${LLMSCEN_SECRET_2}"),
-            ("command: s, args: {api_key: [hf_lit]}", "- ${LLMSCEN_SECRET_2}"),
-            ("command: s, args: {access: sk-target}", "access: ${LLMSCEN_SECRET_2}"),
-            ("command: s --api-key hf_lit --port 9", "command: s --api-key ${LLMSCEN_SECRET_2} --port 9"),
-            ("command: s --api-key=hf_lit x", "command: s --api-key=${LLMSCEN_SECRET_2} x"),
+            (
+                "command: s, args: {hf_token: hf_lit}",
+                "hf_token: ${LLMSCEN_SECRET_2}",
+            ),
+            (
+                "command: s, args: {api_key: [hf_lit]}",
+                "- ${LLMSCEN_SECRET_2}",
+            ),
+            (
+                "command: s, args: {access: sk-target}",
+                "access: ${LLMSCEN_SECRET_2}",
+            ),
+            (
+                "command: s --api-key hf_lit --port 9",
+                "command: s --api-key ${LLMSCEN_SECRET_2} --port 9",
+            ),
+            (
+                "command: s --api-key=hf_lit x",
+                "command: s --api-key=${LLMSCEN_SECRET_2} x",
+            ),
             ("command: [s, --hf-token, hf_lit]", "- ${LLMSCEN_SECRET_2}"),
-            ("command: [s, --hf-token=hf_lit]", "- --hf-token=${LLMSCEN_SECRET_2}"),
-            ("command: [sh, -c, 'HF_TOKEN=hf_lit exec s']", "- HF_TOKEN=${LLMSCEN_SECRET_2} exec s"),
+            (
+                "command: [s, --hf-token=hf_lit]",
+                "- --hf-token=${LLMSCEN_SECRET_2}",
+            ),
+            (
+                "command: [sh, -c, 'HF_TOKEN=hf_lit exec s']",
+                "- HF_TOKEN=${LLMSCEN_SECRET_2} exec s",
+            ),
             ("command: s --key hf'_'lit", "command: ${LLMSCEN_SECRET_2}"),
             ("command: s sk-target", "command: s ${LLMSCEN_SECRET_2}"),
             ("command: \"s --key ${V}\"", "command: s --key ${V}"),
@@ -456,18 +655,38 @@ mod tests {
         ] {
             let loaded = read_command(server, &[("V", "hf_lit")]);
             let resolved = &loaded.plan.resolved;
-            assert!(!["hf_lit", "sk-target", "hf'"].iter().any(|secret| resolved.contains(secret)), "{server}: {resolved}");
+            assert!(
+                !["hf_lit", "sk-target", "hf'"]
+                    .iter()
+                    .any(|secret| resolved.contains(secret)),
+                "{server}: {resolved}"
+            );
             assert!(resolved.contains(written), "{server}: {resolved}");
-            assert_eq!(loaded.warnings.len(), 1 + usize::from(written.contains("_2")), "{server}: {:?}", loaded.warnings);
+            assert_eq!(
+                loaded.warnings.len(),
+                1 + usize::from(written.contains("_2")),
+                "{server}: {:?}",
+                loaded.warnings
+            );
         }
     }
 
     #[test]
     fn commands_without_secrets_are_unchanged() {
-        let loaded =
-            read_command("command: \"s --max-token 4096 --use-auth-token --port 9\", args: {token_limit: 64, a: b}", &[]);
-        for written in ["command: s --max-token 4096 --use-auth-token --port 9", "token_limit: 64", "a: b"] {
-            assert!(loaded.plan.resolved.contains(written), "{}", loaded.plan.resolved);
+        let loaded = read_command(
+            "command: \"s --max-token 4096 --use-auth-token --port 9\", args: {token_limit: 64, a: b}",
+            &[],
+        );
+        for written in [
+            "command: s --max-token 4096 --use-auth-token --port 9",
+            "token_limit: 64",
+            "a: b",
+        ] {
+            assert!(
+                loaded.plan.resolved.contains(written),
+                "{}",
+                loaded.plan.resolved
+            );
         }
     }
 }

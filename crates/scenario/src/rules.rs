@@ -11,8 +11,24 @@ use std::borrow::Cow;
 /// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the erroneous
 /// key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
-    if let (Some(Field { kind: Kind::Block(table), .. }), Some(node)) = (draft.table.field(section), draft.get(section)) {
-        check_block(&RuleScope { draft, node, table, path: section.to_owned(), is_sound }, review);
+    if let (
+        Some(Field {
+            kind: Kind::Block(table),
+            ..
+        }),
+        Some(node),
+    ) = (draft.table.field(section), draft.get(section))
+    {
+        check_block(
+            &RuleScope {
+                draft,
+                node,
+                table,
+                path: section.to_owned(),
+                is_sound,
+            },
+            review,
+        );
     }
 }
 
@@ -42,25 +58,37 @@ impl<'a> RuleScope<'a> {
 
     /// Whether a value is one of the words of its key.
     fn is_known_value(&self, key: &str, value: &Node) -> bool {
-        let kind = if key.contains('.') { self.draft.table.kind_at(key) } else { self.table.field(key).map(|field| &field.kind) };
+        let kind = if key.contains('.') {
+            self.draft.table.kind_at(key)
+        } else {
+            self.table.field(key).map(|field| &field.kind)
+        };
         !matches!(kind, Some(Kind::Choice(words, _)) if words.iter().all(|(word, _)| value_text(value) != *word))
     }
 
     /// Whether the other key is in a section with errors.
     fn is_doubtful(&self, key: &str, review: &Review) -> bool {
         let section = key.split_once('.').map(|(section, _)| section);
-        section.is_some_and(|section| !self.path.starts_with(section) && !review.is_section_clean(section))
+        section.is_some_and(|section| {
+            !self.path.starts_with(section) && !review.is_section_clean(section)
+        })
     }
 
     fn is_swept(&self, key: &str) -> bool {
-        if key.contains('.') { self.draft.is_swept(key) } else { self.draft.is_swept(&format!("{}.{key}", self.path)) }
+        if key.contains('.') {
+            self.draft.is_swept(key)
+        } else {
+            self.draft.is_swept(&format!("{}.{key}", self.path))
+        }
     }
 }
 
 fn check_block(scope: &RuleScope<'_>, review: &mut Review) {
     for field in scope.table.fields {
         check_field(scope, field, review);
-        let Some(node) = scope.node.get(field.name) else { continue };
+        let Some(node) = scope.node.get(field.name) else {
+            continue;
+        };
         let inner = |node, table| RuleScope {
             draft: scope.draft,
             node,
@@ -70,7 +98,10 @@ fn check_block(scope: &RuleScope<'_>, review: &mut Review) {
         };
         match field.kind {
             Kind::Block(table) => check_block(&inner(node, table), review),
-            Kind::List(Kind::Block(table)) => node.items().iter().for_each(|item| check_block(&inner(item, table), review)),
+            Kind::List(Kind::Block(table)) => node
+                .items()
+                .iter()
+                .for_each(|item| check_block(&inner(item, table), review)),
             _ => {}
         }
     }
@@ -82,7 +113,9 @@ fn check_field(scope: &RuleScope<'_>, field: &Field, review: &mut Review) {
         if is_need && !scope.is_sound {
             continue;
         }
-        let Some(mistake) = check_rule(scope, field, rule, review) else { continue };
+        let Some(mistake) = check_rule(scope, field, rule, review) else {
+            continue;
+        };
         review.push(mistake);
         // A field that must be removed needs no further keys.
         if !is_need {
@@ -92,7 +125,12 @@ fn check_field(scope: &RuleScope<'_>, field: &Field, review: &mut Review) {
 }
 
 /// The error of a broken rule.
-fn check_rule(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
+fn check_rule(
+    scope: &RuleScope<'_>,
+    field: &Field,
+    rule: &Rule,
+    review: &Review,
+) -> Option<Mistake> {
     match rule.kind {
         RuleKind::Requires => requires(scope, field, rule, review),
         RuleKind::RequiredWith => required_with(scope, field, rule),
@@ -107,27 +145,54 @@ fn subject<'a>(scope: &RuleScope<'a>, field: &Field, rule: &Rule) -> Option<&'a 
     let entry = scope.written(field.name)?;
     let applies = match (rule.when, field.default) {
         (Some(when), _) => value_text(&entry.value) == when,
-        (None, Default::Yaml(yaml)) => defaults::value(yaml, entry.value.at).json() != entry.value.json(),
+        (None, Default::Yaml(yaml)) => {
+            defaults::value(yaml, entry.value.at).json() != entry.value.json()
+        }
         (None, _) => true,
     };
     applies.then_some(entry)
 }
 
 /// The error at a field.
-fn at_field(field: &Field, entry: &Entry, rule: &Rule, message: impl FnOnce(&str) -> String, label: &str) -> Mistake {
+fn at_field(
+    field: &Field,
+    entry: &Entry,
+    rule: &Rule,
+    message: impl FnOnce(&str) -> String,
+    label: &str,
+) -> Mistake {
     let (at, key) = match rule.when {
         Some(when) => (entry.value.at, format!("`{}: {when}`", field.name)),
         None => (entry.key_at, format!("`{}`", field.name)),
     };
     let message = rule.message.map_or_else(|| message(&key), str::to_owned);
-    let mistake = Mistake::new(at, message, if rule.reason.is_empty() { label } else { rule.reason });
-    if rule.help.is_empty() { mistake } else { mistake.help(rule.help) }
+    let mistake = Mistake::new(
+        at,
+        message,
+        if rule.reason.is_empty() {
+            label
+        } else {
+            rule.reason
+        },
+    );
+    if rule.help.is_empty() {
+        mistake
+    } else {
+        mistake.help(rule.help)
+    }
 }
 
 /// Adds the other key to an error, where it is written.
 fn add_other(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
     match other.filter(|other| other.is_written() && !rule.other_reason.is_empty()) {
-        Some(other) => mistake.also(if rule.values.is_empty() { other.key_at } else { other.value.at }, rule.other_reason),
+        Some(other) => mistake.also(
+            if rule.values.is_empty() {
+                other.key_at
+            } else {
+                other.value.at
+            },
+            rule.other_reason,
+        ),
         None => mistake,
     }
 }
@@ -135,48 +200,117 @@ fn add_other(mistake: Mistake, rule: &Rule, other: Option<&Entry>) -> Mistake {
 fn requires(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
     let entry = subject(scope, field, rule)?;
     let prefix = format!("{}.{}.", scope.path, field.name);
-    let missing = rule.others.iter().all(|key| scope.entry(key).is_none() && !scope.is_doubtful(key, review));
-    let names = list(rule.others.iter().map(|key| key.strip_prefix(&prefix).unwrap_or(key)), "or");
-    missing.then(|| at_field(field, entry, rule, |key| format!("{key} needs {names}"), &format!("{names} is missing")))
+    let missing = rule
+        .others
+        .iter()
+        .all(|key| scope.entry(key).is_none() && !scope.is_doubtful(key, review));
+    let names = list(
+        rule.others
+            .iter()
+            .map(|key| key.strip_prefix(&prefix).unwrap_or(key)),
+        "or",
+    );
+    missing.then(|| {
+        at_field(
+            field,
+            entry,
+            rule,
+            |key| format!("{key} needs {names}"),
+            &format!("{names} is missing"),
+        )
+    })
 }
 
 fn required_with(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     let (other, alternatives) = rule.others.split_first()?;
-    let control = scope.entry(other).filter(|control| is_one_of(&control.value, rule.values))?;
+    let control = scope
+        .entry(other)
+        .filter(|control| is_one_of(&control.value, rule.values))?;
     let absent = |key: &&str| scope.entry(key).is_none();
     if !absent(&field.name) || !alternatives.iter().all(absent) {
         return None;
     }
-    let field_path = if other.contains('.') { format!("{}.{}", scope.path, field.name) } else { field.name.to_owned() };
-    let names = list(std::iter::once(field_path.as_str()).chain(alternatives.iter().copied()), "or");
-    let mistake =
-        Mistake::new(control.value.at, format!("{} needs {names}", show_setting(other, control)), format!("{names} is missing"));
-    Some(mistake.help(if rule.help.is_empty() { field.doc } else { rule.help }))
+    let field_path = if other.contains('.') {
+        format!("{}.{}", scope.path, field.name)
+    } else {
+        field.name.to_owned()
+    };
+    let names = list(
+        std::iter::once(field_path.as_str()).chain(alternatives.iter().copied()),
+        "or",
+    );
+    let mistake = Mistake::new(
+        control.value.at,
+        format!("{} needs {names}", show_setting(other, control)),
+        format!("{names} is missing"),
+    );
+    Some(mistake.help(if rule.help.is_empty() {
+        field.doc
+    } else {
+        rule.help
+    }))
 }
 
 /// One error for all keys of the group, at the last one.
 fn one_of(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<Mistake> {
     let label = |name: &str| {
         let rules = scope.table.field(name).map_or(&[][..], |field| field.rules);
-        rules.iter().find(|rule| rule.kind == RuleKind::OneOf).map_or("", |rule| rule.reason)
+        rules
+            .iter()
+            .find(|rule| rule.kind == RuleKind::OneOf)
+            .map_or("", |rule| rule.reason)
     };
-    let given: Vec<(&str, &Entry)> = rule.others.iter().filter_map(|key| Some((*key, scope.entry(key)?))).collect();
-    let ((last, entry), others) = given.split_last().filter(|((last, _), others)| *last == field.name && !others.is_empty())?;
+    let given: Vec<(&str, &Entry)> = rule
+        .others
+        .iter()
+        .filter_map(|key| Some((*key, scope.entry(key)?)))
+        .collect();
+    let ((last, entry), others) = given
+        .split_last()
+        .filter(|((last, _), others)| *last == field.name && !others.is_empty())?;
     let names = list(given.iter().map(|(name, _)| *name), "and");
-    let mut mistake = at_field(field, entry, rule, |_| format!("{names} are mutually exclusive"), label(last));
-    mistake = mistake.help(rule.help.replace("{first}", given.first().map_or("", |(name, _)| name)));
-    Some(others.iter().fold(mistake, |mistake, (name, entry)| mistake.also(entry.key_at, label(name))))
+    let mut mistake = at_field(
+        field,
+        entry,
+        rule,
+        |_| format!("{names} are mutually exclusive"),
+        label(last),
+    );
+    mistake = mistake.help(
+        rule.help
+            .replace("{first}", given.first().map_or("", |(name, _)| name)),
+    );
+    Some(others.iter().fold(mistake, |mistake, (name, entry)| {
+        mistake.also(entry.key_at, label(name))
+    }))
 }
 
-fn conflicts_with(scope: &RuleScope<'_>, field: &Field, rule: &Rule, review: &Review) -> Option<Mistake> {
+fn conflicts_with(
+    scope: &RuleScope<'_>,
+    field: &Field,
+    rule: &Rule,
+    review: &Review,
+) -> Option<Mistake> {
     let entry = subject(scope, field, rule)?;
     let other = rule.others.first()?;
-    let found = scope.entry(other).filter(|found| is_one_of(&found.value, rule.values))?;
+    let found = scope
+        .entry(other)
+        .filter(|found| is_one_of(&found.value, rule.values))?;
     if rule.values.is_empty() && scope.is_doubtful(other, review) {
         return None;
     }
-    let with = if rule.values.is_empty() { format!("`{other}`") } else { show_setting(other, found) };
-    let mistake = at_field(field, entry, rule, |key| format!("{key} cannot be combined with {with}"), "cannot be combined");
+    let with = if rule.values.is_empty() {
+        format!("`{other}`")
+    } else {
+        show_setting(other, found)
+    };
+    let mistake = at_field(
+        field,
+        entry,
+        rule,
+        |key| format!("{key} cannot be combined with {with}"),
+        "cannot be combined",
+    );
     Some(add_other(mistake, rule, Some(found)))
 }
 
@@ -191,25 +325,42 @@ fn without_effect(scope: &RuleScope<'_>, field: &Field, rule: &Rule) -> Option<M
         return None;
     }
     let message = |key: &str| match (found, rule.kind, rule.values) {
-        (_, RuleKind::OnlyWith, [only]) => format!("{key} needs `{}: {}`", last_segment(other), only.trim_end_matches('*')),
+        (_, RuleKind::OnlyWith, [only]) => format!(
+            "{key} needs `{}: {}`",
+            last_segment(other),
+            only.trim_end_matches('*')
+        ),
         (Some(found), ..) => format!("{key} has no effect with {}", show_setting(other, found)),
         (None, ..) => format!("{key} has no effect without `{other}`"),
     };
-    let mistake = add_other(at_field(field, entry, rule, message, "has no effect"), rule, found);
+    let mistake = add_other(
+        at_field(field, entry, rule, message, "has no effect"),
+        rule,
+        found,
+    );
     let listed = rule.kind == RuleKind::OnlyWith && rule.help.is_empty() && rule.values.len() > 1;
     let names = || list(rule.values.iter().copied(), "or");
-    Some(if listed { mistake.help(format!("`{}` is used with {}.", field.name, names())) } else { mistake })
+    Some(if listed {
+        mistake.help(format!("`{}` is used with {}.", field.name, names()))
+    } else {
+        mistake
+    })
 }
 
 /// Whether a value is one of `values`, in which a final `*` matches anything; an empty list matches all.
 fn is_one_of(node: &Node, values: &[&str]) -> bool {
     let text = value_text(node);
-    let one = |value: &&str| value.strip_suffix('*').map_or(text == *value, |start| text.starts_with(start));
+    let one = |value: &&str| {
+        value
+            .strip_suffix('*')
+            .map_or(text == *value, |start| text.starts_with(start))
+    };
     values.is_empty() || values.iter().any(one)
 }
 
 fn value_text(node: &Node) -> Cow<'_, str> {
-    node.text().unwrap_or_else(|| Cow::Owned(node.json().to_string()))
+    node.text()
+        .unwrap_or_else(|| Cow::Owned(node.json().to_string()))
 }
 
 fn show_setting(path: &str, entry: &Entry) -> String {
@@ -223,9 +374,17 @@ mod tests {
     use llmscen_core::api::Api;
 
     /// Every field with its block, its path, and whether it is in a list.
-    fn fields(table: &'static Block, path: &str, found: &mut Vec<(&'static Block, &'static Field, String)>) {
+    fn fields(
+        table: &'static Block,
+        path: &str,
+        found: &mut Vec<(&'static Block, &'static Field, String)>,
+    ) {
         for field in table.fields {
-            let field_path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+            let field_path = if path.is_empty() {
+                field.name.to_owned()
+            } else {
+                format!("{path}.{}", field.name)
+            };
             found.push((table, field, field_path.clone()));
             match field.kind {
                 Kind::Block(inner) => fields(inner, &field_path, found),
@@ -239,18 +398,26 @@ mod tests {
     fn rules_refer_to_existing_keys_and_values() {
         let mut all = Vec::new();
         fields(&SCENARIO, "", &mut all);
-        let rules = all.iter().flat_map(|(table, field, path)| field.rules.iter().map(move |rule| (table, path, rule)));
+        let rules = all.iter().flat_map(|(table, field, path)| {
+            field.rules.iter().map(move |rule| (table, path, rule))
+        });
         let mut count = 0;
         for (table, path, rule) in rules {
             count += 1;
             assert!(!rule.others.is_empty(), "{path}");
             for other in rule.others {
-                let kind =
-                    if other.contains('.') { SCENARIO.kind_at(other) } else { table.field(other).map(|field| &field.kind) };
+                let kind = if other.contains('.') {
+                    SCENARIO.kind_at(other)
+                } else {
+                    table.field(other).map(|field| &field.kind)
+                };
                 let kind = kind.unwrap_or_else(|| panic!("{path}: no key `{other}`"));
-                let known =
-                    |value: &&&str| matches!(kind, Kind::Choice(words, _) if words.iter().all(|(word, _)| word != *value));
-                assert_eq!(rule.values.iter().find(known), None, "{path}: no value of `{other}`");
+                let known = |value: &&&str| matches!(kind, Kind::Choice(words, _) if words.iter().all(|(word, _)| word != *value));
+                assert_eq!(
+                    rule.values.iter().find(known),
+                    None,
+                    "{path}: no value of `{other}`"
+                );
             }
         }
         assert!(count > 60, "{count} rules");
@@ -258,7 +425,11 @@ mod tests {
 
     #[test]
     fn protocols_without_a_stream_generate_nothing() {
-        let silent: Vec<&str> = Api::ALL.iter().filter(|api| !api.generates()).map(|api| api.name()).collect();
+        let silent: Vec<&str> = Api::ALL
+            .iter()
+            .filter(|api| !api.generates())
+            .map(|api| api.name())
+            .collect();
         assert_eq!(silent, crate::sections::request::WITHOUT_STREAM);
     }
 }

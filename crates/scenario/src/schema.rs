@@ -10,13 +10,21 @@ use serde_json::{Map, Value, json};
 pub fn json_schema() -> Value {
     let mut schema = block_schema(&SCENARIO);
     if let Value::Object(map) = &mut schema {
-        map.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+        map.insert(
+            "$schema".to_owned(),
+            json!("https://json-schema.org/draft/2020-12/schema"),
+        );
         map.insert("title".to_owned(), json!("llmscen scenario"));
         map.insert("$defs".to_owned(), definitions());
         // A file that extends another one may omit any key.
-        let needs = [required_keys(|_| None), required_keys(|field| field.instead)];
+        let needs = [
+            required_keys(|_| None),
+            required_keys(|field| field.instead),
+        ];
         let needs = needs.iter().map(|keys| json!({ "required": keys }));
-        let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] })).chain(needs).collect();
+        let needs: Vec<Value> = std::iter::once(json!({ "required": ["extends"] }))
+            .chain(needs)
+            .collect();
         map.insert("anyOf".to_owned(), json!(needs));
     }
     schema
@@ -25,13 +33,23 @@ pub fn json_schema() -> Value {
 /// The required keys, some of them replaced by their alternatives.
 fn required_keys(instead: impl Fn(&Field) -> Option<&'static str>) -> Vec<&'static str> {
     let required = SCENARIO.fields.iter().filter(|field| field.required);
-    required.map(|field| instead(field).unwrap_or(field.name)).collect()
+    required
+        .map(|field| instead(field).unwrap_or(field.name))
+        .collect()
 }
 
 fn block_schema(table: &'static Block) -> Value {
-    let fields = table.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned));
+    let fields = table
+        .fields
+        .iter()
+        .filter(|field| !matches!(field.kind, Kind::Planned));
     let properties: Map<String, Value> = fields
-        .map(|field| (field.name.to_owned(), section_reference(table, field).unwrap_or_else(|| field_schema(field))))
+        .map(|field| {
+            (
+                field.name.to_owned(),
+                section_reference(table, field).unwrap_or_else(|| field_schema(field)),
+            )
+        })
         .collect();
     // With `extends` inner blocks may be incomplete, so only the top level has required keys.
     json!({ "description": table.doc, "type": "object", "properties": properties, "additionalProperties": false })
@@ -39,7 +57,9 @@ fn block_schema(table: &'static Block) -> Value {
 
 /// A reference where a block is a section of the scenario.
 fn section_reference(table: &'static Block, field: &'static Field) -> Option<Value> {
-    let Kind::Block(block) = field.kind else { return None };
+    let Kind::Block(block) = field.kind else {
+        return None;
+    };
     let section = section_of(block).filter(|_| !std::ptr::eq(table, &SCENARIO))?;
     Some(json!({ "$ref": format!("#/properties/{section}"), "description": field.doc }))
 }
@@ -48,7 +68,9 @@ fn section_reference(table: &'static Block, field: &'static Field) -> Option<Val
 fn over_schema(table: &'static Block) -> Value {
     let mut schema = block_schema(table);
     if let Some(Value::Object(keys)) = schema.get_mut("properties") {
-        keys.values_mut().filter_map(Value::as_object_mut).for_each(|key| _ = key.remove("default"));
+        keys.values_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|key| _ = key.remove("default"));
     }
     schema
 }
@@ -58,9 +80,10 @@ fn field_schema(field: &'static Field) -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("description".to_owned(), json!(field.doc));
         match field.default {
-            Default::Yaml(yaml) | Default::With(_, yaml) | Default::WithIn(_, _, yaml) | Default::Where(_, _, yaml) => {
-                _ = map.insert("default".to_owned(), yaml_value(yaml))
-            }
+            Default::Yaml(yaml)
+            | Default::With(_, yaml)
+            | Default::WithIn(_, _, yaml)
+            | Default::Where(_, _, yaml) => _ = map.insert("default".to_owned(), yaml_value(yaml)),
             Default::None | Default::Empty => {}
         }
         if let Some(example) = field.example {
@@ -109,11 +132,15 @@ fn scalar_schema(kind: &'static Kind) -> Value {
             schema
         }
         Kind::Choice(words, _) => {
-            let words = words.iter().map(|(word, doc)| json!({ "const": word, "description": doc }));
+            let words = words
+                .iter()
+                .map(|(word, doc)| json!({ "const": word, "description": doc }));
             json!({ "oneOf": words.collect::<Vec<_>>() })
         }
         Kind::Leaf(leaf) => (leaf.schema)(),
-        Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template => json!({ "type": "string" }),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template => {
+            json!({ "type": "string" })
+        }
         _ => json!({}),
     }
 }
@@ -131,14 +158,27 @@ fn matrix_schema() -> Value {
         "zip".to_owned(),
         json!({ "description": "Lists of equal length whose values are combined one by one.", "anyOf": groups }),
     );
-    properties.insert("include".to_owned(), list("Rows that extend matching cases, or add cases.", "#/$defs/row"));
-    properties.insert("exclude".to_owned(), list("Rows whose cases are removed.", "#/$defs/row"));
+    properties.insert(
+        "include".to_owned(),
+        list(
+            "Rows that extend matching cases, or add cases.",
+            "#/$defs/row",
+        ),
+    );
+    properties.insert(
+        "exclude".to_owned(),
+        list("Rows whose cases are removed.", "#/$defs/row"),
+    );
     paths_schema(properties, json!({ "type": "array" }))
 }
 
 fn axes() -> Map<String, Value> {
     let list = |path: &str| json!({ "type": "array", "minItems": 1, "items": cell(path) });
-    SCENARIO.scalar_paths().into_iter().map(|(path, _)| (path.clone(), list(&path))).collect()
+    SCENARIO
+        .scalar_paths()
+        .into_iter()
+        .map(|(path, _)| (path.clone(), list(&path)))
+        .collect()
 }
 
 fn cell(path: &str) -> Value {
@@ -152,11 +192,29 @@ fn paths_schema(properties: Map<String, Value>, other: Value) -> Value {
 /// Definitions that are used more than once: a variable, the value at each path, rows and groups of a matrix.
 fn definitions() -> Value {
     let paths = SCENARIO.scalar_paths();
-    let mut defs: Map<String, Value> = paths.iter().map(|(path, field)| (path.clone(), kind_schema(&field.kind))).collect();
+    let mut defs: Map<String, Value> = paths
+        .iter()
+        .map(|(path, field)| (path.clone(), kind_schema(&field.kind)))
+        .collect();
     let doc = "A variable: ${ENV}, ${ENV:-default} or {{ vars.x }}.";
-    defs.insert("variable".to_owned(), json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }));
-    defs.insert("row".to_owned(), paths_schema(paths.iter().map(|(path, _)| (path.clone(), cell(path))).collect(), json!({})));
-    defs.insert("group".to_owned(), paths_schema(axes(), json!({ "type": "array" })));
+    defs.insert(
+        "variable".to_owned(),
+        json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }),
+    );
+    defs.insert(
+        "row".to_owned(),
+        paths_schema(
+            paths
+                .iter()
+                .map(|(path, _)| (path.clone(), cell(path)))
+                .collect(),
+            json!({}),
+        ),
+    );
+    defs.insert(
+        "group".to_owned(),
+        paths_schema(axes(), json!({ "type": "array" })),
+    );
     Value::Object(defs)
 }
 
@@ -168,16 +226,23 @@ mod tests {
 
     fn valid(yaml: &str) -> bool {
         let tree = parse(0, 0, yaml, &mut Review::default()).unwrap().json();
-        jsonschema::validator_for(&json_schema()).unwrap().is_valid(&tree)
+        jsonschema::validator_for(&json_schema())
+            .unwrap()
+            .is_valid(&tree)
     }
 
-    const SMALLEST: &str =
-        "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
+    const SMALLEST: &str = "version: 1\nname: chat\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 100}\n";
 
     #[test]
     fn scenario_with_unknown_keys_is_invalid() {
-        assert!(!valid(&std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()));
-        assert!(!valid(&std::fs::read_to_string("tests/faults/six.yaml").unwrap().replace("  requests: 100\n", "")));
+        assert!(!valid(
+            &std::fs::read_to_string("tests/faults/unknown-keys.yaml").unwrap()
+        ));
+        assert!(!valid(
+            &std::fs::read_to_string("tests/faults/six.yaml")
+                .unwrap()
+                .replace("  requests: 100\n", "")
+        ));
     }
 
     #[test]
@@ -216,7 +281,10 @@ mod tests {
             "request: {max_tokens: {uniform: [1]}}",
         ] {
             let key = bad.split(':').next().unwrap();
-            let rest: Vec<&str> = SMALLEST.lines().filter(|line| !line.starts_with(&format!("{key}:"))).collect();
+            let rest: Vec<&str> = SMALLEST
+                .lines()
+                .filter(|line| !line.starts_with(&format!("{key}:")))
+                .collect();
             assert!(!valid(&format!("{}\n{bad}\n", rest.join("\n"))), "{bad}");
         }
     }
@@ -225,12 +293,17 @@ mod tests {
     fn schema_file_is_current() {
         let written = std::fs::read_to_string("../../docs/scenario.schema.json").unwrap();
         let current = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
-        assert!(written == current, "write it again: llmscen schema > docs/scenario.schema.json");
+        assert!(
+            written == current,
+            "write it again: llmscen schema > docs/scenario.schema.json"
+        );
     }
 
     #[test]
     fn variables_are_allowed_for_any_value() {
-        assert!(valid(&SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")));
+        assert!(valid(
+            &SMALLEST.replace("concurrency: 8", "concurrency: \"${N:-8}\"")
+        ));
         assert!(valid("extends: base.yaml\nload: {duration: 5s}\n"));
         assert!(valid(&format!(
             "{SMALLEST}matrix: {{load.rate: [8/s, burst], zip: {{dataset.tokens: [1, 2], vars.x: [a, b]}}}}\n"

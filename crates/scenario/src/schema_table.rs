@@ -23,22 +23,31 @@ impl Block {
 
     /// Whether the items of a list of such blocks have names.
     fn has_names(&self) -> bool {
-        self.fields.first().is_some_and(|field| field.name == "name")
+        self.fields
+            .first()
+            .is_some_and(|field| field.name == "name")
     }
 
     /// The names of all fields that are implemented.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.fields.iter().filter(|field| !matches!(field.kind, Kind::Planned)).map(|field| field.name)
+        self.fields
+            .iter()
+            .filter(|field| !matches!(field.kind, Kind::Planned))
+            .map(|field| field.name)
     }
 
     /// The kind of the value at a dotted path.
     pub fn kind_at(&self, path: &str) -> Option<&'static Kind> {
-        let (head, rest) = path.split_once('.').map_or((path, None), |(head, rest)| (head, Some(rest)));
+        let (head, rest) = path
+            .split_once('.')
+            .map_or((path, None), |(head, rest)| (head, Some(rest)));
         let kind: &'static Kind = &self.fields.iter().find(|field| field.name == head)?.kind;
         match (kind, rest) {
             (kind, None) => Some(kind),
             (Kind::Block(block) | Kind::Over(block), Some(rest)) => block.kind_at(rest),
-            (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => block.kind_at(rest.split_once('.')?.1),
+            (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => {
+                block.kind_at(rest.split_once('.')?.1)
+            }
             (Kind::Map(kind), Some(_)) => Some(kind),
             (Kind::Json | Kind::Template, Some(_)) => Some(&Kind::Json),
             _ => None,
@@ -52,7 +61,9 @@ impl Block {
             .flat_map(|field| match &field.kind {
                 Kind::Block(block) => {
                     let inner = block.scalar_paths().into_iter();
-                    inner.map(|(path, inner)| (format!("{}.{path}", field.name), inner)).collect()
+                    inner
+                        .map(|(path, inner)| (format!("{}.{path}", field.name), inner))
+                        .collect()
                 }
                 kind if kind.is_scalar() => vec![(field.name.to_owned(), field)],
                 _ => Vec::new(),
@@ -110,8 +121,21 @@ pub(crate) enum RuleKind {
     UnusedWith,
 }
 
-const fn rule(kind: RuleKind, others: &'static [&'static str], values: &'static [&'static str]) -> Rule {
-    Rule { kind, others, values, when: None, message: None, reason: "", other_reason: "", help: "" }
+const fn rule(
+    kind: RuleKind,
+    others: &'static [&'static str],
+    values: &'static [&'static str],
+) -> Rule {
+    Rule {
+        kind,
+        others,
+        values,
+        when: None,
+        message: None,
+        reason: "",
+        other_reason: "",
+        help: "",
+    }
 }
 
 pub(crate) const fn requires(others: &'static [&'static str]) -> Rule {
@@ -119,7 +143,10 @@ pub(crate) const fn requires(others: &'static [&'static str]) -> Rule {
 }
 
 /// The first of these keys requires the field, or one of the further keys, if it has one of the values.
-pub(crate) const fn required_with(others: &'static [&'static str], values: &'static [&'static str]) -> Rule {
+pub(crate) const fn required_with(
+    others: &'static [&'static str],
+    values: &'static [&'static str],
+) -> Rule {
     rule(RuleKind::RequiredWith, others, values)
 }
 
@@ -129,28 +156,43 @@ pub(crate) const fn one_of(keys: &'static [&'static str], label: &'static str) -
 }
 
 /// The field cannot be combined with this key, or with these values of it.
-pub(crate) const fn conflicts_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+pub(crate) const fn conflicts_with(
+    other: &'static [&'static str; 1],
+    values: &'static [&'static str],
+) -> Rule {
     rule(RuleKind::ConflictsWith, other, values)
 }
 
 /// The field has an effect only with these values of this key.
-pub(crate) const fn only_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+pub(crate) const fn only_with(
+    other: &'static [&'static str; 1],
+    values: &'static [&'static str],
+) -> Rule {
     rule(RuleKind::OnlyWith, other, values)
 }
 
 /// The field has no effect with these values of this key.
-pub(crate) const fn unused_with(other: &'static [&'static str; 1], values: &'static [&'static str]) -> Rule {
+pub(crate) const fn unused_with(
+    other: &'static [&'static str; 1],
+    values: &'static [&'static str],
+) -> Rule {
     rule(RuleKind::UnusedWith, other, values)
 }
 
 impl Rule {
     /// Restricts the rule to this value of the field.
     pub const fn when(self, value: &'static str) -> Rule {
-        Rule { when: Some(value), ..self }
+        Rule {
+            when: Some(value),
+            ..self
+        }
     }
 
     pub const fn message(self, message: &'static str) -> Rule {
-        Rule { message: Some(message), ..self }
+        Rule {
+            message: Some(message),
+            ..self
+        }
     }
 
     pub const fn reason(self, reason: &'static str) -> Rule {
@@ -158,7 +200,10 @@ impl Rule {
     }
 
     pub const fn beside(self, other_reason: &'static str) -> Rule {
-        Rule { other_reason, ..self }
+        Rule {
+            other_reason,
+            ..self
+        }
     }
 
     pub const fn help(self, help: &'static str) -> Rule {
@@ -183,7 +228,16 @@ pub(crate) enum Default {
 }
 
 pub(crate) const fn field(name: &'static str, kind: Kind, doc: &'static str) -> Field {
-    Field { name, kind, doc, default: Default::None, required: false, instead: None, example: None, rules: &[] }
+    Field {
+        name,
+        kind,
+        doc,
+        default: Default::None,
+        required: false,
+        instead: None,
+        example: None,
+        rules: &[],
+    }
 }
 
 /// A key that is reserved for a later version.
@@ -193,7 +247,10 @@ pub(crate) const fn planned(name: &'static str) -> Field {
 
 impl Field {
     pub const fn default(self, yaml: &'static str) -> Field {
-        Field { default: Default::Yaml(yaml), ..self }
+        Field {
+            default: Default::Yaml(yaml),
+            ..self
+        }
     }
 
     /// A conditional default.
@@ -203,11 +260,18 @@ impl Field {
 
     /// Required, unless that key of the block is set.
     pub const fn required_unless(self, instead: &'static str) -> Field {
-        Field { required: true, instead: Some(instead), ..self }
+        Field {
+            required: true,
+            instead: Some(instead),
+            ..self
+        }
     }
 
     pub const fn required(self) -> Field {
-        Field { required: true, ..self }
+        Field {
+            required: true,
+            ..self
+        }
     }
 
     pub const fn rules(self, rules: &'static [Rule]) -> Field {
@@ -215,7 +279,10 @@ impl Field {
     }
 
     pub const fn example(self, yaml: &'static str) -> Field {
-        Field { example: Some(yaml), ..self }
+        Field {
+            example: Some(yaml),
+            ..self
+        }
     }
 }
 
@@ -235,7 +302,10 @@ pub(crate) enum Kind {
     /// The path of an existing file or folder, or a name on a hub: `org/name`.
     Hub,
     /// A word with its description; then words that are reserved for a later version.
-    Choice(&'static [(&'static str, &'static str)], &'static [&'static str]),
+    Choice(
+        &'static [(&'static str, &'static str)],
+        &'static [&'static str],
+    ),
     /// A value with its own notation.
     Leaf(&'static Leaf),
     List(&'static Kind),
@@ -268,7 +338,13 @@ impl Kind {
             | Kind::Template
             | Kind::Json => true,
             Kind::Leaf(leaf) => leaf.sweepable,
-            Kind::Secret | Kind::List(_) | Kind::Block(_) | Kind::Over(_) | Kind::Map(_) | Kind::Matrix | Kind::Planned => false,
+            Kind::Secret
+            | Kind::List(_)
+            | Kind::Block(_)
+            | Kind::Over(_)
+            | Kind::Map(_)
+            | Kind::Matrix
+            | Kind::Planned => false,
         }
     }
 }
@@ -297,23 +373,58 @@ mod tests {
 
     #[test]
     fn paths_reach_into_blocks_and_free_mappings() {
-        assert!(matches!(SCENARIO.kind_at("load.concurrency"), Some(Kind::Whole(1, _))));
-        assert!(matches!(SCENARIO.kind_at("target.headers.X-Team"), Some(Kind::Secret)));
-        assert!(matches!(SCENARIO.kind_at("request.extra.response_format.type"), Some(Kind::Json)));
-        assert!(matches!(SCENARIO.kind_at("mix.chat.weight"), Some(Kind::Number(..))));
-        assert!(matches!(SCENARIO.kind_at("mix.0.request.retry.max"), Some(Kind::Whole(1, _))));
-        assert!(matches!(SCENARIO.kind_at("target.simulator.faults.error"), Some(Kind::Leaf(_))));
-        for absent in ["load.concurency", "load.concurrency.x", "concurrency", "", "mix.chat", "mix.chat.x", "slo.0.expr"] {
+        assert!(matches!(
+            SCENARIO.kind_at("load.concurrency"),
+            Some(Kind::Whole(1, _))
+        ));
+        assert!(matches!(
+            SCENARIO.kind_at("target.headers.X-Team"),
+            Some(Kind::Secret)
+        ));
+        assert!(matches!(
+            SCENARIO.kind_at("request.extra.response_format.type"),
+            Some(Kind::Json)
+        ));
+        assert!(matches!(
+            SCENARIO.kind_at("mix.chat.weight"),
+            Some(Kind::Number(..))
+        ));
+        assert!(matches!(
+            SCENARIO.kind_at("mix.0.request.retry.max"),
+            Some(Kind::Whole(1, _))
+        ));
+        assert!(matches!(
+            SCENARIO.kind_at("target.simulator.faults.error"),
+            Some(Kind::Leaf(_))
+        ));
+        for absent in [
+            "load.concurency",
+            "load.concurrency.x",
+            "concurrency",
+            "",
+            "mix.chat",
+            "mix.chat.x",
+            "slo.0.expr",
+        ] {
             assert!(SCENARIO.kind_at(absent).is_none(), "{absent}");
         }
     }
 
     #[test]
     fn only_scalars_are_swept() {
-        let paths: Vec<String> = SCENARIO.scalar_paths().into_iter().map(|(path, _)| path).collect();
-        for path in
-            ["load.concurrency", "load.rate", "request.max_tokens", "dataset.tokens", "target.model", "target.simulator.alpha"]
-        {
+        let paths: Vec<String> = SCENARIO
+            .scalar_paths()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
+        for path in [
+            "load.concurrency",
+            "load.rate",
+            "request.max_tokens",
+            "dataset.tokens",
+            "target.model",
+            "target.simulator.alpha",
+        ] {
             assert!(paths.iter().any(|known| known == path), "{path}");
         }
         for path in ["slo", "target.api_key", "matrix", "load", "search"] {

@@ -73,7 +73,8 @@ impl<'a> Draft<'a> {
 
     /// The whole number at a path, if it fits the type.
     pub fn count<T: TryFrom<i64>>(&self, path: &str) -> Option<T> {
-        self.read(path, Node::integer).and_then(|number| T::try_from(number).ok())
+        self.read(path, Node::integer)
+            .and_then(|number| T::try_from(number).ok())
     }
 
     /// The absolute path of a file.
@@ -88,11 +89,22 @@ impl<'a> Draft<'a> {
         let entries = self.entries_at(path);
         for entry in entries {
             check_header_name(&entry.key, entry.key_at, review);
-            if entry.value.text().is_some_and(|value| value.chars().any(char::is_control)) {
-                review.push(Mistake::new(entry.value.at, "this header value contains control characters", "must be one line"));
+            if entry
+                .value
+                .text()
+                .is_some_and(|value| value.chars().any(char::is_control))
+            {
+                review.push(Mistake::new(
+                    entry.value.at,
+                    "this header value contains control characters",
+                    "must be one line",
+                ));
             }
         }
-        entries.iter().filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?)))).collect()
+        entries
+            .iter()
+            .filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?))))
+            .collect()
     }
 
     /// The entry at a path, unless it is a default.
@@ -103,12 +115,19 @@ impl<'a> Draft<'a> {
     pub fn api(&self) -> Option<Api> {
         let name = self.text("target.api")?;
         // `simulator` only remains where the matrix sets it; its default protocol is chat.
-        if name == SIMULATOR { Some(Api::OpenaiChat) } else { Api::parse(&name) }
+        if name == SIMULATOR {
+            Some(Api::OpenaiChat)
+        } else {
+            Api::parse(&name)
+        }
     }
 
     /// Adds the place of `target.api`, where it is written.
     pub fn also_api(&self, mistake: Mistake, label: &str) -> Mistake {
-        mistake.also_if(self.written("target.api").map(|entry| entry.value.at), label)
+        mistake.also_if(
+            self.written("target.api").map(|entry| entry.value.at),
+            label,
+        )
     }
 
     /// Whether the matrix sets a path: then keys for its other values may be present.
@@ -130,6 +149,7 @@ impl<'a> Draft<'a> {
 
     /// The span of a key, or the start of the scenario.
     pub fn key_span(&self, path: &str) -> Span {
-        self.entry(path).map_or(self.root.at.before(), |entry| entry.key_at)
+        self.entry(path)
+            .map_or(self.root.at.before(), |entry| entry.key_at)
     }
 }

@@ -11,8 +11,14 @@ use std::path::Path;
 /// Sections that influence the results.
 const SECTIONS: [&str; 6] = ["seed", "target", "request", "dataset", "mix", "load"];
 /// Paths of the target that only say where it is and how it is reached.
-const PLACES: [&str; 6] =
-    ["target.url", "target.api_key", "target.headers", "target.timeouts", "target.tls", "target.simulator.seed"];
+const PLACES: [&str; 6] = [
+    "target.url",
+    "target.api_key",
+    "target.headers",
+    "target.timeouts",
+    "target.tls",
+    "target.simulator.seed",
+];
 /// Longest text that is kept, in bytes.
 const LONG: usize = 80;
 
@@ -20,7 +26,9 @@ const LONG: usize = 80;
 /// digest.
 pub fn settings(resolved: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let Ok(plan) = serde_yaml::from_str::<Value>(resolved) else { return found };
+    let Ok(plan) = serde_yaml::from_str::<Value>(resolved) else {
+        return found;
+    };
     for section in SECTIONS {
         if let Some(value) = plan.get(section) {
             flatten(section, value, &mut found);
@@ -34,18 +42,29 @@ fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
         return;
     }
     let text = match value {
-        Value::Object(map) => return map.iter().for_each(|(key, value)| flatten(&format!("{path}.{key}"), value, found)),
+        Value::Object(map) => {
+            return map
+                .iter()
+                .for_each(|(key, value)| flatten(&format!("{path}.{key}"), value, found));
+        }
         Value::Array(items) if items.iter().any(Value::is_object) => {
-            return items.iter().enumerate().for_each(|(index, item)| flatten(&format!("{path}.{index}"), item, found));
+            return items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| flatten(&format!("{path}.{index}"), item, found));
         }
-        Value::String(text) if text.starts_with('/') => {
-            Path::new(text).file_name().map_or_else(|| text.clone(), |name| name.to_string_lossy().into_owned())
-        }
+        Value::String(text) if text.starts_with('/') => Path::new(text)
+            .file_name()
+            .map_or_else(|| text.clone(), |name| name.to_string_lossy().into_owned()),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
     let short = |text: String| {
-        if text.len() > LONG { format!("sha256:{}", hex_digest(&text, 6)) } else { text }
+        if text.len() > LONG {
+            format!("sha256:{}", hex_digest(&text, 6))
+        } else {
+            text
+        }
     };
     found.insert(path.to_owned(), short(text));
 }
@@ -66,8 +85,17 @@ pub fn setting_named(name: &str, fuzzy: bool) -> Option<Setting> {
     let mut settings = Vec::new();
     collect(&SCENARIO, "", &mut settings);
     settings.sort_by_key(|setting| setting.path.matches('.').count());
-    let last = |setting: &Setting| setting.path.rsplit('.').next().unwrap_or_default().to_owned();
-    let exact = settings.iter().position(|setting| setting.path == name || last(setting) == name);
+    let last = |setting: &Setting| {
+        setting
+            .path
+            .rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let exact = settings
+        .iter()
+        .position(|setting| setting.path == name || last(setting) == name);
     let position = exact.or_else(|| {
         let names: Vec<String> = settings.iter().map(last).collect();
         let meant = nearest(&name, names.iter().map(String::as_str)).filter(|_| fuzzy)?;
@@ -86,7 +114,10 @@ fn collect(table: &'static Block, prefix: &str, found: &mut Vec<Setting>) {
         match &field.kind {
             Kind::Block(inner) => collect(inner, &format!("{path}."), found),
             Kind::Planned => {}
-            kind => found.push(Setting { path, secret: matches!(kind, Kind::Secret) }),
+            kind => found.push(Setting {
+                path,
+                secret: matches!(kind, Kind::Secret),
+            }),
         }
     }
 }
@@ -102,9 +133,15 @@ mod tests {
             "long ".repeat(40)
         );
         let found = settings(&plan);
-        let pairs: Vec<(&str, &str)> = found.iter().map(|(path, value)| (path.as_str(), value.as_str())).collect();
+        let pairs: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(path, value)| (path.as_str(), value.as_str()))
+            .collect();
         let digest = found["request.template.prompt"].as_str();
-        assert!(digest.starts_with("sha256:") && digest.len() == 19, "{digest}");
+        assert!(
+            digest.starts_with("sha256:") && digest.len() == 19,
+            "{digest}"
+        );
         assert_eq!(
             pairs,
             [
@@ -145,7 +182,10 @@ mod tests {
         ] {
             assert_eq!(path(flag).as_deref(), Some(expected), "{flag}");
         }
-        assert_eq!([path("frobnicate"), path("gpu-memory-utilization")], [None, None]);
+        assert_eq!(
+            [path("frobnicate"), path("gpu-memory-utilization")],
+            [None, None]
+        );
         assert_eq!(setting_named("concurency", false), None);
         assert!(setting_named("api_key", false).unwrap().secret);
     }

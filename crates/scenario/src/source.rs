@@ -55,14 +55,29 @@ pub(crate) enum ReadError {
 
 impl Sources {
     /// Adds a text; file names in it are relative to `folder`.
-    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>, folder: PathBuf) -> usize {
-        self.texts.push(Text { name: name.into(), text: text.into(), folder, path: None, bad: None, marks: OnceLock::new() });
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        text: impl Into<Arc<str>>,
+        folder: PathBuf,
+    ) -> usize {
+        self.texts.push(Text {
+            name: name.into(),
+            text: text.into(),
+            folder,
+            path: None,
+            bad: None,
+            marks: OnceLock::new(),
+        });
         self.texts.len() - 1
     }
 
     /// Reads a file once; errors show `name`.
     pub fn read(&mut self, path: &Path, name: &str) -> Result<usize, ReadError> {
-        let known = self.texts.iter().position(|text| text.path.as_deref() == Some(path));
+        let known = self
+            .texts
+            .iter()
+            .position(|text| text.path.as_deref() == Some(path));
         let file = match known {
             Some(file) => file,
             None => {
@@ -72,13 +87,21 @@ impl Sources {
                 }
                 let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
                 let file = self.add(name, String::from_utf8_lossy(&bytes), folder);
-                let start = std::str::from_utf8(&bytes).err().map(|error| error.valid_up_to());
-                self.texts[file].bad = start.map(|start| Span { file, start, end: start + '\u{fffd}'.len_utf8() });
+                let start = std::str::from_utf8(&bytes)
+                    .err()
+                    .map(|error| error.valid_up_to());
+                self.texts[file].bad = start.map(|start| Span {
+                    file,
+                    start,
+                    end: start + '\u{fffd}'.len_utf8(),
+                });
                 self.texts[file].path = Some(path.to_path_buf());
                 file
             }
         };
-        self.texts[file].bad.map_or(Ok(file), |at| Err(ReadError::NotUtf8(at)))
+        self.texts[file]
+            .bad
+            .map_or(Ok(file), |at| Err(ReadError::NotUtf8(at)))
     }
 
     pub fn name(&self, file: usize) -> &str {
@@ -86,16 +109,27 @@ impl Sources {
     }
 
     pub fn text(&self, file: usize) -> Arc<str> {
-        self.texts.get(file).map_or_else(|| Arc::from(""), |text| text.text.clone())
+        self.texts
+            .get(file)
+            .map_or_else(|| Arc::from(""), |text| text.text.clone())
     }
 
     /// Line and column of a span's start, both from 1; columns count characters.
     pub fn line_and_column(&self, at: Span) -> (usize, usize) {
-        let Some(known) = self.texts.get(at.file) else { return (1, 1) };
+        let Some(known) = self.texts.get(at.file) else {
+            return (1, 1);
+        };
         let text = &*known.text;
-        let end = if text.is_char_boundary(at.start) { at.start } else { text.len() };
+        let end = if text.is_char_boundary(at.start) {
+            at.start
+        } else {
+            text.len()
+        };
         let marks = known.marks.get_or_init(|| marks(text));
-        let mark = marks[..marks.partition_point(|mark| mark.byte <= end)].last().copied().unwrap_or_default();
+        let mark = marks[..marks.partition_point(|mark| mark.byte <= end)]
+            .last()
+            .copied()
+            .unwrap_or_default();
         let mark = mark.advance(&text[mark.byte..end]);
         (mark.lines + 1, mark.column + 1)
     }
@@ -106,13 +140,18 @@ impl Sources {
         let slice = text.get(node.at.range()).unwrap_or("");
         let shift = if slice == written {
             0
-        } else if slice.len() == written.len() + 2 && slice.get(1..slice.len() - 1) == Some(written) {
+        } else if slice.len() == written.len() + 2 && slice.get(1..slice.len() - 1) == Some(written)
+        {
             1
         } else {
             return node.at;
         };
         let start = node.at.start + shift + range.start;
-        Span { file: node.at.file, start, end: start + range.len() }
+        Span {
+            file: node.at.file,
+            start,
+            end: start + range.len(),
+        }
     }
 
     /// A number or boolean as it is written: `0.90` is not `0.9` as text. None for other values.
@@ -122,29 +161,52 @@ impl Sources {
         }
         let text = self.text(node.at.file);
         // The value of a reference is written elsewhere.
-        let written = text.get(node.at.range()).filter(|text| Data::plain(text) == node.data);
+        let written = text
+            .get(node.at.range())
+            .filter(|text| Data::plain(text) == node.data);
         Some(written.map_or_else(|| node.json().to_string(), str::to_owned))
     }
 
     /// The absolute path of a file: relative to the folder of the text, then to the working directory. None where it does not
     /// exist. `builtin` is a dataset that ships with llmscen, unless there is such a file.
     pub fn find(&self, file: usize, named: &str) -> Option<PathBuf> {
-        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let folder = self
+            .texts
+            .get(file)
+            .map(|text| text.folder.clone())
+            .unwrap_or_default();
         let tried = [folder.join(named), PathBuf::from(named)];
         let found = tried.iter().find_map(|path| path.canonicalize().ok());
         let found = found.or_else(|| (named == BUILTIN).then(|| PathBuf::from(BUILTIN)));
-        found.or_else(|| self.stored.then(|| tried.first().and_then(|path| std::path::absolute(path).ok())).flatten())
+        found.or_else(|| {
+            self.stored
+                .then(|| {
+                    tried
+                        .first()
+                        .and_then(|path| std::path::absolute(path).ok())
+                })
+                .flatten()
+        })
     }
 
     /// The absolute path of a file or folder, or a name on a hub: `org/name` where there is no folder `org`.
     pub fn find_or_hub(&self, file: usize, named: &str) -> Option<String> {
-        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
-        let here = |named: &Path| [folder.join(named), named.to_path_buf()].iter().any(|path| path.exists());
+        let folder = self
+            .texts
+            .get(file)
+            .map(|text| text.folder.clone())
+            .unwrap_or_default();
+        let here = |named: &Path| {
+            [folder.join(named), named.to_path_buf()]
+                .iter()
+                .any(|path| path.exists())
+        };
         let parent = Path::new(named).parent().unwrap_or(Path::new(""));
         if is_hub_name(named) && !here(parent) {
             return Some(named.to_owned());
         }
-        self.find(file, named).map(|path| path.display().to_string())
+        self.find(file, named)
+            .map(|path| path.display().to_string())
     }
 
     /// A file in the folder of a text.
@@ -155,29 +217,47 @@ impl Sources {
 
     /// A found file as a path that users of `file` would write.
     pub fn display_path(&self, file: usize, named: &str, found: &Path) -> String {
-        let beside = Path::new(self.name(file)).parent().map(|folder| folder.join(named));
+        let beside = Path::new(self.name(file))
+            .parent()
+            .map(|folder| folder.join(named));
         let beside = beside.filter(|beside| beside.canonicalize().is_ok_and(|path| path == found));
         beside.map_or(named.to_owned(), |beside| beside.display().to_string())
     }
 
     /// The folders in which a file was searched.
     pub fn looked_in(&self, file: usize, named: &str) -> Option<String> {
-        let folder = self.texts.get(file).map(|text| text.folder.as_path()).unwrap_or(Path::new(""));
+        let folder = self
+            .texts
+            .get(file)
+            .map(|text| text.folder.as_path())
+            .unwrap_or(Path::new(""));
         let folder = folder.display().to_string();
         match folder.trim_start_matches("./") {
             _ if Path::new(named).is_absolute() => None,
             "" | "." => Some("looked in the working directory".to_owned()),
-            folder => Some(format!("looked in {}/ and in the working directory", folder.trim_end_matches('/'))),
+            folder => Some(format!(
+                "looked in {}/ and in the working directory",
+                folder.trim_end_matches('/')
+            )),
         }
     }
 
     /// File names near a missing one, for suggestions.
     pub fn siblings(&self, file: usize, named: &str) -> Vec<String> {
-        let folder = self.texts.get(file).map(|text| text.folder.clone()).unwrap_or_default();
+        let folder = self
+            .texts
+            .get(file)
+            .map(|text| text.folder.clone())
+            .unwrap_or_default();
         let sub = Path::new(named).parent().unwrap_or(Path::new(""));
-        let names = [folder.join(sub), Path::new(".").join(sub)].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
-        let mut names: Vec<String> =
-            names.flatten().flatten().map(|entry| sub.join(entry.file_name()).display().to_string()).collect();
+        let names = [folder.join(sub), Path::new(".").join(sub)]
+            .into_iter()
+            .filter_map(|dir| std::fs::read_dir(dir).ok());
+        let mut names: Vec<String> = names
+            .flatten()
+            .flatten()
+            .map(|entry| sub.join(entry.file_name()).display().to_string())
+            .collect();
         names.sort();
         names
     }
@@ -187,7 +267,9 @@ fn marks(text: &str) -> Vec<Mark> {
     let mut marks = vec![Mark::default()];
     let mut last = Mark::default();
     while text.len() - last.byte > STRIDE {
-        let next = (last.byte + STRIDE..).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let next = (last.byte + STRIDE..)
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(text.len());
         last = last.advance(&text[last.byte..next]);
         marks.push(last);
     }
@@ -201,23 +283,49 @@ impl Mark {
             Some((_, line)) => line.chars().count(),
             None => self.column + part.chars().count(),
         };
-        Mark { byte: self.byte + part.len(), lines: self.lines + part.matches('\n').count(), column }
+        Mark {
+            byte: self.byte + part.len(),
+            lines: self.lines + part.matches('\n').count(),
+            column,
+        }
     }
 }
 
 /// Scenario files next to a path, in the working directory and in `scenarios`, as they would be typed.
 pub(crate) fn scenarios_near(path: &Path) -> Vec<String> {
-    let folders = [path.parent().unwrap_or(Path::new("")), Path::new(""), Path::new("scenarios")];
-    let read = |folder: &&Path| std::fs::read_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).ok();
-    let files = folders.iter().filter_map(|folder| Some((folder, read(folder)?)));
-    let files = files.flat_map(|(folder, entries)| entries.flatten().map(|entry| folder.join(entry.file_name())));
-    let names: BTreeSet<String> = files.filter(|file| is_scenario(file)).map(|file| file.display().to_string()).collect();
+    let folders = [
+        path.parent().unwrap_or(Path::new("")),
+        Path::new(""),
+        Path::new("scenarios"),
+    ];
+    let read = |folder: &&Path| {
+        std::fs::read_dir(if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        })
+        .ok()
+    };
+    let files = folders
+        .iter()
+        .filter_map(|folder| Some((folder, read(folder)?)));
+    let files = files.flat_map(|(folder, entries)| {
+        entries
+            .flatten()
+            .map(|entry| folder.join(entry.file_name()))
+    });
+    let names: BTreeSet<String> = files
+        .filter(|file| is_scenario(file))
+        .map(|file| file.display().to_string())
+        .collect();
     names.into_iter().collect()
 }
 
 /// A YAML file with a target, since there are other YAML files.
 fn is_scenario(path: &Path) -> bool {
-    let yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+    let yaml = path
+        .extension()
+        .is_some_and(|ending| ending == "yaml" || ending == "yml");
     let starts = |line: &str| line.starts_with("target:") || line.starts_with("extends:");
     yaml && text(path).is_some_and(|text| text.lines().any(starts))
 }
@@ -238,12 +346,17 @@ pub fn text(path: &Path) -> Option<String> {
 /// `org/name`, but not a file: an extension of letters is a file's, so `Qwen2.5-7B` is a name.
 pub(crate) fn is_hub_name(text: &str) -> bool {
     let plain = |part: &str| {
-        let fits = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        let fits = part
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         fits && part.starts_with(|c: char| c.is_ascii_alphanumeric())
     };
     let ending = text.rsplit_once('.').map_or("", |(_, ending)| ending);
     let file = !ending.is_empty() && ending.bytes().all(|b| b.is_ascii_alphabetic());
-    !file && text.split_once('/').is_some_and(|(org, name)| plain(org) && plain(name))
+    !file
+        && text
+            .split_once('/')
+            .is_some_and(|(org, name)| plain(org) && plain(name))
 }
 
 #[cfg(test)]
@@ -254,23 +367,58 @@ mod tests {
     fn columns_count_characters() {
         let mut sources = Sources::default();
         let file = sources.add("a", "é: ü\nz: y\n", PathBuf::new());
-        assert_eq!(sources.line_and_column(Span { file, start: 4, end: 6 }), (1, 4));
-        assert_eq!(sources.line_and_column(Span { file, start: 10, end: 11 }), (2, 4));
+        assert_eq!(
+            sources.line_and_column(Span {
+                file,
+                start: 4,
+                end: 6
+            }),
+            (1, 4)
+        );
+        assert_eq!(
+            sources.line_and_column(Span {
+                file,
+                start: 10,
+                end: 11
+            }),
+            (2, 4)
+        );
     }
 
     #[test]
     fn hub_names_are_not_paths() {
-        for name in ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1", "org/name"] {
+        for name in [
+            "Qwen/Qwen2.5-7B-Instruct",
+            "meta-llama/Llama-3.1",
+            "org/name",
+        ] {
             assert!(is_hub_name(name), "{name}");
         }
-        for path in ["tokenizer.json", "a/tokenizer.json", "./a", "/a", "../a", "a/b/c", "a", "a/", "a/b c"] {
+        for path in [
+            "tokenizer.json",
+            "a/tokenizer.json",
+            "./a",
+            "/a",
+            "../a",
+            "a/b/c",
+            "a",
+            "a/",
+            "a/b c",
+        ] {
             assert!(!is_hub_name(path), "{path}");
         }
         let mut sources = Sources::default();
         let file = sources.add("a", "", PathBuf::new());
-        assert_eq!(sources.find_or_hub(file, "org/name"), Some("org/name".into()));
+        assert_eq!(
+            sources.find_or_hub(file, "org/name"),
+            Some("org/name".into())
+        );
         assert_eq!(sources.find_or_hub(file, "builtin"), Some("builtin".into()));
-        assert_eq!(sources.find_or_hub(file, "tests/nowhere"), None, "the folder is there, the file is not");
+        assert_eq!(
+            sources.find_or_hub(file, "tests/nowhere"),
+            None,
+            "the folder is there, the file is not"
+        );
     }
 
     #[test]
@@ -278,9 +426,30 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("a", "abc 'abc' \"a\\x62c\"", PathBuf::new());
         let node = |start, end| Node::new(Span { file, start, end }, Data::Text("abc".into()));
-        assert_eq!(sources.part(&node(0, 3), "abc", 1..2), Span { file, start: 1, end: 2 });
-        assert_eq!(sources.part(&node(4, 9), "abc", 1..2), Span { file, start: 6, end: 7 });
-        assert_eq!(sources.part(&node(10, 18), "abc", 1..2), Span { file, start: 10, end: 18 });
+        assert_eq!(
+            sources.part(&node(0, 3), "abc", 1..2),
+            Span {
+                file,
+                start: 1,
+                end: 2
+            }
+        );
+        assert_eq!(
+            sources.part(&node(4, 9), "abc", 1..2),
+            Span {
+                file,
+                start: 6,
+                end: 7
+            }
+        );
+        assert_eq!(
+            sources.part(&node(10, 18), "abc", 1..2),
+            Span {
+                file,
+                start: 10,
+                end: 18
+            }
+        );
     }
 
     #[test]
@@ -289,11 +458,34 @@ mod tests {
         std::fs::write(folder.path().join("x.txt"), [b'a', 0xff]).unwrap();
         let mut sources = Sources::default();
         let file = sources.add("a", "", folder.path().to_path_buf());
-        assert_eq!(sources.find(file, "x.txt"), Some(folder.path().canonicalize().unwrap().join("x.txt")));
-        assert_eq!(sources.find(file, "Cargo.toml"), Some(Path::new("Cargo.toml").canonicalize().unwrap()));
+        assert_eq!(
+            sources.find(file, "x.txt"),
+            Some(folder.path().canonicalize().unwrap().join("x.txt"))
+        );
+        assert_eq!(
+            sources.find(file, "Cargo.toml"),
+            Some(Path::new("Cargo.toml").canonicalize().unwrap())
+        );
         assert_eq!(sources.find(file, "y.txt"), None);
-        assert_eq!(sources.siblings(file, "y.txt").iter().filter(|name| *name == "x.txt").count(), 1);
+        assert_eq!(
+            sources
+                .siblings(file, "y.txt")
+                .iter()
+                .filter(|name| *name == "x.txt")
+                .count(),
+            1
+        );
         let error = sources.read(&folder.path().join("x.txt"), "x").unwrap_err();
-        assert!(matches!(error, ReadError::NotUtf8(Span { file: 1, start: 1, end: 4 })), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                ReadError::NotUtf8(Span {
+                    file: 1,
+                    start: 1,
+                    end: 4
+                })
+            ),
+            "{error:?}"
+        );
     }
 }

@@ -24,22 +24,40 @@ const WORDS: [&str; 3] = ["zip", "include", "exclude"];
 
 /// The paths that the matrix sets.
 pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
-    let Some(matrix) = root.get("matrix") else { return BTreeSet::new() };
-    let axes = matrix.entries().iter().filter(|entry| !WORDS.contains(&entry.key.as_str())).map(|entry| entry.key.clone());
-    let nested = ["zip", "include"].into_iter().filter_map(|word| matrix.entry(word)).flat_map(|entry| zip_groups(&entry.value));
-    axes.chain(nested.flat_map(|group| group.entries().iter().map(|entry| entry.key.clone()))).collect()
+    let Some(matrix) = root.get("matrix") else {
+        return BTreeSet::new();
+    };
+    let axes = matrix
+        .entries()
+        .iter()
+        .filter(|entry| !WORDS.contains(&entry.key.as_str()))
+        .map(|entry| entry.key.clone());
+    let nested = ["zip", "include"]
+        .into_iter()
+        .filter_map(|word| matrix.entry(word))
+        .flat_map(|entry| zip_groups(&entry.value));
+    axes.chain(nested.flat_map(|group| group.entries().iter().map(|entry| entry.key.clone())))
+        .collect()
 }
 
 /// Replaces an axis by the value of a setting of the command line.
 pub(crate) fn override_axis(root: &mut Node, path: &str, value: &Node) {
-    let Data::Map(sections) = &mut root.data else { return };
-    let Some(matrix) = sections.iter_mut().find(|entry| entry.key == "matrix") else { return };
+    let Data::Map(sections) = &mut root.data else {
+        return;
+    };
+    let Some(matrix) = sections.iter_mut().find(|entry| entry.key == "matrix") else {
+        return;
+    };
     let only = Node::new(value.at, Data::List(vec![value.clone()]));
     let mut zipped = false;
-    let Data::Map(entries) = &mut matrix.value.data else { return };
+    let Data::Map(entries) = &mut matrix.value.data else {
+        return;
+    };
     for entry in entries.iter_mut() {
         match entry.key.as_str() {
-            "zip" => zipped |= each_group(&mut entry.value, &mut |group| group.remove(path).is_some()),
+            "zip" => {
+                zipped |= each_group(&mut entry.value, &mut |group| group.remove(path).is_some())
+            }
             "include" => {
                 each_group(&mut entry.value, &mut |group| {
                     let is_present = group.entry(path).is_some();
@@ -53,9 +71,18 @@ pub(crate) fn override_axis(root: &mut Node, path: &str, value: &Node) {
             _ => {}
         }
     }
-    entries.retain(|entry| entry.key != "zip" || !zip_groups(&entry.value).iter().all(|group| group.entries().is_empty()));
+    entries.retain(|entry| {
+        entry.key != "zip"
+            || !zip_groups(&entry.value)
+                .iter()
+                .all(|group| group.entries().is_empty())
+    });
     if zipped {
-        entries.push(Entry { key: path.to_owned(), key_at: value.at, value: only });
+        entries.push(Entry {
+            key: path.to_owned(),
+            key_at: value.at,
+            value: only,
+        });
     }
 }
 
@@ -83,28 +110,49 @@ pub(crate) type Point = Vec<Setting>;
 
 /// The points of a matrix; one empty point without a matrix.
 pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
-    let Some(matrix) = matrix else { return vec![Point::new()] };
+    let Some(matrix) = matrix else {
+        return vec![Point::new()];
+    };
     let axes: Vec<Vec<Point>> = matrix.entries().iter().flat_map(axis_points).collect();
-    let total = axes.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul);
+    let total = axes
+        .iter()
+        .map(Vec::len)
+        .try_fold(1_usize, usize::checked_mul);
     if total.is_none_or(|total| total > MOST) {
-        review.push(Mistake::new(matrix.at, format!("more than {MOST} cases"), "the product of these lists"));
+        review.push(Mistake::new(
+            matrix.at,
+            format!("more than {MOST} cases"),
+            "the product of these lists",
+        ));
         return Vec::new();
     }
-    let mut points = if axes.is_empty() { Vec::new() } else { product(&axes) };
+    let mut points = if axes.is_empty() {
+        Vec::new()
+    } else {
+        product(&axes)
+    };
     for row in parse_rows(matrix, "exclude") {
         let before = points.len();
         points.retain(|point| !row.iter().all(|expected| has_value(point, expected)));
         if points.len() == before && !is_overridden(&row, review) {
             let at = row_span(&row);
             review.push(
-                Mistake::new(at, "this `exclude` matches no case", "no case has these values")
-                    .help("Remove it, or compare it with the axes."),
+                Mistake::new(
+                    at,
+                    "this `exclude` matches no case",
+                    "no case has these values",
+                )
+                .help("Remove it, or compare it with the axes."),
             );
         }
     }
     include_rows(&mut points, parse_rows(matrix, "include"));
     if points.is_empty() {
-        review.push(Mistake::new(matrix.at, "no case is left", "every case is excluded"));
+        review.push(Mistake::new(
+            matrix.at,
+            "no case is left",
+            "every case is excluded",
+        ));
     }
     check_unique(&points, review);
     points
@@ -117,29 +165,61 @@ fn axis_points(entry: &Entry) -> Vec<Vec<Point>> {
     if WORDS.contains(&entry.key.as_str()) {
         return Vec::new();
     }
-    vec![entry.value.items().iter().map(|value| vec![setting(entry, value)]).collect()]
+    vec![
+        entry
+            .value
+            .items()
+            .iter()
+            .map(|value| vec![setting(entry, value)])
+            .collect(),
+    ]
 }
 
 fn zipped(group: &Node) -> Vec<Point> {
-    let length = group.entries().first().map_or(0, |entry| entry.value.items().len());
-    let row =
-        |index: usize| group.entries().iter().filter_map(|entry| Some(setting(entry, entry.value.items().get(index)?))).collect();
+    let length = group
+        .entries()
+        .first()
+        .map_or(0, |entry| entry.value.items().len());
+    let row = |index: usize| {
+        group
+            .entries()
+            .iter()
+            .filter_map(|entry| Some(setting(entry, entry.value.items().get(index)?)))
+            .collect()
+    };
     (0..length).map(row).collect()
 }
 
 fn setting(entry: &Entry, value: &Node) -> Setting {
-    Setting { path: entry.key.clone(), path_at: entry.key_at, value: value.clone() }
+    Setting {
+        path: entry.key.clone(),
+        path_at: entry.key_at,
+        value: value.clone(),
+    }
 }
 
 fn product(axes: &[Vec<Point>]) -> Vec<Point> {
     axes.iter().fold(vec![Point::new()], |points, axis| {
-        points.iter().flat_map(|point| axis.iter().map(|more| [point.as_slice(), more].concat())).collect()
+        points
+            .iter()
+            .flat_map(|point| axis.iter().map(|more| [point.as_slice(), more].concat()))
+            .collect()
     })
 }
 
 fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
-    let rows = matrix.entry(word).map(|entry| entry.value.items()).unwrap_or_default();
-    rows.iter().map(|row| row.entries().iter().map(|entry| setting(entry, &entry.value)).collect()).collect()
+    let rows = matrix
+        .entry(word)
+        .map(|entry| entry.value.items())
+        .unwrap_or_default();
+    rows.iter()
+        .map(|row| {
+            row.entries()
+                .iter()
+                .map(|entry| setting(entry, &entry.value))
+                .collect()
+        })
+        .collect()
 }
 
 /// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an axis or
@@ -149,12 +229,17 @@ fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
     for row in rows {
         let mut used = false;
         for (point, values) in points.iter_mut().zip(&original) {
-            let clashes = row.iter().any(|new| values.iter().any(|old| old.path == new.path) && !has_value(values, new));
+            let clashes = row.iter().any(|new| {
+                values.iter().any(|old| old.path == new.path) && !has_value(values, new)
+            });
             if clashes {
                 continue;
             }
             used = true;
-            for new in row.iter().filter(|new| !values.iter().any(|old| old.path == new.path)) {
+            for new in row
+                .iter()
+                .filter(|new| !values.iter().any(|old| old.path == new.path))
+            {
                 point.retain(|old| old.path != new.path);
                 point.push(new.clone());
             }
@@ -166,13 +251,17 @@ fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
 }
 
 fn has_value(point: &Point, expected: &Setting) -> bool {
-    point.iter().any(|setting| setting.path == expected.path && is_same_value(setting.value.scalar(), expected.value.scalar()))
+    point.iter().any(|setting| {
+        setting.path == expected.path
+            && is_same_value(setting.value.scalar(), expected.value.scalar())
+    })
 }
 
 /// Numbers are compared as numbers, also with text: `0.90` is `0.9`.
 fn is_same_value(a: Option<Scalar>, b: Option<Scalar>) -> bool {
     match (&a, &b) {
-        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(other)) | (Some(other), Some(Scalar::Int(_) | Scalar::Float(_)))
+        (Some(Scalar::Int(_) | Scalar::Float(_)), Some(other))
+        | (Some(other), Some(Scalar::Int(_) | Scalar::Float(_)))
             if !matches!(other, Scalar::Bool(_)) =>
         {
             a.and_then(|a| a.number()) == b.and_then(|b| b.number())
@@ -183,21 +272,38 @@ fn is_same_value(a: Option<Scalar>, b: Option<Scalar>) -> bool {
 
 /// Whether a setting of the command line replaced an axis of the row, so that it may match no case.
 fn is_overridden(row: &Point, review: &Review) -> bool {
-    row.iter().any(|setting| review.fixed.contains(&setting.path))
+    row.iter()
+        .any(|setting| review.fixed.contains(&setting.path))
 }
 
 fn row_span(row: &Point) -> Span {
-    let first = row.first().map_or(Span::default(), |setting| setting.path_at);
-    Span { end: row.iter().map(|setting| setting.value.at.end).max().unwrap_or(first.end), ..first }
+    let first = row
+        .first()
+        .map_or(Span::default(), |setting| setting.path_at);
+    Span {
+        end: row
+            .iter()
+            .map(|setting| setting.value.at.end)
+            .max()
+            .unwrap_or(first.end),
+        ..first
+    }
 }
 
 /// A key that equal points share: paths and values, numbers by value.
 fn key(point: &Point) -> Vec<(&str, String)> {
     let value = |setting: &Setting| {
         let scalar = setting.value.scalar()?;
-        Some(scalar.number().map_or_else(|| scalar.to_string(), |number| (number + 0.0).to_string()))
+        Some(
+            scalar
+                .number()
+                .map_or_else(|| scalar.to_string(), |number| (number + 0.0).to_string()),
+        )
     };
-    let mut key: Vec<_> = point.iter().map(|setting| (setting.path.as_str(), value(setting).unwrap_or_default())).collect();
+    let mut key: Vec<_> = point
+        .iter()
+        .map(|setting| (setting.path.as_str(), value(setting).unwrap_or_default()))
+        .collect();
     key.sort();
     key
 }
@@ -206,7 +312,9 @@ fn check_unique(points: &[Point], review: &mut Review) {
     // Only points with the same key can be equal.
     let mut known: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
     for (index, point) in points.iter().enumerate() {
-        let equal = |other: &&Point| other.len() == point.len() && point.iter().all(|setting| has_value(other, setting));
+        let equal = |other: &&Point| {
+            other.len() == point.len() && point.iter().all(|setting| has_value(other, setting))
+        };
         let same_key = known.entry(key(point)).or_default();
         let first = same_key.iter().map(|at| &points[*at]).find(equal);
         same_key.push(index);
@@ -218,7 +326,9 @@ fn check_unique(points: &[Point], review: &mut Review) {
                 .find(|(setting, other)| setting.value.at != other.value.at)
                 .map(|(setting, other)| (setting.value.at, other.value.at));
             let (at, other) = again.unwrap_or((row_span(point), row_span(first)));
-            review.push(Mistake::new(at, "the same case twice", "the second one").also(other, "first here"));
+            review.push(
+                Mistake::new(at, "the same case twice", "the second one").also(other, "first here"),
+            );
         }
     }
 }
@@ -227,12 +337,20 @@ fn check_unique(points: &[Point], review: &mut Review) {
 pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
     let Data::Map(entries) = &matrix.data else {
         let help = "For example `load.concurrency: [1, 8, 64]`.";
-        return review
-            .push(Mistake::new(matrix.at, "`matrix` must be a mapping", describe_actual(matrix, "a mapping")).help(help));
+        return review.push(
+            Mistake::new(
+                matrix.at,
+                "`matrix` must be a mapping",
+                describe_actual(matrix, "a mapping"),
+            )
+            .help(help),
+        );
     };
     for entry in entries {
         match entry.key.as_str() {
-            "zip" => zip_groups(&entry.value).into_iter().for_each(|group| check_zip(group, table, review)),
+            "zip" => zip_groups(&entry.value)
+                .into_iter()
+                .for_each(|group| check_zip(group, table, review)),
             "include" | "exclude" => check_rows(entry, table, review),
             _ => check_axis(entry, table, review),
         }
@@ -241,7 +359,9 @@ pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
 }
 
 fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
-    let Some(kind) = sweepable_kind(entry, table, review) else { return };
+    let Some(kind) = sweepable_kind(entry, table, review) else {
+        return;
+    };
     if !matches!(entry.value.data, Data::List(_)) {
         let mistake = Mistake::new(
             entry.value.at,
@@ -249,32 +369,65 @@ fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
             describe_actual(&entry.value, "a list"),
         );
         return review.push(match entry.value.scalar() {
-            Some(one) => mistake.help(format!("For one value set `{}: {one}` outside of the matrix.", entry.key)),
+            Some(one) => mistake.help(format!(
+                "For one value set `{}: {one}` outside of the matrix.",
+                entry.key
+            )),
             None => mistake,
         });
     }
     if entry.value.items().is_empty() {
-        review.push(Mistake::new(entry.value.at, "an axis without values", "is empty"));
+        review.push(Mistake::new(
+            entry.value.at,
+            "an axis without values",
+            "is empty",
+        ));
     }
     for item in entry.value.items() {
-        check_cell(&Entry { key: entry.key.clone(), key_at: entry.key_at, value: item.clone() }, kind, review);
+        check_cell(
+            &Entry {
+                key: entry.key.clone(),
+                key_at: entry.key_at,
+                value: item.clone(),
+            },
+            kind,
+            review,
+        );
     }
 }
 
-fn sweepable_kind(entry: &Entry, table: &'static Block, review: &mut Review) -> Option<&'static Kind> {
+fn sweepable_kind(
+    entry: &Entry,
+    table: &'static Block,
+    review: &mut Review,
+) -> Option<&'static Kind> {
     let kind = table.kind_at(&entry.key);
     if let Some(kind) = kind.filter(|kind| kind.is_scalar()) {
         return Some(kind);
     }
-    let paths = if review.is_flooded() { Vec::new() } else { table.scalar_paths() };
+    let paths = if review.is_flooded() {
+        Vec::new()
+    } else {
+        table.scalar_paths()
+    };
     let paths: Vec<String> = paths.into_iter().map(|(path, _)| path).collect();
-    let label = match (kind, nearest(&entry.key, paths.iter().map(String::as_str).chain(WORDS))) {
+    let label = match (
+        kind,
+        nearest(&entry.key, paths.iter().map(String::as_str).chain(WORDS)),
+    ) {
         (Some(_), _) => "cannot be swept: it is not a single value".to_owned(),
         (None, Some(meant)) => format!("did you mean `{meant}`?"),
         (None, None) => "does not exist".to_owned(),
     };
     let help = "A key of `matrix` is the path of a value, such as `load.concurrency`, or `zip`, `include`, `exclude`.";
-    review.push(Mistake::new(entry.key_at, format!("`{}` cannot be swept", entry.key), label).help(help));
+    review.push(
+        Mistake::new(
+            entry.key_at,
+            format!("`{}` cannot be swept", entry.key),
+            label,
+        )
+        .help(help),
+    );
     None
 }
 
@@ -299,14 +452,34 @@ fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
             describe_actual(group, "a mapping"),
         ));
     }
-    group.entries().iter().for_each(|entry| check_axis(entry, table, review));
-    let Some(first) = group.entries().first() else { return };
+    group
+        .entries()
+        .iter()
+        .for_each(|entry| check_axis(entry, table, review));
+    let Some(first) = group.entries().first() else {
+        return;
+    };
     let length = first.value.items().len();
-    for other in group.entries().iter().skip(1).filter(|other| other.value.items().len() != length) {
-        let values = |n: usize| if n == 1 { "1 value".to_owned() } else { format!("{n} values") };
+    for other in group
+        .entries()
+        .iter()
+        .skip(1)
+        .filter(|other| other.value.items().len() != length)
+    {
+        let values = |n: usize| {
+            if n == 1 {
+                "1 value".to_owned()
+            } else {
+                format!("{n} values")
+            }
+        };
         let length_here = values(other.value.items().len());
-        let mistake =
-            Mistake::new(other.value.at, "zipped lists of unequal length", length_here).also(first.value.at, values(length));
+        let mistake = Mistake::new(
+            other.value.at,
+            "zipped lists of unequal length",
+            length_here,
+        )
+        .also(first.value.at, values(length));
         review.push(
             mistake.help(
                 "Values of lists under `zip` are combined one by one: the first with the first, the second with the second.",
@@ -318,11 +491,19 @@ fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
 fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
     let Data::List(items) = &list.value.data else {
         let message = format!("`{}` must be a list of mappings", list.key);
-        return review.push(Mistake::new(list.value.at, message, describe_actual(&list.value, "a list")));
+        return review.push(Mistake::new(
+            list.value.at,
+            message,
+            describe_actual(&list.value, "a list"),
+        ));
     };
     for item in items {
         if item.entries().is_empty() {
-            review.push(Mistake::new(item.at, format!("an empty row of `{}`", list.key), "expected paths and their values"));
+            review.push(Mistake::new(
+                item.at,
+                format!("an empty row of `{}`", list.key),
+                "expected paths and their values",
+            ));
         }
         for entry in item.entries() {
             if let Some(kind) = sweepable_kind(entry, table, review) {
@@ -334,8 +515,16 @@ fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
 
 fn check_axes_once(entries: &[Entry], review: &mut Review) {
     let mut paths: BTreeSet<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-    for group in entries.iter().filter(|entry| entry.key == "zip").flat_map(|entry| zip_groups(&entry.value)) {
-        for entry in group.entries().iter().filter(|entry| !paths.insert(&entry.key)) {
+    for group in entries
+        .iter()
+        .filter(|entry| entry.key == "zip")
+        .flat_map(|entry| zip_groups(&entry.value))
+    {
+        for entry in group
+            .entries()
+            .iter()
+            .filter(|entry| !paths.insert(&entry.key))
+        {
             review.push(Mistake::new(
                 entry.key_at,
                 format!("`{}` is swept twice", entry.key),
@@ -354,16 +543,30 @@ mod tests {
         let mut review = Review::default();
         let file = review.sources.add("t", yaml, Default::default());
         let matrix = parse(file, 0, yaml, &mut review).unwrap();
-        let show = |setting: &Setting| format!("{}={}", setting.path, setting.value.scalar().unwrap());
+        let show =
+            |setting: &Setting| format!("{}={}", setting.path, setting.value.scalar().unwrap());
         let points = points(Some(&matrix), &mut review);
-        let points = points.iter().map(|point| point.iter().map(show).collect::<Vec<_>>().join(" ")).collect();
-        (points, review.faults().iter().map(|fault| format!("{}:{} {fault}", fault.line(), fault.column())).collect())
+        let points = points
+            .iter()
+            .map(|point| point.iter().map(show).collect::<Vec<_>>().join(" "))
+            .collect();
+        (
+            points,
+            review
+                .faults()
+                .iter()
+                .map(|fault| format!("{}:{} {fault}", fault.line(), fault.column()))
+                .collect(),
+        )
     }
 
     #[test]
     fn first_axis_varies_slowest_and_zipped_lists_are_parallel() {
         let (points, faults) = expand("a: [1, 2]\nzip: {b: [3, 4], c: [x, y]}");
-        assert_eq!(points, ["a=1 b=3 c=x", "a=1 b=4 c=y", "a=2 b=3 c=x", "a=2 b=4 c=y"]);
+        assert_eq!(
+            points,
+            ["a=1 b=3 c=x", "a=1 b=4 c=y", "a=2 b=3 c=x", "a=2 b=4 c=y"]
+        );
         assert!(faults.is_empty());
     }
 
@@ -384,13 +587,22 @@ mod tests {
                 "fruit=banana animal=cat"
             ]
         );
-        assert_eq!(expand("a: [1, 2]\nb: [1, 2]\nexclude: [{a: 1.0}, {a: 2, b: 2}]").0, ["a=2 b=1"]);
+        assert_eq!(
+            expand("a: [1, 2]\nb: [1, 2]\nexclude: [{a: 1.0}, {a: 2, b: 2}]").0,
+            ["a=2 b=1"]
+        );
     }
 
     #[test]
     fn rows_without_a_case_and_duplicate_cases_are_errors() {
-        assert_eq!(expand("a: [1, 2]\nexclude: [{a: 3}]").1, ["2:12 this `exclude` matches no case"]);
+        assert_eq!(
+            expand("a: [1, 2]\nexclude: [{a: 3}]").1,
+            ["2:12 this `exclude` matches no case"]
+        );
         assert_eq!(expand("a: [1, 2, 1]").1, ["1:11 the same case twice"]);
-        assert_eq!(expand("a: [1]\nexclude: [{a: 1}]").1, ["1:1 no case is left"]);
+        assert_eq!(
+            expand("a: [1]\nexclude: [{a: 1}]").1,
+            ["1:1 no case is left"]
+        );
     }
 }

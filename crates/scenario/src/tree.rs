@@ -22,7 +22,10 @@ impl Span {
 
     /// The empty span at its start: the place of something that is not written.
     pub fn before(self) -> Span {
-        Span { end: self.start, ..self }
+        Span {
+            end: self.start,
+            ..self
+        }
     }
 }
 
@@ -88,13 +91,15 @@ impl Data {
             ".nan" | ".NaN" | ".NAN" => return Data::Float(f64::NAN),
             _ => {}
         }
-        let hexadecimal = text.strip_prefix("0x").filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit()));
+        let hexadecimal = text
+            .strip_prefix("0x")
+            .filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit()));
         if let Some(Ok(value)) = hexadecimal.map(|digits| i64::from_str_radix(digits, 16)) {
             return Data::Int(value);
         }
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let numeric =
-            digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && digits.contains(|c: char| c.is_ascii_digit());
+        let numeric = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+            && digits.contains(|c: char| c.is_ascii_digit());
         if let Some(value) = numeric.then(|| text.parse().ok()).flatten() {
             return Data::Int(value);
         }
@@ -107,7 +112,11 @@ impl Data {
 
 impl Node {
     pub fn new(at: Span, data: Data) -> Node {
-        Node { at, data, parts: None }
+        Node {
+            at,
+            data,
+            parts: None,
+        }
     }
 
     /// Its type, for messages such as "found a list".
@@ -128,7 +137,9 @@ impl Node {
 
     /// Whether it refers to a swept field whose value is not known yet.
     pub fn is_open(&self) -> bool {
-        self.parts.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
+        self.parts
+            .iter()
+            .any(|parts| parts.iter().any(|part| matches!(part, Part::Ref(_))))
     }
 
     /// The text. A number from a variable counts as text too, because it could not be quoted.
@@ -145,11 +156,19 @@ impl Node {
     }
 
     pub fn flag(&self) -> Option<bool> {
-        if let Data::Bool(value) = self.data { Some(value) } else { None }
+        if let Data::Bool(value) = self.data {
+            Some(value)
+        } else {
+            None
+        }
     }
 
     pub fn integer(&self) -> Option<i64> {
-        if let Data::Int(value) = self.data { Some(value) } else { None }
+        if let Data::Int(value) = self.data {
+            Some(value)
+        } else {
+            None
+        }
     }
 
     pub fn number(&self) -> Option<f64> {
@@ -173,12 +192,20 @@ impl Node {
 
     /// The entries; empty if it is not a mapping.
     pub fn entries(&self) -> &[Entry] {
-        if let Data::Map(entries) = &self.data { entries } else { &[] }
+        if let Data::Map(entries) = &self.data {
+            entries
+        } else {
+            &[]
+        }
     }
 
     /// The items; empty if it is not a list.
     pub fn items(&self) -> &[Node] {
-        if let Data::List(items) = &self.data { items } else { &[] }
+        if let Data::List(items) = &self.data {
+            items
+        } else {
+            &[]
+        }
     }
 
     /// The entry of a key, also one with `null`.
@@ -194,14 +221,28 @@ impl Node {
             Data::Float(value) => Number::from_f64(*value).map_or(Value::Null, Value::Number),
             Data::Text(text) => Value::String(text.clone()),
             Data::List(items) => Value::Array(items.iter().map(Node::json).collect()),
-            Data::Map(entries) => Value::Object(entries.iter().map(|e| (e.key.clone(), e.value.json())).collect::<Map<_, _>>()),
+            Data::Map(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|e| (e.key.clone(), e.value.json()))
+                    .collect::<Map<_, _>>(),
+            ),
         }
     }
 
     /// The index of the item with that name, or of that index.
     fn item(&self, name: &str) -> Option<usize> {
-        let has_name = |item: &Node| item.entry("name").and_then(|entry| entry.value.text()).as_deref() == Some(name);
-        let index = || name.parse().ok().filter(|&index: &usize| index < self.items().len());
+        let has_name = |item: &Node| {
+            item.entry("name")
+                .and_then(|entry| entry.value.text())
+                .as_deref()
+                == Some(name)
+        };
+        let index = || {
+            name.parse()
+                .ok()
+                .filter(|&index: &usize| index < self.items().len())
+        };
         self.items().iter().position(has_name).or_else(index)
     }
 
@@ -212,7 +253,9 @@ impl Node {
         }
         let found = match path.split_once('.') {
             None => self.entry(path),
-            Some((head, rest)) => self.entry(head).and_then(|entry| entry.value.entry_at(rest)),
+            Some((head, rest)) => self
+                .entry(head)
+                .and_then(|entry| entry.value.entry_at(rest)),
         };
         found.filter(|entry| !entry.value.is_null())
     }
@@ -239,11 +282,15 @@ impl Node {
 
     /// The entries whose values are texts.
     pub fn string_pairs(&self) -> impl Iterator<Item = (String, String)> {
-        self.entries().iter().filter_map(|entry| Some((entry.key.clone(), entry.value.string()?)))
+        self.entries()
+            .iter()
+            .filter_map(|entry| Some((entry.key.clone(), entry.value.string()?)))
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Entry> {
-        let Data::Map(entries) = &mut self.data else { return None };
+        let Data::Map(entries) = &mut self.data else {
+            return None;
+        };
         let index = entries.iter().position(|entry| entry.key == key)?;
         Some(entries.remove(index))
     }
@@ -276,7 +323,11 @@ impl Node {
 
     /// Sets the value of a key, which may contain dots.
     pub fn set_key(&mut self, key: &str, key_at: Span, value: Node) {
-        let entry = Entry { key: key.to_owned(), key_at, value };
+        let entry = Entry {
+            key: key.to_owned(),
+            key_at,
+            value,
+        };
         match &mut self.data {
             Data::Map(entries) => match entries.iter().position(|entry| entry.key == key) {
                 Some(index) => entries[index] = entry,
@@ -334,7 +385,10 @@ mod tests {
         let mut node = Node::new(at, Data::Map(Vec::new()));
         node.set("load.rate", at, Node::new(at, Data::Text("8/s".into())));
         node.set("load.rate.deep", at, Node::new(at, Data::Int(1)));
-        assert_eq!(node.json(), serde_json::json!({ "load": { "rate": { "deep": 1 } } }));
+        assert_eq!(
+            node.json(),
+            serde_json::json!({ "load": { "rate": { "deep": 1 } } })
+        );
         assert_eq!(node.get("load.rate.deep").and_then(Node::integer), Some(1));
         assert_eq!(node.get("load.rate.other"), None);
     }
@@ -348,12 +402,30 @@ mod tests {
             item
         };
         let mut node = Node::new(at, Data::Map(Vec::new()));
-        node.set_key("mix", at, Node::new(at, Data::List(vec![item("a"), item("b")])));
-        for (path, weight) in [("mix.b.weight", 3), ("mix.0.weight", 2), ("mix.c.weight", 9), ("mix.2.weight", 9)] {
+        node.set_key(
+            "mix",
+            at,
+            Node::new(at, Data::List(vec![item("a"), item("b")])),
+        );
+        for (path, weight) in [
+            ("mix.b.weight", 3),
+            ("mix.0.weight", 2),
+            ("mix.c.weight", 9),
+            ("mix.2.weight", 9),
+        ] {
             node.set(path, at, Node::new(at, Data::Int(weight)));
         }
         let known = serde_json::json!({ "mix": [{ "name": "a", "weight": 2 }, { "name": "b", "weight": 3 }] });
-        assert_eq!((node.json(), node.get("mix.1.weight").and_then(Node::integer)), (known, Some(3)));
-        assert_eq!((node.get("mix.c.weight"), node.get("mix.2.name")), (None, None));
+        assert_eq!(
+            (
+                node.json(),
+                node.get("mix.1.weight").and_then(Node::integer)
+            ),
+            (known, Some(3))
+        );
+        assert_eq!(
+            (node.get("mix.c.weight"), node.get("mix.2.name")),
+            (None, None)
+        );
     }
 }

@@ -22,7 +22,11 @@ pub(crate) fn scenario(root: &Node, table: &'static Block, review: &mut Review) 
 fn block(entry: &Entry, table: &'static Block, review: &mut Review) {
     let owner = format!("`{}`", entry.key);
     let Data::Map(entries) = &entry.value.data else {
-        if let Some(mistake) = entry.value.text().and_then(|text| tight(&text, entry.value.at, table)) {
+        if let Some(mistake) = entry
+            .value
+            .text()
+            .and_then(|text| tight(&text, entry.value.at, table))
+        {
             return review.push(mistake);
         }
         let help = format!("{owner} has {}.", list(table.names(), "and"));
@@ -40,18 +44,32 @@ fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &
         if owner.is_none() {
             review.section.clone_from(&entry.key);
         }
-        let inner = table.fields.iter().find(|field| field.name == entry.key).and_then(|field| match field.kind {
-            Kind::Block(inner) if entry.value.is_null() => Some(inner),
-            _ => None,
-        });
-        let belongs =
-            |next: &&Entry| table.field(&next.key).is_none() && inner.is_some_and(|block| block.field(&next.key).is_some());
-        let children: Vec<&str> = after.iter().take_while(belongs).map(|next| next.key.as_str()).collect();
+        let inner = table
+            .fields
+            .iter()
+            .find(|field| field.name == entry.key)
+            .and_then(|field| match field.kind {
+                Kind::Block(inner) if entry.value.is_null() => Some(inner),
+                _ => None,
+            });
+        let belongs = |next: &&Entry| {
+            table.field(&next.key).is_none()
+                && inner.is_some_and(|block| block.field(&next.key).is_some())
+        };
+        let children: Vec<&str> = after
+            .iter()
+            .take_while(belongs)
+            .map(|next| next.key.as_str())
+            .collect();
         match after.first().filter(|_| !children.is_empty()) {
             Some(first) => {
                 let message = format!("`{}` must be indented under `{}`", first.key, entry.key);
-                let mistake = Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
-                review.push(mistake.help(format!("add two spaces before {}", list(children.iter().copied(), "and"))));
+                let mistake =
+                    Mistake::new(first.key_at, message, "not indented").also(entry.key_at, "empty");
+                review.push(mistake.help(format!(
+                    "add two spaces before {}",
+                    list(children.iter().copied(), "and")
+                )));
             }
             None => key(entry, table, owner.unwrap_or(TOP_LEVEL), review),
         }
@@ -70,7 +88,11 @@ fn tight(text: &str, at: Span, table: &'static Block) -> Option<Mistake> {
 fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
     let Some(field) = table.fields.iter().find(|field| field.name == entry.key) else {
         let mistake = match review.is_flooded() {
-            true => Mistake::new(entry.key_at, format!("unknown key `{}`", entry.key), format!("not a key of {owner}")),
+            true => Mistake::new(
+                entry.key_at,
+                format!("unknown key `{}`", entry.key),
+                format!("not a key of {owner}"),
+            ),
             false => unknown_key(entry, table, owner),
         };
         return review.push(mistake);
@@ -78,12 +100,20 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
     if !entry.value.is_null() {
         value(entry, &field.kind, review);
     } else if field.required && !review.lacks_value(entry.value.at) {
-        review.push(Mistake::new(entry.key_at, format!("`{}` is empty", field.name), "has no value").help(example(field)));
+        review.push(
+            Mistake::new(
+                entry.key_at,
+                format!("`{}` is empty", field.name),
+                "has no value",
+            )
+            .help(example(field)),
+        );
     }
 }
 
 fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
-    if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null()) {
+    if let Some(mistake) = tight(&entry.key, entry.key_at, table).filter(|_| entry.value.is_null())
+    {
         return mistake;
     }
     let message = format!("unknown key `{}`", entry.key);
@@ -91,7 +121,10 @@ fn unknown_key(entry: &Entry, table: &'static Block, owner: &str) -> Mistake {
         return Mistake::new(entry.key_at, message, format!("did you mean `{meant}`?"));
     }
     let mistake = Mistake::new(entry.key_at, message, format!("not a key of {owner}"));
-    mistake.help(format!("Keys of {owner} are {}.", list(table.names(), "and")))
+    mistake.help(format!(
+        "Keys of {owner} are {}.",
+        list(table.names(), "and")
+    ))
 }
 
 /// Maximum number of unknown keys that are compared with missing ones.
@@ -100,8 +133,14 @@ const MOST_STRANGE: usize = 200;
 fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &mut Review) {
     // An unknown key that resembles the missing one is already reported.
     let resembled = || {
-        let unknown = node.entries().iter().filter(|entry| table.field(&entry.key).is_none()).take(MOST_STRANGE);
-        unknown.filter_map(|entry| nearest(&entry.key, table.names())).collect::<Vec<&str>>()
+        let unknown = node
+            .entries()
+            .iter()
+            .filter(|entry| table.field(&entry.key).is_none())
+            .take(MOST_STRANGE);
+        unknown
+            .filter_map(|entry| nearest(&entry.key, table.names()))
+            .collect::<Vec<&str>>()
     };
     let resembled = std::cell::LazyCell::new(resembled);
     let meant = |field: &Field| resembled.contains(&field.name);
@@ -114,20 +153,29 @@ fn missing(node: &Node, table: &'static Block, owner: &str, at: Span, review: &m
         return;
     }
     let names = list(fields.iter().map(|field| field.name), "and");
-    let label = if fields.len() == 1 { format!("{names} is missing") } else { format!("{names} are missing") };
+    let label = if fields.len() == 1 {
+        format!("{names} is missing")
+    } else {
+        format!("{names} are missing")
+    };
     let help: Vec<String> = fields.iter().map(|field| help(field)).collect();
     review.push(Mistake::new(at, format!("{owner} needs {names}"), label).help(help.join("\n")));
 }
 
 fn help(field: &Field) -> String {
     match field.example {
-        Some(example) if field.doc.len() < 50 => format!("{} For example `{}: {example}`.", field.doc, field.name),
+        Some(example) if field.doc.len() < 50 => {
+            format!("{} For example `{}: {example}`.", field.doc, field.name)
+        }
         _ => example(field),
     }
 }
 
 fn example(field: &Field) -> String {
-    field.example.map_or_else(|| field.doc.to_owned(), |example| format!("For example `{}: {example}`.", field.name))
+    field.example.map_or_else(
+        || field.doc.to_owned(),
+        |example| format!("For example `{}: {example}`.", field.name),
+    )
 }
 
 /// Checks a value against its kind.
@@ -136,8 +184,12 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
     let expected = match kind {
         _ if node.is_open() => return,
         Kind::Bool if !matches!(node.data, Data::Bool(_)) => "`true` or `false`".to_owned(),
-        Kind::Whole(low, high) if !node.integer().is_some_and(|n| (*low..=*high).contains(&n)) => whole_range(*low, *high),
-        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => number_range(*low, *high),
+        Kind::Whole(low, high) if !node.integer().is_some_and(|n| (*low..=*high).contains(&n)) => {
+            whole_range(*low, *high)
+        }
+        Kind::Number(low, high) if !node.number().is_some_and(|n| (*low..=*high).contains(&n)) => {
+            number_range(*low, *high)
+        }
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
         Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
             "a file name, or the body as a mapping".to_owned()
@@ -159,7 +211,11 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
 }
 
 fn must_be(entry: &Entry, expected: &str) -> Mistake {
-    Mistake::new(entry.value.at, format!("`{}` must be {expected}", entry.key), describe_actual(&entry.value, expected))
+    Mistake::new(
+        entry.value.at,
+        format!("`{}` must be {expected}", entry.key),
+        describe_actual(&entry.value, expected),
+    )
 }
 
 fn not_text(entry: &Entry) -> Mistake {
@@ -192,13 +248,21 @@ pub(crate) fn number_range(low: f64, high: f64) -> String {
 }
 
 fn file(entry: &Entry, review: &mut Review) {
-    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
+    let Some(named) = entry.value.text() else {
+        return review.push(not_text(entry));
+    };
     files::find_file(entry.value.at, &named, review);
 }
 
 fn hub(entry: &Entry, review: &mut Review) {
-    let Some(named) = entry.value.text() else { return review.push(not_text(entry)) };
-    if review.sources.find_or_hub(entry.value.at.file, &named).is_none() {
+    let Some(named) = entry.value.text() else {
+        return review.push(not_text(entry));
+    };
+    if review
+        .sources
+        .find_or_hub(entry.value.at.file, &named)
+        .is_none()
+    {
         let mistake = files::no_file(entry.value.at, &named, review);
         review.push(
             mistake.help("A file or folder next to the file that names it, `builtin`, or a name on a hub such as `org/name`."),
@@ -206,26 +270,44 @@ fn hub(entry: &Entry, review: &mut Review) {
     }
 }
 
-fn choice(entry: &Entry, known: &'static [(&'static str, &'static str)], later: &'static [&'static str], review: &mut Review) {
+fn choice(
+    entry: &Entry,
+    known: &'static [(&'static str, &'static str)],
+    later: &'static [&'static str],
+    review: &mut Review,
+) {
     let words = || known.iter().map(|(word, _)| *word);
     let exist = list(words(), "or");
-    let Some(text) = entry.value.text() else { return review.push(must_be(entry, &exist)) };
+    let Some(text) = entry.value.text() else {
+        return review.push(must_be(entry, &exist));
+    };
     if words().any(|word| word == text) {
         return;
     }
     let key = entry.key.rsplit('.').next().unwrap_or(&entry.key);
     if later.contains(&text.as_ref()) {
-        return review.push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
+        return review
+            .push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
     }
     let label = meant_or(nearest(&text, words()), "does not exist");
-    let one = if key == "bodies" { key } else { key.strip_suffix('s').unwrap_or(key) };
+    let one = if key == "bodies" {
+        key
+    } else {
+        key.strip_suffix('s').unwrap_or(key)
+    };
     let message = format!("unknown {one} `{text}`");
-    review.push(Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")));
+    review.push(
+        Mistake::new(entry.value.at, message, label).help(format!("`{key}` may be {exist}.")),
+    );
 }
 
 /// The error of a key or word that is reserved for a later version.
 pub(crate) fn not_yet(at: Span, word: &str) -> Mistake {
-    Mistake::new(at, format!("`{word}` is not available yet"), "reserved for a later version")
+    Mistake::new(
+        at,
+        format!("`{word}` is not available yet"),
+        "reserved for a later version",
+    )
 }
 
 fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
@@ -233,7 +315,15 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
         return review.push(must_be(entry, "a list"));
     }
     for item in entry.value.items() {
-        value(&Entry { key: entry.key.clone(), key_at: item.at, value: item.clone() }, kind, review);
+        value(
+            &Entry {
+                key: entry.key.clone(),
+                key_at: item.at,
+                value: item.clone(),
+            },
+            kind,
+            review,
+        );
     }
 }
 

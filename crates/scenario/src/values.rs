@@ -13,7 +13,13 @@ use crate::tree::{Data, Node};
 use serde_json::{Value, json};
 
 /// Reports that a value is not `noun`, if `read` is None.
-pub(crate) fn expect_some<T>(read: Option<T>, node: &Node, noun: &str, examples: &str, review: &mut Review) {
+pub(crate) fn expect_some<T>(
+    read: Option<T>,
+    node: &Node,
+    noun: &str,
+    examples: &str,
+    review: &mut Review,
+) {
     if read.is_none() {
         expect(node, noun, examples, review);
     }
@@ -26,17 +32,29 @@ pub(crate) fn object_schema(properties: Value, required: &[&str]) -> Value {
 
 /// Reports that a value is not `noun`; the help has examples.
 pub(crate) fn expect(node: &Node, noun: &str, examples: &str, review: &mut Review) {
-    let mistake = Mistake::new(node.at, format!("`{}` must be {noun}", review.key), describe_actual(node, noun));
-    review.push(if examples.is_empty() { mistake } else { mistake.help(format!("For example {examples}.")) });
+    let mistake = Mistake::new(
+        node.at,
+        format!("`{}` must be {noun}", review.key),
+        describe_actual(node, noun),
+    );
+    review.push(if examples.is_empty() {
+        mistake
+    } else {
+        mistake.help(format!("For example {examples}."))
+    });
 }
 
 /// Describes the actual value, for the label.
 pub(crate) fn describe_actual(node: &Node, expected: &str) -> String {
     match &node.data {
-        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => format!("`{text}` is text in YAML 1.2"),
+        Data::Text(text) if ["yes", "no", "on", "off"].contains(&text.as_str()) => {
+            format!("`{text}` is text in YAML 1.2")
+        }
         Data::Float(_) if expected.contains("whole") => "this is not a whole number".to_owned(),
         Data::Int(_) | Data::Float(_) if expected.contains("number") => "out of range".to_owned(),
-        Data::Text(text) if expected.contains("share") && text.ends_with('%') => "out of range".to_owned(),
+        Data::Text(text) if expected.contains("share") && text.ends_with('%') => {
+            "out of range".to_owned()
+        }
         _ => format!("this is {}", node.noun()),
     }
 }

@@ -46,7 +46,9 @@ struct Site<'a> {
 
 impl Site<'_> {
     fn span(&self, review: &Review) -> Span {
-        review.sources.part(self.node, self.text, self.piece.range.clone())
+        review
+            .sources
+            .part(self.node, self.text, self.piece.range.clone())
     }
 }
 
@@ -60,8 +62,17 @@ enum Mode {
 }
 
 impl<'a> Variables<'a> {
-    pub fn new(env: &'a BTreeMap<String, String>, root: &'a Node, swept: &'a BTreeSet<String>) -> Variables<'a> {
-        Variables { env, root, swept, vars: OnceCell::new() }
+    pub fn new(
+        env: &'a BTreeMap<String, String>,
+        root: &'a Node,
+        swept: &'a BTreeSet<String>,
+    ) -> Variables<'a> {
+        Variables {
+            env,
+            root,
+            swept,
+            vars: OnceCell::new(),
+        }
     }
 
     /// Replaces the variables in all sections except `vars`.
@@ -90,20 +101,43 @@ impl<'a> Variables<'a> {
     fn entry(&self, entry: &Entry, prefix: &str, review: &mut Review) -> Entry {
         let path = format!("{prefix}{}", entry.key);
         let is_body = |path: &str| {
-            let path = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')).map_or(path, |(_, rest)| rest);
+            let path = path
+                .strip_prefix("mix.")
+                .and_then(|rest| rest.split_once('.'))
+                .map_or(path, |(_, rest)| rest);
             path.starts_with("request.template") || path.starts_with("request.extra")
         };
         let value = match &entry.value.data {
-            Data::Map(_) if path == "request" || path == "matrix" => {
-                self.entries(&entry.value, if path == "request" { "request." } else { "" }, review)
-            }
+            Data::Map(_) if path == "request" || path == "matrix" => self.entries(
+                &entry.value,
+                if path == "request" { "request." } else { "" },
+                review,
+            ),
             Data::List(items) if path == "mix" => {
-                let items = items.iter().map(|item| self.entries(item, "", review)).collect();
-                Node { data: Data::List(items), ..entry.value.clone() }
+                let items = items
+                    .iter()
+                    .map(|item| self.entries(item, "", review))
+                    .collect();
+                Node {
+                    data: Data::List(items),
+                    ..entry.value.clone()
+                }
             }
-            _ => self.node(&entry.value, if is_body(&path) { Mode::Body } else { Mode::Plain }, 0, review),
+            _ => self.node(
+                &entry.value,
+                if is_body(&path) {
+                    Mode::Body
+                } else {
+                    Mode::Plain
+                },
+                0,
+                review,
+            ),
         };
-        Entry { value, ..entry.clone() }
+        Entry {
+            value,
+            ..entry.clone()
+        }
     }
 
     /// Replaces variables in a mapping whose keys have a prefix.
@@ -111,8 +145,15 @@ impl<'a> Variables<'a> {
         if !matches!(node.data, Data::Map(_)) {
             return self.node(node, Mode::Plain, 0, review);
         }
-        let entries = node.entries().iter().map(|inner| self.entry(inner, prefix, review)).collect();
-        Node { data: Data::Map(entries), ..node.clone() }
+        let entries = node
+            .entries()
+            .iter()
+            .map(|inner| self.entry(inner, prefix, review))
+            .collect();
+        Node {
+            data: Data::Map(entries),
+            ..node.clone()
+        }
     }
 
     fn node(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
@@ -134,7 +175,10 @@ impl<'a> Variables<'a> {
         review.expanded.bytes = review.expanded.bytes.saturating_add(bytes);
         let spent = review.expanded.bytes > MOST_BYTES;
         if spent && !std::mem::replace(&mut review.expanded.is_reported, true) {
-            let message = format!("the variables of this scenario expand to more than {}", bounds::size(MOST_BYTES as u64));
+            let message = format!(
+                "the variables of this scenario expand to more than {}",
+                bounds::size(MOST_BYTES as u64)
+            );
             review.push(Mistake::new(at, message, "one too many"));
         }
         spent
@@ -142,15 +186,26 @@ impl<'a> Variables<'a> {
 
     fn below(&self, node: &Node, mode: Mode, step: usize, review: &mut Review) -> Node {
         let data = match &node.data {
-            Data::List(items) => Data::List(items.iter().map(|item| self.node(item, mode, step, review)).collect()),
+            Data::List(items) => Data::List(
+                items
+                    .iter()
+                    .map(|item| self.node(item, mode, step, review))
+                    .collect(),
+            ),
             Data::Map(entries) => {
-                let inner = |entry: &Entry| Entry { value: self.node(&entry.value, mode, step, review), ..entry.clone() };
+                let inner = |entry: &Entry| Entry {
+                    value: self.node(&entry.value, mode, step, review),
+                    ..entry.clone()
+                };
                 Data::Map(entries.iter().map(inner).collect())
             }
             Data::Text(text) => return self.leaf(node, text, mode, step, review),
             _ => return node.clone(),
         };
-        Node { data, ..node.clone() }
+        Node {
+            data,
+            ..node.clone()
+        }
     }
 
     fn leaf(&self, node: &Node, text: &str, mode: Mode, step: usize, review: &mut Review) -> Node {
@@ -158,16 +213,39 @@ impl<'a> Variables<'a> {
             Some(parts) => interpolation::from_parts(parts),
             None => interpolation::from_text(text, mode == Mode::Body),
         };
-        if let [Piece { meaning: Meaning::Ref(path), .. }] = pieces.as_slice()
+        if let [
+            Piece {
+                meaning: Meaning::Ref(path),
+                ..
+            },
+        ] = pieces.as_slice()
             && !self.swept.contains(path)
         {
-            let found = self.refer(path, Site { node, text, piece: &pieces[0] }, step, review);
-            return found.map_or(node.clone(), |found| Node { at: node.at, ..found });
+            let found = self.refer(
+                path,
+                Site {
+                    node,
+                    text,
+                    piece: &pieces[0],
+                },
+                step,
+                review,
+            );
+            return found.map_or(node.clone(), |found| Node {
+                at: node.at,
+                ..found
+            });
         }
         if node.parts.is_none() && pieces.iter().all(|piece| piece.meaning == Meaning::AsIs) {
             return node.clone();
         }
-        let alone = matches!(pieces.as_slice(), [Piece { meaning: Meaning::Env { .. }, .. }]);
+        let alone = matches!(
+            pieces.as_slice(),
+            [Piece {
+                meaning: Meaning::Env { .. },
+                ..
+            }]
+        );
         let mut parts: Vec<Part> = Vec::new();
         for piece in &pieces {
             let replaced = self.parts(Site { node, text, piece }, step, review);
@@ -177,21 +255,35 @@ impl<'a> Variables<'a> {
             parts.extend(replaced);
         }
         let text = joined(&parts);
-        let data = if alone { Data::plain(&text) } else { Data::Text(text) };
-        Node { at: node.at, data, parts: Some(parts.into()) }
+        let data = if alone {
+            Data::plain(&text)
+        } else {
+            Data::Text(text)
+        };
+        Node {
+            at: node.at,
+            data,
+            parts: Some(parts.into()),
+        }
     }
 
     fn parts(&self, site: Site<'_>, step: usize, review: &mut Review) -> Vec<Part> {
         match &site.piece.meaning {
-            Meaning::AsIs => vec![Part::Literal(site.text[site.piece.range.clone()].to_owned())],
+            Meaning::AsIs => vec![Part::Literal(
+                site.text[site.piece.range.clone()].to_owned(),
+            )],
             Meaning::Literal(text) => vec![Part::Literal(text.clone())],
             Meaning::Known(part) => vec![part.clone()],
             Meaning::Wrong(message, help) => {
                 let at = site.span(review);
-                review.push(Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()));
+                review.push(
+                    Mistake::new(at, message.clone(), "cannot be replaced").help(help.clone()),
+                );
                 Vec::new()
             }
-            Meaning::Env { name, default } => self.variable(name, default.as_deref(), site, step, review),
+            Meaning::Env { name, default } => {
+                self.variable(name, default.as_deref(), site, step, review)
+            }
             Meaning::Ref(path) if self.swept.contains(path) => vec![Part::Ref(path.clone())],
             Meaning::Ref(path) => {
                 let found = self.refer(path, site, step, review);
@@ -201,12 +293,28 @@ impl<'a> Variables<'a> {
     }
 
     /// The default also applies to an empty variable, as in a shell and in Compose.
-    fn variable(&self, name: &str, default: Option<&str>, site: Site<'_>, step: usize, review: &mut Review) -> Vec<Part> {
+    fn variable(
+        &self,
+        name: &str,
+        default: Option<&str>,
+        site: Site<'_>,
+        step: usize,
+        review: &mut Review,
+    ) -> Vec<Part> {
         // A stored plan keeps the name of a variable, whatever its value is now. Objectives may come from another file.
-        let by_name = review.sources.stored && default.is_none() && !is_secret_name(name) && !JUDGING.contains(&&*review.section);
-        let value = self.env.get(name).filter(|value| !by_name && (default.is_none() || !value.is_empty()));
+        let by_name = review.sources.stored
+            && default.is_none()
+            && !is_secret_name(name)
+            && !JUDGING.contains(&&*review.section);
+        let value = self
+            .env
+            .get(name)
+            .filter(|value| !by_name && (default.is_none() || !value.is_empty()));
         if let Some(value) = value {
-            return vec![Part::Env { name: name.to_owned(), value: value.clone() }];
+            return vec![Part::Env {
+                name: name.to_owned(),
+                value: value.clone(),
+            }];
         }
         if let Some(default) = default {
             if step == MOST_STEPS {
@@ -216,23 +324,49 @@ impl<'a> Variables<'a> {
             }
             let inner = Node::new(site.node.at, Data::Text(default.to_owned()));
             let inner = self.leaf(&inner, default, Mode::Body, step + 1, review);
-            return inner.parts.map_or(vec![Part::Literal(default.to_owned())], |parts| parts.to_vec());
+            return inner
+                .parts
+                .map_or(vec![Part::Literal(default.to_owned())], |parts| {
+                    parts.to_vec()
+                });
         }
         if review.sources.stored {
-            return vec![Part::Env { name: name.to_owned(), value: format!("${{{name}}}") }];
+            return vec![Part::Env {
+                name: name.to_owned(),
+                value: format!("${{{name}}}"),
+            }];
         }
         let at = site.span(review);
-        let known = self.env.keys().map(String::as_str).filter(|_| !review.is_flooded());
-        let label = meant_or(nearest(name, known).filter(|near| *near != name), "is not set");
-        let mistake = Mistake::new(at, format!("environment variable `{name}` is not set"), label);
-        review.lacks(site.node.at, name, mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")));
+        let known = self
+            .env
+            .keys()
+            .map(String::as_str)
+            .filter(|_| !review.is_flooded());
+        let label = meant_or(
+            nearest(name, known).filter(|near| *near != name),
+            "is not set",
+        );
+        let mistake = Mistake::new(
+            at,
+            format!("environment variable `{name}` is not set"),
+            label,
+        );
+        review.lacks(
+            site.node.at,
+            name,
+            mistake.help(format!("Set it, or give a default: ${{{name}:-…}}.")),
+        );
         Vec::new()
     }
 
     fn refer(&self, path: &str, site: Site<'_>, step: usize, review: &mut Review) -> Option<Node> {
         let at = site.span(review);
         if step == MOST_STEPS {
-            review.push(Mistake::new(at, format!("`{path}` refers to itself"), "a circular reference"));
+            review.push(Mistake::new(
+                at,
+                format!("`{path}` refers to itself"),
+                "a circular reference",
+            ));
             return None;
         }
         if let Some(found) = self.find(path) {
@@ -240,8 +374,15 @@ impl<'a> Variables<'a> {
             review.inherit(found.at, site.node.at);
             return Some(value);
         }
-        let names = if review.is_flooded() { Vec::new() } else { self.names() };
-        let label = meant_or(nearest(path, names.iter().map(String::as_str)), "does not exist");
+        let names = if review.is_flooded() {
+            Vec::new()
+        } else {
+            self.names()
+        };
+        let label = meant_or(
+            nearest(path, names.iter().map(String::as_str)),
+            "does not exist",
+        );
         let mistake = Mistake::new(at, format!("unknown reference `{path}`"), label);
         review.push(mistake.help("A text may refer to `vars` and to fields that this file sets; {{ \"{{\" }} is two braces."));
         None
@@ -254,17 +395,36 @@ impl<'a> Variables<'a> {
             return self.root.get(path);
         }
         let vars = self.vars.get_or_init(|| {
-            let entries = self.root.entry("vars").map(|vars| vars.value.entries()).unwrap_or_default();
-            entries.iter().enumerate().map(|(at, entry)| (entry.key.clone(), at)).collect()
+            let entries = self
+                .root
+                .entry("vars")
+                .map(|vars| vars.value.entries())
+                .unwrap_or_default();
+            entries
+                .iter()
+                .enumerate()
+                .map(|(at, entry)| (entry.key.clone(), at))
+                .collect()
         });
-        let entry = self.root.entry("vars")?.value.entries().get(*vars.get(name)?)?;
+        let entry = self
+            .root
+            .entry("vars")?
+            .value
+            .entries()
+            .get(*vars.get(name)?)?;
         (!entry.value.is_null()).then_some(&entry.value)
     }
 
     fn names(&self) -> Vec<String> {
         let names = self.root.entries().iter().flat_map(|section| {
-            let inner = section.value.entries().iter().map(|entry| format!("{}.{}", section.key, entry.key));
-            inner.chain(std::iter::once(section.key.clone())).collect::<Vec<_>>()
+            let inner = section
+                .value
+                .entries()
+                .iter()
+                .map(|entry| format!("{}.{}", section.key, entry.key));
+            inner
+                .chain(std::iter::once(section.key.clone()))
+                .collect::<Vec<_>>()
         });
         names.collect()
     }
@@ -273,12 +433,18 @@ impl<'a> Variables<'a> {
         match (found.parts, found.data) {
             (_, Data::List(_) | Data::Map(_)) => {
                 let at = site.span(review);
-                review.push(Mistake::new(at, format!("`{path}` cannot be inserted into a text"), "is a list or a mapping"));
+                review.push(Mistake::new(
+                    at,
+                    format!("`{path}` cannot be inserted into a text"),
+                    "is a list or a mapping",
+                ));
                 Vec::new()
             }
             (Some(parts), _) => parts.to_vec(),
             (None, Data::Text(text)) => vec![Part::Literal(text)],
-            (None, data) => vec![Part::Literal(Node::new(site.node.at, data).json().to_string())],
+            (None, data) => vec![Part::Literal(
+                Node::new(site.node.at, data).json().to_string(),
+            )],
         }
     }
 }

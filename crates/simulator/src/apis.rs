@@ -129,7 +129,12 @@ pub(super) struct Times {
 
 /// The API of a path, and the path as a constant.
 pub(super) fn protocol_for(path: &str) -> Option<(&'static dyn Protocol, &'static str)> {
-    ALL.iter().find_map(|protocol| Some((*protocol, *protocol.paths().iter().find(|known| **known == path)?)))
+    ALL.iter().find_map(|protocol| {
+        Some((
+            *protocol,
+            *protocol.paths().iter().find(|known| **known == path)?,
+        ))
+    })
 }
 
 /// All POST endpoints.

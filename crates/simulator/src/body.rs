@@ -73,14 +73,22 @@ impl Body {
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
         if self.generation.stream {
             let framing = http::Framing::Chunked;
-            http::head(to, 200, self.reply.content_type(), &framing, (Some(&self.id), self.close));
+            http::head(
+                to,
+                200,
+                self.reply.content_type(),
+                &framing,
+                (Some(&self.id), self.close),
+            );
             self.reply.open(to, &self.generation);
         }
     }
 
     /// Adds the next token of a choice; after the last token, also the end of the response.
     pub(super) fn token(&mut self, choice: usize, to: &mut Vec<u8>) {
-        let Some(state) = self.choices.get_mut(choice) else { return };
+        let Some(state) = self.choices.get_mut(choice) else {
+            return;
+        };
         state.text.push_str(word(self.seed, choice, state.made));
         state.made += 1;
         state.pending += 1;
@@ -107,10 +115,18 @@ impl Body {
     pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
         let about = (Some(self.id.as_str()), self.close);
         match (self.generation.stream, strike) {
-            (false, Strike::StreamError) => http::json(to, 200, &self.reply.broken(&self.generation), about),
+            (false, Strike::StreamError) => {
+                http::json(to, 200, &self.reply.broken(&self.generation), about)
+            }
             (false, _) => {
                 let body = self.full_answer();
-                http::head(to, 200, http::JSON, &http::Framing::Length(body.len()), about);
+                http::head(
+                    to,
+                    200,
+                    http::JSON,
+                    &http::Framing::Length(body.len()),
+                    about,
+                );
                 to.extend_from_slice(&body.as_bytes()[..body.len() / 2]);
             }
             (true, _) => {
@@ -167,12 +183,22 @@ impl Body {
         if self.per_comment > 0 && self.events.is_multiple_of(self.per_comment) {
             self.reply.comment(to);
         }
-        let Some(state) = self.choices.get_mut(choice) else { return };
-        let (before, made, reasoning) = (state.made - state.pending, state.made, self.generation.reasoning);
+        let Some(state) = self.choices.get_mut(choice) else {
+            return;
+        };
+        let (before, made, reasoning) = (
+            state.made - state.pending,
+            state.made,
+            self.generation.reasoning,
+        );
         let last = made == self.generation.output;
         let piece = Piece {
             choice,
-            part: if made <= reasoning { Part::Reasoning } else { Part::Content },
+            part: if made <= reasoning {
+                Part::Reasoning
+            } else {
+                Part::Content
+            },
             text: &state.text,
             made,
             first: before == 0,
@@ -198,16 +224,20 @@ impl Body {
     }
 
     fn full_answer(&self) -> String {
-        let text = |choice: &Choice| ChoiceText { thoughts: choice.thoughts.clone(), text: choice.text.clone() };
+        let text = |choice: &Choice| ChoiceText {
+            thoughts: choice.thoughts.clone(),
+            text: choice.text.clone(),
+        };
         let choices: Vec<ChoiceText> = self.choices.iter().map(text).collect();
-        self.reply.full_answer(&self.generation, &choices, self.times)
+        self.reply
+            .full_answer(&self.generation, &choices, self.times)
     }
 }
 
 const WORDS: [&str; 32] = [
-    " the", " of", " and", " to", " in", " is", " that", " it", " was", " for", " on", " are", " with", " as", " at", " be",
-    " this", " from", " or", " had", " by", " not", " word", " but", " what", " some", " we", " can", " out", " other", " all",
-    " when",
+    " the", " of", " and", " to", " in", " is", " that", " it", " was", " for", " on", " are",
+    " with", " as", " at", " be", " this", " from", " or", " had", " by", " not", " word", " but",
+    " what", " some", " we", " can", " out", " other", " all", " when",
 ];
 
 /// Token `index` of a choice: one short word after a space. `answer` is the seed of the response.
@@ -222,7 +252,11 @@ mod tests {
 
     #[test]
     fn words_depend_on_answer_choice_and_index() {
-        let text = |seed, choice| (0..50).map(|index| word(Seed(seed), choice, index)).collect::<String>();
+        let text = |seed, choice| {
+            (0..50)
+                .map(|index| word(Seed(seed), choice, index))
+                .collect::<String>()
+        };
         assert_eq!(text(1, 0), text(1, 0));
         assert_ne!(text(1, 0), text(2, 0));
         assert_ne!(text(1, 0), text(1, 1));

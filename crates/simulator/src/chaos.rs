@@ -45,8 +45,15 @@ pub(super) fn fate(faults: &Faults, seed: Seed, number: u64, output: u64) -> Fat
         draw -= share;
         hit
     });
-    let after = if output > 1 { rng.random_range(1..output) } else { 0 };
-    Fate { strike: hit.map(|(_, strike)| strike), after }
+    let after = if output > 1 {
+        rng.random_range(1..output)
+    } else {
+        0
+    };
+    Fate {
+        strike: hit.map(|(_, strike)| strike),
+        after,
+    }
 }
 
 #[cfg(test)]
@@ -54,12 +61,21 @@ mod tests {
     use super::*;
 
     fn count(faults: &Faults, seed: u64, strike: Option<Strike>) -> usize {
-        (0..10_000).filter(|&number| fate(faults, Seed(seed), number, 10).strike == strike).count()
+        (0..10_000)
+            .filter(|&number| fate(faults, Seed(seed), number, 10).strike == strike)
+            .count()
     }
 
     #[test]
     fn each_fault_strikes_its_share_and_they_exclude_one_another() {
-        let faults = Faults { error: 0.1, reset: 0.05, stall: 0.2, truncate: 0.15, stream_error: 0.3, ..Faults::default() };
+        let faults = Faults {
+            error: 0.1,
+            reset: 0.05,
+            stall: 0.2,
+            truncate: 0.15,
+            stream_error: 0.3,
+            ..Faults::default()
+        };
         let shares = [
             (Some(Strike::Error), 0.1),
             (Some(Strike::Reset), 0.05),
@@ -73,13 +89,30 @@ mod tests {
             assert!((seen - share).abs() < 0.015, "{strike:?}: {seen}");
         }
         assert_eq!(count(&Faults::default(), 5, None), 10_000);
-        assert_eq!(count(&Faults { reset: 1.0, ..Faults::default() }, 5, Some(Strike::Reset)), 10_000);
+        assert_eq!(
+            count(
+                &Faults {
+                    reset: 1.0,
+                    ..Faults::default()
+                },
+                5,
+                Some(Strike::Reset)
+            ),
+            10_000
+        );
     }
 
     #[test]
     fn fate_depends_on_seed_and_number_alone() {
-        let faults = Faults { reset: 0.5, ..Faults::default() };
-        let all = |seed| (0..200).map(|number| fate(&faults, Seed(seed), number, 50)).collect::<Vec<_>>();
+        let faults = Faults {
+            reset: 0.5,
+            ..Faults::default()
+        };
+        let all = |seed| {
+            (0..200)
+                .map(|number| fate(&faults, Seed(seed), number, 50))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));
         assert!(all(1).iter().all(|fate| (1..50).contains(&fate.after)));

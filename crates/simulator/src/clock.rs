@@ -32,8 +32,14 @@ impl Timer {
     /// A timer with a file descriptor; requires a tokio runtime.
     pub(super) fn new(clock: Clock) -> io::Result<Timer> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-        let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        #[expect(deprecated, reason = "its successor is unsafe for types that swap their descriptor; an OwnedFd cannot")]
+        let fd = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for types that swap their descriptor; an OwnedFd cannot"
+        )]
         let fd = tokio::io::unix::AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)?;
         Ok(Timer { clock, fd })
     }
@@ -48,7 +54,9 @@ impl Timer {
         self.arm(left)?;
         loop {
             let mut ready = self.fd.readable().await?;
-            let read = ready.try_io(|fd| rustix::io::read(fd.get_ref(), &mut [0u8; 8]).map_err(io::Error::from));
+            let read = ready.try_io(|fd| {
+                rustix::io::read(fd.get_ref(), &mut [0u8; 8]).map_err(io::Error::from)
+            });
             if let Ok(fired) = read {
                 return fired.map(drop);
             }
@@ -57,9 +65,22 @@ impl Timer {
 
     fn arm(&self, left: Nanos) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let once = Timespec { tv_sec: (left.0 / 1_000_000_000) as i64, tv_nsec: (left.0 % 1_000_000_000) as _ };
-        timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::empty(), &Itimerspec { it_interval: zero, it_value: once })?;
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let once = Timespec {
+            tv_sec: (left.0 / 1_000_000_000) as i64,
+            tv_nsec: (left.0 % 1_000_000_000) as _,
+        };
+        timerfd_settime(
+            self.fd.get_ref(),
+            TimerfdTimerFlags::empty(),
+            &Itimerspec {
+                it_interval: zero,
+                it_value: once,
+            },
+        )?;
         Ok(())
     }
 }
@@ -77,7 +98,9 @@ impl Timer {
     }
 
     pub(super) async fn until(&self, deadline: Nanos) -> io::Result<()> {
-        let coarse = deadline.since(self.clock.now()).since(Nanos::from_millis(2));
+        let coarse = deadline
+            .since(self.clock.now())
+            .since(Nanos::from_millis(2));
         if coarse > Nanos::ZERO {
             tokio::time::sleep(coarse.into()).await;
         }

@@ -19,15 +19,27 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection until either side ends it.
 pub(super) async fn serve(server: Rc<Server>, stream: TcpStream) {
-    let mut connection =
-        Connection { socket: Rc::new(Socket::new(stream, server.clock, server.config.faults.split)), buffer: Vec::new(), server };
+    let mut connection = Connection {
+        socket: Rc::new(Socket::new(
+            stream,
+            server.clock,
+            server.config.faults.split,
+        )),
+        buffer: Vec::new(),
+        server,
+    };
     let after = loop {
         let after = match http::read(&connection.socket, &mut connection.buffer).await {
             Ok(request) => connection.answer(request).await,
             Err(Unread::Disconnected) => return,
             Err(Unread::Refused(status, message)) => {
                 let mut out = Vec::new();
-                http::json(&mut out, status, &apis::plain_error(&Refusal::new(status, message)), (None, true));
+                http::json(
+                    &mut out,
+                    status,
+                    &apis::plain_error(&Refusal::new(status, message)),
+                    (None, true),
+                );
                 connection.socket.send(&out);
                 After::Close
             }
@@ -48,7 +60,8 @@ struct Connection {
 
 impl Connection {
     async fn answer(&mut self, request: Request) -> After {
-        if let (Some(target), "POST") = (apis::protocol_for(&request.path), request.method.as_str()) {
+        if let (Some(target), "POST") = (apis::protocol_for(&request.path), request.method.as_str())
+        {
             return self.generate(target, &request).await;
         }
         self.socket.send(&self.respond(&request));
@@ -60,10 +73,18 @@ impl Connection {
         let (mut out, about) = (Vec::new(), (None, request.close));
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/v1/models") => http::json(&mut out, 200, &apis::models(), about),
-            ("GET", "/health") => http::head(&mut out, 200, "text/plain", &Framing::Length(0), about),
+            ("GET", "/health") => {
+                http::head(&mut out, 200, "text/plain", &Framing::Length(0), about)
+            }
             ("GET", "/metrics") => {
                 let page = self.server.metrics();
-                http::head(&mut out, 200, "text/plain; version=0.0.4; charset=utf-8", &Framing::Length(page.len()), about);
+                http::head(
+                    &mut out,
+                    200,
+                    "text/plain; version=0.0.4; charset=utf-8",
+                    &Framing::Length(page.len()),
+                    about,
+                );
                 out.extend_from_slice(page.as_bytes());
             }
             (method, path) => {
@@ -78,7 +99,11 @@ impl Connection {
         out
     }
 
-    async fn generate(&mut self, target: (&'static dyn Protocol, &'static str), request: &Request) -> After {
+    async fn generate(
+        &mut self,
+        target: (&'static dyn Protocol, &'static str),
+        request: &Request,
+    ) -> After {
         match self.server.accept(target, request, &self.socket) {
             Ok((number, mut ended)) => loop {
                 let may_read = self.buffer.len() < MAX_READ_AHEAD;
@@ -98,7 +123,12 @@ impl Connection {
     }
 
     async fn refuse(&mut self, refused: Refused, close: bool) -> After {
-        let Refused { id, entry, status, body } = refused;
+        let Refused {
+            id,
+            entry,
+            status,
+            body,
+        } = refused;
         let pause = self.server.config.faults.slow_headers;
         if pause > Nanos::ZERO {
             tokio::time::sleep(pause.into()).await;
@@ -120,7 +150,8 @@ impl Connection {
     }
 
     async fn finish_response(&self, close: bool) -> After {
-        self.finish_writes(if close { After::Close } else { After::Keep }).await
+        self.finish_writes(if close { After::Close } else { After::Keep })
+            .await
     }
 
     /// Writes the remaining bytes.
@@ -141,13 +172,19 @@ impl Connection {
         if self.socket.drain().await.is_err() {
             return;
         }
-        let Some(socket) = Rc::get_mut(&mut self.socket) else { return };
+        let Some(socket) = Rc::get_mut(&mut self.socket) else {
+            return;
+        };
         if socket.shutdown().await.is_err() {
             return;
         }
         // Closing with unread bytes resets the connection, and the client could lose the response.
         let rest = async {
-            while socket.read(&mut self.buffer).await.is_ok_and(|bytes| bytes > 0) {
+            while socket
+                .read(&mut self.buffer)
+                .await
+                .is_ok_and(|bytes| bytes > 0)
+            {
                 self.buffer.clear();
             }
         };
@@ -161,11 +198,18 @@ const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];
 /// The error for a request to an unknown endpoint, with a list of the endpoints.
 fn unknown_endpoint(method: &str, path: &str) -> Refusal {
     let method = method.chars().take(32).collect::<String>();
-    let known = format!("POST {}; GET {}", apis::paths().collect::<Vec<_>>().join(", "), PAGES.join(", "));
+    let known = format!(
+        "POST {}; GET {}",
+        apis::paths().collect::<Vec<_>>().join(", "),
+        PAGES.join(", ")
+    );
     let (status, why) = match apis::protocol_for(path) {
         Some(_) => (405, format!("{path} takes POST, not {method}")),
         None if PAGES.contains(&path) => (405, format!("{path} takes GET, not {method}")),
-        None => (404, format!("there is no {}", path.chars().take(200).collect::<String>())),
+        None => (
+            404,
+            format!("there is no {}", path.chars().take(200).collect::<String>()),
+        ),
     };
     Refusal::new(status, format!("{why}; the endpoints are {known}"))
 }

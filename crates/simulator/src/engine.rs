@@ -108,17 +108,38 @@ impl Engine {
 
     /// Queues a sequence with a unique prompt; see [`Engine::take`].
     pub fn submit(&mut self, id: u64, prompt: u64, output: u64, now: Nanos) -> Result<(), TooLong> {
-        self.take(Job { id, prompt, output, blocks: Vec::new() }, now).map(drop)
+        self.take(
+            Job {
+                id,
+                prompt,
+                output,
+                blocks: Vec::new(),
+            },
+            now,
+        )
+        .map(drop)
     }
 
     /// Queues a sequence; `now` must not decrease. Returns the number of cached prompt tokens: those of leading blocks of earlier
     /// prompts, without the last prompt token.
     pub fn take(&mut self, job: Job, now: Nanos) -> Result<u64, TooLong> {
         let (prompt, block) = (job.prompt.max(1), self.block());
-        let mut sequence = Sequence::new(job.id, prompt, job.output.max(1), now + self.config.admission);
-        let (needs, has) = (sequence.most_blocks(block), u64::from(self.config.kv_blocks));
+        let mut sequence = Sequence::new(
+            job.id,
+            prompt,
+            job.output.max(1),
+            now + self.config.admission,
+        );
+        let (needs, has) = (
+            sequence.most_blocks(block),
+            u64::from(self.config.kv_blocks),
+        );
         if needs > has {
-            return Err(TooLong { needs, has, block_tokens: block });
+            return Err(TooLong {
+                needs,
+                has,
+                block_tokens: block,
+            });
         }
         let usable = job.blocks.len().min(((prompt - 1) / block) as usize);
         sequence.cached = self.prefixes.hits(&job.blocks[..usable]) as u64 * block;
@@ -131,7 +152,9 @@ impl Engine {
     /// Removes a sequence and frees its blocks; ignores an unknown id.
     pub fn cancel(&mut self, id: u64) {
         self.waiting.retain(|sequence| sequence.id != id);
-        let Some(at) = self.running.iter().position(|sequence| sequence.id == id) else { return };
+        let Some(at) = self.running.iter().position(|sequence| sequence.id == id) else {
+            return;
+        };
         self.total.blocks -= self.running.remove(at).blocks;
     }
 
@@ -144,7 +167,10 @@ impl Engine {
             (None, Some(first)) => from.max(first.arrived),
             _ => from,
         };
-        let mut work = Work { budget: u64::from(self.config.max_batched_tokens.max(1)), ..Work::default() };
+        let mut work = Work {
+            budget: u64::from(self.config.max_batched_tokens.max(1)),
+            ..Work::default()
+        };
         let preempted = self.plan_decodes(&mut work);
         self.plan_prefills(&mut work);
         if !preempted {
@@ -157,11 +183,17 @@ impl Engine {
     pub fn complete(&mut self, emitted: &mut Vec<Emission>) {
         let total = &mut self.total;
         self.running.retain_mut(|sequence| {
-            let Some(emission) = sequence.advance() else { return true };
+            let Some(emission) = sequence.advance() else {
+                return true;
+            };
             self.prefixes.touch(&std::mem::take(&mut sequence.hashes));
             emitted.push(emission);
             total.generation_tokens += 1;
-            total.prompt_tokens += if emission.index == 0 { sequence.prompt } else { 0 };
+            total.prompt_tokens += if emission.index == 0 {
+                sequence.prompt
+            } else {
+                0
+            };
             total.blocks -= if emission.last { sequence.blocks } else { 0 };
             !emission.last
         });
@@ -169,7 +201,11 @@ impl Engine {
 
     /// State and counters after the last completed step.
     pub fn occupancy(&self) -> Occupancy {
-        Occupancy { running: self.running.len() as u64, waiting: self.waiting.len() as u64, ..self.total }
+        Occupancy {
+            running: self.running.len() as u64,
+            waiting: self.waiting.len() as u64,
+            ..self.total
+        }
     }
 
     /// Plans one token per decoding sequence, oldest first. Returns whether there was a preemption.
@@ -192,7 +228,9 @@ impl Engine {
     /// itself was preempted.
     fn make_room(&mut self, at: usize) -> bool {
         while self.running[at].more_blocks(1, self.block()) > self.free() {
-            let Some(mut newest) = self.running.pop() else { return false };
+            let Some(mut newest) = self.running.pop() else {
+                return false;
+            };
             self.total.blocks -= newest.blocks;
             self.total.preemptions += 1;
             newest.preempt();
@@ -219,8 +257,12 @@ impl Engine {
         let most = self.config.max_num_seqs.max(1) as usize;
         while work.budget > 0 && self.free() > 0 && self.running.len() < most {
             let (free, block) = (self.free(), self.block());
-            let fits = |sequence: &mut Sequence| sequence.arrived <= start && sequence.cached / block < free;
-            let Some(mut sequence) = self.waiting.pop_front_if(fits) else { return };
+            let fits = |sequence: &mut Sequence| {
+                sequence.arrived <= start && sequence.cached / block < free
+            };
+            let Some(mut sequence) = self.waiting.pop_front_if(fits) else {
+                return;
+            };
             self.total.blocks += sequence.reuse(block);
             self.running.push(sequence);
             self.plan_chunk(self.running.len() - 1, work);
@@ -230,7 +272,9 @@ impl Engine {
     fn plan_chunk(&mut self, at: usize, work: &mut Work) {
         let sequence = &self.running[at];
         let room = self.free() * self.block() + sequence.slack(self.block());
-        let chunk = (sequence.tokens() - sequence.computed).min(work.budget).min(room);
+        let chunk = (sequence.tokens() - sequence.computed)
+            .min(work.budget)
+            .min(room);
         work.prefill += chunk;
         work.budget -= chunk;
         self.plan(at, chunk);
@@ -242,9 +286,21 @@ impl Engine {
     }
 
     fn duration(&mut self, work: Work) -> Nanos {
-        let Simulator { alpha, beta, gamma, delta, .. } = self.config;
-        let terms = [(beta, work.prefill), (gamma, work.decoding), (delta, work.context)];
-        let exact = terms.iter().fold(alpha, |sum, (each, count)| sum + Nanos(each.0.saturating_mul(*count)));
+        let Simulator {
+            alpha,
+            beta,
+            gamma,
+            delta,
+            ..
+        } = self.config;
+        let terms = [
+            (beta, work.prefill),
+            (gamma, work.decoding),
+            (delta, work.context),
+        ];
+        let exact = terms.iter().fold(alpha, |sum, (each, count)| {
+            sum + Nanos(each.0.saturating_mul(*count))
+        });
         match self.jitter {
             Some(factor) => Nanos((exact.0 as f64 * factor.sample(&mut self.rng)).round() as u64),
             None => exact,
@@ -293,7 +349,18 @@ pub(super) struct Sequence {
 impl Sequence {
     pub(super) fn new(id: u64, prompt: u64, output: u64, arrived: Nanos) -> Sequence {
         let (cached, hashes) = (0, Vec::new());
-        Sequence { id, arrived, prompt, output, cached, hashes, computed: 0, blocks: 0, emitted: 0, planned: 0 }
+        Sequence {
+            id,
+            arrived,
+            prompt,
+            output,
+            cached,
+            hashes,
+            computed: 0,
+            blocks: 0,
+            emitted: 0,
+            planned: 0,
+        }
     }
 
     /// Context tokens, from which the next token is computed.
@@ -313,7 +380,9 @@ impl Sequence {
 
     /// Additional blocks needed for `tokens` more tokens.
     pub(super) fn more_blocks(&self, tokens: u64, block: u64) -> u64 {
-        (self.computed + tokens).div_ceil(block).saturating_sub(self.blocks)
+        (self.computed + tokens)
+            .div_ceil(block)
+            .saturating_sub(self.blocks)
     }
 
     /// Tokens that fit into its current blocks.
@@ -352,7 +421,11 @@ impl Sequence {
         }
         let index = self.emitted;
         self.emitted += 1;
-        Some(Emission { id: self.id, index, last: self.emitted == self.output })
+        Some(Emission {
+            id: self.id,
+            index,
+            last: self.emitted == self.output,
+        })
     }
 }
 
@@ -370,12 +443,18 @@ pub(super) struct PrefixCache {
 impl PrefixCache {
     /// An empty cache for up to `most` blocks.
     pub(super) fn new(most: u32) -> PrefixCache {
-        PrefixCache { most: most as usize, ..PrefixCache::default() }
+        PrefixCache {
+            most: most as usize,
+            ..PrefixCache::default()
+        }
     }
 
     /// Number of leading prompt blocks in the cache, which are marked as used.
     pub(super) fn hits(&mut self, blocks: &[u64]) -> usize {
-        let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
+        let hits = blocks
+            .iter()
+            .take_while(|block| self.used.contains_key(block))
+            .count();
         self.touch(&blocks[..hits]);
         hits
     }
@@ -390,7 +469,9 @@ impl PrefixCache {
             self.order.insert(self.clock, block);
         }
         while self.used.len() > self.most {
-            let Some((_, oldest)) = self.order.pop_first() else { return };
+            let Some((_, oldest)) = self.order.pop_first() else {
+                return;
+            };
             self.used.remove(&oldest);
         }
     }
@@ -404,13 +485,27 @@ mod tests {
     fn a_preempted_sequence_computes_again_and_emits_only_the_next_token() {
         let mut sequence = Sequence::new(7, 5, 3, Nanos::ZERO);
         assert_eq!(sequence.plan(5, 4), 2);
-        assert_eq!(sequence.advance(), Some(Emission { id: 7, index: 0, last: false }));
+        assert_eq!(
+            sequence.advance(),
+            Some(Emission {
+                id: 7,
+                index: 0,
+                last: false
+            })
+        );
         assert!(sequence.decoding());
         sequence.preempt();
         assert!(!sequence.decoding());
         assert_eq!((sequence.tokens(), sequence.more_blocks(6, 4)), (6, 2));
         sequence.plan(6, 4);
-        assert_eq!(sequence.advance(), Some(Emission { id: 7, index: 1, last: false }));
+        assert_eq!(
+            sequence.advance(),
+            Some(Emission {
+                id: 7,
+                index: 1,
+                last: false
+            })
+        );
     }
 
     #[test]
@@ -423,12 +518,22 @@ mod tests {
     fn hits_are_a_prefix_and_the_oldest_block_leaves_first() {
         let mut cache = PrefixCache::new(4);
         cache.touch(&[1, 2, 3]);
-        assert_eq!((cache.hits(&[1, 2, 9, 3]), cache.hits(&[2]), cache.hits(&[7, 1])), (2, 1, 0));
+        assert_eq!(
+            (
+                cache.hits(&[1, 2, 9, 3]),
+                cache.hits(&[2]),
+                cache.hits(&[7, 1])
+            ),
+            (2, 1, 0)
+        );
         // 3 has not been used since, so it makes room for the second of these.
         cache.touch(&[4, 5]);
         assert_eq!((cache.hits(&[1, 2, 3]), cache.hits(&[4, 5])), (2, 2));
         // Of 4 and 5, 2 and 1 the last of the older prompt leaves.
         cache.touch(&[6]);
-        assert_eq!((cache.hits(&[1, 2]), cache.used.len(), cache.order.len()), (1, 4, 4));
+        assert_eq!(
+            (cache.hits(&[1, 2]), cache.used.len(), cache.order.len()),
+            (1, 4, 4)
+        );
     }
 }

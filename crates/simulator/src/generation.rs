@@ -87,16 +87,31 @@ impl<'c> Call<'c> {
 
     /// Adds the `messages` of `fields` to the prompt.
     pub(super) fn messages(&self, prompt: &mut Prompt, fields: Fields<'c>) -> Result<(), Refusal> {
-        let wrong = || fields.wrong("messages", "must hold objects with a `role` and a `content` of text or parts");
-        fields.list("messages", "message")?.iter().try_for_each(|message| prompt.message(message).ok_or_else(wrong))
+        let wrong = || {
+            fields.wrong(
+                "messages",
+                "must hold objects with a `role` and a `content` of text or parts",
+            )
+        };
+        fields
+            .list("messages", "message")?
+            .iter()
+            .try_for_each(|message| prompt.message(message).ok_or_else(wrong))
     }
 
     /// The generation by fields that most APIs share: `model`, `stream`. Usage is reported unless a fault disables it. `limit` is
     /// the limit of output tokens.
-    pub(super) fn generation(&self, prompt: Prompt, limit: Option<u64>) -> Result<Generation, Refusal> {
+    pub(super) fn generation(
+        &self,
+        prompt: Prompt,
+        limit: Option<u64>,
+    ) -> Result<Generation, Refusal> {
         let (output, finish) = match limit {
             Some(limit) => (limit, Finish::Length),
-            None => (u64::from(self.config.default_output_tokens).max(1), Finish::Stop),
+            None => (
+                u64::from(self.config.default_output_tokens).max(1),
+                Finish::Stop,
+            ),
         };
         Ok(Generation {
             model: serde_json::Value::from(self.body.text("model")?.unwrap_or("sim")).to_string(),
@@ -115,7 +130,13 @@ impl<'c> Call<'c> {
     /// The generation of embeddings or scores.
     pub(super) fn pooled(&self, prompt: Prompt) -> Result<Generation, Refusal> {
         let generation = self.generation(prompt, None)?;
-        Ok(Generation { stream: false, output: 1, reasoning: 0, pooled: true, ..generation })
+        Ok(Generation {
+            stream: false,
+            output: 1,
+            reasoning: 0,
+            pooled: true,
+            ..generation
+        })
     }
 }
 
@@ -130,7 +151,11 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: u16, message: impl Into<String>) -> Refusal {
-        Refusal { status, message: message.into(), param: None }
+        Refusal {
+            status,
+            message: message.into(),
+            param: None,
+        }
     }
 
     /// The error of an injected fault inside a response.
@@ -151,7 +176,10 @@ pub(super) struct Fields<'b> {
 impl<'b> Fields<'b> {
     /// The fields of the body.
     pub(super) fn new(body: &'b Map<String, Value>) -> Fields<'b> {
-        Fields { map: Some(body), name: "" }
+        Fields {
+            map: Some(body),
+            name: "",
+        }
     }
 
     /// A field's value.
@@ -166,15 +194,26 @@ impl<'b> Fields<'b> {
 
     /// An error for a field; `why` follows its name.
     pub(super) fn wrong(self, name: &str, why: impl Display) -> Refusal {
-        let path = if self.name.is_empty() { name.to_owned() } else { format!("{}.{name}", self.name) };
-        Refusal { status: 400, message: format!("`{path}` {why}"), param: Some(path) }
+        let path = if self.name.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.name)
+        };
+        Refusal {
+            status: 400,
+            message: format!("`{path}` {why}"),
+            param: Some(path),
+        }
     }
 
     /// An object inside this one.
     pub(super) fn object(self, name: &'static str) -> Result<Fields<'b>, Refusal> {
         match self.get(name) {
             None => Ok(Fields { map: None, name }),
-            Some(Value::Object(map)) => Ok(Fields { map: Some(map), name }),
+            Some(Value::Object(map)) => Ok(Fields {
+                map: Some(map),
+                name,
+            }),
             Some(_) => Err(self.wrong(name, "must be an object")),
         }
     }
@@ -186,7 +225,9 @@ impl<'b> Fields<'b> {
 
     /// A boolean field; `default` if absent.
     pub(super) fn flag(self, name: &str, default: bool) -> Result<bool, Refusal> {
-        Ok(self.typed(name, Value::as_bool, "true or false")?.unwrap_or(default))
+        Ok(self
+            .typed(name, Value::as_bool, "true or false")?
+            .unwrap_or(default))
     }
 
     /// A string field.
@@ -210,9 +251,18 @@ impl<'b> Fields<'b> {
         }
     }
 
-    fn typed<T>(self, name: &str, read: impl Fn(&'b Value) -> Option<T>, what: &str) -> Result<Option<T>, Refusal> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.wrong(name, format_args!("must be {what}, not {value}")))
+    fn typed<T>(
+        self,
+        name: &str,
+        read: impl Fn(&'b Value) -> Option<T>,
+        what: &str,
+    ) -> Result<Option<T>, Refusal> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        read(value)
+            .map(Some)
+            .ok_or_else(|| self.wrong(name, format_args!("must be {what}, not {value}")))
     }
 }
 
@@ -227,12 +277,31 @@ mod tests {
         let body = Fields::new(body.as_object().unwrap());
         let inner = body.object("a").unwrap();
         let refused = |refusal: Refusal| (refusal.message, refusal.param.unwrap());
-        assert_eq!(refused(inner.count("n").unwrap_err()), ("`a.n` must be a whole number, not -1".into(), "a.n".into()));
-        assert_eq!(refused(body.flag("f", true).unwrap_err()).0, "`f` must be true or false, not 1");
-        assert_eq!(refused(body.list("l", "item").unwrap_err()).0, "`l` must be a list of at least one item");
-        assert_eq!(refused(body.object("f").unwrap_err()).0, "`f` must be an object");
+        assert_eq!(
+            refused(inner.count("n").unwrap_err()),
+            ("`a.n` must be a whole number, not -1".into(), "a.n".into())
+        );
+        assert_eq!(
+            refused(body.flag("f", true).unwrap_err()).0,
+            "`f` must be true or false, not 1"
+        );
+        assert_eq!(
+            refused(body.list("l", "item").unwrap_err()).0,
+            "`l` must be a list of at least one item"
+        );
+        assert_eq!(
+            refused(body.object("f").unwrap_err()).0,
+            "`f` must be an object"
+        );
         assert_eq!(refused(body.need("x").unwrap_err()).0, "`x` is missing");
-        assert_eq!((inner.text("s"), inner.text("none"), inner.flag("none", true)), (Ok(Some("x")), Ok(None), Ok(true)));
+        assert_eq!(
+            (
+                inner.text("s"),
+                inner.text("none"),
+                inner.flag("none", true)
+            ),
+            (Ok(Some("x")), Ok(None), Ok(true))
+        );
         assert_eq!(body.object("absent").unwrap().count("n"), Ok(None));
     }
 }

@@ -29,7 +29,10 @@ pub(super) struct Request {
 impl Request {
     /// A header's value, by its name in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.trim())
+        self.headers
+            .iter()
+            .find(|(header, _)| header == name)
+            .map(|(_, value)| value.trim())
     }
 }
 
@@ -77,7 +80,12 @@ pub(super) async fn read(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Reques
             None => fill(socket, buffer).await?,
         }
     };
-    let Head { mut request, framing, length, expects_continue } = head;
+    let Head {
+        mut request,
+        framing,
+        length,
+        expects_continue,
+    } = head;
     buffer.drain(..length);
     if framing_exceeds(framing) {
         return Err(TOO_LARGE);
@@ -104,33 +112,65 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
     let length = match parsed.parse(buffer) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err(Unread::Refused(431, "the request has more than 128 headers")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Unread::Refused(
+                431,
+                "the request has more than 128 headers",
+            ));
+        }
         Err(_) => return Err(Unread::Refused(400, "the request is not HTTP/1.1")),
     };
     if parsed.version != Some(1) {
         return Err(Unread::Refused(505, "the simulator supports HTTP/1.1 only"));
     }
-    let path = parsed.path.unwrap_or("/").split('?').next().unwrap_or("/").to_owned();
+    let path = parsed
+        .path
+        .unwrap_or("/")
+        .split('?')
+        .next()
+        .unwrap_or("/")
+        .to_owned();
     let method = parsed.method.unwrap_or("").to_owned();
     let close = has(parsed.headers, "connection", "close");
     let expects_continue = has(parsed.headers, "expect", "100-continue");
     let framing = framing(parsed.headers)?;
     let text = |header: &httparse::Header<'_>| {
-        Some((header.name.to_ascii_lowercase(), std::str::from_utf8(header.value).ok()?.to_owned()))
+        Some((
+            header.name.to_ascii_lowercase(),
+            std::str::from_utf8(header.value).ok()?.to_owned(),
+        ))
     };
     let headers = parsed.headers.iter().filter_map(text).collect();
-    Ok(Some(Head { request: Request { method, path, close, headers, body: Vec::new() }, framing, length, expects_continue }))
+    Ok(Some(Head {
+        request: Request {
+            method,
+            path,
+            close,
+            headers,
+            body: Vec::new(),
+        },
+        framing,
+        length,
+        expects_continue,
+    }))
 }
 
 fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, Unread> {
     if has(headers, "transfer-encoding", "chunked") {
         return Ok(Framing::Chunked);
     }
-    let Some(length) = headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length")) else {
+    let Some(length) = headers
+        .iter()
+        .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+    else {
         return Ok(Framing::Length(0));
     };
-    let length = std::str::from_utf8(length.value).ok().and_then(|text| text.trim().parse().ok());
-    length.map(Framing::Length).ok_or(Unread::Refused(400, "the Content-Length is not a number"))
+    let length = std::str::from_utf8(length.value)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    length
+        .map(Framing::Length)
+        .ok_or(Unread::Refused(400, "the Content-Length is not a number"))
 }
 
 fn has(headers: &[httparse::Header<'_>], name: &str, token: &str) -> bool {
@@ -148,7 +188,11 @@ async fn fill(socket: &Socket, buffer: &mut Vec<u8>) -> Result<(), Unread> {
     }
 }
 
-async fn read_exactly(socket: &Socket, buffer: &mut Vec<u8>, length: usize) -> Result<Vec<u8>, Unread> {
+async fn read_exactly(
+    socket: &Socket,
+    buffer: &mut Vec<u8>,
+    length: usize,
+) -> Result<Vec<u8>, Unread> {
     while buffer.len() < length {
         fill(socket, buffer).await?;
     }
@@ -200,16 +244,29 @@ async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> 
 }
 
 /// Appends the status line and headers of a response. `about` is the response id, if any, and whether the connection is closed.
-pub(super) fn head(to: &mut Vec<u8>, status: u16, content_type: &str, framing: &Framing, about: (Option<&str>, bool)) {
+pub(super) fn head(
+    to: &mut Vec<u8>,
+    status: u16,
+    content_type: &str,
+    framing: &Framing,
+    about: (Option<&str>, bool),
+) {
     let (id, close) = about;
     let framing = match framing {
         Framing::Length(length) => format!("content-length: {length}"),
         Framing::Chunked => "transfer-encoding: chunked".to_owned(),
     };
-    let id = id.map(|id| format!("x-request-id: {id}\r\n")).unwrap_or_default();
+    let id = id
+        .map(|id| format!("x-request-id: {id}\r\n"))
+        .unwrap_or_default();
     let close = if close { "connection: close\r\n" } else { "" };
-    let reason = ::http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Fault");
-    let head = format!("HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{id}{close}\r\n");
+    let reason = ::http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason())
+        .unwrap_or("Fault");
+    let head = format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{id}{close}\r\n"
+    );
     to.extend_from_slice(head.as_bytes());
 }
 
@@ -224,7 +281,9 @@ pub(super) fn chunk(to: &mut Vec<u8>, pieces: &[&str]) {
     let length: usize = pieces.iter().map(|piece| piece.len()).sum();
     // Writing to a vector cannot fail.
     let _ = write!(to, "{length:x}\r\n");
-    pieces.iter().for_each(|piece| to.extend_from_slice(piece.as_bytes()));
+    pieces
+        .iter()
+        .for_each(|piece| to.extend_from_slice(piece.as_bytes()));
     to.extend_from_slice(b"\r\n");
 }
 

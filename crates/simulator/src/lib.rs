@@ -8,7 +8,10 @@
 //!
 //! A prompt has one token per 4 bytes of text, one per token id, and 256 per image or audio; tool definitions are not counted.
 //! Each generated token is one short word.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod apis;

@@ -63,7 +63,12 @@ pub(super) struct Live {
 
 impl Live {
     /// A new request with blocked output.
-    pub(super) fn new(body: Body, fate: Fate, (socket, entry): (Rc<Socket>, Entry), over: oneshot::Sender<After>) -> Live {
+    pub(super) fn new(
+        body: Body,
+        fate: Fate,
+        (socket, entry): (Rc<Socket>, Entry),
+        over: oneshot::Sender<After>,
+    ) -> Live {
         let received_at = entry.lock().received_at;
         let newest = vec![None; body.generation().choices as usize];
         let (first, queue, out) = (None, VecDeque::new(), Vec::new());
@@ -97,9 +102,16 @@ impl Live {
 
     /// Adds a token of a choice, emitted at `at`. Also returns the time of the previous token of the choice, if any.
     pub(super) fn token(&mut self, choice: usize, at: Nanos) -> (Turn, Option<Nanos>) {
-        let before = self.newest.get_mut(choice).and_then(|newest| newest.replace(at));
+        let before = self
+            .newest
+            .get_mut(choice)
+            .and_then(|newest| newest.replace(at));
         let first = *self.first.get_or_insert(at);
-        self.body.stamp(Times { received: self.received_at, first, newest: at });
+        self.body.stamp(Times {
+            received: self.received_at,
+            first,
+            newest: at,
+        });
         self.ready += 1;
         self.queue.push_back(choice);
         (self.pump(), before)
@@ -129,10 +141,16 @@ impl Live {
     fn pump(&mut self) -> Turn {
         let mut due = false;
         while !self.blocked && !self.queue.is_empty() {
-            if let Some(strike) = self.fate.strike.take_if(|_| self.body.made() == self.fate.after) {
+            if let Some(strike) = self
+                .fate
+                .strike
+                .take_if(|_| self.body.made() == self.fate.after)
+            {
                 return self.strike(strike);
             }
-            let Some(choice) = self.queue.pop_front() else { break };
+            let Some(choice) = self.queue.pop_front() else {
+                break;
+            };
             self.body.token(choice, &mut self.out);
             self.choice = choice;
             due |= self.body.due();
@@ -144,7 +162,11 @@ impl Live {
             return Turn::Wait;
         }
         self.flush(Some(End::Done));
-        Turn::Over(if self.body.closes() { After::Close } else { After::Keep })
+        Turn::Over(if self.body.closes() {
+            After::Close
+        } else {
+            After::Keep
+        })
     }
 
     fn strike(&mut self, strike: Strike) -> Turn {
@@ -161,7 +183,11 @@ impl Live {
             _ => (End::StreamError, After::Keep),
         };
         self.flush(Some(end));
-        Turn::Over(if after == After::Keep && self.body.closes() { After::Close } else { after })
+        Turn::Over(if after == After::Keep && self.body.closes() {
+            After::Close
+        } else {
+            after
+        })
     }
 
     /// Sends the rendered bytes in one write, and logs it under the lock of the record.
@@ -174,7 +200,12 @@ impl Live {
             record.blocked += u64::from(sent.blocked);
             if self.body.formed() > self.sent {
                 self.sent = self.body.formed();
-                record.writes.push(Write { at: sent.at, done: sent.done, tokens: self.sent, choice: self.choice as u32 });
+                record.writes.push(Write {
+                    at: sent.at,
+                    done: sent.done,
+                    tokens: self.sent,
+                    choice: self.choice as u32,
+                });
             }
             record.end_at = end.map(|_| sent.at);
         }

@@ -5,9 +5,15 @@ use crate::generation::Finish;
 use llmscen_core::units::Nanos;
 use std::fmt::Write;
 
-const TTFT: [f64; 15] = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0];
-const GAPS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5];
-const E2E: [f64; 12] = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+const TTFT: [f64; 15] = [
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0,
+];
+const GAPS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5,
+];
+const E2E: [f64; 12] = [
+    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+];
 
 /// A histogram over fixed bounds, in seconds.
 #[derive(Debug)]
@@ -20,7 +26,11 @@ struct Histogram {
 
 impl Histogram {
     fn new(bounds: &'static [f64]) -> Histogram {
-        Histogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+        Histogram {
+            bounds,
+            counts: vec![0; bounds.len() + 1],
+            sum: 0.0,
+        }
     }
 
     fn observe(&mut self, value: Nanos) {
@@ -33,11 +43,22 @@ impl Histogram {
         header(to, name, help, "histogram");
         for (index, count) in self.counts.iter().enumerate() {
             total += count;
-            let bound = self.bounds.get(index).map_or("+Inf".to_owned(), f64::to_string);
-            line(to, &format!("{name}_bucket{{model_name=\"sim\",le=\"{bound}\"}}"), total as f64);
+            let bound = self
+                .bounds
+                .get(index)
+                .map_or("+Inf".to_owned(), f64::to_string);
+            line(
+                to,
+                &format!("{name}_bucket{{model_name=\"sim\",le=\"{bound}\"}}"),
+                total as f64,
+            );
         }
         line(to, &format!("{name}_sum{{model_name=\"sim\"}}"), self.sum);
-        line(to, &format!("{name}_count{{model_name=\"sim\"}}"), total as f64);
+        line(
+            to,
+            &format!("{name}_count{{model_name=\"sim\"}}"),
+            total as f64,
+        );
     }
 }
 
@@ -56,14 +77,26 @@ pub(super) struct Meters {
 impl Default for Meters {
     fn default() -> Meters {
         let [ttft, gaps, e2e] = [&TTFT[..], &GAPS, &E2E].map(Histogram::new);
-        Meters { ttft, gaps, e2e, stopped: 0, capped: 0, pooled: 0 }
+        Meters {
+            ttft,
+            gaps,
+            e2e,
+            stopped: 0,
+            capped: 0,
+            pooled: 0,
+        }
     }
 }
 
 impl Meters {
     /// Records a token at `at`; `before` is the time of the previous token, or of receipt for the first one.
     pub(super) fn token(&mut self, at: Nanos, before: Nanos, first: bool) {
-        if first { &mut self.ttft } else { &mut self.gaps }.observe(at.since(before));
+        if first {
+            &mut self.ttft
+        } else {
+            &mut self.gaps
+        }
+        .observe(at.since(before));
     }
 
     /// Records a token of embeddings or scores.
@@ -74,7 +107,11 @@ impl Meters {
     /// Records a completed request.
     pub(super) fn served(&mut self, took: Nanos, finish: Finish) {
         self.e2e.observe(took);
-        *if finish == Finish::Length { &mut self.capped } else { &mut self.stopped } += 1;
+        *if finish == Finish::Length {
+            &mut self.capped
+        } else {
+            &mut self.stopped
+        } += 1;
     }
 
     /// The text of the endpoint.
@@ -83,25 +120,78 @@ impl Meters {
         let generated = now.generation_tokens.saturating_sub(self.pooled);
         let usage = now.blocks as f64 / f64::from(kv_blocks.max(1));
         let plain = [
-            ("num_requests_running", "gauge", "Requests in the batch.", now.running as f64),
-            ("num_requests_waiting", "gauge", "Requests that wait for admission to the batch.", now.waiting as f64),
-            ("kv_cache_usage_perc", "gauge", "KV cache in use, 1 for all of it.", usage),
-            ("num_preemptions_total", "counter", "Preemptions.", now.preemptions as f64),
-            ("prompt_tokens_total", "counter", "Prefilled prompt tokens.", now.prompt_tokens as f64),
-            ("generation_tokens_total", "counter", "Generated tokens.", generated as f64),
+            (
+                "num_requests_running",
+                "gauge",
+                "Requests in the batch.",
+                now.running as f64,
+            ),
+            (
+                "num_requests_waiting",
+                "gauge",
+                "Requests that wait for admission to the batch.",
+                now.waiting as f64,
+            ),
+            (
+                "kv_cache_usage_perc",
+                "gauge",
+                "KV cache in use, 1 for all of it.",
+                usage,
+            ),
+            (
+                "num_preemptions_total",
+                "counter",
+                "Preemptions.",
+                now.preemptions as f64,
+            ),
+            (
+                "prompt_tokens_total",
+                "counter",
+                "Prefilled prompt tokens.",
+                now.prompt_tokens as f64,
+            ),
+            (
+                "generation_tokens_total",
+                "counter",
+                "Generated tokens.",
+                generated as f64,
+            ),
         ];
         for (name, kind, help, value) in plain {
             header(&mut page, &format!("vllm:{name}"), help, kind);
-            line(&mut page, &format!("vllm:{name}{{model_name=\"sim\"}}"), value);
+            line(
+                &mut page,
+                &format!("vllm:{name}{{model_name=\"sim\"}}"),
+                value,
+            );
         }
-        header(&mut page, "vllm:request_success_total", "Requests served in full.", "counter");
+        header(
+            &mut page,
+            "vllm:request_success_total",
+            "Requests served in full.",
+            "counter",
+        );
         for (reason, value) in [("stop", self.stopped), ("length", self.capped)] {
-            let series = format!("vllm:request_success_total{{model_name=\"sim\",finished_reason=\"{reason}\"}}");
+            let series = format!(
+                "vllm:request_success_total{{model_name=\"sim\",finished_reason=\"{reason}\"}}"
+            );
             line(&mut page, &series, value as f64);
         }
-        self.ttft.write(&mut page, "vllm:time_to_first_token_seconds", "From receipt to the first token.");
-        self.gaps.write(&mut page, "vllm:inter_token_latency_seconds", "Between two tokens of a request.");
-        self.e2e.write(&mut page, "vllm:e2e_request_latency_seconds", "From receipt to the last token.");
+        self.ttft.write(
+            &mut page,
+            "vllm:time_to_first_token_seconds",
+            "From receipt to the first token.",
+        );
+        self.gaps.write(
+            &mut page,
+            "vllm:inter_token_latency_seconds",
+            "Between two tokens of a request.",
+        );
+        self.e2e.write(
+            &mut page,
+            "vllm:e2e_request_latency_seconds",
+            "From receipt to the last token.",
+        );
         page
     }
 }
@@ -126,7 +216,14 @@ mod tests {
         meters.token(Nanos::from_millis(3_010), Nanos::from_millis(10), false);
         meters.served(Nanos::from_millis(3_010), Finish::Length);
         meters.pooled();
-        let now = Occupancy { running: 2, waiting: 3, blocks: 4, preemptions: 5, prompt_tokens: 6, generation_tokens: 7 };
+        let now = Occupancy {
+            running: 2,
+            waiting: 3,
+            blocks: 4,
+            preemptions: 5,
+            prompt_tokens: 6,
+            generation_tokens: 7,
+        };
         let page = meters.page(now, 16);
         for line in [
             "# TYPE vllm:kv_cache_usage_perc gauge",
@@ -145,7 +242,10 @@ mod tests {
             "vllm:inter_token_latency_seconds_sum{model_name=\"sim\"} 3",
             "vllm:e2e_request_latency_seconds_count{model_name=\"sim\"} 1",
         ] {
-            assert!(page.lines().any(|own| own == line), "{line} is not in\n{page}");
+            assert!(
+                page.lines().any(|own| own == line),
+                "{line} is not in\n{page}"
+            );
         }
     }
 }

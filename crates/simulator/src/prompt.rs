@@ -9,8 +9,18 @@ const BYTES: usize = 4;
 pub(super) const MEDIA_TOKENS: usize = 256;
 
 /// The types of non-text parts in all APIs.
-const MEDIA: [&str; 10] =
-    ["image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video_url", "video", "file", "input_file"];
+const MEDIA: [&str; 10] = [
+    "image",
+    "image_url",
+    "input_image",
+    "audio",
+    "audio_url",
+    "input_audio",
+    "video_url",
+    "video",
+    "file",
+    "input_file",
+];
 
 /// A prompt as bytes: text, 4 per token id, 4 × 256 per image or audio.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +33,10 @@ pub(super) struct Prompt {
 impl Prompt {
     /// An empty prompt; `keep` stores the bytes for [`Prompt::blocks`].
     pub(super) fn new(keep: bool) -> Prompt {
-        Prompt { bytes: 0, kept: keep.then(Vec::new) }
+        Prompt {
+            bytes: 0,
+            kept: keep.then(Vec::new),
+        }
     }
 
     /// Number of tokens: bytes / 4, rounded up, at least 1.
@@ -40,7 +53,8 @@ impl Prompt {
     pub(super) fn ids(&mut self, ids: &[Value]) -> Option<()> {
         let ids: Option<Vec<u64>> = ids.iter().map(Value::as_u64).collect();
         let ids = ids.filter(|ids| !ids.is_empty())?;
-        ids.iter().for_each(|id| self.raw(&(*id as u32).to_le_bytes()));
+        ids.iter()
+            .for_each(|id| self.raw(&(*id as u32).to_le_bytes()));
         Some(())
     }
 
@@ -66,7 +80,13 @@ impl Prompt {
         if let Some(content) = message.get("content") {
             self.content(content)?;
         }
-        let list = |name: &str| message.get(name).and_then(Value::as_array).into_iter().flatten();
+        let list = |name: &str| {
+            message
+                .get(name)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+        };
         list("images").for_each(|image| self.media(image));
         let calls = list("tool_calls").filter_map(|call| call.get("function")?.get("arguments"));
         calls.for_each(|arguments| self.loose(arguments));
@@ -86,13 +106,22 @@ impl Prompt {
 
     fn part(&mut self, part: &Value) {
         let kind = part.get("type").and_then(Value::as_str);
-        let untyped = || ["image", "audio", "video"].iter().any(|name| part.get(name).is_some());
+        let untyped = || {
+            ["image", "audio", "video"]
+                .iter()
+                .any(|name| part.get(name).is_some())
+        };
         if kind.map_or_else(untyped, |kind| MEDIA.contains(&kind)) {
             return self.media(part);
         }
-        ["text", "thinking", "input", "arguments", "output"].iter().filter_map(|name| part.get(name)).for_each(|v| self.loose(v));
+        ["text", "thinking", "input", "arguments", "output"]
+            .iter()
+            .filter_map(|name| part.get(name))
+            .for_each(|v| self.loose(v));
         // A tool result has nested content; other kinds are not counted.
-        let _ = part.get("content").and_then(|content| self.content(content));
+        let _ = part
+            .get("content")
+            .and_then(|content| self.content(content));
         if let Value::String(text) = part {
             self.text(text);
         }
@@ -113,7 +142,11 @@ impl Prompt {
             hasher.write(block);
             hasher.finish()
         };
-        self.kept.iter().flat_map(|kept| kept.chunks_exact(block_tokens.max(1) as usize * BYTES)).map(&mut hash).collect()
+        self.kept
+            .iter()
+            .flat_map(|kept| kept.chunks_exact(block_tokens.max(1) as usize * BYTES))
+            .map(&mut hash)
+            .collect()
     }
 
     fn raw(&mut self, bytes: &[u8]) {
@@ -131,7 +164,9 @@ mod tests {
 
     fn tokens(messages: &[Value]) -> u64 {
         let mut prompt = Prompt::new(false);
-        messages.iter().for_each(|message| prompt.message(message).unwrap());
+        messages
+            .iter()
+            .for_each(|message| prompt.message(message).unwrap());
         prompt.tokens()
     }
 
@@ -141,13 +176,30 @@ mod tests {
         assert_eq!(tokens(&[json!({ "role": "user", "content": "" })]), 1);
         let parts = json!([{ "type": "text", "text": "1234" }, { "type": "image_url", "image_url": { "url": "data:x" } }]);
         assert_eq!(tokens(&[json!({ "role": "user", "content": parts })]), 257);
-        assert_eq!(tokens(&[json!({ "role": "user", "content": "1234", "images": ["x", "y"] })]), 513);
-        assert_eq!(tokens(&[json!({ "role": "user", "content": [{ "image": "x" }, { "text": "1234" }] })]), 257);
+        assert_eq!(
+            tokens(&[json!({ "role": "user", "content": "1234", "images": ["x", "y"] })]),
+            513
+        );
+        assert_eq!(
+            tokens(&[json!({ "role": "user", "content": [{ "image": "x" }, { "text": "1234" }] })]),
+            257
+        );
         let call = json!({ "role": "assistant", "content": null, "tool_calls": [{ "function": { "arguments": "{\"a\":1}" } }] });
-        assert_eq!(tokens(&[call, json!({ "role": "tool", "content": "1", "tool_call_id": "c" })]), 2);
-        let result = json!([{ "type": "tool_result", "content": [{ "type": "text", "text": "12345678" }] }]);
+        assert_eq!(
+            tokens(&[
+                call,
+                json!({ "role": "tool", "content": "1", "tool_call_id": "c" })
+            ]),
+            2
+        );
+        let result =
+            json!([{ "type": "tool_result", "content": [{ "type": "text", "text": "12345678" }] }]);
         assert_eq!(tokens(&[json!({ "role": "user", "content": result })]), 2);
-        for wrong in [json!("hi"), json!({ "content": "x" }), json!({ "role": "user", "content": 7 })] {
+        for wrong in [
+            json!("hi"),
+            json!({ "content": "x" }),
+            json!({ "role": "user", "content": 7 }),
+        ] {
             assert_eq!(Prompt::new(false).message(&wrong), None);
         }
     }
@@ -159,9 +211,19 @@ mod tests {
             prompt.text(text);
             prompt.blocks(2)
         };
-        let (one, two) = (blocks("aaaaaaaabbbbbbbbccc"), blocks("aaaaaaaabbbbbbbbdddddddd"));
-        assert_eq!((one.len(), two.len(), &one[..], &two[..2]), (2, 3, &two[..2], &one[..]));
-        assert_ne!(blocks("bbbbbbbb")[0], one[1], "a block stands for all before it too");
+        let (one, two) = (
+            blocks("aaaaaaaabbbbbbbbccc"),
+            blocks("aaaaaaaabbbbbbbbdddddddd"),
+        );
+        assert_eq!(
+            (one.len(), two.len(), &one[..], &two[..2]),
+            (2, 3, &two[..2], &one[..])
+        );
+        assert_ne!(
+            blocks("bbbbbbbb")[0],
+            one[1],
+            "a block stands for all before it too"
+        );
         let mut ids = Prompt::new(true);
         assert_eq!(ids.ids(&[json!(1), json!(2), json!(3)]), Some(()));
         assert_eq!((ids.tokens(), ids.blocks(2).len()), (3, 1));

@@ -22,7 +22,9 @@ const BACKLOG: u32 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// The address cannot be listened on.
-    #[error("the simulator cannot listen on {addr}: {source}; choose another port, or 0 for a free one")]
+    #[error(
+        "the simulator cannot listen on {addr}: {source}; choose another port, or 0 for a free one"
+    )]
     Listen {
         /// The requested address.
         addr: SocketAddr,
@@ -71,23 +73,43 @@ impl Drop for Running {
 /// Starts a simulator that listens on `listen` (port 0: any free one) and logs to `truth`.
 ///
 /// Jitter, faults and text are random and derive from `seed`. Returns when connections are accepted.
-pub fn start(config: &Simulator, seed: Seed, listen: SocketAddr, truth: Truth) -> Result<Running, SimError> {
+pub fn start(
+    config: &Simulator,
+    seed: Seed,
+    listen: SocketAddr,
+    truth: Truth,
+) -> Result<Running, SimError> {
     let (ready, started) = mpsc::channel();
     let (stop, stopped) = oneshot::channel();
     let (config, log) = (config.clone(), truth.clone());
-    let thread = std::thread::Builder::new().name("simulator".into()).spawn(move || {
-        let failed = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, run(config, seed, log, listen, &ready, stopped)),
-            Err(error) => Err(SimError::Start(error)),
-        };
-        if let Err(error) = failed {
-            // After a successful start, nobody receives this.
-            let _ = ready.send(Err(error));
-        }
-    });
+    let thread = std::thread::Builder::new()
+        .name("simulator".into())
+        .spawn(move || {
+            let failed = match tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+            {
+                Ok(runtime) => tokio::task::LocalSet::new()
+                    .block_on(&runtime, run(config, seed, log, listen, &ready, stopped)),
+                Err(error) => Err(SimError::Start(error)),
+            };
+            if let Err(error) = failed {
+                // After a successful start, nobody receives this.
+                let _ = ready.send(Err(error));
+            }
+        });
     let thread = thread.map_err(SimError::Start)?;
-    let addr = started.recv().unwrap_or_else(|_| Err(SimError::Start(io::Error::other("its thread ended at once"))))?;
-    Ok(Running { addr, truth, stop: Some(stop), thread: Some(thread) })
+    let addr = started.recv().unwrap_or_else(|_| {
+        Err(SimError::Start(io::Error::other(
+            "its thread ended at once",
+        )))
+    })?;
+    Ok(Running {
+        addr,
+        truth,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
 }
 
 type Ready = mpsc::Sender<Result<SocketAddr, SimError>>;
@@ -101,7 +123,10 @@ async fn run(
     ready: &Ready,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), SimError> {
-    let (listener, addr) = bind(listen).map_err(|source| SimError::Listen { addr: listen, source })?;
+    let (listener, addr) = bind(listen).map_err(|source| SimError::Listen {
+        addr: listen,
+        source,
+    })?;
     let timer = Timer::new(Clock::since(truth.origin())).map_err(SimError::Start)?;
     let server = Rc::new(Server::new(&config, seed, &truth));
     let _ = ready.send(Ok(addr));
@@ -113,7 +138,11 @@ async fn run(
 }
 
 fn bind(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    let socket = if listen.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
     socket.set_reuseaddr(true)?;
     socket.bind(listen)?;
     let listener = socket.listen(BACKLOG)?;

@@ -92,23 +92,41 @@ impl Server {
         let received_at = self.clock.now();
         let number = self.next.replace(self.next.get() + 1);
         let id = protocol.id(number);
-        let entry = self.truth.open((number, &id), request.header("x-request-id"), path, received_at);
+        let entry = self.truth.open(
+            (number, &id),
+            request.header("x-request-id"),
+            path,
+            received_at,
+        );
         let refuse = |refusal: Refusal| {
             let (status, body) = (refusal.status, protocol.error(&refusal, Some(&id)));
-            Box::new(Refused { id: id.clone(), entry: entry.clone(), status, body })
+            Box::new(Refused {
+                id: id.clone(),
+                entry: entry.clone(),
+                status,
+                body,
+            })
         };
         let faults = &self.config.faults;
         let seed = self.seed.child("text").child(number);
-        let (mut generation, reply) = self.read((protocol, path), request, &id, seed).map_err(refuse)?;
+        let (mut generation, reply) = self
+            .read((protocol, path), request, &id, seed)
+            .map_err(refuse)?;
         let fate = fate(faults, self.seed, number, generation.total());
         if fate.strike == Some(Strike::Error) {
-            return Err(refuse(Refusal::new(faults.error_status, "the simulator failed this request on purpose")));
+            return Err(refuse(Refusal::new(
+                faults.error_status,
+                "the simulator failed this request on purpose",
+            )));
         }
         let submitted = self.submit(number, &mut generation, received_at);
         submitted.map_err(|too_long| refuse(Refusal::new(400, too_long.to_string())))?;
         let (over, ended) = oneshot::channel();
         let body = Body::new((generation, reply), &id, faults, seed, request.close);
-        self.live.borrow_mut().insert(number, Live::new(body, fate, (socket.clone(), entry.clone()), over));
+        self.live.borrow_mut().insert(
+            number,
+            Live::new(body, fate, (socket.clone(), entry.clone()), over),
+        );
         self.open_after(number, faults.slow_headers);
         self.work.notify_one();
         Ok((number, ended))
@@ -121,10 +139,19 @@ impl Server {
         id: &str,
         seed: Seed,
     ) -> Result<(Generation, Box<dyn Reply>), Refusal> {
-        let body: Value =
-            serde_json::from_slice(&request.body).map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
-        let Value::Object(body) = &body else { return Err(Refusal::new(400, "the body must be a JSON object")) };
-        protocol.read(&Call { path, request, body: Fields::new(body), id, config: &self.config, seed })
+        let body: Value = serde_json::from_slice(&request.body)
+            .map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
+        let Value::Object(body) = &body else {
+            return Err(Refusal::new(400, "the body must be a JSON object"));
+        };
+        protocol.read(&Call {
+            path,
+            request,
+            body: Fields::new(body),
+            id,
+            config: &self.config,
+            seed,
+        })
     }
 
     /// Submits a sequence per choice to the engine, and records how many prompt tokens were cached.
@@ -133,7 +160,12 @@ impl Server {
         let mut engine = self.engine.borrow_mut();
         for choice in 0..generation.choices {
             let id = sequence(number, choice);
-            let job = Job { id, prompt: generation.prompt.tokens(), output: generation.output, blocks: blocks.clone() };
+            let job = Job {
+                id,
+                prompt: generation.prompt.tokens(),
+                output: generation.output,
+                blocks: blocks.clone(),
+            };
             let cached = engine.take(job, now)?;
             generation.cached = self.config.prefix_cache.then_some(cached);
         }
@@ -150,7 +182,9 @@ impl Server {
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self) -> String {
-        self.meters.borrow().page(self.engine.borrow().occupancy(), self.config.kv_blocks)
+        self.meters
+            .borrow()
+            .page(self.engine.borrow().occupancy(), self.config.kv_blocks)
     }
 
     /// Passes the token that the engine emitted at `at` for a sequence to its request.
@@ -158,7 +192,9 @@ impl Server {
         let (number, choice) = (id / MOST_CHOICES, id % MOST_CHOICES);
         let turn = {
             let mut requests = self.live.borrow_mut();
-            let Some(live) = requests.get_mut(&number) else { return };
+            let Some(live) = requests.get_mut(&number) else {
+                return;
+            };
             let (turn, before) = live.token(choice as usize, at);
             let mut meters = self.meters.borrow_mut();
             match live.generation().pooled {
@@ -184,7 +220,9 @@ impl Server {
             Turn::Wait => {}
             Turn::Stall => self.open_after(number, self.config.faults.stall_for),
             Turn::Over(after) => {
-                let Some(live) = self.live.borrow_mut().remove(&number) else { return };
+                let Some(live) = self.live.borrow_mut().remove(&number) else {
+                    return;
+                };
                 if !live.served() {
                     self.withdraw(number, &live);
                 }

@@ -34,25 +34,53 @@ pub(super) struct Socket {
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, clock: Clock, split: u32) -> Socket {
-        Socket { stream, clock, split: split as usize, backlog: RefCell::default(), waiting: Notify::new() }
+        Socket {
+            stream,
+            clock,
+            split: split as usize,
+            backlog: RefCell::default(),
+            waiting: Notify::new(),
+        }
     }
 
     /// Writes what the socket accepts and keeps the rest for [`Socket::tend`]. Bytes for a disconnected client are discarded; the
     /// reader of the socket detects the disconnection.
     pub(super) fn send(&self, bytes: &[u8]) -> Sent {
-        let cut = if self.split == 0 { bytes.len() } else { self.split.min(bytes.len()) };
+        let cut = if self.split == 0 {
+            bytes.len()
+        } else {
+            self.split.min(bytes.len())
+        };
         let (first, second) = bytes.split_at(cut);
         let mut backlog = self.backlog.borrow_mut();
         let at = self.clock.now();
-        let written = if backlog.is_empty() { try_write(&self.stream, first) } else { Ok(0) };
+        let written = if backlog.is_empty() {
+            try_write(&self.stream, first)
+        } else {
+            Ok(0)
+        };
         let done = self.clock.now();
-        let Ok(written) = written else { return Sent { at, done, blocked: false } };
+        let Ok(written) = written else {
+            return Sent {
+                at,
+                done,
+                blocked: false,
+            };
+        };
         let rest = [&first[written..], second];
-        backlog.extend(rest.into_iter().filter(|piece| !piece.is_empty()).map(<[u8]>::to_vec));
+        backlog.extend(
+            rest.into_iter()
+                .filter(|piece| !piece.is_empty())
+                .map(<[u8]>::to_vec),
+        );
         if !backlog.is_empty() {
             self.waiting.notify_one();
         }
-        Sent { at, done, blocked: written < first.len() }
+        Sent {
+            at,
+            done,
+            blocked: written < first.len(),
+        }
     }
 
     /// Writes the backlog whenever there is one; returns only when the client has disconnected.
@@ -72,7 +100,9 @@ impl Socket {
             tokio::task::yield_now().await;
             self.stream.writable().await?;
             let mut backlog = self.backlog.borrow_mut();
-            let Some(piece) = backlog.front_mut() else { break };
+            let Some(piece) = backlog.front_mut() else {
+                break;
+            };
             let written = try_write(&self.stream, piece)?;
             piece.drain(..written);
             if piece.is_empty() {
@@ -123,9 +153,14 @@ mod tests {
     async fn pair(split: u32) -> (Socket, Socket) {
         let clock = Clock::since(Instant::now());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let ours = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (theirs, _) = listener.accept().await.unwrap();
-        (Socket::new(ours, clock, split), Socket::new(theirs, clock, 0))
+        (
+            Socket::new(ours, clock, split),
+            Socket::new(theirs, clock, 0),
+        )
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -134,7 +169,10 @@ mod tests {
         let mut seen = Vec::new();
         let sent = ours.send(b"one two");
         assert!(!sent.blocked && sent.at <= sent.done);
-        assert_eq!((theirs.read(&mut seen).await.unwrap(), seen.as_slice()), (3, &b"one"[..]));
+        assert_eq!(
+            (theirs.read(&mut seen).await.unwrap(), seen.as_slice()),
+            (3, &b"one"[..])
+        );
         assert!(ours.send(b" three").blocked);
         ours.drain().await.unwrap();
         while seen.len() < 13 {

@@ -105,12 +105,18 @@ pub struct Truth {
 impl Truth {
     /// A log with times since `origin`.
     pub fn since(origin: Instant) -> Truth {
-        Truth { origin, log: Some(Arc::default()) }
+        Truth {
+            origin,
+            log: Some(Arc::default()),
+        }
     }
 
     /// A disabled log.
     pub fn off() -> Truth {
-        Truth { origin: Instant::now(), log: None }
+        Truth {
+            origin: Instant::now(),
+            log: None,
+        }
     }
 
     /// The origin of its times.
@@ -120,7 +126,12 @@ impl Truth {
 
     /// The current record of a request.
     pub fn get(&self, number: u64) -> Option<Record> {
-        let found = self.entries(|log| log.iter().find_map(|entry| entry.record(number)).into_iter().collect());
+        let found = self.entries(|log| {
+            log.iter()
+                .find_map(|entry| entry.record(number))
+                .into_iter()
+                .collect()
+        });
         found.into_iter().next()
     }
 
@@ -171,7 +182,10 @@ impl Truth {
     }
 
     fn entries(&self, read: impl FnOnce(&mut VecDeque<Entry>) -> Vec<Record>) -> Vec<Record> {
-        self.log.as_ref().map(|log| read(&mut log.lock().unwrap_or_else(PoisonError::into_inner))).unwrap_or_default()
+        self.log
+            .as_ref()
+            .map(|log| read(&mut log.lock().unwrap_or_else(PoisonError::into_inner)))
+            .unwrap_or_default()
     }
 }
 
@@ -192,7 +206,12 @@ mod tests {
     fn a_record_is_one_line_of_json() {
         let truth = Truth::since(Instant::now());
         let entry = truth.open((3, "cmpl-sim-3"), Some("mine"), "/v1/completions", Nanos(5));
-        entry.lock().writes.push(Write { at: Nanos(7), done: Nanos(8), tokens: 1, choice: 0 });
+        entry.lock().writes.push(Write {
+            at: Nanos(7),
+            done: Nanos(8),
+            tokens: 1,
+            choice: 0,
+        });
         entry.end(End::Status(500), Nanos(9));
         entry.end(End::Disconnected, Nanos(10));
         let mut text = Vec::new();
@@ -207,11 +226,23 @@ mod tests {
     #[test]
     fn ended_requests_are_taken_once_and_old_ones_forgotten() {
         let truth = Truth::since(Instant::now());
-        let entries: Vec<Entry> = (0..3).map(|number| truth.open((number, ""), None, "", Nanos(0))).collect();
+        let entries: Vec<Entry> = (0..3)
+            .map(|number| truth.open((number, ""), None, "", Nanos(0)))
+            .collect();
         entries[1].end(End::Done, Nanos(1));
-        assert_eq!(truth.take_ended().iter().map(|record| record.number).collect::<Vec<_>>(), [1]);
+        assert_eq!(
+            truth
+                .take_ended()
+                .iter()
+                .map(|record| record.number)
+                .collect::<Vec<_>>(),
+            [1]
+        );
         assert_eq!(truth.take_ended(), []);
-        assert_eq!((truth.get(1), truth.get(2).map(|record| record.end)), (None, Some(None)));
+        assert_eq!(
+            (truth.get(1), truth.get(2).map(|record| record.end)),
+            (None, Some(None))
+        );
         (3..3 + KEPT as u64).for_each(|number| drop(truth.open((number, ""), None, "", Nanos(0))));
         assert_eq!((truth.all().len(), truth.get(2)), (KEPT, None));
         assert_eq!(Truth::off().all(), []);

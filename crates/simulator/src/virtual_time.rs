@@ -40,7 +40,13 @@ impl Served {
 /// Serves all arrivals, given in any order, and returns one [`Served`] for each in the same order.
 pub fn run(config: &Simulator, seed: Seed, arrivals: &[Arrival]) -> Vec<Served> {
     let mut engine = Engine::new(config, seed);
-    let mut served: Vec<Served> = arrivals.iter().map(|each| Served { arrived: each.at, tokens: Vec::new() }).collect();
+    let mut served: Vec<Served> = arrivals
+        .iter()
+        .map(|each| Served {
+            arrived: each.at,
+            tokens: Vec::new(),
+        })
+        .collect();
     let mut order: Vec<usize> = (0..arrivals.len()).collect();
     order.sort_by_key(|&index| arrivals[index].at);
     let mut order = order.into_iter().peekable();
@@ -59,7 +65,9 @@ pub fn run(config: &Simulator, seed: Seed, arrivals: &[Arrival]) -> Vec<Served> 
             (Some(end), _) => {
                 submit_until(&mut engine, end);
                 engine.complete(&mut emitted);
-                emitted.drain(..).for_each(|token| served[token.id as usize].tokens.push(end));
+                emitted
+                    .drain(..)
+                    .for_each(|token| served[token.id as usize].tokens.push(end));
                 now = end;
             }
             (None, Some(at)) => now = at,

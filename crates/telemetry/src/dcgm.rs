@@ -23,7 +23,11 @@ struct Field {
 }
 
 const fn field(name: &'static str, signal: Signal, scale: f64) -> Field {
-    Field { name, signal, scale }
+    Field {
+        name,
+        signal,
+        scale,
+    }
 }
 
 /// The fields of common signals. Of several fields for a signal, the first one on the page is used.
@@ -56,9 +60,19 @@ pub struct Dcgm {
 impl Dcgm {
     /// Settings that cannot be used are an error of the first sample.
     pub fn new(scrape: &Scrape) -> Dcgm {
-        let fetch = Fetch::new(&scrape.url, &scrape.headers, &Tls::default(), scrape_timeout(scrape.interval));
+        let fetch = Fetch::new(
+            &scrape.url,
+            &scrape.headers,
+            &Tls::default(),
+            scrape_timeout(scrape.interval),
+        );
         let fetch = fetch.map_err(|error| error.to_string());
-        Dcgm { scrape: scrape.clone(), fetch, pages: 0, reported: BTreeSet::new() }
+        Dcgm {
+            scrape: scrape.clone(),
+            fetch,
+            pages: 0,
+            reported: BTreeSet::new(),
+        }
     }
 }
 
@@ -71,17 +85,35 @@ impl TelemetrySource for Dcgm {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
+    fn sample(
+        &mut self,
+        _at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
+        let text = self
+            .fetch
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = parse_page(&text)?;
-            emit(SampledValue { name: "up", labels: "", device: None, value: 1.0 });
+            emit(SampledValue {
+                name: "up",
+                labels: "",
+                device: None,
+                value: 1.0,
+            });
             self.reported.extend(report_gpus(&page, emit));
             self.pages += 1;
             Ok(())
         });
         read.map_err(|reason| {
-            emit(SampledValue { name: "up", labels: "", device: None, value: 0.0 });
+            emit(SampledValue {
+                name: "up",
+                labels: "",
+                device: None,
+                value: 0.0,
+            });
             format!("{}: {reason}", address(&self.scrape.url))
         })
     }
@@ -89,7 +121,10 @@ impl TelemetrySource for Dcgm {
     fn notes(&mut self) -> Vec<String> {
         let mut missing: Vec<String> = Vec::new();
         let mut signals = BTreeSet::new();
-        for field in FIELDS.iter().filter(|field| !self.reported.contains(&field.signal)) {
+        for field in FIELDS
+            .iter()
+            .filter(|field| !self.reported.contains(&field.signal))
+        {
             if signals.insert(field.signal) {
                 missing.push(format!("`{}` ({})", field.name, field.signal));
             }
@@ -97,7 +132,11 @@ impl TelemetrySource for Dcgm {
         if missing.is_empty() || self.pages == 0 {
             return Vec::new();
         }
-        vec![format!("{} has no {}: null", address(&self.scrape.url), missing.join(", no "))]
+        vec![format!(
+            "{} has no {}: null",
+            address(&self.scrape.url),
+            missing.join(", no ")
+        )]
     }
 }
 
@@ -106,15 +145,20 @@ fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>)) -> BTree
     let mut reported = BTreeSet::new();
     let mut used = HashSet::new();
     for field in FIELDS {
-        let samples: Vec<_> =
-            page.indices(field.name).iter().filter_map(|&index| Some((index, page.samples.get(index)?))).collect();
+        let samples: Vec<_> = page
+            .indices(field.name)
+            .iter()
+            .filter_map(|&index| Some((index, page.samples.get(index)?)))
+            .collect();
         if samples.is_empty() || reported.contains(&field.signal) {
             continue;
         }
         // A partitioned GPU (MIG) has a series per instance: memory is added, all other values are those of the whole GPU.
         let mut devices: BTreeMap<u32, f64> = BTreeMap::new();
         for (index, sample) in samples {
-            let Some(device) = device(sample).filter(|_| sample.value.is_finite()) else { continue };
+            let Some(device) = device(sample).filter(|_| sample.value.is_finite()) else {
+                continue;
+            };
             let known = devices.get(&device).copied();
             let value = match (known, field.signal) {
                 (Some(known), GpuMemory) => known + sample.value,
@@ -131,7 +175,12 @@ fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>)) -> BTree
                 GpuThrottled => f64::from(u8::from(value as u64 & THROTTLED != 0)),
                 _ => value * field.scale,
             };
-            emit(SampledValue { name: field.signal.name(), labels: "", device: Some(device), value });
+            emit(SampledValue {
+                name: field.signal.name(),
+                labels: "",
+                device: Some(device),
+                value,
+            });
             reported.insert(field.signal);
         }
     }
@@ -150,7 +199,11 @@ mod tests {
     fn report(text: &str) -> Vec<(String, Option<u32>, f64)> {
         let mut all = Vec::new();
         report_gpus(&Page::parse(text), &mut |value| {
-            all.push((format!("{}{}", value.name, value.labels), value.device, value.value));
+            all.push((
+                format!("{}{}", value.name, value.labels),
+                value.device,
+                value.value,
+            ));
         });
         all
     }
@@ -182,7 +235,10 @@ mod tests {
         let text = "DCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"1\"} 1\nDCGM_FI_DEV_FB_USED{gpu=\"3\",GPU_I_ID=\"2\"} 2\n\
         DCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"1\"} 90\nDCGM_FI_DEV_POWER_USAGE{gpu=\"3\",GPU_I_ID=\"2\"} 90\n";
         let rows = report(text);
-        assert_eq!(rows[0], ("gpu.memory".to_owned(), Some(3), 3.0 * 1024.0 * 1024.0));
+        assert_eq!(
+            rows[0],
+            ("gpu.memory".to_owned(), Some(3), 3.0 * 1024.0 * 1024.0)
+        );
         assert_eq!(rows[1], ("gpu.power".to_owned(), Some(3), 90.0));
     }
 }

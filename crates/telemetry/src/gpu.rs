@@ -60,8 +60,14 @@ impl GpuLog {
     fn record(&mut self, device: u32, sample: &GpuSample, emit: &mut dyn FnMut(SampledValue<'_>)) {
         let log = self.devices.entry(device).or_default();
         log.samples += 1;
-        let mut emit_value =
-            |name: &str, labels: &str, value: f64| emit(SampledValue { name, labels, device: Some(device), value });
+        let mut emit_value = |name: &str, labels: &str, value: f64| {
+            emit(SampledValue {
+                name,
+                labels,
+                device: Some(device),
+                value,
+            })
+        };
         for (signal, value) in &sample.values {
             log.reported.insert(*signal);
             emit_value(signal.name(), "", *value);
@@ -69,15 +75,25 @@ impl GpuLog {
         if let Some(energy) = sample.energy {
             emit_value(ENERGY, "", energy);
         }
-        let Some(active) = &sample.throttle_reasons else { return };
+        let Some(active) = &sample.throttle_reasons else {
+            return;
+        };
         log.reported.insert(Signal::GpuThrottled);
         log.throttled_samples += u64::from(!active.is_empty());
-        emit_value(Signal::GpuThrottled.name(), "", if active.is_empty() { 0.0 } else { 1.0 });
+        emit_value(
+            Signal::GpuThrottled.name(),
+            "",
+            if active.is_empty() { 0.0 } else { 1.0 },
+        );
         for reason in active {
             *log.reasons.entry(reason).or_default() += 1;
         }
         for reason in log.reasons.keys() {
-            emit_value(THROTTLE_REASON, &format!("reason={reason}"), f64::from(u8::from(active.contains(reason))));
+            emit_value(
+                THROTTLE_REASON,
+                &format!("reason={reason}"),
+                f64::from(u8::from(active.contains(reason))),
+            );
         }
     }
 
@@ -85,19 +101,44 @@ impl GpuLog {
     fn notes(&self, managed_server: bool) -> Vec<String> {
         let mut devices_by_missing: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
         for (device, log) in &self.devices {
-            let expected = SIGNALS.iter().filter(|signal| managed_server || **signal != Signal::GpuMemoryServer);
-            let missing: Vec<&str> =
-                expected.filter(|signal| !log.reported.contains(signal)).map(|signal| signal.name()).collect();
-            devices_by_missing.entry(missing).or_default().push(device.to_string());
+            let expected = SIGNALS
+                .iter()
+                .filter(|signal| managed_server || **signal != Signal::GpuMemoryServer);
+            let missing: Vec<&str> = expected
+                .filter(|signal| !log.reported.contains(signal))
+                .map(|signal| signal.name())
+                .collect();
+            devices_by_missing
+                .entry(missing)
+                .or_default()
+                .push(device.to_string());
         }
         let mut notes = Vec::new();
-        for (missing, devices) in devices_by_missing.into_iter().filter(|(missing, _)| !missing.is_empty()) {
-            notes.push(format!("GPU {} does not report {}", devices.join(", "), missing.join(", ")));
+        for (missing, devices) in devices_by_missing
+            .into_iter()
+            .filter(|(missing, _)| !missing.is_empty())
+        {
+            notes.push(format!(
+                "GPU {} does not report {}",
+                devices.join(", "),
+                missing.join(", ")
+            ));
         }
-        for (device, log) in self.devices.iter().filter(|(_, log)| log.throttled_samples > 0) {
-            let reasons: Vec<String> = log.reasons.iter().map(|(reason, samples)| format!("{reason} ({samples})")).collect();
+        for (device, log) in self
+            .devices
+            .iter()
+            .filter(|(_, log)| log.throttled_samples > 0)
+        {
+            let reasons: Vec<String> = log
+                .reasons
+                .iter()
+                .map(|(reason, samples)| format!("{reason} ({samples})"))
+                .collect();
             let reasons = reasons.join(", ");
-            notes.push(format!("GPU {device} was throttled in {} of {} samples: {reasons}", log.throttled_samples, log.samples));
+            notes.push(format!(
+                "GPU {device} was throttled in {} of {} samples: {reasons}",
+                log.throttled_samples, log.samples
+            ));
         }
         notes
     }
@@ -115,10 +156,22 @@ impl VisibleGpus {
     /// Reads the first of these variables that is set. As in CUDA, the list ends at the first entry that is not a GPU, such as `-1`.
     pub fn from_env(env: &BTreeMap<String, String>, names: &[&str]) -> VisibleGpus {
         let found = names.iter().find_map(|name| Some((*name, env.get(*name)?)));
-        let Some((variable, list)) = found else { return VisibleGpus::default() };
-        let valid = |entry: &&str| entry.parse::<u32>().is_ok() || entry.starts_with("GPU-") || entry.starts_with("MIG-");
-        let devices = list.split(',').map(str::trim).take_while(valid).map(str::to_owned).collect();
-        VisibleGpus { variable: variable.to_owned(), devices }
+        let Some((variable, list)) = found else {
+            return VisibleGpus::default();
+        };
+        let valid = |entry: &&str| {
+            entry.parse::<u32>().is_ok() || entry.starts_with("GPU-") || entry.starts_with("MIG-")
+        };
+        let devices = list
+            .split(',')
+            .map(str::trim)
+            .take_while(valid)
+            .map(str::to_owned)
+            .collect();
+        VisibleGpus {
+            variable: variable.to_owned(),
+            devices,
+        }
     }
 
     /// Whether a GPU is visible: by its number, or by the beginning of its UUID. The GPU of a MIG instance is unknown, so every
@@ -144,8 +197,17 @@ mod tests {
     fn record(log: &mut GpuLog, device: u32, sample: &GpuSample) -> Vec<String> {
         let mut all = Vec::new();
         log.record(device, sample, &mut |value| {
-            let labels = if value.labels.is_empty() { String::new() } else { format!("{{{}}}", value.labels) };
-            all.push(format!("{}{labels}@{}={}", value.name, value.device.unwrap(), value.value));
+            let labels = if value.labels.is_empty() {
+                String::new()
+            } else {
+                format!("{{{}}}", value.labels)
+            };
+            all.push(format!(
+                "{}{labels}@{}={}",
+                value.name,
+                value.device.unwrap(),
+                value.value
+            ));
         });
         all
     }
@@ -153,29 +215,67 @@ mod tests {
     #[test]
     fn missing_signals_and_throttling_are_noted() {
         let mut log = GpuLog::default();
-        let values = SIGNALS.iter().filter(|signal| **signal != Signal::GpuThrottled).map(|signal| (*signal, 1.0)).collect();
-        let throttled = GpuSample { values, energy: Some(7.5), throttle_reasons: Some(vec!["power_cap"]) };
+        let values = SIGNALS
+            .iter()
+            .filter(|signal| **signal != Signal::GpuThrottled)
+            .map(|signal| (*signal, 1.0))
+            .collect();
+        let throttled = GpuSample {
+            values,
+            energy: Some(7.5),
+            throttle_reasons: Some(vec!["power_cap"]),
+        };
         let all = record(&mut log, 0, &throttled);
         assert_eq!(all.len(), 11);
-        assert_eq!(&all[8..], ["gpu.energy_joules@0=7.5", "gpu.throttled@0=1", "gpu.throttle_reason{reason=power_cap}@0=1"]);
-        let free = GpuSample { throttle_reasons: Some(Vec::new()), ..GpuSample::default() };
-        assert_eq!(record(&mut log, 0, &free), ["gpu.throttled@0=0", "gpu.throttle_reason{reason=power_cap}@0=0"]);
-        assert_eq!(record(&mut log, 3, &free), ["gpu.throttled@3=0"], "only reasons that were active once are reported");
+        assert_eq!(
+            &all[8..],
+            [
+                "gpu.energy_joules@0=7.5",
+                "gpu.throttled@0=1",
+                "gpu.throttle_reason{reason=power_cap}@0=1"
+            ]
+        );
+        let free = GpuSample {
+            throttle_reasons: Some(Vec::new()),
+            ..GpuSample::default()
+        };
+        assert_eq!(
+            record(&mut log, 0, &free),
+            [
+                "gpu.throttled@0=0",
+                "gpu.throttle_reason{reason=power_cap}@0=0"
+            ]
+        );
+        assert_eq!(
+            record(&mut log, 3, &free),
+            ["gpu.throttled@3=0"],
+            "only reasons that were active once are reported"
+        );
         record(&mut log, 5, &free);
         let rest = "gpu.memory, gpu.power, gpu.clock, gpu.memory_clock, gpu.temperature";
-        let missing = format!("GPU 3, 5 does not report gpu.utilization, gpu.memory_utilization, {rest}");
+        let missing =
+            format!("GPU 3, 5 does not report gpu.utilization, gpu.memory_utilization, {rest}");
         let throttling = "GPU 0 was throttled in 1 of 2 samples: power_cap (1)".to_owned();
         assert_eq!(log.notes(false), [missing.clone(), throttling]);
-        assert_eq!(log.notes(true)[0], missing.replace("gpu.memory,", "gpu.memory, gpu.memory_server,"));
+        assert_eq!(
+            log.notes(true)[0],
+            missing.replace("gpu.memory,", "gpu.memory, gpu.memory_server,")
+        );
     }
 
     #[test]
     fn gpus_are_named_by_number_or_uuid_up_to_the_first_that_is_none() {
         let visible = |list: &str| {
-            VisibleGpus::from_env(&BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]), &["X", "CUDA_VISIBLE_DEVICES"])
+            VisibleGpus::from_env(
+                &BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), list.into())]),
+                &["X", "CUDA_VISIBLE_DEVICES"],
+            )
         };
-        let shown =
-            |list: &str| (0..4).filter(|index| visible(list).contains(*index, &format!("GPU-{index}ab-cd"))).collect::<Vec<_>>();
+        let shown = |list: &str| {
+            (0..4)
+                .filter(|index| visible(list).contains(*index, &format!("GPU-{index}ab-cd")))
+                .collect::<Vec<_>>()
+        };
         for (list, expected) in [
             ("0, 2", vec![0, 2]),
             ("GPU-3ab,1", vec![1, 3]),

@@ -1,5 +1,8 @@
 //! Telemetry: what is sampled besides the requests. Each module is a source of values, or support for one.
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod dcgm;
@@ -32,7 +35,12 @@ pub struct SampledValue<'a> {
 impl<'a> SampledValue<'a> {
     /// A value without labels or device.
     pub fn plain(name: &'a str, value: f64) -> SampledValue<'a> {
-        SampledValue { name, labels: "", device: None, value }
+        SampledValue {
+            name,
+            labels: "",
+            device: None,
+            value,
+        }
     }
 }
 
@@ -49,7 +57,8 @@ pub trait TelemetrySource: Send {
     /// # Errors
     /// Why this sample failed, for the report. The source is read again at the next interval; values that were emitted before the
     /// error are kept.
-    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String>;
+    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>))
+    -> Result<(), String>;
 
     /// Notes for the report, requested once at the end of the round.
     fn notes(&mut self) -> Vec<String> {

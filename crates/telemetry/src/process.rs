@@ -52,7 +52,13 @@ pub fn allow_open_files(count: u64) -> u64 {
         return now;
     }
     let raised = count.min(limit.maximum.unwrap_or(u64::MAX));
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum }) {
+    match setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(raised),
+            maximum: limit.maximum,
+        },
+    ) {
         Ok(()) => raised,
         Err(_) => now,
     }
@@ -68,17 +74,23 @@ pub struct SelfProcess {
 impl SelfProcess {
     /// The source with this interval.
     pub fn new(interval: Nanos) -> SelfProcess {
-        SelfProcess { proc: Proc::new(Path::new("/")), interval, cpu: GrowthRate::default() }
+        SelfProcess {
+            proc: Proc::new(Path::new("/")),
+            interval,
+            cpu: GrowthRate::default(),
+        }
     }
 
     fn sample_memory(&mut self, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let bytes = parse_kib(&self.proc.read("self/status")?, "VmRSS").ok_or("`/proc/self/status` has no `VmRSS`")?;
+        let bytes = parse_kib(&self.proc.read("self/status")?, "VmRSS")
+            .ok_or("`/proc/self/status` has no `VmRSS`")?;
         emit(SampledValue::plain("tool.memory", bytes as f64));
         Ok(())
     }
 
     fn sample_disk(&mut self, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let (read, written) = parse_io(&self.proc.read("self/io")?).ok_or("`/proc/self/io` has no `read_bytes`")?;
+        let (read, written) =
+            parse_io(&self.proc.read("self/io")?).ok_or("`/proc/self/io` has no `read_bytes`")?;
         emit(SampledValue::plain("tool.disk_read", read as f64));
         emit(SampledValue::plain("tool.disk_write", written as f64));
         Ok(())
@@ -94,9 +106,16 @@ impl TelemetrySource for SelfProcess {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample(
+        &mut self,
+        at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        if let Some(cores) = self.cpu.update(at, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9) {
+        if let Some(cores) = self
+            .cpu
+            .update(at, cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9)
+        {
             emit(SampledValue::plain("tool.cpu", cores));
         }
         first_error([self.sample_memory(emit), self.sample_disk(emit)])
@@ -121,10 +140,19 @@ mod tests {
         let mut process = SelfProcess::new(Nanos::from_millis(1000));
         let mut sample = |at| {
             let mut values = Vec::new();
-            process.sample(at, &mut |value| values.push((value.name.to_owned(), value.value))).unwrap();
+            process
+                .sample(at, &mut |value| {
+                    values.push((value.name.to_owned(), value.value))
+                })
+                .unwrap();
             values
         };
-        let names = |values: &[(String, f64)]| values.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let names = |values: &[(String, f64)]| {
+            values
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
+        };
         let rest = ["tool.memory", "tool.disk_read", "tool.disk_write"];
         let one = sample(begin);
         assert_eq!(names(&one), rest);

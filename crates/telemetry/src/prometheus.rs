@@ -11,7 +11,9 @@ use llmscen_core::telemetry::{Scrape, Source};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url as address;
 use names::FAMILIES;
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue,
+};
 use reqwest::{Certificate, Client, Identity, Response, Url, redirect};
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
@@ -57,9 +59,19 @@ struct PageLog {
 impl Prometheus {
     /// `models` are the models that requests name. Settings that cannot be used are an error of the first sample.
     pub fn new(scrape: &Scrape, tls: &Tls, models: Vec<String>) -> Prometheus {
-        let fetch = Fetch::new(&scrape.url, &scrape.headers, tls, scrape_timeout(scrape.interval));
+        let fetch = Fetch::new(
+            &scrape.url,
+            &scrape.headers,
+            tls,
+            scrape_timeout(scrape.interval),
+        );
         let fetch = fetch.map_err(|error| error.to_string());
-        Prometheus { scrape: scrape.clone(), fetch, models, log: PageLog::default() }
+        Prometheus {
+            scrape: scrape.clone(),
+            fetch,
+            models,
+            log: PageLog::default(),
+        }
     }
 }
 
@@ -77,8 +89,16 @@ impl TelemetrySource for Prometheus {
         self.scrape.interval
     }
 
-    fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-        let text = self.fetch.as_ref().map_err(String::clone).and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
+    fn sample(
+        &mut self,
+        _at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
+        let text = self
+            .fetch
+            .as_ref()
+            .map_err(String::clone)
+            .and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
         let read = text.and_then(|text| {
             let page = parse_page(&text)?;
             emit(SampledValue::plain("up", 1.0));
@@ -119,17 +139,32 @@ fn shorten(line: &str) -> String {
 }
 
 /// Emits the finite values of a page that are not `used` by a signal.
-pub(crate) fn report_other_series(page: &Page<'_>, used: &HashSet<usize>, emit: &mut dyn FnMut(SampledValue<'_>)) {
+pub(crate) fn report_other_series(
+    page: &Page<'_>,
+    used: &HashSet<usize>,
+    emit: &mut dyn FnMut(SampledValue<'_>),
+) {
     for (index, sample) in page.samples.iter().enumerate() {
-        if sample.value.is_finite() && !used.contains(&index) && !page.is_creation_time(sample.name) {
-            emit(SampledValue { name: sample.name, labels: sample.labels, device: None, value: sample.value });
+        if sample.value.is_finite() && !used.contains(&index) && !page.is_creation_time(sample.name)
+        {
+            emit(SampledValue {
+                name: sample.name,
+                labels: sample.labels,
+                device: None,
+                value: sample.value,
+            });
         }
     }
 }
 
 impl PageLog {
     /// Emits the values of a page, and records what it contained.
-    fn record(&mut self, page: &Page<'_>, models: &[String], emit: &mut dyn FnMut(SampledValue<'_>)) {
+    fn record(
+        &mut self,
+        page: &Page<'_>,
+        models: &[String],
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) {
         let signals = report_signals(page, models, emit);
         report_other_series(page, &signals.used, emit);
         self.pages += 1;
@@ -147,14 +182,22 @@ impl PageLog {
         }
         let mut notes = missing_signals(&self.families, &self.reported);
         if self.families.is_empty() {
-            notes.push(format!("{url} exports no metrics of a known server: server.* is null"));
+            notes.push(format!(
+                "{url} exports no metrics of a known server: server.* is null"
+            ));
         }
         for name in &self.ambiguous {
             notes.push(format!("{url} exports `{name}` for several models, but not for `target.model`: not used for server.*"));
         }
         if let Some((line, count)) = &self.invalid {
-            let lines = if *count == 1 { "1 line that is".to_owned() } else { format!("{count} lines that are") };
-            notes.push(format!("{url} has {lines} not Prometheus text (skipped; the first is `{line}`)"));
+            let lines = if *count == 1 {
+                "1 line that is".to_owned()
+            } else {
+                format!("{count} lines that are")
+            };
+            notes.push(format!(
+                "{url} has {lines} not Prometheus text (skipped; the first is `{line}`)"
+            ));
         }
         notes
     }
@@ -166,17 +209,30 @@ fn missing_signals(families: &BTreeSet<usize>, reported: &BTreeSet<Signal>) -> V
     for family in families.iter().filter_map(|&index| FAMILIES.get(index)) {
         let mut missing = Vec::new();
         let mut without_metric = Vec::new();
-        for signal in Signal::ALL.iter().filter(|signal| signal.scope() == "server" && !reported.contains(signal)) {
+        for signal in Signal::ALL
+            .iter()
+            .filter(|signal| signal.scope() == "server" && !reported.contains(signal))
+        {
             match family.signals.iter().find(|(known, _)| known == signal) {
-                Some((_, formula)) => missing.push(format!("`{}` ({signal})", formula.names().join("`, `"))),
+                Some((_, formula)) => {
+                    missing.push(format!("`{}` ({signal})", formula.names().join("`, `")))
+                }
                 None => without_metric.push(signal.name()),
             }
         }
         if !missing.is_empty() {
-            notes.push(format!("{} does not export {}: null", family.name, missing.join(", ")));
+            notes.push(format!(
+                "{} does not export {}: null",
+                family.name,
+                missing.join(", ")
+            ));
         }
         if !without_metric.is_empty() && families.len() == 1 {
-            notes.push(format!("{} has no metric for {}: null", family.name, without_metric.join(", ")));
+            notes.push(format!(
+                "{} has no metric for {}: null",
+                family.name,
+                without_metric.join(", ")
+            ));
         }
     }
     notes
@@ -187,9 +243,16 @@ fn missing_signals(families: &BTreeSet<usize>, reported: &BTreeSet<Signal>) -> V
 fn table() -> String {
     let mut table = String::new();
     for family in FAMILIES {
-        table += &format!("\n### {}\n\n| signal | series, the best first |\n|---|---|\n", family.name);
+        table += &format!(
+            "\n### {}\n\n| signal | series, the best first |\n|---|---|\n",
+            family.name
+        );
         for signal in Signal::ALL {
-            let formulas = family.signals.iter().filter(|(known, _)| known == signal).map(|(_, formula)| formula.to_string());
+            let formulas = family
+                .signals
+                .iter()
+                .filter(|(known, _)| known == signal)
+                .map(|(_, formula)| formula.to_string());
             let formulas: Vec<String> = formulas.collect();
             if !formulas.is_empty() {
                 table += &format!("| `{signal}` | {} |\n", formulas.join("; "));
@@ -234,31 +297,60 @@ pub(crate) struct Fetch {
 impl Fetch {
     /// # Errors
     /// An invalid address, invalid headers, or a certificate that cannot be read.
-    pub fn new(url: &str, headers: &[(String, Secret)], tls: &Tls, timeout: Duration) -> Result<Fetch, FetchError> {
+    pub fn new(
+        url: &str,
+        headers: &[(String, Secret)],
+        tls: &Tls,
+        timeout: Duration,
+    ) -> Result<Fetch, FetchError> {
         let settings = |error: &dyn std::fmt::Display| FetchError::Settings(error.to_string());
         let url = Url::parse(url).map_err(|error| settings(&error))?;
         let mut all = HeaderMap::new();
-        all.insert(ACCEPT, HeaderValue::from_static("text/plain;version=0.0.4, text/plain;q=0.9, */*;q=0.1"));
+        all.insert(
+            ACCEPT,
+            HeaderValue::from_static("text/plain;version=0.0.4, text/plain;q=0.9, */*;q=0.1"),
+        );
         all.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         for (name, value) in headers {
             let name = HeaderName::try_from(name).map_err(|error| settings(&error))?;
-            let mut value = HeaderValue::try_from(value.expose()).map_err(|error| settings(&error))?;
+            let mut value =
+                HeaderValue::try_from(value.expose()).map_err(|error| settings(&error))?;
             value.set_sensitive(true);
             all.insert(name, value);
         }
         let client = build_client(&url, tls, timeout)?;
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| settings(&error))?;
-        Ok(Fetch { url, client, headers: all, runtime, timeout })
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| settings(&error))?;
+        Ok(Fetch {
+            url,
+            client,
+            headers: all,
+            runtime,
+            timeout,
+        })
     }
 
     /// Fetches the current page.
     pub fn page(&self) -> Result<String, FetchError> {
         let bytes = self.runtime.block_on(async {
             let page = async {
-                let response = self.client.get(self.url.clone()).headers(self.headers.clone()).send();
-                read_body(response.await.map_err(|error| FetchError::Connection(innermost(&error)))?).await
+                let response = self
+                    .client
+                    .get(self.url.clone())
+                    .headers(self.headers.clone())
+                    .send();
+                read_body(
+                    response
+                        .await
+                        .map_err(|error| FetchError::Connection(innermost(&error)))?,
+                )
+                .await
             };
-            tokio::time::timeout(self.timeout, page).await.map_err(|_| FetchError::Late(self.timeout))?
+            tokio::time::timeout(self.timeout, page)
+                .await
+                .map_err(|_| FetchError::Late(self.timeout))?
         })?;
         String::from_utf8(bytes).map_err(|error| FetchError::Binary(error.utf8_error().to_string()))
     }
@@ -276,51 +368,80 @@ fn build_client(url: &Url, tls: &Tls, timeout: Duration) -> Result<Client, Fetch
             attempt.stop()
         }
     });
-    let mut builder = Client::builder().redirect(follow).connect_timeout(timeout).pool_max_idle_per_host(1);
+    let mut builder = Client::builder()
+        .redirect(follow)
+        .connect_timeout(timeout)
+        .pool_max_idle_per_host(1);
     if is_loopback(url) {
         builder = builder.no_proxy();
     }
-    let read =
-        |path: &str| bounds::read(path.as_ref(), bounds::TEXT).map_err(|error| FetchError::Settings(format!("{path}: {error}")));
+    let read = |path: &str| {
+        bounds::read(path.as_ref(), bounds::TEXT)
+            .map_err(|error| FetchError::Settings(format!("{path}: {error}")))
+    };
     if let Some(path) = &tls.ca {
-        let bad = |error: reqwest::Error| FetchError::Settings(format!("{path}: {}", innermost(&error)));
+        let bad =
+            |error: reqwest::Error| FetchError::Settings(format!("{path}: {}", innermost(&error)));
         builder = builder.tls_certs_merge(Certificate::from_pem_bundle(&read(path)?).map_err(bad)?);
     }
     if let (Some(cert), Some(key)) = (&tls.cert, &tls.key) {
         let pem = [read(cert)?, b"\n".to_vec(), read(key)?].concat();
-        let bad = |error: reqwest::Error| FetchError::Settings(format!("{cert}, {key}: {}", innermost(&error)));
+        let bad = |error: reqwest::Error| {
+            FetchError::Settings(format!("{cert}, {key}: {}", innermost(&error)))
+        };
         builder = builder.identity(Identity::from_pem(&pem).map_err(bad)?);
     }
-    builder.tls_danger_accept_invalid_certs(tls.insecure).build().map_err(|error| settings(&innermost(&error)))
+    builder
+        .tls_danger_accept_invalid_certs(tls.insecure)
+        .build()
+        .map_err(|error| settings(&innermost(&error)))
 }
 
 /// Proxies are not used for loopback addresses.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.ends_with(".localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 async fn read_body(mut response: Response) -> Result<Vec<u8>, FetchError> {
     if response.status() != reqwest::StatusCode::OK {
         return Err(FetchError::Status(response.status().as_u16()));
     }
-    let compressed =
-        response.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    let compressed = response
+        .headers()
+        .get(CONTENT_ENCODING)
+        .is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"gzip"));
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| FetchError::Connection(innermost(&error)))? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| FetchError::Connection(innermost(&error)))?
+    {
         bytes.extend_from_slice(&chunk);
         if bytes.len() > MAX_PAGE_BYTES {
             return Err(FetchError::Large);
         }
     }
-    if compressed { decompress(&bytes) } else { Ok(bytes) }
+    if compressed {
+        decompress(&bytes)
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn decompress(bytes: &[u8]) -> Result<Vec<u8>, FetchError> {
     let mut plain = Vec::new();
     let mut reader = MultiGzDecoder::new(bytes).take(MAX_PAGE_BYTES as u64 + 1);
-    reader.read_to_end(&mut plain).map_err(|error| FetchError::Binary(format!("invalid gzip: {error}")))?;
-    if plain.len() > MAX_PAGE_BYTES { Err(FetchError::Large) } else { Ok(plain) }
+    reader
+        .read_to_end(&mut plain)
+        .map_err(|error| FetchError::Binary(format!("invalid gzip: {error}")))?;
+    if plain.len() > MAX_PAGE_BYTES {
+        Err(FetchError::Large)
+    } else {
+        Ok(plain)
+    }
 }
 
 /// The innermost error, which reqwest hides behind "error sending request".

@@ -40,7 +40,9 @@ impl Sampler {
         })?;
         // A thread that panicked drops the sender, which ends this wait too; `finish` reports it.
         let _ = started.recv();
-        Ok(Sampler { running: Some(Running { origin, thread }) })
+        Ok(Sampler {
+            running: Some(Running { origin, thread }),
+        })
     }
 
     /// Sets the time zero of the case, from which intervals and the times of all readings count.
@@ -52,9 +54,16 @@ impl Sampler {
 
     /// Samples all sources for the last time. Returns the readings in order of time, and notes on them.
     pub fn finish(self) -> (Vec<TelemetrySample>, Vec<String>) {
-        let Some(Running { origin, thread }) = self.running else { return Default::default() };
+        let Some(Running { origin, thread }) = self.running else {
+            return Default::default();
+        };
         drop(origin);
-        let panicked = |_| (Vec::new(), vec!["the telemetry thread stopped unexpectedly; this is a bug in llmscen".into()]);
+        let panicked = |_| {
+            (
+                Vec::new(),
+                vec!["the telemetry thread stopped unexpectedly; this is a bug in llmscen".into()],
+            )
+        };
         thread.join().map_or_else(panicked, Log::into_parts)
     }
 }
@@ -65,37 +74,67 @@ struct ScheduledSource {
     due: Instant,
 }
 
-fn run(sources: Vec<Box<dyn TelemetrySource>>, ready: &Sender<()>, orders: &Receiver<Instant>) -> Log {
+fn run(
+    sources: Vec<Box<dyn TelemetrySource>>,
+    ready: &Sender<()>,
+    orders: &Receiver<Instant>,
+) -> Log {
     let begin = Instant::now();
     let mut log = Log::new(begin, sources.len());
-    let mut scheduled: Vec<ScheduledSource> = sources.into_iter().map(|source| ScheduledSource::new(source, begin)).collect();
+    let mut scheduled: Vec<ScheduledSource> = sources
+        .into_iter()
+        .map(|source| ScheduledSource::new(source, begin))
+        .collect();
     sample_due(&mut scheduled, &mut log, begin, None);
     let _ = ready.send(());
     // The sender is dropped where the round does not start.
-    let Ok(origin) = orders.recv() else { return log };
+    let Ok(origin) = orders.recv() else {
+        return log;
+    };
     log.count_from(origin);
     let now = Instant::now();
-    scheduled.iter_mut().for_each(|source| source.due = next_due(origin, source.interval, now));
+    scheduled
+        .iter_mut()
+        .for_each(|source| source.due = next_due(origin, source.interval, now));
     while let Some(due) = scheduled.iter().map(|source| source.due).min() {
-        let Err(RecvTimeoutError::Timeout) = orders.recv_timeout(due.saturating_duration_since(Instant::now())) else { break };
+        let Err(RecvTimeoutError::Timeout) =
+            orders.recv_timeout(due.saturating_duration_since(Instant::now()))
+        else {
+            break;
+        };
         sample_due(&mut scheduled, &mut log, origin, Some(Instant::now()));
     }
     sample_due(&mut scheduled, &mut log, origin, None);
-    scheduled.iter_mut().for_each(|scheduled| log.notes.extend(scheduled.source.notes()));
+    scheduled
+        .iter_mut()
+        .for_each(|scheduled| log.notes.extend(scheduled.source.notes()));
     log
 }
 
 impl ScheduledSource {
     fn new(source: Box<dyn TelemetrySource>, due: Instant) -> ScheduledSource {
         let interval = Duration::from(source.interval());
-        ScheduledSource { source, interval, due }
+        ScheduledSource {
+            source,
+            interval,
+            due,
+        }
     }
 }
 
 /// Samples the sources that are due at `now`, or all of them.
-fn sample_due(scheduled: &mut [ScheduledSource], log: &mut Log, origin: Instant, now: Option<Instant>) {
+fn sample_due(
+    scheduled: &mut [ScheduledSource],
+    log: &mut Log,
+    origin: Instant,
+    now: Option<Instant>,
+) {
     let is_due = |source: &ScheduledSource| now.is_none_or(|now| source.due <= now);
-    for (index, source) in scheduled.iter_mut().enumerate().filter(|(_, source)| is_due(source)) {
+    for (index, source) in scheduled
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, source)| is_due(source))
+    {
         log.sample(index, source.source.as_mut(), Instant::now());
         source.due = next_due(origin, source.interval, Instant::now());
     }
@@ -136,13 +175,22 @@ impl Log {
     /// Times count from `zero` until [`Log::count_from`].
     fn new(zero: Instant, source_count: usize) -> Log {
         let sources = (0..source_count).map(|_| SourceLog::default()).collect();
-        Log { zero, readings: Vec::new(), notes: Vec::new(), texts: HashMap::new(), last: HashMap::new(), sources }
+        Log {
+            zero,
+            readings: Vec::new(),
+            notes: Vec::new(),
+            texts: HashMap::new(),
+            last: HashMap::new(),
+            sources,
+        }
     }
 
     /// Sets the time zero, also of the readings so far.
     fn count_from(&mut self, zero: Instant) {
         let shift = nanos_between(zero, self.zero);
-        self.readings.iter_mut().for_each(|reading| reading.at_ns += shift);
+        self.readings
+            .iter_mut()
+            .for_each(|reading| reading.at_ns += shift);
         self.zero = zero;
     }
 
@@ -151,7 +199,9 @@ impl Log {
         let kind = source.kind();
         let at_ns = nanos_between(self.zero, at);
         let result = source.sample(at, &mut |value| self.record(kind, at_ns, value));
-        let Some(log) = self.sources.get_mut(index) else { return };
+        let Some(log) = self.sources.get_mut(index) else {
+            return;
+        };
         log.source = Some(kind);
         log.samples += 1;
         if let Err(error) = result {
@@ -174,7 +224,14 @@ impl Log {
                 return;
             }
         }
-        self.readings.push(TelemetrySample { at_ns, source, name, labels, device: value.device, value: value.value });
+        self.readings.push(TelemetrySample {
+            at_ns,
+            source,
+            name,
+            labels,
+            device: value.device,
+            value: value.value,
+        });
     }
 
     fn intern(&mut self, text: &str) -> Arc<str> {
@@ -227,7 +284,11 @@ mod tests {
 
     impl Fake {
         fn new(samples: Vec<Result<Vec<(&'static str, f64)>, String>>) -> Fake {
-            Fake { interval: Nanos::from_millis(5), samples, taken: 0 }
+            Fake {
+                interval: Nanos::from_millis(5),
+                samples,
+                taken: 0,
+            }
         }
     }
 
@@ -240,10 +301,25 @@ mod tests {
             self.interval
         }
 
-        fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
-            let sample = self.samples.get(self.taken).cloned().unwrap_or_else(|| Ok(Vec::new()));
+        fn sample(
+            &mut self,
+            _at: Instant,
+            emit: &mut dyn FnMut(SampledValue<'_>),
+        ) -> Result<(), String> {
+            let sample = self
+                .samples
+                .get(self.taken)
+                .cloned()
+                .unwrap_or_else(|| Ok(Vec::new()));
             self.taken += 1;
-            sample?.into_iter().for_each(|(name, value)| emit(SampledValue { name, labels: "", device: None, value }));
+            sample?.into_iter().for_each(|(name, value)| {
+                emit(SampledValue {
+                    name,
+                    labels: "",
+                    device: None,
+                    value,
+                })
+            });
             Ok(())
         }
 
@@ -263,7 +339,10 @@ mod tests {
         log.sample(0, &mut source, at(7));
         log.sample(0, &mut source, at(20));
         let (readings, notes) = log.into_parts();
-        let values: Vec<(i64, f64)> = readings.iter().map(|reading| (reading.at_ns, reading.value)).collect();
+        let values: Vec<(i64, f64)> = readings
+            .iter()
+            .map(|reading| (reading.at_ns, reading.value))
+            .collect();
         assert_eq!(values, [(-7_000_000, 1.0), (0, 2.0), (13_000_000, 3.0)]);
         assert_eq!(notes, Vec::<String>::new());
     }
@@ -271,24 +350,49 @@ mod tests {
     #[test]
     fn a_common_name_is_kept_every_time_and_an_own_name_where_it_changed() {
         let begin = Instant::now();
-        let sample = |own| Ok(vec![("gpu.power", 7.0), ("vllm:x", own), ("vllm:nan", f64::NAN)]);
-        let (mut log, mut source) = (Log::new(begin, 1), Fake::new(vec![sample(1.0), sample(1.0), sample(2.0), sample(1.0)]));
+        let sample = |own| {
+            Ok(vec![
+                ("gpu.power", 7.0),
+                ("vllm:x", own),
+                ("vllm:nan", f64::NAN),
+            ])
+        };
+        let (mut log, mut source) = (
+            Log::new(begin, 1),
+            Fake::new(vec![sample(1.0), sample(1.0), sample(2.0), sample(1.0)]),
+        );
         (0..4).for_each(|_| log.sample(0, &mut source, begin));
         let (readings, _) = log.into_parts();
         let named = |name: &str| {
-            readings.iter().filter(|reading| &*reading.name == name).map(|reading| reading.value).collect::<Vec<_>>()
+            readings
+                .iter()
+                .filter(|reading| &*reading.name == name)
+                .map(|reading| reading.value)
+                .collect::<Vec<_>>()
         };
-        assert_eq!((named("gpu.power"), named("vllm:x"), named("vllm:nan")), (vec![7.0; 4], vec![1.0, 2.0, 1.0], vec![]));
+        assert_eq!(
+            (named("gpu.power"), named("vllm:x"), named("vllm:nan")),
+            (vec![7.0; 4], vec![1.0, 2.0, 1.0], vec![])
+        );
     }
 
     #[test]
     fn a_source_that_fails_is_noted_once_and_sampled_again() {
-        let (value, lost) = (|| Ok(vec![("gpu.power", 1.0)]), |why: &str| Err(why.to_owned()));
-        let (mut log, mut source) = (Log::new(Instant::now(), 2), Fake::new(vec![value(), lost("gone"), lost("still"), value()]));
+        let (value, lost) = (
+            || Ok(vec![("gpu.power", 1.0)]),
+            |why: &str| Err(why.to_owned()),
+        );
+        let (mut log, mut source) = (
+            Log::new(Instant::now(), 2),
+            Fake::new(vec![value(), lost("gone"), lost("still"), value()]),
+        );
         (0..4).for_each(|_| log.sample(1, &mut source, Instant::now()));
         let (readings, notes) = log.into_parts();
         assert_eq!(readings.len(), 2);
-        assert_eq!(notes, ["telemetry of prometheus: 2 of 4 samples failed, first error: gone"]);
+        assert_eq!(
+            notes,
+            ["telemetry of prometheus: 2 of 4 samples failed, first error: gone"]
+        );
     }
 
     #[test]
@@ -298,15 +402,28 @@ mod tests {
         let each = Duration::from_millis(100);
         let due = [0, 99, 100, 101, 930].map(|now| next_due(origin, each, at(now)));
         assert_eq!(due, [100, 100, 200, 200, 1000].map(at));
-        assert_eq!(next_due(origin, each, origin - each), at(100), "time zero itself comes right after the first sample");
+        assert_eq!(
+            next_due(origin, each, origin - each),
+            at(100),
+            "time zero itself comes right after the first sample"
+        );
     }
 
     #[test]
     fn every_source_is_sampled_before_and_after_and_at_its_own_interval_between() {
-        let endless = || Fake::new((0..1000).map(|n| Ok(vec![("gpu.power", f64::from(n))])).collect());
+        let endless = || {
+            Fake::new(
+                (0..1000)
+                    .map(|n| Ok(vec![("gpu.power", f64::from(n))]))
+                    .collect(),
+            )
+        };
         let slow = Fake {
             interval: Nanos::from_millis(3_600_000),
-            ..Fake::new(vec![Ok(vec![("gpu.clock", 1.0)]), Ok(vec![("gpu.clock", 2.0)])])
+            ..Fake::new(vec![
+                Ok(vec![("gpu.clock", 1.0)]),
+                Ok(vec![("gpu.clock", 2.0)]),
+            ])
         };
         let sampler = Sampler::start(vec![Box::new(endless()), Box::new(slow)]).unwrap();
         let origin = Instant::now();
@@ -314,23 +431,53 @@ mod tests {
         std::thread::sleep(Duration::from_millis(60));
         let ended = origin.elapsed().as_nanos() as i64;
         let (readings, notes) = sampler.finish();
-        let named = |name: &str| readings.iter().filter(|reading| &*reading.name == name).collect::<Vec<_>>();
+        let named = |name: &str| {
+            readings
+                .iter()
+                .filter(|reading| &*reading.name == name)
+                .collect::<Vec<_>>()
+        };
         let (fast, slow) = (named("gpu.power"), named("gpu.clock"));
-        assert!(fast.len() >= 3 && fast.windows(2).all(|pair| pair[0].at_ns < pair[1].at_ns), "{fast:?}");
+        assert!(
+            fast.len() >= 3 && fast.windows(2).all(|pair| pair[0].at_ns < pair[1].at_ns),
+            "{fast:?}"
+        );
         let values: Vec<f64> = fast.iter().map(|reading| reading.value).collect();
-        assert_eq!(values, (0..values.len()).map(|n| n as f64).collect::<Vec<_>>(), "in the order in which they were emitted");
-        assert_eq!(slow.iter().map(|reading| reading.value).collect::<Vec<_>>(), [1.0, 2.0], "first and last, no more");
+        assert_eq!(
+            values,
+            (0..values.len()).map(|n| n as f64).collect::<Vec<_>>(),
+            "in the order in which they were emitted"
+        );
+        assert_eq!(
+            slow.iter().map(|reading| reading.value).collect::<Vec<_>>(),
+            [1.0, 2.0],
+            "first and last, no more"
+        );
         for both in [&fast, &slow] {
-            assert!(both[0].at_ns < 0 && both[both.len() - 1].at_ns >= ended, "{both:?}");
+            assert!(
+                both[0].at_ns < 0 && both[both.len() - 1].at_ns >= ended,
+                "{both:?}"
+            );
         }
         assert_eq!(notes, ["by the way", "by the way"]);
     }
 
     #[test]
     fn no_sources_need_no_thread_and_a_round_that_does_not_come_to_be_leaves_none() {
-        assert_eq!(Sampler::start(Vec::new()).unwrap().finish(), (Vec::new(), Vec::new()));
-        let sampler = Sampler::start(vec![Box::new(Fake::new(vec![Ok(vec![("gpu.power", 1.0)])]))]).unwrap();
+        assert_eq!(
+            Sampler::start(Vec::new()).unwrap().finish(),
+            (Vec::new(), Vec::new())
+        );
+        let sampler = Sampler::start(vec![Box::new(Fake::new(vec![Ok(vec![(
+            "gpu.power",
+            1.0,
+        )])]))])
+        .unwrap();
         let (readings, _) = sampler.finish();
-        assert_eq!(readings.len(), 1, "before time zero nothing but the first sample");
+        assert_eq!(
+            readings.len(),
+            1,
+            "before time zero nothing but the first sample"
+        );
     }
 }

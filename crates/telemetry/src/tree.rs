@@ -85,31 +85,60 @@ impl ProcessTree {
     /// Adds the descendants that started since the last sample.
     fn find_descendants(&mut self) -> Result<(), String> {
         let folder = self.proc.folder();
-        let listed = std::fs::read_dir(folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
-        let running: HashSet<u32> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let listed = std::fs::read_dir(folder)
+            .map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+        let running: HashSet<u32> = listed
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
         self.others.retain(|pid| running.contains(pid));
-        let unknown = running.iter().filter(|pid| !self.descendants.contains_key(*pid) && !self.others.contains(*pid));
+        let unknown = running
+            .iter()
+            .filter(|pid| !self.descendants.contains_key(*pid) && !self.others.contains(*pid));
         let mut candidates: HashMap<u32, Stat> = HashMap::new();
         for pid in unknown {
-            if let Some(stat) = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| parse_stat(&text)) {
+            if let Some(stat) = self
+                .proc
+                .read(&format!("{pid}/stat"))
+                .ok()
+                .and_then(|text| parse_stat(&text))
+            {
                 candidates.insert(*pid, stat);
             }
         }
         loop {
-            let is_descendant = |stat: &Stat| stat.parent == self.root || self.descendants.contains_key(&stat.parent);
-            let found: Vec<u32> = candidates.iter().filter(|(_, stat)| is_descendant(stat)).map(|(pid, _)| *pid).collect();
+            let is_descendant = |stat: &Stat| {
+                stat.parent == self.root || self.descendants.contains_key(&stat.parent)
+            };
+            let found: Vec<u32> = candidates
+                .iter()
+                .filter(|(_, stat)| is_descendant(stat))
+                .map(|(pid, _)| *pid)
+                .collect();
             if found.is_empty() {
                 break;
             }
             for pid in found {
                 if let Some(stat) = candidates.remove(&pid) {
-                    self.descendants.insert(pid, Counters { started: stat.started, ..Counters::default() });
+                    self.descendants.insert(
+                        pid,
+                        Counters {
+                            started: stat.started,
+                            ..Counters::default()
+                        },
+                    );
                 }
             }
         }
         // A process whose parent ended meanwhile may belong to the tree: it is read again at the next sample.
-        let known = |parent: u32| parent == 0 || self.others.contains(&parent) || candidates.contains_key(&parent);
-        let others: Vec<u32> = candidates.iter().filter(|(_, stat)| known(stat.parent)).map(|(pid, _)| *pid).collect();
+        let known = |parent: u32| {
+            parent == 0 || self.others.contains(&parent) || candidates.contains_key(&parent)
+        };
+        let others: Vec<u32> = candidates
+            .iter()
+            .filter(|(_, stat)| known(stat.parent))
+            .map(|(pid, _)| *pid)
+            .collect();
         self.others.extend(others);
         Ok(())
     }
@@ -121,7 +150,11 @@ impl ProcessTree {
         let mut any_counted = false;
         let mut gone = Vec::new();
         for (&pid, process) in &mut self.descendants {
-            let found = self.proc.read(&format!("{pid}/stat")).ok().and_then(|text| parse_stat(&text));
+            let found = self
+                .proc
+                .read(&format!("{pid}/stat"))
+                .ok()
+                .and_then(|text| parse_stat(&text));
             let Some(found) = found.filter(|found| found.started == process.started) else {
                 gone.push(pid);
                 continue;
@@ -129,8 +162,15 @@ impl ProcessTree {
             process.ticks = found.ticks;
             // A zombie process has no memory.
             let status = self.proc.read(&format!("{pid}/status"));
-            process.resident = status.ok().and_then(|text| parse_kib(&text, "VmRSS")).unwrap_or(0);
-            match self.proc.read(&format!("{pid}/io")).map(|text| parse_io(&text)) {
+            process.resident = status
+                .ok()
+                .and_then(|text| parse_kib(&text, "VmRSS"))
+                .unwrap_or(0);
+            match self
+                .proc
+                .read(&format!("{pid}/io"))
+                .map(|text| parse_io(&text))
+            {
                 Ok(Some((read, written))) => {
                     (process.read, process.written) = (read, written);
                     any_counted = true;
@@ -143,21 +183,40 @@ impl ProcessTree {
         if any_counted { Ok(()) } else { denied }
     }
 
-    fn emit(&mut self, at: Instant, before: &BTreeMap<u32, Counters>, disk: bool, emit: &mut dyn FnMut(SampledValue<'_>)) {
+    fn emit(
+        &mut self,
+        at: Instant,
+        before: &BTreeMap<u32, Counters>,
+        disk: bool,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) {
         let descendants = &self.descendants;
         let update = |total: &mut TreeTotal, count: fn(&Counters) -> u64| {
             let sum = |processes: &BTreeMap<u32, Counters>| processes.values().map(count).sum();
-            let still_alive =
-                before.iter().filter(|(pid, _)| descendants.contains_key(pid)).map(|(_, process)| count(process)).sum();
+            let still_alive = before
+                .iter()
+                .filter(|(pid, _)| descendants.contains_key(pid))
+                .map(|(_, process)| count(process))
+                .sum();
             total.update(sum(descendants), sum(before), still_alive)
         };
         let ticks = update(&mut self.ticks, |process| process.ticks);
         let read = update(&mut self.read, |process| process.read);
         let written = update(&mut self.written, |process| process.written);
-        if let Some(cores) = self.cpu.update(at, ticks as f64).map(|ticks| ticks / TICKS_PER_SECOND) {
+        if let Some(cores) = self
+            .cpu
+            .update(at, ticks as f64)
+            .map(|ticks| ticks / TICKS_PER_SECOND)
+        {
             emit(SampledValue::plain("process.cpu", cores));
         }
-        emit(SampledValue::plain("process.memory", descendants.values().map(|process| process.resident).sum::<u64>() as f64));
+        emit(SampledValue::plain(
+            "process.memory",
+            descendants
+                .values()
+                .map(|process| process.resident)
+                .sum::<u64>() as f64,
+        ));
         if disk {
             emit(SampledValue::plain("process.disk_read", read as f64));
             emit(SampledValue::plain("process.disk_write", written as f64));
@@ -174,7 +233,11 @@ impl TelemetrySource for ProcessTree {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample(
+        &mut self,
+        at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
         let before = self.descendants.clone();
         self.find_descendants()?;
         let counted = self.read_counters();
@@ -198,7 +261,9 @@ impl TreeTotal {
     /// The parent of a process that ended and was waited for includes its count from then on. Where no one waited for it, its
     /// count is missing in `now`: then the growth of the others is added.
     fn update(&mut self, now: u64, before: u64, still_alive: u64) -> u64 {
-        self.0 += now.checked_sub(before).unwrap_or_else(|| now.saturating_sub(still_alive));
+        self.0 += now
+            .checked_sub(before)
+            .unwrap_or_else(|| now.saturating_sub(still_alive));
         self.0
     }
 }
@@ -216,10 +281,20 @@ mod tests {
     fn process(root: &Path, pid: u32, (parent, ticks, started): (u32, u64, u64), kib: u32) {
         let folder = root.join(format!("proc/{pid}"));
         fs::create_dir_all(&folder).unwrap();
-        let stat = format!("{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {started} 0 0\n");
+        let stat = format!(
+            "{pid} (x) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {started} 0 0\n"
+        );
         fs::write(folder.join("stat"), stat).unwrap();
-        fs::write(folder.join("status"), format!("Name:\tx\nVmRSS:\t{kib} kB\n")).unwrap();
-        fs::write(folder.join("io"), format!("read_bytes: {}\nwrite_bytes: {ticks}\n", ticks * 10)).unwrap();
+        fs::write(
+            folder.join("status"),
+            format!("Name:\tx\nVmRSS:\t{kib} kB\n"),
+        )
+        .unwrap();
+        fs::write(
+            folder.join("io"),
+            format!("read_bytes: {}\nwrite_bytes: {ticks}\n", ticks * 10),
+        )
+        .unwrap();
     }
 
     fn ended(root: &Path, pid: u32) {
@@ -235,7 +310,8 @@ mod tests {
     }
 
     fn figures(values: &BTreeMap<String, f64>) -> [Option<f64>; 4] {
-        ["cpu", "memory", "disk_read", "disk_write"].map(|name| values.get(&format!("process.{name}")).copied())
+        ["cpu", "memory", "disk_read", "disk_write"]
+            .map(|name| values.get(&format!("process.{name}")).copied())
     }
 
     #[test]
@@ -243,8 +319,16 @@ mod tests {
         let mut total = TreeTotal::default();
         assert_eq!(total.update(100, 0, 0), 100, "the first sample");
         assert_eq!(total.update(130, 100, 100), 130);
-        assert_eq!(total.update(140, 130, 70), 140, "60 are counted by the parent now");
-        assert_eq!(total.update(75, 140, 70), 145, "70 are lost, the others grew by 5");
+        assert_eq!(
+            total.update(140, 130, 70),
+            140,
+            "60 are counted by the parent now"
+        );
+        assert_eq!(
+            total.update(75, 140, 70),
+            145,
+            "70 are lost, the others grew by 5"
+        );
         assert_eq!(total.update(10, 75, 20), 145);
     }
 
@@ -260,16 +344,28 @@ mod tests {
         process(root, 40, (1, 7777, 7), 9);
         let mut tree = ProcessTree::with_proc(Proc::new(root), 45, SECOND);
         let members = tree.members();
-        assert_eq!(figures(&sample(&mut tree, at(0)).unwrap()), [None, Some(7.0 * 1024.0), Some(1100.0), Some(110.0)]);
-        assert_eq!([50, 30, 20, 40, 1, 45].map(|pid| members.contains(pid)), [true, true, true, false, false, false]);
+        assert_eq!(
+            figures(&sample(&mut tree, at(0)).unwrap()),
+            [None, Some(7.0 * 1024.0), Some(1100.0), Some(110.0)]
+        );
+        assert_eq!(
+            [50, 30, 20, 40, 1, 45].map(|pid| members.contains(pid)),
+            [true, true, true, false, false, false]
+        );
         // 20 ends and is waited for, its child goes to 1; another starts and works.
         ended(root, 20);
         process(root, 50, (45, 110, 7), 1);
         process(root, 30, (1, 25, 8), 2);
         process(root, 60, (30, 30, 9), 8);
         let values = sample(&mut tree, at(1)).unwrap();
-        assert_eq!(figures(&values), [Some(0.55), Some(11.0 * 1024.0), Some(1650.0), Some(165.0)]);
-        assert_eq!([30, 20, 60].map(|pid| members.contains(pid)), [true, false, true]);
+        assert_eq!(
+            figures(&values),
+            [Some(0.55), Some(11.0 * 1024.0), Some(1650.0), Some(165.0)]
+        );
+        assert_eq!(
+            [30, 20, 60].map(|pid| members.contains(pid)),
+            [true, false, true]
+        );
     }
 
     #[test]
@@ -282,10 +378,20 @@ mod tests {
         process(root, 70, (49, 2, 8), 16);
         process(root, 80, (45, 3, 8), 32);
         let mut tree = ProcessTree::with_proc(Proc::new(root), 45, SECOND);
-        assert_eq!(sample(&mut tree, begin).unwrap()["process.memory"], 33.0 * 1024.0);
+        assert_eq!(
+            sample(&mut tree, begin).unwrap()["process.memory"],
+            33.0 * 1024.0
+        );
         process(root, 70, (45, 2, 8), 16);
-        assert_eq!(sample(&mut tree, begin).unwrap()["process.memory"], 49.0 * 1024.0);
-        assert!(tree.members().contains(70) && tree.members().contains(80) && !tree.members().contains(45));
+        assert_eq!(
+            sample(&mut tree, begin).unwrap()["process.memory"],
+            49.0 * 1024.0
+        );
+        assert!(
+            tree.members().contains(70)
+                && tree.members().contains(80)
+                && !tree.members().contains(45)
+        );
     }
 
     #[test]
@@ -296,9 +402,15 @@ mod tests {
         let mut tree = ProcessTree::with_proc(Proc::new(root), 45, SECOND);
         sample(&mut tree, begin).unwrap();
         process(root, 50, (1, 900, 1000), 1);
-        assert_eq!(sample(&mut tree, begin), Err("the managed server exited".into()));
+        assert_eq!(
+            sample(&mut tree, begin),
+            Err("the managed server exited".into())
+        );
         assert!(!tree.members().contains(50));
-        assert!(sample(&mut tree, begin).is_err(), "nor is it taken for it later");
+        assert!(
+            sample(&mut tree, begin).is_err(),
+            "nor is it taken for it later"
+        );
     }
 
     #[test]
@@ -308,7 +420,9 @@ mod tests {
         fs::remove_file(folder.path().join("proc/50/io")).unwrap();
         let mut values = Vec::new();
         let result = ProcessTree::with_proc(Proc::new(folder.path()), 45, SECOND)
-            .sample(Instant::now(), &mut |value| values.push(value.name.to_owned()));
+            .sample(Instant::now(), &mut |value| {
+                values.push(value.name.to_owned())
+            });
         assert_eq!(values, ["process.memory"]);
         assert!(result.unwrap_err().contains("50/io: No such file"));
     }
@@ -327,7 +441,10 @@ mod tests {
         // A child that works for a while and is waited for, and one that sleeps.
         let script = "sleep 60 & (i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); echo done; read line; kill $!; wait";
         let mut command = Command::new("sh");
-        command.args(["-c", "sh -c \"$0\"; :", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-c", "sh -c \"$0\"; :", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut server = KillOnDrop(command.spawn().unwrap());
         let mut tree = ProcessTree::new(server.0.id(), SECOND);
         while sample(&mut tree, Instant::now()).is_err() {}
@@ -335,9 +452,16 @@ mod tests {
         let begin = Instant::now();
         assert_eq!(figures(&sample(&mut tree, begin).unwrap())[0], None);
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(server.0.stdout.take().unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(
+            &mut std::io::BufReader::new(server.0.stdout.take().unwrap()),
+            &mut line,
+        )
+        .unwrap();
         let values = sample(&mut tree, begin + Duration::from_secs(1)).unwrap();
-        assert!(figures(&values)[0].unwrap() >= 0.02, "a loop of 200,000 turns takes more than two ticks: {values:?}");
+        assert!(
+            figures(&values)[0].unwrap() >= 0.02,
+            "a loop of 200,000 turns takes more than two ticks: {values:?}"
+        );
         assert!(values["process.memory"] > 100_000.0, "{values:?}");
         assert!(
             tree.descendants.len() >= 2 && !tree.members().contains(server.0.id()),

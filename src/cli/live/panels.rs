@@ -9,7 +9,9 @@ use ratatui::layout::{Alignment, Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Borders, Cell, Chart, Dataset, GraphType, Paragraph, Row, Sparkline, Table, Wrap};
+use ratatui::widgets::{
+    Axis, Block, Borders, Cell, Chart, Dataset, GraphType, Paragraph, Row, Sparkline, Table, Wrap,
+};
 
 /// Styles with or without colors.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,11 @@ pub struct Palette {
 
 impl Palette {
     fn fg(self, color: Color) -> Style {
-        if self.color { Style::new().fg(color) } else { Style::new() }
+        if self.color {
+            Style::new().fg(color)
+        } else {
+            Style::new()
+        }
     }
 
     fn dim(self) -> Style {
@@ -29,7 +35,10 @@ impl Palette {
     /// A block with a title in its top border.
     fn block(self, title: String) -> Block<'static> {
         let title = Line::from(vec![Span::styled(title, bold()), " ".into()]);
-        Block::new().borders(Borders::TOP).border_style(self.dim()).title(title)
+        Block::new()
+            .borders(Borders::TOP)
+            .border_style(self.dim())
+            .title(title)
     }
 }
 
@@ -45,18 +54,26 @@ fn right_aligned(text: String) -> Cell<'static> {
 fn format_clock(seconds: f64) -> String {
     let total = seconds.max(0.0).round() as u64;
     let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{minutes}:{seconds:02}")
+    }
 }
 
 /// `42 s left`, unless it is almost over or unknown.
 fn format_left(left_s: Option<f64>, prefix: &str) -> String {
     let left = left_s.filter(|left| *left >= 0.5);
-    left.map_or(String::new(), |left| format!("{prefix}{} left", format_clock(left)))
+    left.map_or(String::new(), |left| {
+        format!("{prefix}{} left", format_clock(left))
+    })
 }
 
 /// Columns of a progress bar.
 fn bar_width(area: Rect) -> usize {
-    usize::from(area.width / 4).max(22).min(usize::from(area.width / 3))
+    usize::from(area.width / 4)
+        .max(22)
+        .min(usize::from(area.width / 3))
 }
 
 /// Draws each panel into an area.
@@ -69,11 +86,22 @@ pub struct Painter<'a, 'f> {
 impl Painter<'_, '_> {
     /// The scenario and the time.
     pub fn head(&mut self, at: f64, area: Rect) {
-        let time = format!("{}{}", format_clock(at), format_left(self.view.left_s(), ", about "));
+        let time = format!(
+            "{}{}",
+            format_clock(at),
+            format_left(self.view.left_s(), ", about ")
+        );
         let columns = usize::from(area.width).saturating_sub(time.chars().count() + 12);
         let name = Span::styled(shorten(&plain(&self.view.name), columns), bold());
-        self.frame.render_widget(Line::from(vec![Span::styled("llmscen  ", self.palette.fg(Color::Cyan)), name]), area);
-        self.frame.render_widget(Line::from(time).alignment(Alignment::Right), area);
+        self.frame.render_widget(
+            Line::from(vec![
+                Span::styled("llmscen  ", self.palette.fg(Color::Cyan)),
+                name,
+            ]),
+            area,
+        );
+        self.frame
+            .render_widget(Line::from(time).alignment(Alignment::Right), area);
     }
 
     /// Progress of the plan.
@@ -90,7 +118,8 @@ impl Painter<'_, '_> {
             }
             None => format!("{finished}/{} done", plural(total, "case")),
         };
-        let share = (!view.search && total > 0).then(|| (finished as f64 + view.share_done().unwrap_or(0.0)) / total as f64);
+        let share = (!view.search && total > 0)
+            .then(|| (finished as f64 + view.share_done().unwrap_or(0.0)) / total as f64);
         self.bar("plan", share, &text, area);
     }
 
@@ -99,7 +128,8 @@ impl Painter<'_, '_> {
         let view = self.view;
         let now = &view.now;
         let Some(part) = view.current.and_then(|current| view.parts.get(current)) else {
-            let is_over = !view.search && view.finished() == view.parts.len() || view.stopping > Level::Run;
+            let is_over =
+                !view.search && view.finished() == view.parts.len() || view.stopping > Level::Run;
             let text = match view.finished() {
                 0 => "not started",
                 _ if is_over => "writing the report",
@@ -107,12 +137,25 @@ impl Painter<'_, '_> {
             };
             return self.bar("case", None, text, area);
         };
-        let total = now.total.filter(|total| now.done <= *total).map_or(String::new(), |total| format!("/{total}"));
+        let total = now
+            .total
+            .filter(|total| now.done <= *total)
+            .map_or(String::new(), |total| format!("/{total}"));
         let left = format_left(now.left_s, "  ");
-        let round = if view.rounds > 1 { format!("  round {}/{}", part.round + 1, view.rounds) } else { String::new() };
+        let round = if view.rounds > 1 {
+            format!("  round {}/{}", part.round + 1, view.rounds)
+        } else {
+            String::new()
+        };
         let suffix = format!("{round}  {}{total}{left}", now.done);
-        let columns = usize::from(area.width).saturating_sub(9 + bar_width(area) + suffix.chars().count());
-        self.bar("case", view.share_done(), &format!("{}{suffix}", shorten(&plain(&part.case), columns)), area);
+        let columns =
+            usize::from(area.width).saturating_sub(9 + bar_width(area) + suffix.chars().count());
+        self.bar(
+            "case",
+            view.share_done(),
+            &format!("{}{suffix}", shorten(&plain(&part.case), columns)),
+            area,
+        );
     }
 
     fn bar(&mut self, name: &str, share: Option<f64>, text: &str, area: Rect) {
@@ -135,10 +178,22 @@ impl Painter<'_, '_> {
         let draining = plural(self.view.now.in_flight as usize, "request");
         let (text, style) = match self.view.stopping {
             Level::Run if is_narrow => ("q or Ctrl-C: stop".to_owned(), self.palette.dim()),
-            Level::Run => ("q or Ctrl-C: stop, save and report".to_owned(), self.palette.dim()),
-            Level::Drain if is_narrow => ("STOPPING; q again: now".to_owned(), self.palette.fg(Color::Yellow)),
-            Level::Drain => (format!("STOPPING: draining {draining}; q again to stop now"), self.palette.fg(Color::Yellow)),
-            Level::Now => ("STOPPING NOW: results so far are saved".to_owned(), self.palette.fg(Color::Red)),
+            Level::Run => (
+                "q or Ctrl-C: stop, save and report".to_owned(),
+                self.palette.dim(),
+            ),
+            Level::Drain if is_narrow => (
+                "STOPPING; q again: now".to_owned(),
+                self.palette.fg(Color::Yellow),
+            ),
+            Level::Drain => (
+                format!("STOPPING: draining {draining}; q again to stop now"),
+                self.palette.fg(Color::Yellow),
+            ),
+            Level::Now => (
+                "STOPPING NOW: results so far are saved".to_owned(),
+                self.palette.fg(Color::Red),
+            ),
         };
         self.frame.render_widget(Line::styled(text, style), area);
     }
@@ -153,24 +208,48 @@ impl Painter<'_, '_> {
             row("ITL", now.itl_ms_p50, now.itl_ms_p99),
             row("E2E", now.e2e_ms_p50, now.e2e_ms_p99),
         ];
-        let header = Row::new(["", "p50", "p99"].map(|head| right_aligned(head.to_owned()))).style(self.palette.dim());
-        let widths = [Constraint::Length(6), Constraint::Length(12), Constraint::Length(12)];
-        let table = Table::new(rows, widths).header(header).block(self.palette.block("latency".into()));
+        let header = Row::new(["", "p50", "p99"].map(|head| right_aligned(head.to_owned())))
+            .style(self.palette.dim());
+        let widths = [
+            Constraint::Length(6),
+            Constraint::Length(12),
+            Constraint::Length(12),
+        ];
+        let table = Table::new(rows, widths)
+            .header(header)
+            .block(self.palette.block("latency".into()));
         self.frame.render_widget(table, area);
     }
 
     /// Current rates.
     pub fn current_values(&mut self, area: Rect) {
         let now = &self.view.now;
-        let error_style = if now.errors > 0 { self.palette.fg(Color::Red) } else { Style::new() };
+        let error_style = if now.errors > 0 {
+            self.palette.fg(Color::Red)
+        } else {
+            Style::new()
+        };
         let values = [
             (now.in_flight.to_string(), "in flight", Style::new()),
             (thousands(now.rate), "requests/s", Style::new()),
-            (format!("~{}", thousands(now.tokens_per_s)), "tokens/s", Style::new()),
-            (now.errors.to_string(), if now.errors == 1 { "error" } else { "errors" }, error_style),
+            (
+                format!("~{}", thousands(now.tokens_per_s)),
+                "tokens/s",
+                Style::new(),
+            ),
+            (
+                now.errors.to_string(),
+                if now.errors == 1 { "error" } else { "errors" },
+                error_style,
+            ),
         ];
-        let lines = values.map(|(value, name, style)| Line::from(Span::styled(format!("{value:>10}  {name}"), style)));
-        self.frame.render_widget(Paragraph::new(lines.to_vec()).block(self.palette.block("now".into())), area);
+        let lines = values.map(|(value, name, style)| {
+            Line::from(Span::styled(format!("{value:>10}  {name}"), style))
+        });
+        self.frame.render_widget(
+            Paragraph::new(lines.to_vec()).block(self.palette.block("now".into())),
+            area,
+        );
     }
 
     /// Token events per second over time.
@@ -185,21 +264,43 @@ impl Painter<'_, '_> {
 
     /// Failed requests over time.
     pub fn errors_chart(&mut self, area: Rect) {
-        self.sparkline("errors", "/s", |second| second.errors as f64, Color::Red, area);
+        self.sparkline(
+            "errors",
+            "/s",
+            |second| second.errors as f64,
+            Color::Red,
+            area,
+        );
     }
 
-    fn sparkline(&mut self, title: &str, unit: &str, value: impl Fn(&Second) -> f64, color: Color, area: Rect) {
+    fn sparkline(
+        &mut self,
+        title: &str,
+        unit: &str,
+        value: impl Fn(&Second) -> f64,
+        color: Color,
+        area: Rect,
+    ) {
         let seconds = self.last_seconds(area.width);
         let peak = seconds.iter().map(&value).fold(0.0, f64::max);
         let title = match seconds.is_empty() {
             true => title.to_owned(),
-            false => format!("{title} · last {} s · peak {}{unit}", seconds.len(), thousands(peak)),
+            false => format!(
+                "{title} · last {} s · peak {}{unit}",
+                seconds.len(),
+                thousands(peak)
+            ),
         };
         // Thousandths, so that a mean of 0.5 in flight is visible. The newest second is on the right.
-        let values = seconds.iter().map(|second| (value(second) * 1e3).round() as u64);
+        let values = seconds
+            .iter()
+            .map(|second| (value(second) * 1e3).round() as u64);
         let padding = usize::from(area.width).saturating_sub(seconds.len());
         let data: Vec<u64> = std::iter::repeat_n(0, padding).chain(values).collect();
-        let line = Sparkline::default().data(data).style(self.palette.fg(color)).block(self.palette.block(title));
+        let line = Sparkline::default()
+            .data(data)
+            .style(self.palette.fg(color))
+            .block(self.palette.block(title));
         self.frame.render_widget(line, area);
     }
 
@@ -215,17 +316,25 @@ impl Painter<'_, '_> {
         let offset = usize::from(area.width).saturating_sub(seconds.len());
         let points = |value: fn(&Second) -> Option<f64>| -> Vec<(f64, f64)> {
             let values = seconds.iter().enumerate();
-            values.filter_map(|(index, second)| Some(((offset + index) as f64, value(second)?))).collect()
+            values
+                .filter_map(|(index, second)| Some(((offset + index) as f64, value(second)?)))
+                .collect()
         };
         let p50 = points(|second| second.ttft_p50);
         let p99 = points(|second| second.ttft_p99);
         let peak = p99.iter().map(|(_, value)| *value).fold(0.0, f64::max);
         let title = match peak > 0.0 {
-            true => format!("TTFT p50/p99 · last {} s · peak {}", seconds.len(), millis(peak)),
+            true => format!(
+                "TTFT p50/p99 · last {} s · peak {}",
+                seconds.len(),
+                millis(peak)
+            ),
             false => "TTFT p50/p99".to_owned(),
         };
         let line = |data, color| {
-            let line = Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line);
+            let line = Dataset::default()
+                .marker(Marker::Braille)
+                .graph_type(GraphType::Line);
             line.style(self.palette.fg(color)).data(data)
         };
         let axis = |end: f64| Axis::default().bounds([0.0, end]);
@@ -241,48 +350,85 @@ impl Painter<'_, '_> {
     pub fn plain_values(&mut self, area: Rect) {
         let now = &self.view.now;
         let percentiles = |name: &str, p50: Option<f64>, p99: Option<f64>| {
-            p50.zip(p99).map(|(p50, p99)| format!("{name} p50 {} p99 {}", millis(p50), millis(p99)))
+            p50.zip(p99)
+                .map(|(p50, p99)| format!("{name} p50 {} p99 {}", millis(p50), millis(p99)))
         };
         let lines = [
-            Some(format!("{} in flight, {}", now.in_flight, plural(now.errors as usize, "error"))),
-            Some(format!("{} requests/s, ~{} tokens/s", thousands(now.rate), thousands(now.tokens_per_s))),
+            Some(format!(
+                "{} in flight, {}",
+                now.in_flight,
+                plural(now.errors as usize, "error")
+            )),
+            Some(format!(
+                "{} requests/s, ~{} tokens/s",
+                thousands(now.rate),
+                thousands(now.tokens_per_s)
+            )),
             percentiles("TTFT", now.ttft_ms_p50, now.ttft_ms_p99),
             percentiles("ITL", now.itl_ms_p50, now.itl_ms_p99),
             percentiles("E2E", now.e2e_ms_p50, now.e2e_ms_p99),
         ];
         let lines: Vec<Line<'_>> = lines.into_iter().flatten().map(Line::from).collect();
-        self.frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), area);
+        self.frame
+            .render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), area);
     }
 
     /// The cases around the running one.
     pub fn cases(&mut self, area: Rect) {
         let view = self.view;
         let rows = usize::from(area.height).saturating_sub(2);
-        let current = view.current.unwrap_or_else(|| view.finished().saturating_sub(1));
+        let current = view
+            .current
+            .unwrap_or_else(|| view.finished().saturating_sub(1));
         // Most of the rows show finished cases, a quarter those to come.
-        let end = (current + 1 + rows / 4).min(view.parts.len()).max(rows.min(view.parts.len()));
-        let shown = view.parts.get(end.saturating_sub(rows)..end).unwrap_or_default();
-        let heads = ["CASE", "ROUND", "STATE", "DONE", "ERRORS", "TTFT P99", "E2E P99"];
+        let end = (current + 1 + rows / 4)
+            .min(view.parts.len())
+            .max(rows.min(view.parts.len()));
+        let shown = view
+            .parts
+            .get(end.saturating_sub(rows)..end)
+            .unwrap_or_default();
+        let heads = [
+            "CASE", "ROUND", "STATE", "DONE", "ERRORS", "TTFT P99", "E2E P99",
+        ];
         let header = heads.map(|head| match head {
             "CASE" | "STATE" => Cell::from(head),
             _ => right_aligned(head.to_owned()),
         });
         let widths = [7, 15, 7, 6, 9, 9];
-        let case_width = usize::from(area.width).saturating_sub(widths.iter().sum::<usize>() + widths.len());
-        let rows = shown.iter().map(|part| case_row(part, case_width, self.palette));
-        let columns = std::iter::once(Constraint::Fill(1)).chain(widths.map(|width| Constraint::Length(width as u16)));
+        let case_width =
+            usize::from(area.width).saturating_sub(widths.iter().sum::<usize>() + widths.len());
+        let rows = shown
+            .iter()
+            .map(|part| case_row(part, case_width, self.palette));
+        let columns = std::iter::once(Constraint::Fill(1))
+            .chain(widths.map(|width| Constraint::Length(width as u16)));
         let title = if view.search { "probes" } else { "cases" };
         let header = Row::new(header).style(self.palette.dim());
-        self.frame.render_widget(Table::new(rows, columns).header(header).block(self.palette.block(title.into())), area);
+        self.frame.render_widget(
+            Table::new(rows, columns)
+                .header(header)
+                .block(self.palette.block(title.into())),
+            area,
+        );
     }
 
     /// The latest notes.
     pub fn notes(&mut self, area: Rect) {
         let rows = usize::from(area.height).saturating_sub(1);
-        let notes = self.view.notes.iter().skip(self.view.notes.len().saturating_sub(rows));
+        let notes = self
+            .view
+            .notes
+            .iter()
+            .skip(self.view.notes.len().saturating_sub(rows));
         let width = usize::from(area.width);
-        let lines: Vec<Line<'_>> = notes.map(|note| Line::from(shorten(&plain(note), width))).collect();
-        self.frame.render_widget(Paragraph::new(lines).block(self.palette.block("notes".into())), area);
+        let lines: Vec<Line<'_>> = notes
+            .map(|note| Line::from(shorten(&plain(note), width)))
+            .collect();
+        self.frame.render_widget(
+            Paragraph::new(lines).block(self.palette.block("notes".into())),
+            area,
+        );
     }
 }
 
@@ -301,7 +447,10 @@ fn case_row(part: &Part, case_width: usize, palette: Palette) -> Row<'static> {
             } else {
                 Color::Yellow
             };
-            (format!("passes: {}", percent((probability * 1e3).round() / 1e3)), palette.fg(color))
+            (
+                format!("passes: {}", percent((probability * 1e3).round() / 1e3)),
+                palette.fg(color),
+            )
         }
     };
     let progress = part.progress.as_ref();
@@ -312,7 +461,15 @@ fn case_row(part: &Part, case_width: usize, palette: Palette) -> Row<'static> {
         Cell::from(Line::styled(state, style)),
         cell(progress.map(|progress| progress.done.to_string())),
         cell(progress.map(|progress| progress.errors.to_string())),
-        cell(progress.and_then(|progress| progress.ttft_ms_p99).map(millis)),
-        cell(progress.and_then(|progress| progress.e2e_ms_p99).map(millis)),
+        cell(
+            progress
+                .and_then(|progress| progress.ttft_ms_p99)
+                .map(millis),
+        ),
+        cell(
+            progress
+                .and_then(|progress| progress.e2e_ms_p99)
+                .map(millis),
+        ),
     ])
 }

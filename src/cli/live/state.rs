@@ -120,23 +120,57 @@ impl View {
         };
         let parts = (0..plan.rounds).flat_map(|round| plan.cases.iter().map(part(round)));
         let parts = if search { Vec::new() } else { parts.collect() };
-        View { name: plan.name.clone(), rounds: plan.rounds, search, parts, ..View::default() }
+        View {
+            name: plan.name.clone(),
+            rounds: plan.rounds,
+            search,
+            parts,
+            ..View::default()
+        }
     }
 
     /// Applies an event that happened `at` seconds after the beginning.
     pub fn apply(&mut self, event: &Event, at: f64) {
         match event {
-            Event::Preparing(step) => self.preparing = Some(step.clone()).filter(|step| step.total != Some(step.done)),
-            Event::CaseStarted { case, round, part, seconds, .. } => {
-                self.start_part(Part { case: case.clone(), round: *round, planned_s: *seconds, ..Part::default() }, *part);
+            Event::Preparing(step) => {
+                self.preparing = Some(step.clone()).filter(|step| step.total != Some(step.done))
+            }
+            Event::CaseStarted {
+                case,
+                round,
+                part,
+                seconds,
+                ..
+            } => {
+                self.start_part(
+                    Part {
+                        case: case.clone(),
+                        round: *round,
+                        planned_s: *seconds,
+                        ..Part::default()
+                    },
+                    *part,
+                );
                 self.title = round_title(event);
             }
             Event::Progress(progress) => self.update_progress(progress, at),
             Event::CaseEnded(last) => {
-                self.update_progress(&Progress { in_flight: 0, ttft_ms_latest: None, ..last.clone() }, at);
+                self.update_progress(
+                    &Progress {
+                        in_flight: 0,
+                        ttft_ms_latest: None,
+                        ..last.clone()
+                    },
+                    at,
+                );
                 self.now = last.clone();
-                let part = self.current.take().and_then(|current| self.parts.get_mut(current));
-                part.into_iter().filter(|part| part.state == State::Running).for_each(|part| part.state = State::Ended);
+                let part = self
+                    .current
+                    .take()
+                    .and_then(|current| self.parts.get_mut(current));
+                part.into_iter()
+                    .filter(|part| part.state == State::Running)
+                    .for_each(|part| part.state = State::Ended);
             }
             Event::Ending(ending) => {
                 let word = match ending {
@@ -156,8 +190,10 @@ impl View {
         }
         if let Some(line) = permanent_line(event, &self.title) {
             if !matches!(event, Event::CaseEnded(_)) {
-                self.notes.push_back(line.trim_start_matches("note: ").to_owned());
-                self.notes.drain(..self.notes.len().saturating_sub(MAX_NOTES));
+                self.notes
+                    .push_back(line.trim_start_matches("note: ").to_owned());
+                self.notes
+                    .drain(..self.notes.len().saturating_sub(MAX_NOTES));
             }
             self.transcript.push(line);
         }
@@ -166,7 +202,10 @@ impl View {
     fn start_part(&mut self, part: Part, index: usize) {
         self.preparing = None;
         self.now = Progress::default();
-        let planned = self.parts.get(index).is_some_and(|planned| planned.case == part.case && planned.round == part.round);
+        let planned = self
+            .parts
+            .get(index)
+            .is_some_and(|planned| planned.case == part.case && planned.round == part.round);
         if !planned {
             self.parts.truncate(index);
             self.parts.push(part);
@@ -176,16 +215,24 @@ impl View {
     }
 
     fn set_state(&mut self, part: Option<usize>, state: State) {
-        part.and_then(|part| self.parts.get_mut(part)).into_iter().for_each(|part| part.state = state.clone());
+        part.and_then(|part| self.parts.get_mut(part))
+            .into_iter()
+            .for_each(|part| part.state = state.clone());
     }
 
     fn update_progress(&mut self, progress: &Progress, at: f64) {
         let second = at as u64;
         if self.seconds.back().is_none_or(|last| last.at < second) {
             // Seconds between rounds have no data.
-            let from = self.seconds.back().map_or(second, |last| (last.at + 1).max(second.saturating_sub(MAX_SECONDS as u64)));
-            self.seconds.extend((from..=second).map(|at| Second { at, ..Second::default() }));
-            self.seconds.drain(..self.seconds.len().saturating_sub(MAX_SECONDS));
+            let from = self.seconds.back().map_or(second, |last| {
+                (last.at + 1).max(second.saturating_sub(MAX_SECONDS as u64))
+            });
+            self.seconds.extend((from..=second).map(|at| Second {
+                at,
+                ..Second::default()
+            }));
+            self.seconds
+                .drain(..self.seconds.len().saturating_sub(MAX_SECONDS));
         }
         let errors = progress.errors.saturating_sub(self.now.errors);
         if let Some(current) = self.seconds.back_mut() {
@@ -200,12 +247,16 @@ impl View {
         }
         self.now = progress.clone();
         let part = self.current.and_then(|current| self.parts.get_mut(current));
-        part.into_iter().for_each(|part| part.progress = Some(progress.clone()));
+        part.into_iter()
+            .for_each(|part| part.progress = Some(progress.clone()));
     }
 
     /// Number of finished parts.
     pub fn finished(&self) -> usize {
-        self.parts.iter().filter(|part| !matches!(part.state, State::Waiting | State::Running)).count()
+        self.parts
+            .iter()
+            .filter(|part| !matches!(part.state, State::Waiting | State::Running))
+            .count()
     }
 
     /// The completed share of the running part, if its duration is known.
@@ -226,16 +277,27 @@ impl View {
         let mut spent_s = 0.0;
         let mut requests = 0.0;
         for part in &self.parts {
-            let Some(progress) = &part.progress else { continue };
-            let left_s = if part.state == State::Running { progress.left_s } else { Some(0.0) };
+            let Some(progress) = &part.progress else {
+                continue;
+            };
+            let left_s = if part.state == State::Running {
+                progress.left_s
+            } else {
+                Some(0.0)
+            };
             if let Some(left_s) = left_s {
                 spent_s += progress.elapsed_s + left_s;
                 requests += part.requests_per_user.unwrap_or(1.0);
             }
         }
-        let waiting = self.parts.iter().filter(|part| part.state == State::Waiting);
+        let waiting = self
+            .parts
+            .iter()
+            .filter(|part| part.state == State::Waiting);
         let estimate = |part: &Part| {
-            let by_requests = || (requests > 0.0).then(|| spent_s / requests * part.requests_per_user.unwrap_or(1.0));
+            let by_requests = || {
+                (requests > 0.0).then(|| spent_s / requests * part.requests_per_user.unwrap_or(1.0))
+            };
             part.planned_s.or_else(by_requests)
         };
         Some(waiting.map(estimate).sum::<Option<f64>>()? + left?)

@@ -86,8 +86,17 @@ impl CaseTotals {
     pub fn outcomes(&self) -> Vec<((&'static str, &'static str), u64)> {
         let mut outcomes = self.totals().outcomes;
         outcomes.entry((Phase::Measured, "ok")).or_default();
-        let phase_name = |phase| if phase == Phase::Warmup { "warmup" } else { "measured" };
-        outcomes.into_iter().map(|((phase, outcome), count)| ((phase_name(phase), outcome), count)).collect()
+        let phase_name = |phase| {
+            if phase == Phase::Warmup {
+                "warmup"
+            } else {
+                "measured"
+            }
+        };
+        outcomes
+            .into_iter()
+            .map(|((phase, outcome), count)| ((phase_name(phase), outcome), count))
+            .collect()
     }
 }
 
@@ -106,8 +115,15 @@ impl MetricRegistry {
             number,
             scenario: plan.name.clone(),
             plan_id: plan.id.clone(),
-            case_info: plan.cases.iter().map(|case| (case.id.clone(), CaseInfo::new(case))).collect(),
-            parts: plan.searches.is_empty().then_some(plan.cases.len() as u64 * u64::from(plan.rounds)),
+            case_info: plan
+                .cases
+                .iter()
+                .map(|case| (case.id.clone(), CaseInfo::new(case)))
+                .collect(),
+            parts: plan
+                .searches
+                .is_empty()
+                .then_some(plan.cases.len() as u64 * u64::from(plan.rounds)),
             parts_done: 0,
         });
     }
@@ -145,7 +161,10 @@ impl MetricRegistry {
 impl RegistryState {
     fn start_case(&mut self, id: &str) {
         let Some(run) = self.runs.last() else { return };
-        let known = self.cases.iter().position(|case| case.run == run.number && case.case == id);
+        let known = self
+            .cases
+            .iter()
+            .position(|case| case.run == run.number && case.case == id);
         let index = known.unwrap_or_else(|| {
             self.cases.push(CaseTotals {
                 run: run.number.clone(),
@@ -171,8 +190,17 @@ impl RegistryState {
 
 impl CaseInfo {
     fn new(case: &Case) -> CaseInfo {
-        let models: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
-        CaseInfo { load: case.load.shape.to_string(), api: case.target.api.name().to_owned(), model: models.join(",") }
+        let models: Vec<&str> = case
+            .target
+            .models
+            .iter()
+            .map(|model| model.name.as_str())
+            .collect();
+        CaseInfo {
+            load: case.load.shape.to_string(),
+            api: case.target.api.name().to_owned(),
+            model: models.join(","),
+        }
     }
 }
 
@@ -186,11 +214,18 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 pub fn render_exposition(mut state: RegistryState) -> Result<String, Error> {
     let redactor = std::mem::take(&mut state.redactor);
     let names = state.runs.iter_mut().map(|run| &mut run.scenario);
-    let cases = state
-        .cases
-        .iter_mut()
-        .flat_map(|case| [&mut case.scenario, &mut case.case, &mut case.info.load, &mut case.info.api, &mut case.info.model]);
-    names.chain(cases).for_each(|text| *text = escape_label(&redactor.redact(std::mem::take(text))));
+    let cases = state.cases.iter_mut().flat_map(|case| {
+        [
+            &mut case.scenario,
+            &mut case.case,
+            &mut case.info.load,
+            &mut case.info.api,
+            &mut case.info.model,
+        ]
+    });
+    names
+        .chain(cases)
+        .for_each(|text| *text = escape_label(&redactor.redact(std::mem::take(text))));
     let mut registry = Registry::with_prefix("llmscen");
     registry.register_collector(Box::new(Exposition(state)));
     let mut text = String::new();
@@ -200,7 +235,9 @@ pub fn render_exposition(mut state: RegistryState) -> Result<String, Error> {
 
 /// Escapes a label value, which the encoder does not do.
 fn escape_label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[derive(Debug)]
@@ -213,13 +250,21 @@ impl Collector for Exposition {
         let encoder = &mut encoder;
         self.encode_info(encoder)?;
         self.encode_counters(encoder)?;
-        self.encode_per_case(encoder, "in_flight", "Requests in flight", MetricType::Gauge, |case, mut metric| {
-            metric.encode_gauge(&(case.now.in_flight as i64))
-        })?;
+        self.encode_per_case(
+            encoder,
+            "in_flight",
+            "Requests in flight",
+            MetricType::Gauge,
+            |case, mut metric| metric.encode_gauge(&(case.now.in_flight as i64)),
+        )?;
         let help = "1 while a round of the case runs";
-        self.encode_per_case(encoder, "case_running", help, MetricType::Gauge, |case, mut metric| {
-            metric.encode_gauge(&i64::from(case.running))
-        })?;
+        self.encode_per_case(
+            encoder,
+            "case_running",
+            help,
+            MetricType::Gauge,
+            |case, mut metric| metric.encode_gauge(&i64::from(case.running)),
+        )?;
         let help = "TTFT of measured requests, from their scheduled time";
         self.encode_histogram(encoder, "time_to_first_token", help, |totals| totals.ttft)?;
         let help = "Gaps between token events of measured ok streams";
@@ -231,57 +276,109 @@ impl Collector for Exposition {
 
 impl Exposition {
     fn encode_info(&self, encoder: &mut DescriptorEncoder) -> Result<(), Error> {
-        let mut family = encoder.encode_descriptor("run", "Scenario of a run", None, MetricType::Info)?;
+        let mut family =
+            encoder.encode_descriptor("run", "Scenario of a run", None, MetricType::Info)?;
         for run in &self.0.runs {
             let [number, scenario] = run_labels(run);
-            let labels: Labels<'_, 4> = [number, scenario, ("plan_id", &run.plan_id), ("version", env!("CARGO_PKG_VERSION"))];
+            let labels: Labels<'_, 4> = [
+                number,
+                scenario,
+                ("plan_id", &run.plan_id),
+                ("version", env!("CARGO_PKG_VERSION")),
+            ];
             family.encode_info(&labels)?;
         }
-        let mut family = encoder.encode_descriptor("case", "Load, API and model of a case", None, MetricType::Info)?;
+        let mut family = encoder.encode_descriptor(
+            "case",
+            "Load, API and model of a case",
+            None,
+            MetricType::Info,
+        )?;
         for case in &self.0.cases {
             let CaseInfo { load, api, model } = &case.info;
             let [run, scenario, case] = case_labels(case);
-            let labels: Labels<'_, 6> = [run, scenario, case, ("load", load), ("api", api), ("model", model)];
+            let labels: Labels<'_, 6> = [
+                run,
+                scenario,
+                case,
+                ("load", load),
+                ("api", api),
+                ("model", model),
+            ];
             family.encode_info(&labels)?;
         }
-        let mut family =
-            encoder.encode_descriptor("parts", "Planned rounds of all cases; absent for a search", None, MetricType::Gauge)?;
+        let mut family = encoder.encode_descriptor(
+            "parts",
+            "Planned rounds of all cases; absent for a search",
+            None,
+            MetricType::Gauge,
+        )?;
         for run in &self.0.runs {
             let labels = run_labels(run);
             if let Some(parts) = run.parts {
-                family.encode_family(&labels)?.encode_gauge(&(parts as i64))?;
+                family
+                    .encode_family(&labels)?
+                    .encode_gauge(&(parts as i64))?;
             }
         }
-        let mut family = encoder.encode_descriptor("parts_ended", "Finished rounds of all cases", None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor(
+            "parts_ended",
+            "Finished rounds of all cases",
+            None,
+            MetricType::Counter,
+        )?;
         for run in &self.0.runs {
             let labels = run_labels(run);
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&run.parts_done, None)?;
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, u64>(&run.parts_done, None)?;
         }
         Ok(())
     }
 
     fn encode_counters(&self, encoder: &mut DescriptorEncoder) -> Result<(), Error> {
-        let mut family = encoder.encode_descriptor("requests", "Completed requests", None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor(
+            "requests",
+            "Completed requests",
+            None,
+            MetricType::Counter,
+        )?;
         for totals in &self.0.cases {
             for ((phase, outcome), count) in totals.outcomes() {
                 let [run, scenario, case] = case_labels(totals);
-                let labels: Labels<'_, 5> = [run, scenario, case, ("phase", phase), ("outcome", outcome)];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+                let labels: Labels<'_, 5> =
+                    [run, scenario, case, ("phase", phase), ("outcome", outcome)];
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
-        let mut family = encoder.encode_descriptor("tokens", "Tokens of measured ok requests", None, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor(
+            "tokens",
+            "Tokens of measured ok requests",
+            None,
+            MetricType::Counter,
+        )?;
         for totals in &self.0.cases {
             let sum = totals.totals();
             for (kind, count) in [("prompt", sum.prompt_tokens), ("output", sum.output_tokens)] {
                 let [run, scenario, case] = case_labels(totals);
                 let labels: Labels<'_, 4> = [run, scenario, case, ("kind", kind)];
-                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
             }
         }
         let help = "Content events received by all requests, a lower bound of tokens";
-        self.encode_per_case(encoder, "token_events", help, MetricType::Counter, |case, mut metric| {
-            metric.encode_counter::<NoLabelSet, _, u64>(&case.totals().events, None)
-        })
+        self.encode_per_case(
+            encoder,
+            "token_events",
+            help,
+            MetricType::Counter,
+            |case, mut metric| {
+                metric.encode_counter::<NoLabelSet, _, u64>(&case.totals().events, None)
+            },
+        )
     }
 
     fn encode_per_case(
@@ -293,7 +390,10 @@ impl Exposition {
         value: impl Fn(&CaseTotals, MetricEncoder) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-        self.0.cases.iter().try_for_each(|case| value(case, family.encode_family(&case_labels(case))?))
+        self.0
+            .cases
+            .iter()
+            .try_for_each(|case| value(case, family.encode_family(&case_labels(case))?))
     }
 
     fn encode_histogram(
@@ -303,7 +403,8 @@ impl Exposition {
         help: &str,
         values: fn(LiveTotals) -> Buckets,
     ) -> Result<(), Error> {
-        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let mut family =
+            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for case in &self.0.cases {
             let values = values(case.totals());
             let buckets = values.buckets();
@@ -320,5 +421,9 @@ fn run_labels(run: &RunEntry) -> Labels<'_, 2> {
 }
 
 fn case_labels(case: &CaseTotals) -> Labels<'_, 3> {
-    [("run", &case.run), ("scenario", &case.scenario), ("case", &case.case)]
+    [
+        ("run", &case.run),
+        ("scenario", &case.scenario),
+        ("case", &case.case),
+    ]
 }

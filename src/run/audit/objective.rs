@@ -48,17 +48,27 @@ fn claim(check: &Check, ruling: Ruling, low_is_good: bool) -> Option<Claim> {
 
 /// The final verdict: that on the measured values, or INVALID if the load generator could have flipped it. `ends`: the verdicts with the
 /// server as slow, and as fast, as the measurement allows.
-pub(crate) fn audit_verdict(measured: Verdict, ends: Option<[Verdict; 2]>, findings: &Findings) -> (Verdict, ObjectiveAudit) {
+pub(crate) fn audit_verdict(
+    measured: Verdict,
+    ends: Option<[Verdict; 2]>,
+    findings: &Findings,
+) -> (Verdict, ObjectiveAudit) {
     let check = &measured.check;
     let mut reasons = conditions(&measured, findings);
     let flipped = ends.as_ref().and_then(|ends| flip(&measured, ends));
     if flipped.is_some() && findings.own_failures {
-        let more: Vec<String> = findings.not_offered.iter().filter(|why| !reasons.contains(why)).cloned().collect();
+        let more: Vec<String> = findings
+            .not_offered
+            .iter()
+            .filter(|why| !reasons.contains(why))
+            .cloned()
+            .collect();
         reasons.extend(more);
     }
     reasons.extend(flipped);
     let [slow, fast] = ends.map_or([None, None], |ends| ends.map(Some));
-    let observed = [Some(&measured), slow.as_ref(), fast.as_ref()].map(|verdict| verdict.and_then(|verdict| verdict.observed));
+    let observed = [Some(&measured), slow.as_ref(), fast.as_ref()]
+        .map(|verdict| verdict.and_then(|verdict| verdict.observed));
     let ruling = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.ruling);
     let audit = ObjectiveAudit {
         expr: check.expr.clone(),
@@ -71,21 +81,45 @@ pub(crate) fn audit_verdict(measured: Verdict, ends: Option<[Verdict; 2]>, findi
     if audit.reasons.is_empty() {
         return (measured, audit);
     }
-    let cause = findings.cause.as_ref().filter(|_| !findings.own_failures).into_iter();
-    let note = audit.reasons.iter().chain(cause).cloned().collect::<Vec<_>>().join("; ");
-    (Verdict { ruling: Ruling::Invalid, need: None, note: Some(note), ..measured }, audit)
+    let cause = findings
+        .cause
+        .as_ref()
+        .filter(|_| !findings.own_failures)
+        .into_iter();
+    let note = audit
+        .reasons
+        .iter()
+        .chain(cause)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("; ");
+    (
+        Verdict {
+            ruling: Ruling::Invalid,
+            need: None,
+            note: Some(note),
+            ..measured
+        },
+        audit,
+    )
 }
 
 /// The violated conditions of the claim.
 fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
     let check = &measured.check;
     let (sensitivity, low_is_good) = sensitivity(check);
-    let Some(claim) = claim(check, measured.ruling, low_is_good).filter(|_| sensitivity != Sensitivity::Fixed) else {
+    let Some(claim) =
+        claim(check, measured.ruling, low_is_good).filter(|_| sensitivity != Sensitivity::Fixed)
+    else {
         return Vec::new();
     };
     if measured.observed.is_none() {
         // The load generator may be the reason for the lack of data.
-        return if measured.ruling == Ruling::Pass { Vec::new() } else { findings.not_offered.clone() };
+        return if measured.ruling == Ruling::Pass {
+            Vec::new()
+        } else {
+            findings.not_offered.clone()
+        };
     }
     let mut reasons = Vec::new();
     let claims_good = claim != Claim::Bad;
@@ -114,15 +148,26 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
 /// Whether later timestamps can change the compared value in one direction only.
 fn is_ordered(check: &Check) -> bool {
     let moves = |stat: &Option<Stat>| !matches!(stat, Some(Stat::Sd | Stat::Count));
-    let ordered = |subject: &Subject| if let Subject::Metric { stat, .. } = subject { moves(stat) } else { true };
+    let ordered = |subject: &Subject| {
+        if let Subject::Metric { stat, .. } = subject {
+            moves(stat)
+        } else {
+            true
+        }
+    };
     !matches!(check.op, Op::Equal | Op::Unequal) && ordered(&check.subject)
 }
 
 /// A service latency excludes the time before the actual send: with long send delays, a queue may not be visible.
 fn hidden_queue(check: &Check, findings: &Findings) -> Option<String> {
-    let delay = findings.delay_p99.filter(|delay| *delay > check.limit / 10.0)?;
+    let delay = findings
+        .delay_p99
+        .filter(|delay| *delay > check.limit / 10.0)?;
     let limit = millis(check.limit / 10.0);
-    Some(format!("send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send", millis(delay)))
+    Some(format!(
+        "send delay p99 was {}, over a tenth of the limit ({limit}): waiting may hide before the send",
+        millis(delay)
+    ))
 }
 
 /// The end with a different verdict.
@@ -132,13 +177,25 @@ fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
     }
     let ends = [
         (slow, "with every stall counted against the server"),
-        (fast, "without the load generator's stalls, delays and failures"),
+        (
+            fast,
+            "without the load generator's stalls, delays and failures",
+        ),
     ];
-    let (other, how) = ends.into_iter().find(|(end, _)| end.ruling != measured.ruling)?;
+    let (other, how) = ends
+        .into_iter()
+        .find(|(end, _)| end.ruling != measured.ruling)?;
     let check = &measured.check;
     let describe = |verdict: &Verdict| {
-        let bound = matches!(check.confidence, Confidence::Level(_)).then_some(verdict.bound).flatten();
-        let bound = bound.map(|bound| format!(", bound {}", against(Some(bound), check.limit, check.subject.unit())));
+        let bound = matches!(check.confidence, Confidence::Level(_))
+            .then_some(verdict.bound)
+            .flatten();
+        let bound = bound.map(|bound| {
+            format!(
+                ", bound {}",
+                against(Some(bound), check.limit, check.subject.unit())
+            )
+        });
         format!(
             "{} ({}{})",
             verdict.ruling.name().to_uppercase(),
@@ -146,7 +203,11 @@ fn flip(measured: &Verdict, [slow, fast]: &[Verdict; 2]) -> Option<String> {
             bound.unwrap_or_default()
         )
     };
-    Some(format!("{} as measured, {} {how}", describe(measured), describe(other)))
+    Some(format!(
+        "{} as measured, {} {how}",
+        describe(measured),
+        describe(other)
+    ))
 }
 
 #[cfg(test)]
@@ -159,7 +220,16 @@ mod tests {
     const P95: Option<Stat> = Some(Stat::Quantile(0.95));
 
     fn verdict(check: Check, ruling: Ruling, observed: f64) -> Verdict {
-        Verdict { check, ruling, observed: Some(observed), bound: None, n: 100, effective_n: None, need: None, note: None }
+        Verdict {
+            check,
+            ruling,
+            observed: Some(observed),
+            bound: None,
+            n: 100,
+            effective_n: None,
+            need: None,
+            note: None,
+        }
     }
 
     /// All findings at once.
@@ -174,8 +244,13 @@ mod tests {
     }
 
     fn reasons(check: &Check, ruling: Ruling) -> Vec<String> {
-        let reasons = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad()).1.reasons;
-        reasons.iter().map(|why| why.split(' ').next().unwrap().to_owned()).collect()
+        let reasons = audit_verdict(verdict(check.clone(), ruling, 1.0), None, &bad())
+            .1
+            .reasons;
+        reasons
+            .iter()
+            .map(|why| why.split(' ').next().unwrap().to_owned())
+            .collect()
     }
 
     #[test]
@@ -186,31 +261,76 @@ mod tests {
             [reasons(&check, Pass), reasons(&check, Fail)]
         };
         let sets = |pass: &[&str], fail: &[&str]| {
-            [pass, fail].map(|reasons| reasons.iter().map(|why| (*why).to_owned()).collect::<Vec<_>>())
+            [pass, fail].map(|reasons| {
+                reasons
+                    .iter()
+                    .map(|why| (*why).to_owned())
+                    .collect::<Vec<_>>()
+            })
         };
-        assert_eq!(of(Metric::Ttft, P95, Op::Less, 100.0), sets(&["load"], &["stalled", "busy"]));
+        assert_eq!(
+            of(Metric::Ttft, P95, Op::Less, 100.0),
+            sets(&["load"], &["stalled", "busy"])
+        );
         assert_eq!(
             of(Metric::Ttft, P95, Op::AtLeast, 100.0),
             sets(&["stalled", "busy"], &["load"]),
             "a floor claims the opposite"
         );
-        assert_eq!(of(Metric::E2eService, P95, Op::Less, 100.0), sets(&["load", "send"], &["stalled", "busy"]));
-        assert_eq!(of(Metric::E2eService, P95, Op::Less, 120.0), sets(&["load"], &["stalled", "busy"]), "a tenth is enough");
-        assert_eq!(of(Metric::Itl, P95, Op::Less, 100.0), sets(&["load"], &["busy"]));
-        assert_eq!(of(Metric::DecodeTps, Some(Stat::Quantile(0.05)), Op::AtLeast, 9.0), sets(&["load"], &["busy"]));
-        assert_eq!(of(Metric::ErrorRate, None, Op::Less, 0.1), sets(&["load"], &["busy"]));
+        assert_eq!(
+            of(Metric::E2eService, P95, Op::Less, 100.0),
+            sets(&["load", "send"], &["stalled", "busy"])
+        );
+        assert_eq!(
+            of(Metric::E2eService, P95, Op::Less, 120.0),
+            sets(&["load"], &["stalled", "busy"]),
+            "a tenth is enough"
+        );
+        assert_eq!(
+            of(Metric::Itl, P95, Op::Less, 100.0),
+            sets(&["load"], &["busy"])
+        );
+        assert_eq!(
+            of(
+                Metric::DecodeTps,
+                Some(Stat::Quantile(0.05)),
+                Op::AtLeast,
+                9.0
+            ),
+            sets(&["load"], &["busy"])
+        );
+        assert_eq!(
+            of(Metric::ErrorRate, None, Op::Less, 0.1),
+            sets(&["load"], &["busy"])
+        );
         assert_eq!(
             of(Metric::OutputTps, None, Op::AtLeast, 9.0),
             sets(&["busy"], &["busy"]),
             "what was achieved can be achieved"
         );
-        assert_eq!(of(Metric::ConcurrencyMean, None, Op::Less, 9.0), sets(&["stalled", "busy"], &["load", "stalled"]));
+        assert_eq!(
+            of(Metric::ConcurrencyMean, None, Op::Less, 9.0),
+            sets(&["stalled", "busy"], &["load", "stalled"])
+        );
         assert_eq!(of(Metric::PromptTokens, P95, Op::Less, 9.0), sets(&[], &[]));
         assert_eq!(of(Metric::Startup, None, Op::Less, 9.0), sets(&[], &[]));
         let goodput = of_subject(Subject::Goodput(Vec::new()), Op::AtLeast, 0.99);
-        assert_eq!([reasons(&goodput, Pass), reasons(&goodput, Fail)], sets(&["load"], &["stalled", "busy"]));
-        let signal = of_subject(Subject::Signal { signal: Signal::ServerWaiting, stat: Stat::Max }, Op::Less, 9.0);
-        assert_eq!([reasons(&signal, Pass), reasons(&signal, Fail)], sets(&["load", "stalled"], &["stalled", "busy"]));
+        assert_eq!(
+            [reasons(&goodput, Pass), reasons(&goodput, Fail)],
+            sets(&["load"], &["stalled", "busy"])
+        );
+        let signal = of_subject(
+            Subject::Signal {
+                signal: Signal::ServerWaiting,
+                stat: Stat::Max,
+            },
+            Op::Less,
+            9.0,
+        );
+        assert_eq!(
+            [reasons(&signal, Pass), reasons(&signal, Fail)],
+            sets(&["load", "stalled"], &["stalled", "busy"])
+        );
         assert_eq!(
             reasons(&check(Metric::Ttft, Some(Stat::Sd), Op::Less, 9.0), Pass),
             ["load", "stalled"],
@@ -228,9 +348,19 @@ mod tests {
         use Ruling::{Fail, Inconclusive, Invalid, Pass};
         let objective = check(Metric::Itl, P95, Op::Less, 10.0);
         let of = |[measured, slow, fast]: [Ruling; 3]| {
-            let ends = [verdict(objective.clone(), slow, 14.0), verdict(objective.clone(), fast, 7.0)];
-            let (verdict, audit) = audit_verdict(verdict(objective.clone(), measured, 9.0), Some(ends), &Findings::default());
-            assert_eq!((audit.measured, audit.slow, audit.fast), (measured, Some(slow), Some(fast)));
+            let ends = [
+                verdict(objective.clone(), slow, 14.0),
+                verdict(objective.clone(), fast, 7.0),
+            ];
+            let (verdict, audit) = audit_verdict(
+                verdict(objective.clone(), measured, 9.0),
+                Some(ends),
+                &Findings::default(),
+            );
+            assert_eq!(
+                (audit.measured, audit.slow, audit.fast),
+                (measured, Some(slow), Some(fast))
+            );
             assert_eq!(audit.observed, [Some(9.0), Some(14.0), Some(7.0)]);
             (verdict.ruling, verdict.note)
         };
@@ -240,7 +370,8 @@ mod tests {
         let known = "INCONCLUSIVE (9 ms) as measured, PASS (7 ms) without the load generator's stalls, delays and failures";
         assert_eq!((ruling, note.as_deref()), (Invalid, Some(known)));
         let (ruling, note) = of([Pass, Fail, Pass]);
-        let known = "PASS (9 ms) as measured, FAIL (14 ms) with every stall counted against the server";
+        let known =
+            "PASS (9 ms) as measured, FAIL (14 ms) with every stall counted against the server";
         assert_eq!((ruling, note.as_deref()), (Invalid, Some(known)));
         let (ruling, note) = of([Fail, Fail, Inconclusive]);
         let known = "FAIL (9 ms) as measured, INCONCLUSIVE (7 ms) without the load generator's stalls, delays and failures";
@@ -249,11 +380,28 @@ mod tests {
 
     #[test]
     fn an_invalid_verdict_names_reason_and_cause() {
-        let findings = Findings { cause: Some("host CPU was 100%".into()), ..bad() };
-        let final_verdict =
-            audit_verdict(verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0), None, &findings).0;
-        assert_eq!((final_verdict.ruling, final_verdict.note.as_deref()), (Ruling::Invalid, Some("load; host CPU was 100%")));
-        let none = Verdict { observed: None, ..verdict(check(Metric::Ttft, P95, Op::Less, 1.0), Ruling::Fail, 1.0) };
-        assert_eq!(audit_verdict(none, None, &findings).0.ruling, Ruling::Invalid, "a load that was not there gives no data");
+        let findings = Findings {
+            cause: Some("host CPU was 100%".into()),
+            ..bad()
+        };
+        let final_verdict = audit_verdict(
+            verdict(check(Metric::Ttft, P95, Op::Less, 100.0), Ruling::Pass, 1.0),
+            None,
+            &findings,
+        )
+        .0;
+        assert_eq!(
+            (final_verdict.ruling, final_verdict.note.as_deref()),
+            (Ruling::Invalid, Some("load; host CPU was 100%"))
+        );
+        let none = Verdict {
+            observed: None,
+            ..verdict(check(Metric::Ttft, P95, Op::Less, 1.0), Ruling::Fail, 1.0)
+        };
+        assert_eq!(
+            audit_verdict(none, None, &findings).0.ruling,
+            Ruling::Invalid,
+            "a load that was not there gives no data"
+        );
     }
 }

@@ -47,7 +47,10 @@ impl BodyRecorder {
             spool: Spool::append(&folder.file(spool::FILE))?,
             case: case.id.clone(),
             round,
-            redactor: route.map_or_else(|| case.target.redactor(), |route| target_redactor(&case.target, route)),
+            redactor: route.map_or_else(
+                || case.target.redactor(),
+                |route| target_redactor(&case.target, route),
+            ),
             seed: seed.child("bodies"),
             sample,
             only_failed: bodies == Bodies::Failed,
@@ -58,16 +61,26 @@ impl BodyRecorder {
     ///
     /// # Errors
     /// The spool cannot be written.
-    pub fn record(&mut self, outcome: &Outcome, copies: &CapturedExchange) -> Result<(), StoreError> {
+    pub fn record(
+        &mut self,
+        outcome: &Outcome,
+        copies: &CapturedExchange,
+    ) -> Result<(), StoreError> {
         let mut head = self.head(outcome);
         if self.only_failed && !head.failed {
             return Ok(());
         }
-        if self.sample.as_mut().is_some_and(|sample| !sample.add(&head)) {
+        if self
+            .sample
+            .as_mut()
+            .is_some_and(|sample| !sample.add(&head))
+        {
             return Ok(());
         }
         let packed = self.pack(&mut head, outcome.status, copies);
-        let packed = packed.map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+        let packed = packed.map_err(|error| StoreError::Encode {
+            reason: error.to_string(),
+        })?;
         self.spool.add(&head, &packed)
     }
 
@@ -88,27 +101,50 @@ impl BodyRecorder {
             sampled: self.sample.is_some(),
             measured: outcome.phase == Phase::Measured,
             failed: outcome.end.is_err(),
-            rank: self.seed.child(outcome.seq).child(u64::from(outcome.turn)).0,
+            rank: self
+                .seed
+                .child(outcome.seq)
+                .child(u64::from(outcome.turn))
+                .0,
             ..Head::default()
         }
     }
 
-    fn pack(&self, head: &mut Head, status: Option<u16>, copies: &CapturedExchange) -> io::Result<Packed> {
+    fn pack(
+        &self,
+        head: &mut Head,
+        status: Option<u16>,
+        copies: &CapturedExchange,
+    ) -> io::Result<Packed> {
         let redactor = self.redactor.with_headers(&copies.call_headers);
         let text = |bytes: &[u8]| redactor.redact_truncated(&String::from_utf8_lossy(bytes));
-        let sent = copies.request.get(..MAX_BODY_BYTES).unwrap_or(&copies.request);
-        let mut packed = Packed { request: bodies::pack_request(&text(sent))?, response: Vec::new() };
+        let sent = copies
+            .request
+            .get(..MAX_BODY_BYTES)
+            .unwrap_or(&copies.request);
+        let mut packed = Packed {
+            request: bodies::pack_request(&text(sent))?,
+            response: Vec::new(),
+        };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
         let received = &copies.response;
         // A local model responds without a status.
         if status.is_some() || received.total_bytes > 0 {
             packed.response = bodies::pack_response(status, &text(&received.bytes))?;
-            head.response = Some(extent(received.total_bytes, &received.bytes, &packed.response));
+            head.response = Some(extent(
+                received.total_bytes,
+                &received.bytes,
+                &packed.response,
+            ));
         }
         Ok(packed)
     }
 }
 
 fn extent(length: u64, kept: &[u8], packed: &[u8]) -> Extent {
-    Extent { length, cut: (kept.len() as u64) < length, packed: packed.len() as u32 }
+    Extent {
+        length,
+        cut: (kept.len() as u64) < length,
+        packed: packed.len() as u32,
+    }
 }

@@ -35,13 +35,27 @@ impl EarlyStopMonitor {
     /// The checks of a round with this number of requests, if known; None if nothing can end it early.
     pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStopMonitor> {
         let checks = case.checks.iter().enumerate();
-        let limits: Vec<Limit> =
-            checks.filter_map(|(place, check)| Some(Limit { place: place as u32, watch: judge::Watch::new(check)? })).collect();
+        let limits: Vec<Limit> = checks
+            .filter_map(|(place, check)| {
+                Some(Limit {
+                    place: place as u32,
+                    watch: judge::Watch::new(check)?,
+                })
+            })
+            .collect();
         let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
         let drift = (arrives && case.load.stop_when_saturated).then(JointTrend::default);
         let planned = measured(case, planned);
         let idle = limits.is_empty() && drift.is_none();
-        (!idle).then(|| EarlyStopMonitor { round, limits, order: Order::default(), after: 0, planned, drift, over: false })
+        (!idle).then(|| EarlyStopMonitor {
+            round,
+            limits,
+            order: Order::default(),
+            after: 0,
+            planned,
+            drift,
+            over: false,
+        })
     }
 
     /// Records an outcome, with the number of requests in flight. Returns the reason to end the round, once.
@@ -51,8 +65,15 @@ impl EarlyStopMonitor {
         }
         let measured = outcome.phase == Phase::Measured;
         self.after += u64::from(measured);
-        let saturated = if measured { self.saturated(outcome, in_flight) } else { None };
-        let ending = self.lost(outcome, measured).map(EarlyStop::Aborted).or(saturated.map(EarlyStop::Saturated));
+        let saturated = if measured {
+            self.saturated(outcome, in_flight)
+        } else {
+            None
+        };
+        let ending = self
+            .lost(outcome, measured)
+            .map(EarlyStop::Aborted)
+            .or(saturated.map(EarlyStop::Saturated));
         self.over = ending.is_some();
         ending
     }
@@ -62,13 +83,34 @@ impl EarlyStopMonitor {
             return None;
         }
         // Requests that the load generator cancelled say nothing about the server.
-        let counts = measured && outcome.end.as_ref().err().is_none_or(|failure| failure.kind != FailureKind::Cancelled);
-        let requests = if counts { MeasuredRequests::of_outcome(outcome, self.round) } else { MeasuredRequests::default() };
-        let flags = self.limits.iter().map(|limit| limit.watch.breaks(requests.iter().next()?)).collect();
+        let counts = measured
+            && outcome
+                .end
+                .as_ref()
+                .err()
+                .is_none_or(|failure| failure.kind != FailureKind::Cancelled);
+        let requests = if counts {
+            MeasuredRequests::of_outcome(outcome, self.round)
+        } else {
+            MeasuredRequests::default()
+        };
+        let flags = self
+            .limits
+            .iter()
+            .map(|limit| limit.watch.breaks(requests.iter().next()?))
+            .collect();
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));
-        self.order.add((outcome.seq, outcome.turn), Ended { turns, at: line.end, flags }, took);
+        self.order.add(
+            (outcome.seq, outcome.turn),
+            Ended {
+                turns,
+                at: line.end,
+                flags,
+            },
+            took,
+        );
         while let Some(flags) = self.order.next() {
             for (limit, breaks) in self.limits.iter_mut().zip(flags) {
                 if breaks.is_some_and(|breaks| limit.watch.add(breaks)) {
@@ -76,7 +118,17 @@ impl EarlyStopMonitor {
                     let allowed = check.allowed().unwrap_or_default();
                     let alpha = check.abort.map_or(0.0, |abort| abort.alpha);
                     let (after, planned, expr) = (self.after, self.planned, check.expr.clone());
-                    return Some(Aborted { check: limit.place, expr, at_s, after, planned, n, breaking, allowed, alpha });
+                    return Some(Aborted {
+                        check: limit.place,
+                        expr,
+                        at_s,
+                        after,
+                        planned,
+                        n,
+                        breaking,
+                        allowed,
+                        alpha,
+                    });
                 }
             }
         }
@@ -84,13 +136,30 @@ impl EarlyStopMonitor {
     }
 
     /// Detects saturation from the trends of TTFT (or latency, without a stream) and of requests in flight.
-    fn saturated(&mut self, outcome: &Outcome, in_flight: impl FnOnce() -> u64) -> Option<Saturated> {
+    fn saturated(
+        &mut self,
+        outcome: &Outcome,
+        in_flight: impl FnOnce() -> u64,
+    ) -> Option<Saturated> {
         let drift = self.drift.as_mut().filter(|_| outcome.end.is_ok())?;
         let (line, at_s) = (&outcome.timeline, outcome.timeline.end.secs());
-        let answered = line.tokens.first().copied().filter(|_| outcome.streamed).unwrap_or(line.end);
-        let grown = drift.observe(at_s, [in_flight() as f64, answered.since(line.intended).millis()])?;
+        let answered = line
+            .tokens
+            .first()
+            .copied()
+            .filter(|_| outcome.streamed)
+            .unwrap_or(line.end);
+        let grown = drift.observe(
+            at_s,
+            [in_flight() as f64, answered.since(line.intended).millis()],
+        )?;
         let [in_flight_slope, ttft_slope] = grown.slopes;
-        Some(Saturated { from_s: grown.from, at_s, in_flight_slope, ttft_slope })
+        Some(Saturated {
+            from_s: grown.from,
+            at_s,
+            in_flight_slope,
+            ttft_slope,
+        })
     }
 }
 
@@ -150,14 +219,23 @@ impl Order {
         if place <= self.next {
             let Ended { turns, flags, .. } = self.ended.remove(&place)?;
             if place == self.next {
-                self.next = if place.1 + 1 < turns { (place.0, place.1 + 1) } else { (place.0 + 1, 0) };
+                self.next = if place.1 + 1 < turns {
+                    (place.0, place.1 + 1)
+                } else {
+                    (place.0 + 1, 0)
+                };
             }
             return Some(flags);
         }
         let patience = (PATIENCE * self.took.millis_at(0.5).unwrap_or(0.0)).max(LEAST_PATIENCE);
-        let kept = (self.now.since(first.at).millis() > patience).then(|| vec![Some(false); first.flags.len()])?;
+        let kept = (self.now.since(first.at).millis() > patience)
+            .then(|| vec![Some(false); first.flags.len()])?;
         self.passed.insert(self.next);
-        self.next = if self.next.0 < place.0 { (self.next.0 + 1, 0) } else { (place.0, self.next.1 + 1) };
+        self.next = if self.next.0 < place.0 {
+            (self.next.0 + 1, 0)
+        } else {
+            (place.0, self.next.1 + 1)
+        };
         Some(kept)
     }
 }

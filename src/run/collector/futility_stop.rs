@@ -60,7 +60,11 @@ impl FutilityStop {
             return false;
         }
         self.next *= 2;
-        let facts = CaseFacts { case: &self.case, parts: &[], until: None };
+        let facts = CaseFacts {
+            case: &self.case,
+            parts: &[],
+            until: None,
+        };
         let sample = sample_case(&rows.before(self.first_unfinished), &facts);
         self.hopeless = judge::is_futile(&self.checks, &sample, &mut self.looks);
         self.hopeless

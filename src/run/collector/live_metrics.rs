@@ -51,7 +51,10 @@ impl Spans {
     pub fn millis_from_top(&self, rank_from_top: u64) -> Option<f64> {
         let n = self.count();
         // The middle of the rank, so that rounding does not select its neighbor.
-        let rank = (rank_from_top > 0).then(|| n.checked_sub(rank_from_top)).flatten()? as f64 + 0.5;
+        let rank = (rank_from_top > 0)
+            .then(|| n.checked_sub(rank_from_top))
+            .flatten()? as f64
+            + 0.5;
         self.millis_at(rank / n as f64)
     }
 }
@@ -141,7 +144,10 @@ impl LiveMetrics {
         self.requests += 1;
         self.sessions += u64::from(outcome.turn + 1 >= outcome.turns);
         let failed = outcome.end.as_ref().err().map(|failure| failure.kind);
-        self.errors += u64::from(failed.is_some_and(|kind| !matches!(kind, FailureKind::Cancelled | FailureKind::Abandoned)));
+        self.errors +=
+            u64::from(failed.is_some_and(|kind| {
+                !matches!(kind, FailureKind::Cancelled | FailureKind::Abandoned)
+            }));
         let spans = RequestSpans::new(outcome);
         self.totals.record(outcome, &spans);
         self.latest_ttft.extend(spans.ttft);
@@ -150,7 +156,9 @@ impl LiveMetrics {
 
     fn record_spans(&mut self, spans: &RequestSpans, phase: Phase) {
         if phase == Phase::Measured && !std::mem::replace(&mut self.measured, true) {
-            [&mut self.ttft, &mut self.itl, &mut self.e2e].into_iter().for_each(Spans::clear);
+            [&mut self.ttft, &mut self.itl, &mut self.e2e]
+                .into_iter()
+                .for_each(Spans::clear);
         }
         if phase == Phase::Measured || !self.measured {
             spans.ttft.iter().for_each(|span| self.ttft.record(*span));
@@ -183,7 +191,10 @@ impl LiveMetrics {
             e2e_ms_p99: self.e2e.millis_at(0.99),
             elapsed_s,
             left_s: self.remaining_s(elapsed_s),
-            totals: LiveTotals { events, ..self.totals.clone() },
+            totals: LiveTotals {
+                events,
+                ..self.totals.clone()
+            },
         }
     }
 
@@ -194,9 +205,13 @@ impl LiveMetrics {
 
     fn remaining_s(&self, elapsed: f64) -> Option<f64> {
         let per_session = elapsed / self.sessions.max(1) as f64;
-        let by_count =
-            self.total.filter(|_| self.sessions > 0).map(|total| total.saturating_sub(self.sessions) as f64 * per_session);
-        let by_time = self.duration_s.map(|duration| (duration - elapsed).max(0.0));
+        let by_count = self
+            .total
+            .filter(|_| self.sessions > 0)
+            .map(|total| total.saturating_sub(self.sessions) as f64 * per_session);
+        let by_time = self
+            .duration_s
+            .map(|duration| (duration - elapsed).max(0.0));
         match (by_count, by_time) {
             (Some(count), Some(time)) => Some(count.min(time)),
             (count, time) => count.or(time),
@@ -207,7 +222,11 @@ impl LiveMetrics {
 /// The median and the p99 of the spans, by nearest rank, in milliseconds. Removes the spans.
 fn take_p50_p99(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
     spans.sort_unstable();
-    let at = |share: f64| spans.get(((share * spans.len() as f64).ceil() as usize).saturating_sub(1)).map(|span| span.millis());
+    let at = |share: f64| {
+        spans
+            .get(((share * spans.len() as f64).ceil() as usize).saturating_sub(1))
+            .map(|span| span.millis())
+    };
     let quantiles = at(0.50).zip(at(0.99));
     spans.clear();
     quantiles
@@ -215,8 +234,8 @@ fn take_p50_p99(spans: &mut Vec<Nanos>) -> Option<(f64, f64)> {
 
 /// Upper bounds of the buckets in seconds, inclusive. Values beyond the last one are only counted.
 pub const BOUNDS: [f64; 25] = [
-    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 7.5, 10.0, 20.0,
-    40.0, 80.0, 160.0, 320.0,
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5,
+    2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
 ];
 
 /// A histogram with fixed buckets, for Prometheus.
@@ -233,7 +252,10 @@ impl Buckets {
     /// Adds a span.
     pub fn record(&mut self, span: Nanos) {
         let secs = span.secs();
-        if let Some(count) = self.counts.get_mut(BOUNDS.partition_point(|bound| *bound < secs)) {
+        if let Some(count) = self
+            .counts
+            .get_mut(BOUNDS.partition_point(|bound| *bound < secs))
+        {
             *count += 1;
         }
         self.count += 1;
@@ -243,11 +265,18 @@ impl Buckets {
     /// The bound of each bucket in seconds and its number of values, not cumulative; the last bound stands for +∞.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let beyond = self.count - self.counts.iter().sum::<u64>();
-        BOUNDS.into_iter().zip(self.counts).chain([(f64::MAX, beyond)]).collect()
+        BOUNDS
+            .into_iter()
+            .zip(self.counts)
+            .chain([(f64::MAX, beyond)])
+            .collect()
     }
 
     fn add(&mut self, other: &Buckets) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(count, other)| *count += other);
+        self.counts
+            .iter_mut()
+            .zip(other.counts)
+            .for_each(|(count, other)| *count += other);
         self.count += other.count;
         self.sum_s += other.sum_s;
     }
@@ -288,7 +317,10 @@ impl LiveTotals {
 
     /// Counts a finished request, and its spans if it is measured.
     pub fn record(&mut self, outcome: &Outcome, spans: &RequestSpans) {
-        *self.outcomes.entry((outcome.phase, outcome.outcome_name())).or_default() += 1;
+        *self
+            .outcomes
+            .entry((outcome.phase, outcome.outcome_name()))
+            .or_default() += 1;
         if outcome.phase != Phase::Measured {
             return;
         }
@@ -296,9 +328,14 @@ impl LiveTotals {
         spans.gaps.iter().for_each(|span| self.itl.record(*span));
         spans.e2e.iter().for_each(|span| self.e2e.record(*span));
         if outcome.end.is_ok() {
-            let events =
-                (outcome.streamed && !outcome.timeline.tokens.is_empty()).then_some(outcome.timeline.tokens.len() as u64);
-            let output = outcome.usage.output.or(outcome.counted.output).or(events).unwrap_or(0);
+            let events = (outcome.streamed && !outcome.timeline.tokens.is_empty())
+                .then_some(outcome.timeline.tokens.len() as u64);
+            let output = outcome
+                .usage
+                .output
+                .or(outcome.counted.output)
+                .or(events)
+                .unwrap_or(0);
             let prompt = outcome.usage.prompt.or(outcome.counted.prompt).unwrap_or(0);
             self.prompt_tokens = self.prompt_tokens.saturating_add(prompt);
             self.output_tokens = self.output_tokens.saturating_add(output);
@@ -321,12 +358,22 @@ impl RequestSpans {
     /// The spans of a finished request.
     pub fn new(outcome: &Outcome) -> RequestSpans {
         let timeline = &outcome.timeline;
-        let cancelled = outcome.end.as_ref().is_err_and(|failure| failure.kind == FailureKind::Abandoned);
+        let cancelled = outcome
+            .end
+            .as_ref()
+            .is_err_and(|failure| failure.kind == FailureKind::Abandoned);
         let ok = outcome.end.is_ok();
-        let first = timeline.tokens.first().filter(|_| outcome.streamed && (ok || cancelled));
+        let first = timeline
+            .tokens
+            .first()
+            .filter(|_| outcome.streamed && (ok || cancelled));
         RequestSpans {
             ttft: first.map(|first| first.since(timeline.intended)),
-            gaps: if ok && outcome.streamed { token_gaps(&timeline.tokens, &timeline.choices) } else { Vec::new() },
+            gaps: if ok && outcome.streamed {
+                token_gaps(&timeline.tokens, &timeline.choices)
+            } else {
+                Vec::new()
+            },
             e2e: ok.then(|| timeline.end.since(timeline.intended)),
         }
     }
@@ -334,11 +381,17 @@ impl RequestSpans {
 
 fn token_gaps(tokens: &[Nanos], choices: &[u32]) -> Vec<Nanos> {
     if choices.is_empty() {
-        return tokens.iter().zip(tokens.iter().skip(1)).map(|(earlier, later)| later.since(*earlier)).collect();
+        return tokens
+            .iter()
+            .zip(tokens.iter().skip(1))
+            .map(|(earlier, later)| later.since(*earlier))
+            .collect();
     }
     let mut latest: BTreeMap<u32, Nanos> = BTreeMap::new();
     let events = tokens.iter().zip(choices);
-    events.filter_map(|(at, choice)| latest.insert(*choice, *at).map(|earlier| at.since(earlier))).collect()
+    events
+        .filter_map(|(at, choice)| latest.insert(*choice, *at).map(|earlier| at.since(earlier)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -368,15 +421,24 @@ mod tests {
         (1..=700).for_each(|i| spans.record(Nanos(1000 * i)));
         for rank in [1u64, 2, 300, 699, 700] {
             let millis = spans.millis_from_top(rank).unwrap();
-            assert!((millis * 1000.0 - (701 - rank) as f64).abs() < 1e-9, "{rank}: {millis}");
+            assert!(
+                (millis * 1000.0 - (701 - rank) as f64).abs() < 1e-9,
+                "{rank}: {millis}"
+            );
         }
-        assert_eq!([0, 701].map(|rank| spans.millis_from_top(rank)), [None, None]);
+        assert_eq!(
+            [0, 701].map(|rank| spans.millis_from_top(rank)),
+            [None, None]
+        );
     }
 
     #[test]
     fn warm_up_spans_are_shown_until_a_request_is_measured() {
         let mut live_metrics = LiveMetrics::new(None, None);
-        let span = |ms| RequestSpans { e2e: Some(Nanos::from_millis(ms)), ..RequestSpans::default() };
+        let span = |ms| RequestSpans {
+            e2e: Some(Nanos::from_millis(ms)),
+            ..RequestSpans::default()
+        };
         let mut p99 = |ms, phase| {
             live_metrics.record_spans(&span(ms), phase);
             live_metrics.progress(0, 0).e2e_ms_p99.map(f64::round)
@@ -407,11 +469,23 @@ mod tests {
     fn a_session_is_over_with_its_last_turn_and_every_turn_is_a_request() {
         let mut live_metrics = LiveMetrics::new(Some(2), None);
         for (turn, turns) in [(0, 2), (1, 2), (0, 1)] {
-            let call = PreparedRequest { turn, turns, ..PreparedRequest::default() };
+            let call = PreparedRequest {
+                turn,
+                turns,
+                ..PreparedRequest::default()
+            };
             live_metrics.record(&dropped_outcome(&call, Phase::Measured, Nanos::ZERO, "x"));
         }
         let progress = live_metrics.progress(0, 0);
-        assert_eq!((progress.done, progress.total, progress.errors, progress.left_s), (2, Some(2), 3, Some(0.0)));
+        assert_eq!(
+            (
+                progress.done,
+                progress.total,
+                progress.errors,
+                progress.left_s
+            ),
+            (2, Some(2), 3, Some(0.0))
+        );
     }
 
     fn request(phase: Phase, stamps: &[u64], end: Result<Finish, Failure>) -> Outcome {
@@ -424,9 +498,20 @@ mod tests {
             end: last,
             ..Timeline::default()
         };
-        let usage = Usage { prompt: Some(7), output: Some(3), ..Usage::default() };
+        let usage = Usage {
+            prompt: Some(7),
+            output: Some(3),
+            ..Usage::default()
+        };
         let blank = dropped_outcome(&PreparedRequest::default(), phase, Nanos::ZERO, "x");
-        Outcome { phase, timeline, streamed: true, usage, end, ..blank }
+        Outcome {
+            phase,
+            timeline,
+            streamed: true,
+            usage,
+            end,
+            ..blank
+        }
     }
 
     fn cancelled() -> Failure {
@@ -438,7 +523,10 @@ mod tests {
         let ok = || Ok(Finish::default());
         let mut choices = request(Phase::Measured, &[30, 32, 35, 39], ok());
         choices.timeline.choices = vec![0, 1, 0, 1];
-        let unstreamed = Outcome { streamed: false, ..request(Phase::Measured, &[30, 40], ok()) };
+        let unstreamed = Outcome {
+            streamed: false,
+            ..request(Phase::Measured, &[30, 40], ok())
+        };
         for outcome in [
             request(Phase::Measured, &[30, 32, 32, 50], ok()),
             choices,
@@ -451,7 +539,14 @@ mod tests {
             let ms = |span: Option<Nanos>| span.map(Nanos::millis);
             assert_eq!(ms(spans.ttft), request.value(Metric::Ttft));
             assert_eq!(ms(spans.e2e), request.value(Metric::E2e));
-            assert_eq!(spans.gaps.iter().map(|gap| gap.millis()).collect::<Vec<_>>(), request.gaps());
+            assert_eq!(
+                spans
+                    .gaps
+                    .iter()
+                    .map(|gap| gap.millis())
+                    .collect::<Vec<_>>(),
+                request.gaps()
+            );
         }
     }
 
@@ -466,13 +561,34 @@ mod tests {
             let outcome = request(phase, &[30, 31, 60], end);
             totals.record(&outcome, &RequestSpans::new(&outcome));
         }
-        let counts: Vec<_> = totals.outcomes.iter().map(|((phase, word), count)| (*phase, *word, *count)).collect();
-        assert_eq!(counts, [(Phase::Warmup, "ok", 1), (Phase::Measured, "abandoned", 1), (Phase::Measured, "ok", 1)]);
+        let counts: Vec<_> = totals
+            .outcomes
+            .iter()
+            .map(|((phase, word), count)| (*phase, *word, *count))
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                (Phase::Warmup, "ok", 1),
+                (Phase::Measured, "abandoned", 1),
+                (Phase::Measured, "ok", 1)
+            ]
+        );
         assert_eq!((totals.prompt_tokens, totals.output_tokens), (7, 3));
-        assert_eq!((totals.ttft.count, totals.itl.count, totals.e2e.count), (2, 2, 1));
+        assert_eq!(
+            (totals.ttft.count, totals.itl.count, totals.e2e.count),
+            (2, 2, 1)
+        );
         let mut twice = totals.clone();
         twice.add(&totals);
-        assert_eq!((twice.ttft.count, twice.output_tokens, twice.outcomes[&(Phase::Measured, "ok")]), (4, 6, 2));
+        assert_eq!(
+            (
+                twice.ttft.count,
+                twice.output_tokens,
+                twice.outcomes[&(Phase::Measured, "ok")]
+            ),
+            (4, 6, 2)
+        );
         assert!((twice.itl.sum_s - 0.06).abs() < 1e-12);
     }
 
@@ -482,7 +598,11 @@ mod tests {
         for ns in [0, 1_000_000, 1_000_001, 320_000_000_000, 320_000_000_001] {
             buckets.record(Nanos(ns));
         }
-        let filled: Vec<_> = buckets.buckets().into_iter().filter(|(_, count)| *count > 0).collect();
+        let filled: Vec<_> = buckets
+            .buckets()
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
         assert_eq!(filled, [(0.001, 2), (0.0025, 1), (320.0, 1), (f64::MAX, 1)]);
         assert_eq!(buckets.count, 5);
     }

@@ -30,17 +30,24 @@ pub struct Tally {
 impl Tally {
     /// `fail_fast`: the state of the check after the earlier rounds of the case.
     pub fn new(fail_fast: FailFast) -> Tally {
-        Tally { fail_fast, ..Tally::default() }
+        Tally {
+            fail_fast,
+            ..Tally::default()
+        }
     }
 
     /// Counts a finished request.
     pub fn count(&mut self, outcome: &Outcome) {
         let timeline = &outcome.timeline;
         if outcome.turn == 0 {
-            self.begun.push(outcome.seq << 1 | u64::from(timeline.sent.is_some()));
+            self.begun
+                .push(outcome.seq << 1 | u64::from(timeline.sent.is_some()));
         }
         if outcome.phase == Phase::Measured {
-            self.measured_from = Some(self.measured_from.map_or(timeline.intended, |first| first.min(timeline.intended)));
+            self.measured_from = Some(
+                self.measured_from
+                    .map_or(timeline.intended, |first| first.min(timeline.intended)),
+            );
         }
         if let Some(answer) = timeline.tokens.first().copied().zip(timeline.sent) {
             self.first_answer = Some(self.first_answer.map_or(answer, |first| first.min(answer)));
@@ -48,10 +55,21 @@ impl Tally {
         self.not_found |= outcome.status == Some(404);
         self.answered |= outcome.status.is_some();
         let position = (outcome.seq, outcome.turn);
-        let connect_kinds = [FailureKind::Connect, FailureKind::Tls, FailureKind::TimeoutConnect];
-        if let Some(failure) = outcome.end.as_ref().err().filter(|failure| connect_kinds.contains(&failure.kind))
+        let connect_kinds = [
+            FailureKind::Connect,
+            FailureKind::Tls,
+            FailureKind::TimeoutConnect,
+        ];
+        if let Some(failure) = outcome
+            .end
+            .as_ref()
+            .err()
+            .filter(|failure| connect_kinds.contains(&failure.kind))
             && !self.answered
-            && self.unreached.as_ref().is_none_or(|(last, _)| *last < position)
+            && self
+                .unreached
+                .as_ref()
+                .is_none_or(|(last, _)| *last < position)
         {
             self.unreached = Some((position, failure.message.clone()));
         }
@@ -61,7 +79,11 @@ impl Tally {
 
     /// The sessions that started: number of each, and whether it was sent.
     pub fn begun(&self) -> Vec<(u64, bool)> {
-        let mut begun: Vec<(u64, bool)> = self.begun.iter().map(|session| (session >> 1, session & 1 == 1)).collect();
+        let mut begun: Vec<(u64, bool)> = self
+            .begun
+            .iter()
+            .map(|session| (session >> 1, session & 1 == 1))
+            .collect();
         begun.sort_unstable();
         begun
     }
@@ -73,12 +95,16 @@ impl Tally {
 
     /// Why no request got a response; None if one did, or none was sent.
     pub fn unanswered(&self) -> Option<String> {
-        self.unreached.as_ref().filter(|_| !self.answered).map(|(_, why)| why.clone())
+        self.unreached
+            .as_ref()
+            .filter(|_| !self.answered)
+            .map(|(_, why)| why.clone())
     }
 }
 
 /// The note on replies that were not streamed although the request asked for a stream.
-pub const STREAM_IGNORED: &str = "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
+pub const STREAM_IGNORED: &str =
+    "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
 
 /// Successful replies of one round or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,23 +131,37 @@ impl Replies {
     pub fn add(&mut self, other: &Replies) {
         self.streamed += other.streamed;
         self.unstreamed += other.unstreamed;
-        other.empty.iter().for_each(|(reason, count)| *self.empty.entry(reason.clone()).or_default() += count);
+        other
+            .empty
+            .iter()
+            .for_each(|(reason, count)| *self.empty.entry(reason.clone()).or_default() += count);
     }
 
     /// Notes for the report.
     pub fn notes(&self) -> Vec<String> {
         let empty = self.empty.iter().map(|(reason, count)| {
-            let replies = if *count == 1 { "1 reply".to_owned() } else { format!("{count} replies") };
+            let replies = if *count == 1 {
+                "1 reply".to_owned()
+            } else {
+                format!("{count} replies")
+            };
             format!("{replies} had no content (finish reason: {reason})")
         });
-        note_ignored_stream(self.unstreamed, self.streamed).into_iter().chain(empty).collect()
+        note_ignored_stream(self.unstreamed, self.streamed)
+            .into_iter()
+            .chain(empty)
+            .collect()
     }
 }
 
 /// Notes on impossible counts, one per case.
 pub fn note_absurd_counts(cases: &BTreeMap<String, ImplausibleCounts>) -> Vec<String> {
     let note = |(case, ImplausibleCounts { replies, example }): (&String, &ImplausibleCounts)| {
-        let replies = if *replies == 1 { "1 reply".to_owned() } else { format!("{replies} replies") };
+        let replies = if *replies == 1 {
+            "1 reply".to_owned()
+        } else {
+            format!("{replies} replies")
+        };
         format!("case `{case}`: {example}. Impossible counts or times in {replies} are not used.")
     };
     cases.iter().map(note).collect()
@@ -153,7 +193,11 @@ mod tests {
     use llmscen_core::units::Nanos;
 
     fn ended(seq: u64, turn: u32, status: Option<u16>, kind: FailureKind) -> Outcome {
-        let call = PreparedRequest { seq, turn, ..PreparedRequest::default() };
+        let call = PreparedRequest {
+            seq,
+            turn,
+            ..PreparedRequest::default()
+        };
         let mut outcome = dropped_outcome(&call, Phase::Measured, Nanos(100 + seq), "");
         outcome.timeline.intended = Nanos(100 - seq);
         (outcome.status, outcome.end) = (status, Err(Failure::new(kind, format!("refused {seq}"))));
@@ -164,46 +208,85 @@ mod tests {
     fn the_counts_do_not_depend_on_the_order_of_the_ends() {
         let refused = |seq| ended(seq, 0, None, FailureKind::Connect);
         let mut sent = ended(3, 0, None, FailureKind::Truncated);
-        (sent.timeline.sent, sent.timeline.tokens) = (Some(Nanos(200)), vec![Nanos(250), Nanos(260)]);
-        let mut outcomes = [refused(5), sent, refused(4), ended(4, 1, None, FailureKind::Dropped)];
+        (sent.timeline.sent, sent.timeline.tokens) =
+            (Some(Nanos(200)), vec![Nanos(250), Nanos(260)]);
+        let mut outcomes = [
+            refused(5),
+            sent,
+            refused(4),
+            ended(4, 1, None, FailureKind::Dropped),
+        ];
         for _ in 0..2 {
             let mut tally = Tally::default();
             outcomes.iter().for_each(|outcome| tally.count(outcome));
             assert_eq!(tally.begun(), [(3, true), (4, false), (5, false)]);
-            assert_eq!((tally.measured_from, tally.first_answer()), (Some(Nanos(95)), Some(Nanos(50))));
-            assert_eq!((tally.unanswered().as_deref(), tally.not_found), (Some("refused 5"), false));
+            assert_eq!(
+                (tally.measured_from, tally.first_answer()),
+                (Some(Nanos(95)), Some(Nanos(50)))
+            );
+            assert_eq!(
+                (tally.unanswered().as_deref(), tally.not_found),
+                (Some("refused 5"), false)
+            );
             outcomes.reverse();
         }
         let mut answered = Tally::default();
-        [refused(1), ended(2, 0, Some(404), FailureKind::Http4xx)].iter().for_each(|outcome| answered.count(outcome));
+        [refused(1), ended(2, 0, Some(404), FailureKind::Http4xx)]
+            .iter()
+            .for_each(|outcome| answered.count(outcome));
         assert_eq!((answered.unanswered(), answered.not_found), (None, true));
     }
 
     fn reply(streamed: bool, tokens: usize, reason: &str) -> Outcome {
-        let end = Ok(Finish { reason: reason.into() });
-        let mut outcome = Outcome { streamed, end, ..PreparedRequest::default().outcome(Phase::Measured) };
+        let end = Ok(Finish {
+            reason: reason.into(),
+        });
+        let mut outcome = Outcome {
+            streamed,
+            end,
+            ..PreparedRequest::default().outcome(Phase::Measured)
+        };
         outcome.timeline.tokens = vec![Nanos(1); tokens];
         outcome
     }
 
     fn count(outcomes: Vec<Outcome>) -> Replies {
         let mut rounds = [Replies::default(), Replies::default()];
-        outcomes.iter().enumerate().for_each(|(index, outcome)| rounds[index % 2].count(outcome));
+        outcomes
+            .iter()
+            .enumerate()
+            .for_each(|(index, outcome)| rounds[index % 2].count(outcome));
         let [mut one, other] = rounds;
         one.add(&other);
         one
     }
 
     fn notes(replies: &Replies, unstreamed: u64) -> Vec<String> {
-        Replies { unstreamed, ..replies.clone() }.notes()
+        Replies {
+            unstreamed,
+            ..replies.clone()
+        }
+        .notes()
     }
 
     #[test]
     fn replies_without_content_are_counted_over_all_cases_by_their_reason() {
-        let unstreamed = Outcome { counted: Counted { output: Some(0), ..Counted::default() }, ..reply(false, 0, "stop") };
-        let warm = Outcome { phase: Phase::Warmup, ..reply(true, 0, "stop") };
+        let unstreamed = Outcome {
+            counted: Counted {
+                output: Some(0),
+                ..Counted::default()
+            },
+            ..reply(false, 0, "stop")
+        };
+        let warm = Outcome {
+            phase: Phase::Warmup,
+            ..reply(true, 0, "stop")
+        };
         let end = Err(Failure::new(FailureKind::Empty, ""));
-        let failed = Outcome { end, ..reply(true, 0, "") };
+        let failed = Outcome {
+            end,
+            ..reply(true, 0, "")
+        };
         let all = vec![
             reply(true, 0, "stop"),
             reply(true, 0, "stop"),
@@ -216,16 +299,30 @@ mod tests {
         ];
         assert_eq!(
             notes(&count(all), 0),
-            ["1 reply had no content (finish reason: length)", "3 replies had no content (finish reason: stop)"]
+            [
+                "1 reply had no content (finish reason: length)",
+                "3 replies had no content (finish reason: stop)"
+            ]
         );
         assert_eq!(notes(&count(vec![reply(true, 1, "stop")]), 0), [""; 0]);
     }
 
     #[test]
     fn impossible_counts_are_noted_once_per_case() {
-        let absurd = |replies, example: &str| Some(ImplausibleCounts { replies, example: example.to_owned() });
-        let joined = ImplausibleCounts::joined(ImplausibleCounts::joined(None, absurd(1, "one")), absurd(2, "two"));
-        let cases = [("a".to_owned(), joined.unwrap()), ("b".to_owned(), absurd(1, "three").unwrap())];
+        let absurd = |replies, example: &str| {
+            Some(ImplausibleCounts {
+                replies,
+                example: example.to_owned(),
+            })
+        };
+        let joined = ImplausibleCounts::joined(
+            ImplausibleCounts::joined(None, absurd(1, "one")),
+            absurd(2, "two"),
+        );
+        let cases = [
+            ("a".to_owned(), joined.unwrap()),
+            ("b".to_owned(), absurd(1, "three").unwrap()),
+        ];
         assert_eq!(
             note_absurd_counts(&cases.into()),
             [
@@ -238,10 +335,21 @@ mod tests {
     #[test]
     fn a_stream_that_was_ignored_is_noted_once() {
         let unstreamed = || count(vec![reply(false, 0, "stop"), reply(false, 0, "stop")]);
-        assert_eq!(notes(&unstreamed(), 2), ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]);
-        let mixed = count(vec![reply(false, 0, "stop"), reply(true, 3, "stop"), reply(true, 3, "stop")]);
+        assert_eq!(
+            notes(&unstreamed(), 2),
+            ["the server ignored stream: true; TTFT, ITL and TPOT are unavailable"]
+        );
+        let mixed = count(vec![
+            reply(false, 0, "stop"),
+            reply(true, 3, "stop"),
+            reply(true, 3, "stop"),
+        ]);
         let note = "the server ignored stream: true in 1 of 3 replies; TTFT, ITL and TPOT are unavailable for these";
         assert_eq!(notes(&mixed, 1), [note]);
-        assert_eq!(notes(&unstreamed(), 0), [""; 0], "the requests asked for no stream");
+        assert_eq!(
+            notes(&unstreamed(), 0),
+            [""; 0],
+            "the requests asked for no stream"
+        );
     }
 }

@@ -41,10 +41,22 @@ impl LocalModels {
     ///
     /// # Errors
     /// It cannot be loaded, or the switch was pressed meanwhile.
-    pub fn load(&mut self, target: &Target, seed: Seed, context: &Context) -> Result<Option<Arc<Host>>, RunError> {
-        let (TargetLocation::Local(spec), Some(model)) = (&target.location, target.models.first()) else { return Ok(None) };
+    pub fn load(
+        &mut self,
+        target: &Target,
+        seed: Seed,
+        context: &Context,
+    ) -> Result<Option<Arc<Host>>, RunError> {
+        let (TargetLocation::Local(spec), Some(model)) = (&target.location, target.models.first())
+        else {
+            return Ok(None);
+        };
         // Batch size and logits are settings of a case, not of the model.
-        let spec = Local { batch: 0, logits: false, ..spec.clone() };
+        let spec = Local {
+            batch: 0,
+            logits: false,
+            ..spec.clone()
+        };
         if let Some(loaded) = &self.0
             && loaded.name == model.name
             && loaded.spec == spec
@@ -52,14 +64,32 @@ impl LocalModels {
             wait_until_idle(&loaded.host, &context.stop)?;
             return Ok(Some(loaded.host.clone()));
         }
-        if let Some(host) = self.0.take().and_then(|loaded| Arc::into_inner(loaded.host)) {
+        if let Some(host) = self
+            .0
+            .take()
+            .and_then(|loaded| Arc::into_inner(loaded.host))
+        {
             host.free();
         }
-        let preparing = Preparing { what: "loading the model", unit: "bytes", done: 0, total: None };
+        let preparing = Preparing {
+            what: "loading the model",
+            unit: "bytes",
+            done: 0,
+            total: None,
+        };
         let _ = context.events.send(Event::Preparing(preparing));
-        let loading = start_loading(model.name.clone(), spec.clone(), seed.child("weights"), context)?;
+        let loading = start_loading(
+            model.name.clone(),
+            spec.clone(),
+            seed.child("weights"),
+            context,
+        )?;
         let host = Arc::new(wait_until_loaded(loading, &context.stop)?);
-        self.0 = Some(LoadedModel { name: model.name.clone(), spec, host: host.clone() });
+        self.0 = Some(LoadedModel {
+            name: model.name.clone(),
+            spec,
+            host: host.clone(),
+        });
         Ok(Some(host))
     }
 }
@@ -76,7 +106,12 @@ pub fn check_model(path: &Path) -> Result<(), String> {
 }
 
 #[cfg(feature = "local")]
-fn start_loading(name: String, spec: Local, seed: Seed, context: &Context) -> Result<Loading, RunError> {
+fn start_loading(
+    name: String,
+    spec: Local,
+    seed: Seed,
+    context: &Context,
+) -> Result<Loading, RunError> {
     use llmscen_core::local::Loaded;
     use llmscen_datasets::Progress;
     use llmscen_local::error::LocalError;
@@ -87,21 +122,50 @@ fn start_loading(name: String, spec: Local, seed: Seed, context: &Context) -> Re
     let events = context.events.clone();
     let load = move || {
         let folder = llmscen_datasets::hub_model(&name, &cache, &env, &|progress| {
-            let Progress::Download { bytes, total } = progress else { return };
-            let _ = events.send(Event::Preparing(Preparing { what: "downloading", unit: "bytes", done: bytes, total }));
+            let Progress::Download { bytes, total } = progress else {
+                return;
+            };
+            let _ = events.send(Event::Preparing(Preparing {
+                what: "downloading",
+                unit: "bytes",
+                done: bytes,
+                total,
+            }));
         });
-        let folder = folder.map_err(|error| LocalError::Download { reason: error.to_string() })?;
-        let path = folder.as_ref().map_or_else(|| name.clone(), |folder| folder.display().to_string());
+        let folder = folder.map_err(|error| LocalError::Download {
+            reason: error.to_string(),
+        })?;
+        let path = folder
+            .as_ref()
+            .map_or_else(|| name.clone(), |folder| folder.display().to_string());
         let (model, mut loaded) = llmscen_local::model::Model::load(&path, &spec, seed)?;
-        loaded.notes.extend(folder.map(|folder| format!("`{name}`: the files in {} are used", folder.display())));
-        Ok((model, Loaded { model: name, ..loaded }))
+        loaded.notes.extend(
+            folder.map(|folder| format!("`{name}`: the files in {} are used", folder.display())),
+        );
+        Ok((
+            model,
+            Loaded {
+                model: name,
+                ..loaded
+            },
+        ))
     };
-    let memory = Resident { anew: reset_memory_peak, peak: memory_peak, now: memory_now, reserved: memory_reserved };
+    let memory = Resident {
+        anew: reset_memory_peak,
+        peak: memory_peak,
+        now: memory_now,
+        reserved: memory_reserved,
+    };
     Loading::start(load, memory).map_err(RunError::Thread)
 }
 
 #[cfg(not(feature = "local"))]
-fn start_loading(name: String, _spec: Local, _seed: Seed, _context: &Context) -> Result<Loading, RunError> {
+fn start_loading(
+    name: String,
+    _spec: Local,
+    _seed: Seed,
+    _context: &Context,
+) -> Result<Loading, RunError> {
     Err(LocalError::NotThere { name }.into())
 }
 
@@ -158,8 +222,13 @@ impl ModelSession {
         let keep = logits_writer
             .filter(|_| logits)
             .cloned()
-            .map(|logits_writer| Box::new(move |logits: &Logits<'_>| logits_writer.write(logits)) as Keep);
-        ModelSession { host, session: Arc::new(Session::new(clock, gather, Box::new(is_over), keep)) }
+            .map(|logits_writer| {
+                Box::new(move |logits: &Logits<'_>| logits_writer.write(logits)) as Keep
+            });
+        ModelSession {
+            host,
+            session: Arc::new(Session::new(clock, gather, Box::new(is_over), keep)),
+        }
     }
 
     /// What the model did in the round.
@@ -167,7 +236,11 @@ impl ModelSession {
         let batches = self.session.batches();
         LocalRound {
             loaded: self.host.loaded.clone(),
-            memory_peak: batches.iter().map(|batch| batch.memory).max().unwrap_or_else(memory_now),
+            memory_peak: batches
+                .iter()
+                .map(|batch| batch.memory)
+                .max()
+                .unwrap_or_else(memory_now),
             cut: self.session.cut(),
             device_memory_peak: batches.iter().filter_map(|batch| batch.device_memory).max(),
             batches,
@@ -177,7 +250,10 @@ impl ModelSession {
 
 /// Adds the notes on the model of a part, each once.
 pub fn note_model(part: Option<&Part>, notes: &mut Vec<String>) {
-    let model_notes = part.and_then(|part| part.local.as_ref()).into_iter().flat_map(|local| &local.loaded.notes);
+    let model_notes = part
+        .and_then(|part| part.local.as_ref())
+        .into_iter()
+        .flat_map(|local| &local.loaded.notes);
     for note in model_notes {
         if !notes.contains(note) {
             notes.push(note.clone());
@@ -187,10 +263,15 @@ pub fn note_model(part: Option<&Part>, notes: &mut Vec<String>) {
 
 /// Notes how many replies of a case ended at the model's token limit: one note per case, updated by each round.
 pub fn note_cut(parts: &[Part], case: &str, notes: &mut Vec<String>) {
-    let local = parts.iter().filter(|part| part.case == case).filter_map(|part| part.local.as_ref());
+    let local = parts
+        .iter()
+        .filter(|part| part.case == case)
+        .filter_map(|part| part.local.as_ref());
     let cut: u64 = local.map(|local| local.cut).sum();
     if cut > 0 {
-        let prefix = format!("`{case}`: replies shorter than requested because of the model's token limit: ");
+        let prefix = format!(
+            "`{case}`: replies shorter than requested because of the model's token limit: "
+        );
         notes.retain(|note| !note.starts_with(&prefix));
         notes.push(format!("{prefix}{cut}"));
     }
@@ -210,20 +291,36 @@ impl LogitsWriter {
     /// The writer of a round of a case with this index in the plan.
     pub fn new(folder: &RunDir, index: usize, case: &Case, round: u32, halt: Stop) -> LogitsWriter {
         let case = npy::folder_name(index as u32, &case.id);
-        LogitsWriter { folder: folder.clone(), case, round, halt, fault: Mutex::default() }
+        LogitsWriter {
+            folder: folder.clone(),
+            case,
+            round,
+            halt,
+            fault: Mutex::default(),
+        }
     }
 
     fn write(&self, logits: &Logits<'_>) {
-        let turn = if logits.turn > 0 { format!("-{}", logits.turn) } else { String::new() };
+        let turn = if logits.turn > 0 {
+            format!("-{}", logits.turn)
+        } else {
+            String::new()
+        };
         let name = format!("{}/{}-{}{turn}.npy", self.case, self.round, logits.seq);
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         if fault.is_none() {
-            *fault = npy::write(&self.folder, &name, logits.values, logits.vocabulary).inspect_err(|_| self.halt.press()).err();
+            *fault = npy::write(&self.folder, &name, logits.values, logits.vocabulary)
+                .inspect_err(|_| self.halt.press())
+                .err();
         }
     }
 
     /// The first write error.
     pub fn take_fault(&self) -> Option<RunError> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take().map(RunError::from)
+        self.fault
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .map(RunError::from)
     }
 }

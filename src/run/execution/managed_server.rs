@@ -6,7 +6,8 @@ use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::{Context, PreparedCase, reach_started};
 use crate::store::RunDir;
 use llmscen_client::server::{
-    self, NotReady, ReadinessProbe, ReadyTimes, Server, ServerCommand, ServerError, ServerExit, log_tail,
+    self, NotReady, ReadinessProbe, ReadyTimes, Server, ServerCommand, ServerError, ServerExit,
+    log_tail,
 };
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
@@ -50,16 +51,29 @@ impl ManagedProcess {
 
     /// Adds to the part of a finished round how the server started, and how it exited if it did. An exit is the fault that ends
     /// the case.
-    pub fn describe(&self, part: &mut Part, origin: Instant, first_answer: Option<Nanos>) -> Option<RunError> {
+    pub fn describe(
+        &self,
+        part: &mut Part,
+        origin: Instant,
+        first_answer: Option<Nanos>,
+    ) -> Option<RunError> {
         self.server.on_end(|| {});
         part.served_ready = Some(self.ready.get());
         part.server_start = Some(self.number);
         if let Some(startup) = self.startup.borrow_mut().take() {
-            let first_token = first_answer.map(|answer| Nanos(startup.ready.0.saturating_add(answer.0)));
-            part.startup = Some(Startup { first_token, ..startup });
+            let first_token =
+                first_answer.map(|answer| Nanos(startup.ready.0.saturating_add(answer.0)));
+            part.startup = Some(Startup {
+                first_token,
+                ..startup
+            });
         }
         let ServerExit { how, at } = self.server.ended()?;
-        part.server_end = Some(ServerEnd { at_ns: signed_nanos(at, origin), how, log: self.log_tail() });
+        part.server_end = Some(ServerEnd {
+            at_ns: signed_nanos(at, origin),
+            how,
+            log: self.log_tail(),
+        });
         self.exit_error(&part.case)
     }
 
@@ -67,12 +81,23 @@ impl ManagedProcess {
     fn exit_error(&self, case: &str) -> Option<RunError> {
         let ServerExit { how, .. } = self.server.ended()?;
         let file = self.server.log().to_owned();
-        Some(ServerError::Exited { case: case.to_owned(), how, log: self.log_tail(), file }.into())
+        Some(
+            ServerError::Exited {
+                case: case.to_owned(),
+                how,
+                log: self.log_tail(),
+                file,
+            }
+            .into(),
+        )
     }
 
     /// The last lines of the log, without secrets.
     fn log_tail(&self) -> Vec<String> {
-        log_tail(self.server.log()).iter().map(|line| self.redactor.redact_truncated(line)).collect()
+        log_tail(self.server.log())
+            .iter()
+            .map(|line| self.redactor.redact_truncated(line))
+            .collect()
     }
 
     fn stop(self, stop: &Stop) {
@@ -96,14 +121,19 @@ pub struct ManagedServers {
 impl ManagedServers {
     /// `restart`: start the server again for each round.
     pub fn new(restart: bool) -> ManagedServers {
-        ManagedServers { restart, ..ManagedServers::default() }
+        ManagedServers {
+            restart,
+            ..ManagedServers::default()
+        }
     }
 
     /// The running server, if this round of the case can use it.
     pub fn current(&self, case: &Case, round: u32) -> Option<&ManagedProcess> {
         let spec = case.target.server.as_ref();
         let is_usable = |process: &&ManagedProcess| {
-            spec == Some(&process.spec) && !process.spec.per_case && (!self.restart || process.round == round)
+            spec == Some(&process.spec)
+                && !process.spec.per_case
+                && (!self.restart || process.round == round)
         };
         self.running.as_ref().filter(is_usable)
     }
@@ -131,10 +161,22 @@ impl ManagedServers {
         }
         if self.current(case, round).is_none() {
             self.stop(&context.stop);
-            if let (Some(spec), TargetLocation::Url(url)) = (&case.target.server, &case.target.location) {
+            if let (Some(spec), TargetLocation::Url(url)) =
+                (&case.target.server, &case.target.location)
+            {
                 let log = self.next_log_name(&spec.log);
                 let number = self.starts.values().sum::<usize>() as u32;
-                let start = Start { spec, url, log, case, prepared, folder, context, round, number };
+                let start = Start {
+                    spec,
+                    url,
+                    log,
+                    case,
+                    prepared,
+                    folder,
+                    context,
+                    round,
+                    number,
+                };
                 self.running = Some(start.run()?);
             }
         }
@@ -150,7 +192,11 @@ impl ManagedServers {
 
     /// The log name of another start: `server.log`, `server-2.log`, ….
     fn next_log_name(&mut self, log: &str) -> String {
-        let number = self.starts.entry(log.to_owned()).and_modify(|number| *number += 1).or_insert(1);
+        let number = self
+            .starts
+            .entry(log.to_owned())
+            .and_modify(|number| *number += 1)
+            .or_insert(1);
         match (*number, log.rsplit_once('.')) {
             (1, _) => log.to_owned(),
             (number, Some((stem, end))) => format!("{stem}-{number}.{end}"),
@@ -174,7 +220,10 @@ struct Start<'a> {
 
 impl Start<'_> {
     fn run(&self) -> Result<ManagedProcess, RunError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(RunError::Thread)?;
         let process = LocalSet::new().block_on(&runtime, self.start());
         // A host name may still be resolving; do not wait for it.
         runtime.shutdown_background();
@@ -206,7 +255,11 @@ impl Start<'_> {
         let spec = self.spec;
         let order = ServerCommand {
             command: self.command(),
-            env: spec.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
+            env: spec
+                .env
+                .iter()
+                .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+                .collect(),
             cwd: spec.cwd.clone(),
             log: self.folder.file(&self.log),
             grace_ns: spec.grace.0,
@@ -232,11 +285,18 @@ impl Start<'_> {
     }
 
     /// Waits until the server is ready and its target can be reached, and records its startup times.
-    async fn wait_until_ready(&self, process: &ManagedProcess, probe: &ReadinessProbe<'_>) -> Result<(), RunError> {
+    async fn wait_until_ready(
+        &self,
+        process: &ManagedProcess,
+        probe: &ReadinessProbe<'_>,
+    ) -> Result<(), RunError> {
         let last_reported = Cell::new(u64::MAX);
         let report = || self.report_wait(process.server.asked, &last_reported);
-        let ready = self.unless_stopped(server::wait_until_ready(&process.server, probe, &report)).await??;
-        let ReadyTimes { port_open, ready } = ready.map_err(|error| startup_error(process, error, probe.timeout))?;
+        let ready = self
+            .unless_stopped(server::wait_until_ready(&process.server, probe, &report))
+            .await??;
+        let ReadyTimes { port_open, ready } =
+            ready.map_err(|error| startup_error(process, error, probe.timeout))?;
         self.send_progress(ready.as_secs(), Some(ready.as_secs()));
         process.ready.set(nanos(ready));
         if let Some(startup) = process.startup.borrow_mut().as_mut() {
@@ -277,7 +337,12 @@ impl Start<'_> {
     }
 
     fn send_progress(&self, done: u64, total: Option<u64>) {
-        let _ = self.context.events.send(Event::Preparing(Preparing { what: "starting", unit: "s", done, total }));
+        let _ = self.context.events.send(Event::Preparing(Preparing {
+            what: "starting",
+            unit: "s",
+            done,
+            total,
+        }));
     }
 }
 
@@ -286,12 +351,24 @@ fn startup_error(process: &ManagedProcess, error: NotReady, timeout: Duration) -
     let file = process.server.log().to_owned();
     RunError::from(match error {
         NotReady::Ended(ServerExit { how, at }) => {
-            let after_s = at.saturating_duration_since(process.server.asked).as_secs_f64();
-            ServerError::ExitedEarly { how, after_s, log, file }
+            let after_s = at
+                .saturating_duration_since(process.server.asked)
+                .as_secs_f64();
+            ServerError::ExitedEarly {
+                how,
+                after_s,
+                log,
+                file,
+            }
         }
         NotReady::Timeout(what) => {
             let what = process.redactor.redact_truncated(&what);
-            ServerError::NotReady { what, timeout_s: timeout.as_secs_f64(), log, file }
+            ServerError::NotReady {
+                what,
+                timeout_s: timeout.as_secs_f64(),
+                log,
+                file,
+            }
         }
     })
 }
@@ -305,7 +382,11 @@ fn redactor(target: &Target, spec: &ManagedServer) -> Redactor {
 fn quote_command(command: &[String], redactor: &Redactor) -> String {
     let word = |word: &String| {
         let clean = redactor.redact_truncated(word);
-        if clean == *word { shell_words::quote(word).into_owned() } else { clean }
+        if clean == *word {
+            shell_words::quote(word).into_owned()
+        } else {
+            clean
+        }
     };
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
@@ -317,7 +398,8 @@ fn nanos(span: Duration) -> Nanos {
 /// Nanoseconds from the origin to `at`; negative if `at` is earlier.
 fn signed_nanos(at: Instant, origin: Instant) -> i64 {
     let to_nanos = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-    at.checked_duration_since(origin).map_or_else(|| -to_nanos(origin.duration_since(at)), to_nanos)
+    at.checked_duration_since(origin)
+        .map_or_else(|| -to_nanos(origin.duration_since(at)), to_nanos)
 }
 
 #[cfg(test)]
@@ -330,8 +412,18 @@ mod tests {
     #[test]
     fn every_start_has_its_own_log() {
         let mut servers = ManagedServers::default();
-        let names = ["server.log", "server.log", "other", "server.log", "other"].map(|log| servers.next_log_name(log));
-        assert_eq!(names, ["server.log", "server-2.log", "other", "server-3.log", "other-2"]);
+        let names = ["server.log", "server.log", "other", "server.log", "other"]
+            .map(|log| servers.next_log_name(log));
+        assert_eq!(
+            names,
+            [
+                "server.log",
+                "server-2.log",
+                "other",
+                "server-3.log",
+                "other-2"
+            ]
+        );
     }
 
     #[test]
@@ -339,7 +431,11 @@ mod tests {
         let outcome = |sent: Option<u64>, tokens: &[u64]| {
             let tokens = tokens.iter().map(|at| Nanos::from_millis(*at)).collect();
             Outcome {
-                timeline: Timeline { sent: sent.map(Nanos::from_millis), tokens, ..Timeline::default() },
+                timeline: Timeline {
+                    sent: sent.map(Nanos::from_millis),
+                    tokens,
+                    ..Timeline::default()
+                },
                 ..PreparedRequest::default().outcome(Phase::Measured)
             }
         };
@@ -361,7 +457,13 @@ mod tests {
     #[test]
     fn an_exit_before_time_zero_is_negative() {
         let origin = Instant::now() + Duration::from_secs(1);
-        assert_eq!(signed_nanos(origin - Duration::from_millis(3), origin), -3_000_000);
-        assert_eq!(signed_nanos(origin + Duration::from_millis(3), origin), 3_000_000);
+        assert_eq!(
+            signed_nanos(origin - Duration::from_millis(3), origin),
+            -3_000_000
+        );
+        assert_eq!(
+            signed_nanos(origin + Duration::from_millis(3), origin),
+            3_000_000
+        );
     }
 }

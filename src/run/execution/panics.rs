@@ -22,10 +22,16 @@ pub fn watch() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         before(panic);
-        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        let thread = std::thread::current()
+            .name()
+            .unwrap_or("unnamed")
+            .to_owned();
         // The main thread only displays the run, and its panics are caught.
         if SENDING.load(Ordering::Acquire) > 0 && thread != "main" {
-            let _ = FIRST.set(format!("the {thread} thread panicked: {}", panic.payload_as_str().unwrap_or("no message")));
+            let _ = FIRST.set(format!(
+                "the {thread} thread panicked: {}",
+                panic.payload_as_str().unwrap_or("no message")
+            ));
             // Twice: one press lets requests in flight finish, but the one that panicked cannot.
             if let Some(stop) = SWITCH.try_lock().ok().as_deref().and_then(Option::as_ref) {
                 stop.press();
@@ -38,7 +44,9 @@ pub fn watch() {
 
 /// Sets the switch that a panic presses.
 pub fn set_switch(stop: &Stop) {
-    *SWITCH.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(stop.clone());
+    *SWITCH
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(stop.clone());
 }
 
 /// Message of the first panic while requests were sent.

@@ -11,7 +11,9 @@ use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
 use crate::run::prepare::{Context, PreparedCase, list_models};
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
-use crate::run::round::{PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round};
+use crate::run::round::{
+    PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round,
+};
 use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
 use crate::store::{RunDir, manifest};
@@ -122,12 +124,22 @@ impl<'a> Execution<'a> {
     where
         'a: 'b,
     {
-        let seed = self.plan.seed.child(case.id.as_str()).child(u64::from(round));
+        let seed = self
+            .plan
+            .seed
+            .child(case.id.as_str())
+            .child(u64::from(round));
         let planned = prepared.extent(case, seed).sessions;
         let earlier = self.fail_fast.get(&index).cloned().unwrap_or_default();
-        let rounds = if probe.is_some() { 1 } else { u64::from(self.plan.rounds) };
+        let rounds = if probe.is_some() {
+            1
+        } else {
+            u64::from(self.plan.rounds)
+        };
         // The plan fixes the number of sessions, but the check counts requests.
-        let requests = planned.filter(|_| !prepared.conversations).map(|planned| planned * rounds);
+        let requests = planned
+            .filter(|_| !prepared.conversations)
+            .map(|planned| planned * rounds);
         RoundInput {
             index,
             case,
@@ -154,7 +166,10 @@ impl<'a> Execution<'a> {
             return true;
         }
         if target_address(input).is_some_and(|address| self.lost_targets.contains(&address)) {
-            self.failed_cases.push((input.case.id.clone(), RunError::NotRun { round: input.round }));
+            self.failed_cases.push((
+                input.case.id.clone(),
+                RunError::NotRun { round: input.round },
+            ));
             return true;
         }
         if std::mem::replace(&mut self.has_run, true) {
@@ -185,11 +200,26 @@ impl<'a> Execution<'a> {
         parts: usize,
     ) -> Result<(), RunError> {
         let prepared_round = self.prepare_round(input, servers)?;
-        let server = servers.start_for_round(input.case, input.round, input.prepared, self.folder, self.context)?;
-        let model = self.models.load(&input.case.target, self.plan.seed, self.context)?;
+        let server = servers.start_for_round(
+            input.case,
+            input.round,
+            input.prepared,
+            self.folder,
+            self.context,
+        )?;
+        let model = self
+            .models
+            .load(&input.case.target, self.plan.seed, self.context)?;
         let server_process = server.map(ManagedProcess::supervisor);
-        let input = RoundInput { server, server_process, model, ..input.clone() };
-        let Some(journal) = self.journal.take() else { return Ok(()) };
+        let input = RoundInput {
+            server,
+            server_process,
+            model,
+            ..input.clone()
+        };
+        let Some(journal) = self.journal.take() else {
+            return Ok(());
+        };
         self.announce(&input, number, parts);
         match run_round(&input, prepared_round, journal, self.context) {
             Ok(result) => self.record_result(&input, result),
@@ -199,7 +229,11 @@ impl<'a> Execution<'a> {
     }
 
     /// Renders the first requests of a round, before its server is started, or while a running one is watched.
-    fn prepare_round(&self, input: &RoundInput<'_>, servers: &ManagedServers) -> Result<PreparedRound, RunError> {
+    fn prepare_round(
+        &self,
+        input: &RoundInput<'_>,
+        servers: &ManagedServers,
+    ) -> Result<PreparedRound, RunError> {
         let stop = self.context.stop.child();
         if let Some(server) = servers.current(input.case, input.round) {
             server.press_on_exit(&stop);
@@ -223,43 +257,72 @@ impl<'a> Execution<'a> {
     }
 
     fn has_failed(&self, case: &Case) -> bool {
-        self.failed_cases.iter().any(|(failed, _)| *failed == case.id)
+        self.failed_cases
+            .iter()
+            .any(|(failed, _)| *failed == case.id)
     }
 
     /// Records why a round failed. Other cases continue if they can.
     fn record_fault(&mut self, input: &RoundInput<'_>, fault: RunError) {
-        let per_case = input.case.target.server.as_ref().is_some_and(|server| server.per_case);
+        let per_case = input
+            .case
+            .target
+            .server
+            .as_ref()
+            .is_some_and(|server| server.per_case);
         if matches!(fault, RunError::TargetLost(_)) && !per_case {
             self.lost_targets.extend(target_address(input));
         }
         match fault {
             RunError::Interrupted => {}
-            fault if fault.affects_one_case(per_case) => self.failed_cases.push((input.case.id.clone(), fault)),
+            fault if fault.affects_one_case(per_case) => {
+                self.failed_cases.push((input.case.id.clone(), fault))
+            }
             fault => self.fault = Some(fault),
         }
     }
 
     /// Adds the result of a round to those of the run, and stores manifest and telemetry.
     fn record_result(&mut self, input: &RoundInput<'_>, result: RoundResult) {
-        self.row_usage.add_round(input.prepared, &input.strides, input.planned, &result.sent);
+        self.row_usage
+            .add_round(input.prepared, &input.strides, input.planned, &result.sent);
         self.replies.add(&result.tally.replies);
-        if let Some(absurd) = ImplausibleCounts::joined(self.absurd.remove(&input.case.id), result.absurd) {
+        if let Some(absurd) =
+            ImplausibleCounts::joined(self.absurd.remove(&input.case.id), result.absurd)
+        {
             self.absurd.insert(input.case.id.clone(), absurd);
         }
         self.journal = Some(result.journal);
         self.manifest.parts.push(result.part);
         input.prepared.add_notes(&mut self.manifest.notes);
         note_model(self.manifest.parts.last(), &mut self.manifest.notes);
-        note_cut(&self.manifest.parts, &input.case.id, &mut self.manifest.notes);
-        list_models(input.case, input.prepared, result.tally.not_found, &mut self.manifest.served);
+        note_cut(
+            &self.manifest.parts,
+            &input.case.id,
+            &mut self.manifest.notes,
+        );
+        list_models(
+            input.case,
+            input.prepared,
+            result.tally.not_found,
+            &mut self.manifest.served,
+        );
         let (case, round) = (input.index as u32, input.round);
-        self.unwritten.extend(result.unwritten.into_iter().map(|outcome| CaseOutcome { case, round, outcome }));
+        self.unwritten
+            .extend(result.unwritten.into_iter().map(|outcome| CaseOutcome {
+                case,
+                round,
+                outcome,
+            }));
         self.probe_rows = result.rows;
         self.unanswered = result.tally.unanswered();
         self.fail_fast.insert(input.index, result.tally.fail_fast);
         self.recorded.push(result.recorded);
         let stored = manifest::write(self.folder, self.manifest).map_err(RunError::from);
-        let stored = stored.and_then(|()| self.telemetry_checkpoint.write(self.folder, &self.recorded, Instant::now()));
+        let stored = stored.and_then(|()| {
+            self.telemetry_checkpoint
+                .write(self.folder, &self.recorded, Instant::now())
+        });
         if let Some(fault) = result.fault.or(stored.err()) {
             self.record_fault(input, fault);
         }
@@ -268,12 +331,20 @@ impl<'a> Execution<'a> {
     /// The rows of the run as a table, and the fault that ended it early.
     pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
         self.servers.stop(&self.context.stop);
-        let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase { case: case.clone(), why: fault.brief() });
+        let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase {
+            case: case.clone(),
+            why: fault.brief(),
+        });
         self.manifest.failed = failed.collect();
         let first_failed = self.failed_cases.into_iter().next().map(|(_, fault)| fault);
         let fault = self.fault.or(first_failed);
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
-        let replayed = replay(self.plan, &self.folder.file(journal::FILE), &self.unwritten, &why)?;
+        let replayed = replay(
+            self.plan,
+            &self.folder.file(journal::FILE),
+            &self.unwritten,
+            &why,
+        )?;
         let notes = &mut self.manifest.notes;
         notes.extend(self.row_usage.notes());
         notes.extend(self.replies.notes());
@@ -283,13 +354,25 @@ impl<'a> Execution<'a> {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }
         // A panic presses the switch too.
-        self.manifest.interrupted = self.context.stop.level() > Level::Run && panics::first().is_none();
+        self.manifest.interrupted =
+            self.context.stop.level() > Level::Run && panics::first().is_none();
         // A round that failed returned no part, but its rows are in the journal.
-        let is_known =
-            |part: &Part| self.manifest.parts.iter().any(|known| (&known.case, known.round) == (&part.case, part.round));
-        let unfinished: Vec<Part> = replayed.parts.into_iter().filter(|part| !is_known(part)).collect();
+        let is_known = |part: &Part| {
+            self.manifest
+                .parts
+                .iter()
+                .any(|known| (&known.case, known.round) == (&part.case, part.round))
+        };
+        let unfinished: Vec<Part> = replayed
+            .parts
+            .into_iter()
+            .filter(|part| !is_known(part))
+            .collect();
         self.manifest.parts.extend(unfinished);
-        Ok((settle_table(replayed.table, self.plan).with_telemetry(self.recorded), fault))
+        Ok((
+            settle_table(replayed.table, self.plan).with_telemetry(self.recorded),
+            fault,
+        ))
     }
 }
 
@@ -302,6 +385,8 @@ fn target_address(input: &RoundInput<'_>) -> Option<String> {
 fn pause(length: Duration, stop: &Stop) {
     let end = Instant::now() + length;
     while stop.level() == Level::Run && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(50).min(end.saturating_duration_since(Instant::now())));
+        std::thread::sleep(
+            Duration::from_millis(50).min(end.saturating_duration_since(Instant::now())),
+        );
     }
 }

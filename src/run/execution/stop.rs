@@ -30,13 +30,24 @@ struct Switch {
 
 impl Switch {
     fn new(level: Level, parent: Option<Arc<Switch>>) -> Arc<Switch> {
-        Arc::new(Switch { level: watch::Sender::new(level), children: Mutex::default(), _parent: parent })
+        Arc::new(Switch {
+            level: watch::Sender::new(level),
+            children: Mutex::default(),
+            _parent: parent,
+        })
     }
 
     fn raise(&self, to: Level) {
         self.level.send_modify(|level| *level = to.max(*level));
-        let children = self.children.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        children.iter().filter_map(Weak::upgrade).for_each(|switch| switch.raise(to));
+        let children = self
+            .children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        children
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|switch| switch.raise(to));
     }
 }
 
@@ -49,7 +60,11 @@ impl Default for Stop {
 impl Stop {
     /// A switch for a part of the work: pressing this one presses the child too, but not vice versa.
     pub fn child(&self) -> Stop {
-        let mut children = self.0.children.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut children = self
+            .0
+            .children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         children.retain(|switch| switch.strong_count() > 0);
         let child = Switch::new(self.level(), Some(self.0.clone()));
         children.push(Arc::downgrade(&child));
@@ -58,7 +73,11 @@ impl Stop {
 
     /// The first press drains, the second one stops at once.
     pub fn press(&self) {
-        self.0.raise(if self.level() == Level::Run { Level::Drain } else { Level::Now });
+        self.0.raise(if self.level() == Level::Run {
+            Level::Drain
+        } else {
+            Level::Now
+        });
     }
 
     /// The level of the switch.
@@ -97,7 +116,10 @@ mod tests {
         let second = run.child();
         first.press();
         first.reached(Level::Drain).await;
-        assert_eq!([run.level(), first.level(), second.level()], [Level::Run, Level::Drain, Level::Run]);
+        assert_eq!(
+            [run.level(), first.level(), second.level()],
+            [Level::Run, Level::Drain, Level::Run]
+        );
         run.press();
         second.reached(Level::Drain).await;
         run.press();

@@ -5,7 +5,8 @@ use time::OffsetDateTime;
 
 /// The time as a date; the epoch if the number is out of range.
 fn date(unix_ns: u64) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_ns)).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_ns))
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 /// RFC 3339 to the millisecond: `2026-11-21T08:15:30.250Z`.
@@ -18,7 +19,11 @@ pub fn rfc3339(unix_ns: u64) -> String {
 
 /// The name of a run's folder: `20261121T081530Z`.
 pub fn folder_name(unix_ns: u64) -> String {
-    rfc3339(unix_ns).split('.').next().map(|text| text.replace(['-', ':'], "") + "Z").unwrap_or_default()
+    rfc3339(unix_ns)
+        .split('.')
+        .next()
+        .map(|text| text.replace(['-', ':'], "") + "Z")
+        .unwrap_or_default()
 }
 
 /// A unique id: a hash of plan and start time, in 16 hex digits.

@@ -23,9 +23,17 @@ use std::path::Path;
 pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
     let folder = RunDir::open(path).map_err(|error| error.to_string())?;
     let file = folder.file("plan.yaml");
-    let input = Input { path: &file, text: None, env: &BTreeMap::new(), set: &[] };
-    let mut plan = llmscen_scenario::reload(&input).map_err(|faults| faults.to_string())?.plan;
-    let (baseline, objection) = baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    let input = Input {
+        path: &file,
+        text: None,
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    let mut plan = llmscen_scenario::reload(&input)
+        .map_err(|faults| faults.to_string())?
+        .plan;
+    let (baseline, objection) =
+        baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
     match objection {
         Some(why) => Err(why),
         None => llmscen_report::baseline(&baseline).map_err(|error| error.to_string()),
@@ -36,13 +44,20 @@ pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
 ///
 /// # Errors
 /// The run folder cannot be read.
-pub fn baseline_of_run(plan: &mut Plan, folder: &RunDir) -> Result<(Baseline, Option<String>), RunError> {
+pub fn baseline_of_run(
+    plan: &mut Plan,
+    folder: &RunDir,
+) -> Result<(Baseline, Option<String>), RunError> {
     let (table, manifest) = recover(plan, folder)?;
     let objection = objection(plan, &summarize(plan, &table, &manifest));
     let mut cases = Vec::new();
     for case in &plan.cases {
         cases.extend(with_stages(case, &table, &manifest, |table, facts, _| {
-            baseline_of_case(facts.case, &llmscen_analysis::sample_case(table, facts), facts.parts.len())
+            baseline_of_case(
+                facts.case,
+                &llmscen_analysis::sample_case(table, facts),
+                facts.parts.len(),
+            )
         }));
     }
     let machine = &manifest.machine;
@@ -79,7 +94,10 @@ fn objection(plan: &Plan, report: &Report) -> Option<String> {
     }
     let invalid = report.cases.iter().find(|case| !case.audit.valid)?;
     let why = invalid.audit.reasons.first().map_or("", String::as_str);
-    Some(format!("the measurement of `{}` is invalid: {why}", invalid.id))
+    Some(format!(
+        "the measurement of `{}` is invalid: {why}",
+        invalid.id
+    ))
 }
 
 fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase {
@@ -89,7 +107,13 @@ fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase
         if !metrics.iter().any(|(known, _)| *known == name)
             && let Some(figure) = judge::figure(&check, sample, &LEVELS)
         {
-            metrics.push((name, Figure { runs: vec![Some(figure.value)], ..figure }));
+            metrics.push((
+                name,
+                Figure {
+                    runs: vec![Some(figure.value)],
+                    ..figure
+                },
+            ));
         }
     }
     BaselineCase {
@@ -105,14 +129,22 @@ fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase
 /// Every statistic of every metric, as a check without a meaningful threshold.
 fn all_statistics() -> impl Iterator<Item = Check> {
     let quantiles = Distribution::SHARES.map(Stat::Quantile);
-    let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min].into_iter().chain(quantiles).chain([Stat::Max]).collect();
+    let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min]
+        .into_iter()
+        .chain(quantiles)
+        .chain([Stat::Max])
+        .collect();
     let statistics = move |metric: &Metric| match metric.per() {
         Scope::Case => vec![(*metric, None)],
         Scope::Request | Scope::Gap => stats.iter().map(|stat| (*metric, Some(*stat))).collect(),
     };
     let check = |(metric, stat)| Check {
         expr: String::new(),
-        subject: Subject::Metric { metric, stat, tags: Vec::new() },
+        subject: Subject::Metric {
+            metric,
+            stat,
+            tags: Vec::new(),
+        },
         op: Op::AtMost,
         limit: 0.0,
         relative: None,

@@ -18,13 +18,26 @@ const MAX_HINTS: usize = 3;
 const MAX_NAMES: usize = 5;
 
 /// The hints of a run; a run that passed has none.
-pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: RunVerdict) -> Vec<String> {
-    let with_plan = cases.iter().filter_map(|report| Some((report, plan.cases.iter().find(|case| case.id == report.id)?)));
+pub fn hints(
+    plan: &Plan,
+    manifest: &Manifest,
+    cases: &[CaseReport],
+    verdict: RunVerdict,
+) -> Vec<String> {
+    let with_plan = cases
+        .iter()
+        .filter_map(|report| Some((report, plan.cases.iter().find(|case| case.id == report.id)?)));
     let with_plan: Vec<(&CaseReport, &Case)> = with_plan.collect();
     let mut counted: Vec<(String, u64)> = Vec::new();
     for (report, case) in with_plan.iter().filter(|_| verdict != RunVerdict::Pass) {
-        for failure in report.failures.iter().chain(&stopped_by(&report.id, manifest)) {
-            let Some(hint) = hint(failure, case, &manifest.served) else { continue };
+        for failure in report
+            .failures
+            .iter()
+            .chain(&stopped_by(&report.id, manifest))
+        {
+            let Some(hint) = hint(failure, case, &manifest.served) else {
+                continue;
+            };
             match counted.iter_mut().find(|(known, _)| *known == hint) {
                 Some((_, count)) => *count += failure.count,
                 None => counted.push((hint, failure.count)),
@@ -32,13 +45,25 @@ pub fn hints(plan: &Plan, manifest: &Manifest, cases: &[CaseReport], verdict: Ru
         }
     }
     counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    server_message(manifest).into_iter().chain(counted.into_iter().map(|(hint, _)| hint).take(MAX_HINTS)).collect()
+    server_message(manifest)
+        .into_iter()
+        .chain(counted.into_iter().map(|(hint, _)| hint).take(MAX_HINTS))
+        .collect()
 }
 
 /// The failure that stopped a case. It may have been in the warm-up, which a report does not count.
 fn stopped_by(case: &str, manifest: &Manifest) -> Option<FailureExample> {
-    let ending = manifest.parts.iter().filter(|part| part.case == case).find_map(|part| part.ending.as_ref())?;
-    let EarlyStop::AllFailed(AllFailed { status, message, .. }) = ending else { return None };
+    let ending = manifest
+        .parts
+        .iter()
+        .filter(|part| part.case == case)
+        .find_map(|part| part.ending.as_ref())?;
+    let EarlyStop::AllFailed(AllFailed {
+        status, message, ..
+    }) = ending
+    else {
+        return None;
+    };
     Some(FailureExample {
         kind: FailureKind::from_status(*status),
         count: 0,
@@ -60,11 +85,18 @@ fn server_message(manifest: &Manifest) -> Option<String> {
     if is_empty || message.eq_ignore_ascii_case(&failed.reason) {
         return None;
     }
-    Some(format!("Server message: {}.", message.trim_end_matches('.')))
+    Some(format!(
+        "Server message: {}.",
+        message.trim_end_matches('.')
+    ))
 }
 
 /// The hint for one failure. `served`: the models of each target, by its URL without secrets.
-pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec<String>>) -> Option<String> {
+pub fn hint(
+    failure: &FailureExample,
+    case: &Case,
+    served: &BTreeMap<String, Vec<String>>,
+) -> Option<String> {
     let message = failure.message.to_lowercase();
     let help = match (failure.kind, failure.status) {
         (FailureKind::TimeoutTotal, _) => {
@@ -74,20 +106,40 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
         (FailureKind::Decode, _) if message.contains("text/html") => {
             "this is a web page, not an API; check host and path in target.url".to_owned()
         }
-        (FailureKind::TimeoutRead | FailureKind::StreamError | FailureKind::Truncated | FailureKind::Decode, _) => return None,
+        (
+            FailureKind::TimeoutRead
+            | FailureKind::StreamError
+            | FailureKind::Truncated
+            | FailureKind::Decode,
+            _,
+        ) => return None,
         (_, Some(401 | 403)) if case.target.api_key.is_some() => {
-            "the server refused the key of target.api_key; check the key and its permissions".to_owned()
+            "the server refused the key of target.api_key; check the key and its permissions"
+                .to_owned()
         }
-        (_, Some(401 | 403)) => r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#.to_owned(),
+        (_, Some(401 | 403)) => {
+            r#"the server requires authentication; set target.api_key: "${OPENAI_API_KEY}""#
+                .to_owned()
+        }
         (_, Some(404)) => not_found_hint(&message, case, served),
         (_, Some(300..=399)) => match location(&failure.message) {
-            Some(location) => format!("the server redirects to {location}; set target.url to that address"),
-            None => "the server redirects to another address; set target.url to that address".to_owned(),
+            Some(location) => {
+                format!("the server redirects to {location}; set target.url to that address")
+            }
+            None => {
+                "the server redirects to another address; set target.url to that address".to_owned()
+            }
         },
         (_, Some(400)) => context_length_hint(&message)?.to_owned(),
-        (_, Some(413 | 422)) => "the server rejects the request body; preview it with: llmscen plan FILE".to_owned(),
-        (_, Some(429)) => "rate limit; lower load.concurrency or load.rate, or enable request.retry".to_owned(),
-        (_, Some(502..=504)) => "a proxy or load balancer answered, not the model server; check its upstream".to_owned(),
+        (_, Some(413 | 422)) => {
+            "the server rejects the request body; preview it with: llmscen plan FILE".to_owned()
+        }
+        (_, Some(429)) => {
+            "rate limit; lower load.concurrency or load.rate, or enable request.retry".to_owned()
+        }
+        (_, Some(502..=504)) => {
+            "a proxy or load balancer answered, not the model server; check its upstream".to_owned()
+        }
         _ => return None,
     };
     Some(format!("help: {help}"))
@@ -95,25 +147,43 @@ pub fn hint(failure: &FailureExample, case: &Case, served: &BTreeMap<String, Vec
 
 /// The hint for a 404, which concerns the model or the path.
 fn not_found_hint(message: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
-    let TargetLocation::Url(url) = &case.target.location else { return "check target.url and target.model".to_owned() };
-    let served = served.get(&case.target.redactor().redact_truncated(url)).filter(|names| !names.is_empty());
+    let TargetLocation::Url(url) = &case.target.location else {
+        return "check target.url and target.model".to_owned();
+    };
+    let served = served
+        .get(&case.target.redactor().redact_truncated(url))
+        .filter(|names| !names.is_empty());
     let names = served.map(|names| list_names(names));
     let names_model = |name: &str| name.len() > 2 && message.contains(&name.to_lowercase());
-    let is_about_model = message.contains("model") || case.target.models.iter().any(|model| names_model(&model.name));
+    let is_about_model = message.contains("model")
+        || case
+            .target
+            .models
+            .iter()
+            .any(|model| names_model(&model.name));
     match (is_about_model, names) {
-        (true, Some(names)) => format!("served models: {names} (from GET /v1/models); set target.model"),
+        (true, Some(names)) => {
+            format!("served models: {names} (from GET /v1/models); set target.model")
+        }
         (true, None) => "the server does not serve this model; set target.model".to_owned(),
         (false, names) => {
             let path = suggest_path(url, case);
             let end = if path.ends_with('?') { "" } else { "." };
-            let names = names.map(|names| format!("{end} Served models: {names} (from GET /v1/models).")).unwrap_or_default();
+            let names = names
+                .map(|names| format!("{end} Served models: {names} (from GET /v1/models)."))
+                .unwrap_or_default();
             format!("{path}{names}")
         }
     }
 }
 
 fn list_names(names: &[String]) -> String {
-    let some = names.iter().take(MAX_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    let some = names
+        .iter()
+        .take(MAX_NAMES)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len().saturating_sub(MAX_NAMES) {
         0 => some,
         more => format!("{some} and {more} more"),
@@ -123,35 +193,66 @@ fn list_names(names: &[String]) -> String {
 /// Suggests the usual path of the protocol, with host and prefix of this URL.
 fn suggest_path(url: &str, case: &Case) -> String {
     let usual = case.target.api.path(case.request.stream);
-    let Ok(uri) = url.parse::<Uri>() else { return "check target.url".to_owned() };
+    let Ok(uri) = url.parse::<Uri>() else {
+        return "check target.url".to_owned();
+    };
     let path = uri.path();
-    let host = uri.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
-    let prefix = path.rfind("/v1").filter(|_| usual.starts_with("/v1")).and_then(|at| path.get(..at)).unwrap_or_default();
+    let host = uri.authority().map_or("", |authority| {
+        authority.as_str().rsplit('@').next().unwrap_or_default()
+    });
+    let prefix = path
+        .rfind("/v1")
+        .filter(|_| usual.starts_with("/v1"))
+        .and_then(|at| path.get(..at))
+        .unwrap_or_default();
     match usual.is_empty() || path == format!("{prefix}{usual}") {
-        true => format!("POST {path} does not exist on this server; check target.url and target.api"),
+        true => {
+            format!("POST {path} does not exist on this server; check target.url and target.api")
+        }
         false => {
-            format!("POST {path} does not exist; did you mean {}://{host}{prefix}{usual}?", uri.scheme_str().unwrap_or("http"))
+            format!(
+                "POST {path} does not exist; did you mean {}://{host}{prefix}{usual}?",
+                uri.scheme_str().unwrap_or("http")
+            )
         }
     }
 }
 
 /// The address in the message of a failure.
 fn location(message: &str) -> Option<&str> {
-    let address = |word: &&str| word.starts_with("http://") || word.starts_with("https://") || word.starts_with('/');
-    message.split(|c: char| c.is_whitespace() || "()\"'`<>,;".contains(c)).find(address).map(|word| word.trim_end_matches('.'))
+    let address = |word: &&str| {
+        word.starts_with("http://") || word.starts_with("https://") || word.starts_with('/')
+    };
+    message
+        .split(|c: char| c.is_whitespace() || "()\"'`<>,;".contains(c))
+        .find(address)
+        .map(|word| word.trim_end_matches('.'))
 }
 
 /// The hint for a message about the context length; None for other messages.
 fn context_length_hint(message: &str) -> Option<&'static str> {
-    let phrases = ["context length", "context window", "context_length", "maximum context", "max_model_len", "too long"];
+    let phrases = [
+        "context length",
+        "context window",
+        "context_length",
+        "maximum context",
+        "max_model_len",
+        "too long",
+    ];
     let output = message.contains("max_tokens") || message.contains("max_completion_tokens");
-    let prompt = ["prompt", "input", "messages"].iter().any(|word| message.contains(word));
-    if !(phrases.iter().any(|phrase| message.contains(phrase)) || output && message.contains("too large")) {
+    let prompt = ["prompt", "input", "messages"]
+        .iter()
+        .any(|word| message.contains(word));
+    if !(phrases.iter().any(|phrase| message.contains(phrase))
+        || output && message.contains("too large"))
+    {
         return None;
     }
     Some(match (output, prompt) {
         (true, false) => "lower request.max_tokens",
-        (false, true) if !message.contains("completion") => "filter prompts with dataset.prompt_tokens",
+        (false, true) if !message.contains("completion") => {
+            "filter prompts with dataset.prompt_tokens"
+        }
         _ => "lower request.max_tokens or filter prompts with dataset.prompt_tokens",
     })
 }

@@ -16,7 +16,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 const KILLED: &str = "the run was killed; requests up to its last second are included";
-const FAILED: &str = "the run ended with an error before its report; requests up to then are included";
+const FAILED: &str =
+    "the run ended with an error before its report; requests up to then are included";
 const LIVE: &str = "the run has not ended yet; requests so far are included";
 
 /// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that `--only` excluded are
@@ -26,9 +27,16 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     plan.select_cases(&manifest.only);
     if folder.is_complete()? {
         let path = folder.file(ROWS);
-        let rows = File::open(&path).map_err(|source| StoreError::Read { path: path.clone(), source })?;
-        let table = Table::read_parquet(BufReader::new(rows)).map_err(|source| RunError::Rows { path, source })?;
-        return Ok((settle_table(table, plan).with_telemetry(stored_telemetry(folder)?), manifest));
+        let rows = File::open(&path).map_err(|source| StoreError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let table = Table::read_parquet(BufReader::new(rows))
+            .map_err(|source| RunError::Rows { path, source })?;
+        return Ok((
+            settle_table(table, plan).with_telemetry(stored_telemetry(folder)?),
+            manifest,
+        ));
     }
     let why = if folder.is_live() {
         LIVE
@@ -37,24 +45,43 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
     } else {
         KILLED
     };
-    let Replayed { table, parts, damage, incomplete_bytes } = replay(plan, &folder.file(journal::FILE), &[], why)?;
+    let Replayed {
+        table,
+        parts,
+        damage,
+        incomplete_bytes,
+    } = replay(plan, &folder.file(journal::FILE), &[], why)?;
     // With a full disk, the end of a round may be in the manifest but not in the journal.
     let manifest_parts = std::mem::take(&mut manifest.parts);
     let complete = |part: Part| {
-        let same = manifest_parts.iter().find(|known| (&known.case, known.round) == (&part.case, part.round));
-        same.filter(|_| part.sending_until_ns.is_none()).cloned().unwrap_or(part)
+        let same = manifest_parts
+            .iter()
+            .find(|known| (&known.case, known.round) == (&part.case, part.round));
+        same.filter(|_| part.sending_until_ns.is_none())
+            .cloned()
+            .unwrap_or(part)
     };
     manifest.parts = parts.into_iter().map(complete).collect();
     manifest.interrupted = true;
-    let incomplete = (incomplete_bytes > 0)
-        .then(|| format!("{} ends with an incomplete request ({incomplete_bytes} bytes), which is left out", journal::FILE));
+    let incomplete = (incomplete_bytes > 0).then(|| {
+        format!(
+            "{} ends with an incomplete request ({incomplete_bytes} bytes), which is left out",
+            journal::FILE
+        )
+    });
     // An earlier `report` may have stored the same notes.
-    for note in [Some(why.to_owned()), damage.note(journal::FILE), incomplete].into_iter().flatten() {
+    for note in [Some(why.to_owned()), damage.note(journal::FILE), incomplete]
+        .into_iter()
+        .flatten()
+    {
         if !manifest.notes.contains(&note) {
             manifest.notes.push(note);
         }
     }
-    Ok((settle_table(table, plan).with_telemetry(stored_telemetry(folder)?), manifest))
+    Ok((
+        settle_table(table, plan).with_telemetry(stored_telemetry(folder)?),
+        manifest,
+    ))
 }
 
 /// The stored telemetry; empty if there is none.
@@ -68,7 +95,10 @@ fn stored_telemetry(folder: &RunDir) -> Result<Vec<TelemetryRecord>, RunError> {
 
 /// The notes on damage of the journal.
 pub fn damage_notes(manifest: &Manifest) -> impl Iterator<Item = &String> {
-    manifest.notes.iter().filter(|note| note.starts_with(journal::FILE))
+    manifest
+        .notes
+        .iter()
+        .filter(|note| note.starts_with(journal::FILE))
 }
 
 /// The outcome of a request, with its case and round.
@@ -95,26 +125,56 @@ pub struct Replayed {
 
 /// Marks the ramp-up of open loops in the rows. A capacity search discards that of its probes itself.
 pub fn settle_table(table: Table, plan: &Plan) -> Table {
-    if plan.searches.is_empty() { table.mark_starts(&plan.cases) } else { table }
+    if plan.searches.is_empty() {
+        table.mark_starts(&plan.cases)
+    } else {
+        table
+    }
 }
 
 /// Reads the journal of a run. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
 ///
 /// # Errors
 /// The journal cannot be read.
-pub fn replay(plan: &Plan, journal: &Path, unwritten: &[CaseOutcome], why: &str) -> Result<Replayed, RunError> {
+pub fn replay(
+    plan: &Plan,
+    journal: &Path,
+    unwritten: &[CaseOutcome],
+    why: &str,
+) -> Result<Replayed, RunError> {
     let builder = Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str()));
-    let mut rows = ReplayedRows { plan, builder, first_measured: BTreeMap::new() };
+    let mut rows = ReplayedRows {
+        plan,
+        builder,
+        first_measured: BTreeMap::new(),
+    };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
     let mut reader = journal::Reader::open(journal)?;
     for record in reader.by_ref() {
         match record? {
-            Record::Started { case, round, origin_ns } => {
-                let case = plan.cases.get(case as usize).map_or_else(String::new, |case| case.id.clone());
-                parts.push(Part { case, round, origin_ns, cut_short: Some(why.into()), ..Part::default() });
+            Record::Started {
+                case,
+                round,
+                origin_ns,
+            } => {
+                let case = plan
+                    .cases
+                    .get(case as usize)
+                    .map_or_else(String::new, |case| case.id.clone());
+                parts.push(Part {
+                    case,
+                    round,
+                    origin_ns,
+                    cut_short: Some(why.into()),
+                    ..Part::default()
+                });
             }
-            Record::Outcome { case, round, outcome } => {
+            Record::Outcome {
+                case,
+                round,
+                outcome,
+            } => {
                 if !unwritten.is_empty() {
                     written.insert((case, round, outcome.seq, outcome.turn));
                 }
@@ -126,17 +186,35 @@ pub fn replay(plan: &Plan, journal: &Path, unwritten: &[CaseOutcome], why: &str)
             }
         }
     }
-    for CaseOutcome { case, round, outcome } in unwritten {
+    for CaseOutcome {
+        case,
+        round,
+        outcome,
+    } in unwritten
+    {
         if !written.contains(&(*case, *round, outcome.seq, outcome.turn)) {
             rows.add(*case, *round, outcome);
         }
     }
-    for part in parts.iter_mut().filter(|part| part.sending_until_ns.is_none()) {
-        let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else { continue };
-        let first = rows.first_measured.get(&(index as u32, part.round)).copied();
+    for part in parts
+        .iter_mut()
+        .filter(|part| part.sending_until_ns.is_none())
+    {
+        let Some(index) = plan.cases.iter().position(|case| case.id == part.case) else {
+            continue;
+        };
+        let first = rows
+            .first_measured
+            .get(&(index as u32, part.round))
+            .copied();
         part.measured_from_ns = measured_from(&plan.cases[index], first).0;
     }
-    Ok(Replayed { table: rows.builder.finish(), parts, damage: reader.damage(), incomplete_bytes: reader.left_out() })
+    Ok(Replayed {
+        table: rows.builder.finish(),
+        parts,
+        damage: reader.damage(),
+        incomplete_bytes: reader.left_out(),
+    })
 }
 
 /// The rows read so far.
@@ -149,10 +227,22 @@ struct ReplayedRows<'a> {
 
 impl ReplayedRows<'_> {
     fn add(&mut self, index: u32, round: u32, outcome: &Outcome) {
-        let case = self.plan.cases.get(index as usize).map_or("", |case| case.id.as_str());
-        self.builder.push(&TaggedOutcome { case, round, shard: 0, outcome });
+        let case = self
+            .plan
+            .cases
+            .get(index as usize)
+            .map_or("", |case| case.id.as_str());
+        self.builder.push(&TaggedOutcome {
+            case,
+            round,
+            shard: 0,
+            outcome,
+        });
         if outcome.phase == Phase::Measured {
-            let first = self.first_measured.entry((index, round)).or_insert(outcome.timeline.intended);
+            let first = self
+                .first_measured
+                .entry((index, round))
+                .or_insert(outcome.timeline.intended);
             *first = outcome.timeline.intended.min(*first);
         }
     }
@@ -177,10 +267,20 @@ mod tests {
     fn rows_are_read_in_plan_order_and_unwritten_ones_are_added_once() {
         let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 9 }\nmatrix: { load.concurrency: [1, 2] }\n";
-        let input = Input { path: Path::new("x.yaml"), text: Some(text.into()), env: &BTreeMap::new(), set: &[] };
+        let input = Input {
+            path: Path::new("x.yaml"),
+            text: Some(text.into()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         let plan = load(&input).unwrap().plan;
         let outcome = |seq: u64, due: u64| {
-            let mut outcome = PreparedRequest { seq, model: "m".into(), ..PreparedRequest::default() }.outcome(Phase::Measured);
+            let mut outcome = PreparedRequest {
+                seq,
+                model: "m".into(),
+                ..PreparedRequest::default()
+            }
+            .outcome(Phase::Measured);
             outcome.timeline.intended = Nanos(due);
             outcome
         };
@@ -190,22 +290,54 @@ mod tests {
         // The second case ran first, and its requests ended out of order.
         for (case, seq, due) in [(1, 2, 70), (1, 0, 50), (0, 1, 20), (0, 0, 10)] {
             if matches!(seq, 1 | 2) {
-                writer.append(&Record::Started { case, round: 0, origin_ns: 7 }).unwrap();
+                writer
+                    .append(&Record::Started {
+                        case,
+                        round: 0,
+                        origin_ns: 7,
+                    })
+                    .unwrap();
             }
-            writer.append(&Record::Outcome { case, round: 0, outcome: outcome(seq, due) }).unwrap();
+            writer
+                .append(&Record::Outcome {
+                    case,
+                    round: 0,
+                    outcome: outcome(seq, due),
+                })
+                .unwrap();
         }
         writer.finish().unwrap();
-        let unwritten = [outcome(0, 50), outcome(1, 60)].map(|outcome| CaseOutcome { case: 1, round: 0, outcome });
+        let unwritten = [outcome(0, 50), outcome(1, 60)].map(|outcome| CaseOutcome {
+            case: 1,
+            round: 0,
+            outcome,
+        });
         let replayed = replay(&plan, &path, &unwritten, "cut").unwrap();
         let cells = |name: &str| {
-            let values = replayed.table.values(name, 0..replayed.table.len()).unwrap();
-            (0..5).map(|row| format!("{:?}", values.get(row))).collect::<Vec<_>>().join(" ")
+            let values = replayed
+                .table
+                .values(name, 0..replayed.table.len())
+                .unwrap();
+            (0..5)
+                .map(|row| format!("{:?}", values.get(row)))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(replayed.table.len(), 5);
         assert_eq!(cells("seq"), "Whole(0) Whole(1) Whole(0) Whole(1) Whole(2)");
-        assert_eq!(cells("intended_ns"), "Whole(10) Whole(20) Whole(50) Whole(60) Whole(70)");
-        let parts: Vec<_> = replayed.parts.iter().map(|part| (part.case == plan.cases[1].id, part.measured_from_ns)).collect();
-        assert_eq!((parts, replayed.incomplete_bytes), (vec![(true, 50), (false, 10)], 0));
+        assert_eq!(
+            cells("intended_ns"),
+            "Whole(10) Whole(20) Whole(50) Whole(60) Whole(70)"
+        );
+        let parts: Vec<_> = replayed
+            .parts
+            .iter()
+            .map(|part| (part.case == plan.cases[1].id, part.measured_from_ns))
+            .collect();
+        assert_eq!(
+            (parts, replayed.incomplete_bytes),
+            (vec![(true, 50), (false, 10)], 0)
+        );
         assert_eq!(replayed.parts[0].cut_short.as_deref(), Some("cut"));
     }
 }

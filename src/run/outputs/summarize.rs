@@ -10,7 +10,9 @@ use llmscen_core::local::LocalRound;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Case, Plan, StageSlice};
 use llmscen_core::report::ChartData;
-use llmscen_core::report::{Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines};
+use llmscen_core::report::{
+    Audit, CaseReport, DatasetEnd, Discarded, OFF_PLAN, Report, RunVerdict, Timelines,
+};
 use llmscen_core::search::SearchReport;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,18 +22,32 @@ const MAX_PARALLEL_CASES: usize = 4;
 /// The report of a run from its rows and its manifest. The same input gives the same report.
 pub fn summarize(plan: &Plan, table: &Table, manifest: &Manifest) -> Report {
     let searches = search_reports(plan, table, manifest);
-    let cases = map_in_parallel(&cases_that_ran(plan, manifest), |case| summarize_with_stages(plan, case, table, manifest));
-    build_report(plan, manifest.clone(), cases.into_iter().flatten().collect(), searches)
+    let cases = map_in_parallel(&cases_that_ran(plan, manifest), |case| {
+        summarize_with_stages(plan, case, table, manifest)
+    });
+    build_report(
+        plan,
+        manifest.clone(),
+        cases.into_iter().flatten().collect(),
+        searches,
+    )
 }
 
 /// The cases of a run. In a capacity search, these are the probed loads.
 pub(crate) fn cases_that_ran<'a>(plan: &'a Plan, manifest: &Manifest) -> Vec<&'a Case> {
-    let ran = |case: &&Case| plan.searches.is_empty() || manifest.parts.iter().any(|part| part.case == case.id);
+    let ran = |case: &&Case| {
+        plan.searches.is_empty() || manifest.parts.iter().any(|part| part.case == case.id)
+    };
     plan.cases.iter().filter(ran).collect()
 }
 
 /// The report of a run from those of its cases and searches.
-pub(crate) fn build_report(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseReport>, searches: Vec<SearchReport>) -> Report {
+pub(crate) fn build_report(
+    plan: &Plan,
+    manifest: Manifest,
+    mut cases: Vec<CaseReport>,
+    searches: Vec<SearchReport>,
+) -> Report {
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::run_verdict(&cases),
@@ -42,28 +58,50 @@ pub(crate) fn build_report(plan: &Plan, manifest: Manifest, mut cases: Vec<CaseR
     }
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     let hints = hints(plan, &manifest, &cases, verdict);
-    Report { description: plan.description.clone(), manifest, verdict, exit_code, audit: plan.audit, cases, searches, hints }
+    Report {
+        description: plan.description.clone(),
+        manifest,
+        verdict,
+        exit_code,
+        audit: plan.audit,
+        cases,
+        searches,
+        hints,
+    }
 }
 
 /// Maps the items on several threads. The order of the results is that of the items.
 fn map_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_PARALLEL_CASES).min(items.len());
+    let threads = std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MAX_PARALLEL_CASES)
+        .min(items.len());
     let next = AtomicUsize::new(0);
     let work_on_items = || {
         let mut results = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { return results };
+            let Some(item) = items.get(index) else {
+                return results;
+            };
             results.push((index, work(item)));
         }
     };
     let mut results = std::thread::scope(|scope| {
         // If the system provides no more threads, the existing ones do the work.
-        let spawned = (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work_on_items).ok());
+        let spawned = (1..threads).map_while(|_| {
+            std::thread::Builder::new()
+                .spawn_scoped(scope, work_on_items)
+                .ok()
+        });
         let running: Vec<_> = spawned.collect();
         let mut results = work_on_items();
         for thread in running {
-            results.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            results.extend(
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            );
         }
         results
     });
@@ -78,24 +116,63 @@ pub(crate) fn with_stages<T>(
     manifest: &Manifest,
     work: impl Fn(&Table, &CaseFacts<'_>, Option<&T>) -> T,
 ) -> Vec<T> {
-    let parts: Vec<Part> = manifest.parts.iter().filter(|part| part.case == case.id).cloned().collect();
-    let case_result = work(table, &CaseFacts { case, parts: &parts, until: None }, None);
+    let parts: Vec<Part> = manifest
+        .parts
+        .iter()
+        .filter(|part| part.case == case.id)
+        .cloned()
+        .collect();
+    let case_result = work(
+        table,
+        &CaseFacts {
+            case,
+            parts: &parts,
+            until: None,
+        },
+        None,
+    );
     let stages: Vec<T> = case
         .stages()
         .into_iter()
         .map(|stage| {
-            let parts: Vec<Part> = parts.iter().map(|part| restrict_to_stage(part, &stage)).collect();
-            let facts = CaseFacts { case: &stage.case, parts: &parts, until: Some(stage.until) };
-            work(&table.stage_rows(&case.id, &stage), &facts, Some(&case_result))
+            let parts: Vec<Part> = parts
+                .iter()
+                .map(|part| restrict_to_stage(part, &stage))
+                .collect();
+            let facts = CaseFacts {
+                case: &stage.case,
+                parts: &parts,
+                until: Some(stage.until),
+            };
+            work(
+                &table.stage_rows(&case.id, &stage),
+                &facts,
+                Some(&case_result),
+            )
         })
         .collect();
     std::iter::once(case_result).chain(stages).collect()
 }
 
-fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Manifest) -> Vec<CaseReport> {
-    let mut reports = with_stages(case, table, manifest, |table, facts, case_report: Option<&CaseReport>| {
-        summarize_case(plan, table, facts, case_report.map_or(&[], |report| &report.audit.reasons))
-    });
+fn summarize_with_stages(
+    plan: &Plan,
+    case: &Case,
+    table: &Table,
+    manifest: &Manifest,
+) -> Vec<CaseReport> {
+    let mut reports = with_stages(
+        case,
+        table,
+        manifest,
+        |table, facts, case_report: Option<&CaseReport>| {
+            summarize_case(
+                plan,
+                table,
+                facts,
+                case_report.map_or(&[], |report| &report.audit.reasons),
+            )
+        },
+    );
     mark_judged_elsewhere(reports.iter_mut());
     if let Some(failure) = CaseFailure::find(plan, case, manifest) {
         failure.reject_unfinished(case, &mut reports);
@@ -107,7 +184,9 @@ fn summarize_with_stages(plan: &Plan, case: &Case, table: &Table, manifest: &Man
 pub(crate) fn mark_judged_elsewhere<'a>(reports: impl Iterator<Item = &'a mut CaseReport>) {
     let mut reports: Vec<&mut CaseReport> = reports.collect();
     if reports.iter().any(|report| !report.verdicts.is_empty()) {
-        reports.iter_mut().for_each(|report| report.judged_elsewhere = report.verdicts.is_empty());
+        reports
+            .iter_mut()
+            .for_each(|report| report.judged_elsewhere = report.verdicts.is_empty());
     }
 }
 
@@ -116,7 +195,10 @@ fn restrict_to_stage(part: &Part, stage: &StageSlice) -> Part {
     Part {
         case: stage.case.id.clone(),
         measured_from_ns: part.measured_from_ns.max(stage.from.0),
-        ending: part.ending.as_ref().and_then(|ending| ending.within(stage.until)),
+        ending: part
+            .ending
+            .as_ref()
+            .and_then(|ending| ending.within(stage.until)),
         ..part.clone()
     }
 }
@@ -131,12 +213,28 @@ pub(crate) struct Judged {
 }
 
 /// Judges a case or a stage. `inherited`: for a stage, why its case is invalid; deviations from the plan apply to the stage too.
-pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: &[String]) -> Judged {
+pub(crate) fn judge_case(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    inherited: &[String],
+) -> Judged {
     let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let sample = llmscen_analysis::sample_case(table, facts);
-    let rounds = if plan.searches.is_empty() { plan.rounds } else { parts.len() as u32 };
-    let audited = Audited { case, parts: &parts, rounds, sample: &sample, limits: &plan.audit, seed: plan.seed };
+    let rounds = if plan.searches.is_empty() {
+        plan.rounds
+    } else {
+        parts.len() as u32
+    };
+    let audited = Audited {
+        case,
+        parts: &parts,
+        rounds,
+        sample: &sample,
+        limits: &plan.audit,
+        seed: plan.seed,
+    };
     let (mut audit, mut findings) = audited.examine();
     let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
     let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
@@ -147,33 +245,74 @@ pub(crate) fn judge_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inhe
     audit.objectives = objectives;
     let restarted = Part::restarted(facts.parts);
     let round_sample = |part: &Part| llmscen_analysis::sample_round(table, facts, part.round);
-    let round_samples = if restarted { facts.parts.iter().map(round_sample).collect() } else { Vec::new() };
-    let mut verdicts: Vec<Verdict> =
-        verdicts.into_iter().map(|verdict| judge::confirm_by_rounds(verdict, &round_samples)).collect();
-    let aborted = first_ending(&parts, |ending| if let EarlyStop::Aborted(aborted) = ending { Some(aborted) } else { None });
-    let saturated =
-        first_ending(&parts, |ending| if let EarlyStop::Saturated(saturated) = ending { Some(saturated) } else { None });
+    let round_samples = if restarted {
+        facts.parts.iter().map(round_sample).collect()
+    } else {
+        Vec::new()
+    };
+    let mut verdicts: Vec<Verdict> = verdicts
+        .into_iter()
+        .map(|verdict| judge::confirm_by_rounds(verdict, &round_samples))
+        .collect();
+    let aborted = first_ending(&parts, |ending| {
+        if let EarlyStop::Aborted(aborted) = ending {
+            Some(aborted)
+        } else {
+            None
+        }
+    });
+    let saturated = first_ending(&parts, |ending| {
+        if let EarlyStop::Saturated(saturated) = ending {
+            Some(saturated)
+        } else {
+            None
+        }
+    });
     if let Some(aborted) = &aborted {
         verdicts = judge::aborted_verdicts(verdicts, aborted);
     }
-    Judged { sample, audit, verdicts, aborted, saturated }
+    Judged {
+        sample,
+        audit,
+        verdicts,
+        aborted,
+        saturated,
+    }
 }
 
 /// The report of a case or of a stage. `inherited`: for a stage, why its case is invalid.
-fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: &[String]) -> CaseReport {
+fn summarize_case(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    inherited: &[String],
+) -> CaseReport {
     let case = facts.case;
     let parts: Vec<&Part> = facts.parts.iter().collect();
     let is_stage = facts.until.is_some();
-    let Judged { sample, audit, verdicts, aborted, saturated } = judge_case(plan, table, facts, inherited);
+    let Judged {
+        sample,
+        audit,
+        verdicts,
+        aborted,
+        saturated,
+    } = judge_case(plan, table, facts, inherited);
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
     let groups = llmscen_analysis::group_reports(case, &sample);
     let local: Vec<LocalRound> = parts.iter().filter_map(|part| part.local.clone()).collect();
     let discarded = llmscen_analysis::discarded_start(table, &case.id);
     let dataset_end = dataset_end(facts, &sample, discarded);
-    let mut notes: Vec<String> = dataset_end.map(|end| format!("{}.", capitalize(&end.to_string()))).into_iter().collect();
+    let mut notes: Vec<String> = dataset_end
+        .map(|end| format!("{}.", capitalize(&end.to_string())))
+        .into_iter()
+        .collect();
     notes.extend(discarded.as_ref().map(note_discarded));
-    notes.extend(parts.iter().filter_map(|part| note_ending(part.ending.as_ref()?)));
+    notes.extend(
+        parts
+            .iter()
+            .filter_map(|part| note_ending(part.ending.as_ref()?)),
+    );
     notes.extend(llmscen_analysis::token_notes(table, facts));
     notes.extend(llmscen_report::repeats::remarks(&repeats));
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
@@ -195,16 +334,30 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: 
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),
         // The report of the case shows stages over time.
-        timelines: if is_stage { Timelines::default() } else { llmscen_analysis::timelines(table, facts) },
-        chart_data: if is_stage { ChartData::default() } else { llmscen_analysis::chart_data(table, facts) },
+        timelines: if is_stage {
+            Timelines::default()
+        } else {
+            llmscen_analysis::timelines(table, facts)
+        },
+        chart_data: if is_stage {
+            ChartData::default()
+        } else {
+            llmscen_analysis::chart_data(table, facts)
+        },
         notes,
         repeats,
         counts: sample.counts,
         scalars: sample.scalars,
         distributions: sample.distributions,
         telemetry: llmscen_analysis::telemetry::summarize(table, facts),
-        startups: parts.iter().filter_map(|part| part.startup.clone()).collect(),
-        server_ends: parts.iter().filter_map(|part| Some((part.round, part.server_end.clone()?))).collect(),
+        startups: parts
+            .iter()
+            .filter_map(|part| part.startup.clone())
+            .collect(),
+        server_ends: parts
+            .iter()
+            .filter_map(|part| Some((part.round, part.server_end.clone()?)))
+            .collect(),
         local,
         dataset_end,
         discarded,
@@ -216,26 +369,48 @@ fn summarize_case(plan: &Plan, table: &Table, facts: &CaseFacts<'_>, inherited: 
 }
 
 /// The end of the dataset, if it came before the end of the load. Reported for the case, not for its stages.
-fn dataset_end(facts: &CaseFacts<'_>, sample: &Sample, discarded: Option<Discarded>) -> Option<DatasetEnd> {
-    let measured = sample.requests.iter().filter(|request| request.turn() == 0).count() as u64;
+fn dataset_end(
+    facts: &CaseFacts<'_>,
+    sample: &Sample,
+    discarded: Option<Discarded>,
+) -> Option<DatasetEnd> {
+    let measured = sample
+        .requests
+        .iter()
+        .filter(|request| request.turn() == 0)
+        .count() as u64;
     let after = measured + discarded.map_or(0, |discarded| discarded.requests);
-    let planned = facts.case.load.requests.map(|requests| requests * facts.parts.len() as u64);
+    let planned = facts
+        .case
+        .load
+        .requests
+        .map(|requests| requests * facts.parts.len() as u64);
     let ended = facts.until.is_none() && facts.parts.iter().any(|part| part.dataset_ended);
-    (ended && planned.is_none_or(|planned| after < planned)).then_some(DatasetEnd { after, planned })
+    (ended && planned.is_none_or(|planned| after < planned))
+        .then_some(DatasetEnd { after, planned })
 }
 
 /// The first ending of a part that `select` accepts.
 fn first_ending<T: Clone>(parts: &[&Part], select: impl Fn(&EarlyStop) -> Option<&T>) -> Option<T> {
-    parts.iter().filter_map(|part| part.ending.as_ref()).find_map(select).cloned()
+    parts
+        .iter()
+        .filter_map(|part| part.ending.as_ref())
+        .find_map(select)
+        .cloned()
 }
 
 fn capitalize(text: &str) -> String {
     let mut characters = text.chars();
-    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+    characters
+        .next()
+        .map(|first| first.to_uppercase().chain(characters).collect())
+        .unwrap_or_default()
 }
 
 fn note_discarded(discarded: &Discarded) -> String {
-    let Discarded { requests, seconds, .. } = discarded;
+    let Discarded {
+        requests, seconds, ..
+    } = discarded;
     format!(
         "The first {requests} requests ({seconds:.1} s) are not measured: the server started empty (MSER-5). Set `load.warmup` to \
          choose the start."
@@ -248,7 +423,9 @@ fn note_ending(ending: &EarlyStop) -> Option<String> {
     Some(match ending {
         EarlyStop::Aborted(aborted) => format!("`{}`: {aborted}. {cancelled}", aborted.expr),
         EarlyStop::Saturated(saturated) => {
-            format!("{saturated}. Arrivals that were not sent after that are not part of any metric.")
+            format!(
+                "{saturated}. Arrivals that were not sent after that are not part of any metric."
+            )
         }
         EarlyStop::TargetLost(lost) => format!("{lost}. {cancelled}"),
         EarlyStop::AllFailed(failed) => format!("{failed}. {cancelled}"),
@@ -264,25 +441,54 @@ struct CaseFailure<'a> {
 
 impl<'a> CaseFailure<'a> {
     fn find(plan: &Plan, case: &Case, manifest: &'a Manifest) -> Option<CaseFailure<'a>> {
-        let parts: Vec<&Part> = manifest.parts.iter().filter(|part| part.case == case.id).collect();
+        let parts: Vec<&Part> = manifest
+            .parts
+            .iter()
+            .filter(|part| part.case == case.id)
+            .collect();
         let ends_case = |part: &&Part| part.ending.as_ref().is_some_and(EarlyStop::ends_case);
         let is_cut = parts.iter().any(|part| part.cut_short.is_some());
-        let lacks_rounds = plan.searches.is_empty() && parts.len() < plan.rounds as usize && !parts.iter().any(ends_case);
-        let failed = manifest.failed.iter().find(|failed| failed.case == case.id).map(|failed| failed.why.as_str());
-        let run_error = manifest.error.as_deref().filter(|_| (is_cut || lacks_rounds) && !manifest.interrupted);
+        let lacks_rounds = plan.searches.is_empty()
+            && parts.len() < plan.rounds as usize
+            && !parts.iter().any(ends_case);
+        let failed = manifest
+            .failed
+            .iter()
+            .find(|failed| failed.case == case.id)
+            .map(|failed| failed.why.as_str());
+        let run_error = manifest
+            .error
+            .as_deref()
+            .filter(|_| (is_cut || lacks_rounds) && !manifest.interrupted);
         let ended_s = match parts.as_slice() {
-            [Part { ending: Some(EarlyStop::TargetLost(lost)), .. }] => Some(lost.at_s),
-            [Part { ending: Some(EarlyStop::AllFailed(failed)), .. }] => Some(failed.at_s),
+            [
+                Part {
+                    ending: Some(EarlyStop::TargetLost(lost)),
+                    ..
+                },
+            ] => Some(lost.at_s),
+            [
+                Part {
+                    ending: Some(EarlyStop::AllFailed(failed)),
+                    ..
+                },
+            ] => Some(failed.at_s),
             _ => None,
         };
-        Some(CaseFailure { why: failed.or(run_error)?, ended_s: ended_s.filter(|_| plan.rounds == 1) })
+        Some(CaseFailure {
+            why: failed.or(run_error)?,
+            ended_s: ended_s.filter(|_| plan.rounds == 1),
+        })
     }
 
     /// Removes the verdicts of the case and of its unfinished stages.
     fn reject_unfinished(&self, case: &Case, reports: &mut [CaseReport]) {
         let stage_ends = case.stages().into_iter().map(|stage| stage.until.secs());
         let is_finished = stage_ends.map(|end| self.ended_s.is_some_and(|ended| end <= ended));
-        for (report, is_finished) in reports.iter_mut().zip(std::iter::once(false).chain(is_finished)) {
+        for (report, is_finished) in reports
+            .iter_mut()
+            .zip(std::iter::once(false).chain(is_finished))
+        {
             if !is_finished {
                 reject(report, self.why);
             }
@@ -292,7 +498,12 @@ impl<'a> CaseFailure<'a> {
 
 /// Removes the verdicts of a case without any success, in a run that failed by it. An earlier reason stays.
 fn reject_without_success(report: &mut CaseReport) {
-    let has_reason = |verdict: &Verdict| verdict.note.as_deref().is_some_and(|note| note.starts_with("not measured: "));
+    let has_reason = |verdict: &Verdict| {
+        verdict
+            .note
+            .as_deref()
+            .is_some_and(|note| note.starts_with("not measured: "))
+    };
     let no_success = report.counts.scheduled > 0 && report.counts.ok + report.counts.abandoned == 0;
     if no_success && !report.verdicts.iter().any(has_reason) {
         reject(report, "no request succeeded");
@@ -301,9 +512,13 @@ fn reject_without_success(report: &mut CaseReport) {
 
 fn reject(report: &mut CaseReport, why: &str) {
     let has_success = report.counts.ok + report.counts.abandoned > 0;
-    report.verdicts = judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), has_success, why);
+    report.verdicts =
+        judge::unmeasured_verdicts(std::mem::take(&mut report.verdicts), has_success, why);
     // The headline names the reason, which is not a fault of the load generator.
-    report.audit.reasons.retain(|reason| !reason.starts_with(OFF_PLAN));
+    report
+        .audit
+        .reasons
+        .retain(|reason| !reason.starts_with(OFF_PLAN));
     report.audit.valid = report.audit.reasons.is_empty();
 }
 
@@ -316,7 +531,14 @@ mod tests {
 
     #[test]
     fn a_case_whose_stages_are_judged_is_not_invalid_itself() {
-        let case = |verdicts| CaseReport { verdicts, audit: Audit { valid: false, ..Audit::default() }, ..CaseReport::default() };
+        let case = |verdicts| CaseReport {
+            verdicts,
+            audit: Audit {
+                valid: false,
+                ..Audit::default()
+            },
+            ..CaseReport::default()
+        };
         let verdict = Verdict {
             check: check(Metric::Ttft, None, Op::Less, 1.0),
             ruling: Ruling::Pass,
@@ -329,7 +551,10 @@ mod tests {
         };
         let mut judged = [case(Vec::new()), case(vec![verdict])];
         mark_judged_elsewhere(judged.iter_mut());
-        assert_eq!(judged.map(|report| (report.judged_elsewhere, report.is_invalid())), [(true, false), (false, false)]);
+        assert_eq!(
+            judged.map(|report| (report.judged_elsewhere, report.is_invalid())),
+            [(true, false), (false, false)]
+        );
         let mut unjudged = [case(Vec::new()), case(Vec::new())];
         mark_judged_elsewhere(unjudged.iter_mut());
         assert_eq!(unjudged.map(|report| report.is_invalid()), [true; 2]);

@@ -19,13 +19,24 @@ pub fn draw_client_cancel(
 ) -> Option<ClientCancel> {
     let Cancel { share, when } = cancel?;
     let seed = seed.child("cancel");
-    let mut rng = ChaCha8Rng::seed_from_u64(seed.child(position.number).child(u64::from(position.turn)).0);
+    let mut rng = ChaCha8Rng::seed_from_u64(
+        seed.child(position.number)
+            .child(u64::from(position.turn))
+            .0,
+    );
     if !rng.random_bool(share.clamp(0.0, 1.0)) {
         return None;
     }
     match when {
-        CancelWhen::After(time) => Some(ClientCancel::After(sample_think_time(*time, seed, position.number, position.turn))),
-        CancelWhen::Tokens(quantity) => sample_length(quantity, fields, &mut rng).filter(|n| *n >= 1).map(ClientCancel::Tokens),
+        CancelWhen::After(time) => Some(ClientCancel::After(sample_think_time(
+            *time,
+            seed,
+            position.number,
+            position.turn,
+        ))),
+        CancelWhen::Tokens(quantity) => sample_length(quantity, fields, &mut rng)
+            .filter(|n| *n >= 1)
+            .map(ClientCancel::Tokens),
     }
 }
 
@@ -41,7 +52,11 @@ mod tests {
             draw_client_cancel(
                 Some(&cancel),
                 Seed(seed),
-                RequestPosition { number, turns: 1, ..RequestPosition::default() },
+                RequestPosition {
+                    number,
+                    turns: 1,
+                    ..RequestPosition::default()
+                },
                 &Map::new(),
             )
         };
@@ -54,25 +69,50 @@ mod tests {
         let left = drawn(0.05, when(), 1);
         let share = left.iter().flatten().count() as f64 / left.len() as f64;
         assert!((share - 0.05).abs() < 0.005, "{share}");
-        assert!(left.iter().flatten().all(|leave| matches!(leave, ClientCancel::Tokens(3..=9))));
+        assert!(
+            left.iter()
+                .flatten()
+                .all(|leave| matches!(leave, ClientCancel::Tokens(3..=9)))
+        );
         assert!(left == drawn(0.05, when(), 1) && left != drawn(0.05, when(), 2));
-        assert!(drawn(0.0, when(), 1).iter().all(Option::is_none) && drawn(1.0, when(), 1).iter().all(Option::is_some));
+        assert!(
+            drawn(0.0, when(), 1).iter().all(Option::is_none)
+                && drawn(1.0, when(), 1).iter().all(Option::is_some)
+        );
     }
 
     #[test]
     fn times_are_drawn_and_a_row_without_its_token_count_is_not_cancelled() {
         let span = Nanos::from_millis(20);
-        assert_eq!(drawn(1.0, CancelWhen::After(Wait::Fixed(span)), 1)[7], Some(ClientCancel::After(span)));
+        assert_eq!(
+            drawn(1.0, CancelWhen::After(Wait::Fixed(span)), 1)[7],
+            Some(ClientCancel::After(span))
+        );
         let drawn_for = |fields: Value| {
-            let cancel = Cancel { share: 1.0, when: CancelWhen::Tokens(Quantity::Item("read".into())) };
+            let cancel = Cancel {
+                share: 1.0,
+                when: CancelWhen::Tokens(Quantity::Item("read".into())),
+            };
             draw_client_cancel(
                 Some(&cancel),
                 Seed(1),
-                RequestPosition { turns: 1, ..RequestPosition::default() },
+                RequestPosition {
+                    turns: 1,
+                    ..RequestPosition::default()
+                },
                 fields.as_object().unwrap(),
             )
         };
-        assert_eq!(drawn_for(serde_json::json!({ "read": 12 })), Some(ClientCancel::Tokens(12)));
-        assert_eq!((drawn_for(serde_json::json!({ "read": 0 })), drawn_for(serde_json::json!({}))), (None, None));
+        assert_eq!(
+            drawn_for(serde_json::json!({ "read": 12 })),
+            Some(ClientCancel::Tokens(12))
+        );
+        assert_eq!(
+            (
+                drawn_for(serde_json::json!({ "read": 0 })),
+                drawn_for(serde_json::json!({}))
+            ),
+            (None, None)
+        );
     }
 }

@@ -32,7 +32,13 @@ impl Conversation {
     pub fn begin(session: Session, api: Api) -> Option<Conversation> {
         let mut turns = session.turns.into_iter();
         let first = prepare_first_turn(turns.next()?);
-        Some(Conversation { messages: messages_of(&first), turns, api, model: first.model, group: first.group })
+        Some(Conversation {
+            messages: messages_of(&first),
+            turns,
+            api,
+            model: first.model,
+            group: first.group,
+        })
     }
 
     /// The next turn, with all messages before it; None after the last turn.
@@ -46,7 +52,10 @@ impl Conversation {
         }
         let mut added = messages_of(&prompt);
         // A dataset may repeat the system message in every turn.
-        if added.first().is_some_and(|first| is_system(first) && self.messages.first() == Some(first)) {
+        if added
+            .first()
+            .is_some_and(|first| is_system(first) && self.messages.first() == Some(first))
+        {
             added.remove(0);
         }
         self.messages.extend(added);
@@ -54,7 +63,9 @@ impl Conversation {
             set_system_message(&mut self.messages, system);
         }
         match prompt.body.as_mut() {
-            Some(body) => _ = body.insert("messages".to_owned(), Value::Array(self.messages.clone())),
+            Some(body) => {
+                _ = body.insert("messages".to_owned(), Value::Array(self.messages.clone()))
+            }
             None => prompt.messages = Some(self.messages.clone()),
         }
         prompt.model = prompt.model.or_else(|| self.model.clone());
@@ -65,7 +76,11 @@ impl Conversation {
 
 /// The messages that a turn adds to the conversation.
 fn messages_of(prompt: &Prompt) -> Vec<Value> {
-    let body = prompt.body.as_ref().and_then(|body| body.get("messages")).and_then(Value::as_array);
+    let body = prompt
+        .body
+        .as_ref()
+        .and_then(|body| body.get("messages"))
+        .and_then(Value::as_array);
     match prompt.messages.as_ref().or(body) {
         Some(messages) => messages.clone(),
         None => vec![json!({ "role": "user", "content": prompt.text })],
@@ -76,7 +91,11 @@ fn messages_of(prompt: &Prompt) -> Vec<Value> {
 /// the reply itself.
 fn reply_message(reply: &Message, keep_reasoning: bool) -> Value {
     let calls = !reply.tool_calls.is_null();
-    let content = if calls && reply.content.is_empty() { Value::Null } else { json!(reply.content) };
+    let content = if calls && reply.content.is_empty() {
+        Value::Null
+    } else {
+        json!(reply.content)
+    };
     let mut message = json!({ "role": "assistant", "content": content });
     if keep_reasoning && !reply.reasoning.is_empty() {
         message["reasoning_content"] = json!(reply.reasoning);
@@ -104,11 +123,18 @@ mod tests {
     use super::*;
 
     fn user_turn(text: &str) -> Prompt {
-        Prompt { text: text.into(), ..Prompt::default() }
+        Prompt {
+            text: text.into(),
+            ..Prompt::default()
+        }
     }
 
     fn reply(content: &str) -> Message {
-        Message { content: content.into(), reasoning: "hm".into(), tool_calls: Value::Null }
+        Message {
+            content: content.into(),
+            reasoning: "hm".into(),
+            tool_calls: Value::Null,
+        }
     }
 
     fn messages(prompt: Option<Prompt>) -> Value {
@@ -118,67 +144,170 @@ mod tests {
     #[test]
     fn a_turn_has_all_messages_before_it() {
         let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
-        let third = Prompt { messages: Some(vec![tool.clone()]), ..Prompt::default() };
-        let mut conversation =
-            Conversation::begin(Session { turns: vec![user_turn("a"), user_turn("b"), third] }, Api::OpenaiChat).unwrap();
+        let third = Prompt {
+            messages: Some(vec![tool.clone()]),
+            ..Prompt::default()
+        };
+        let mut conversation = Conversation::begin(
+            Session {
+                turns: vec![user_turn("a"), user_turn("b"), third],
+            },
+            Api::OpenaiChat,
+        )
+        .unwrap();
         let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
         let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
-        assert_eq!(messages(conversation.next(&reply("1 \"é\"\n"), false)), json!([a, one, b]));
+        assert_eq!(
+            messages(conversation.next(&reply("1 \"é\"\n"), false)),
+            json!([a, one, b])
+        );
         let calls = json!([{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
-        let two = Message { tool_calls: calls.clone(), ..reply("") };
+        let two = Message {
+            tool_calls: calls.clone(),
+            ..reply("")
+        };
         let assistant = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
-        assert_eq!(messages(conversation.next(&two, true)), json!([a, one, b, assistant, tool]));
+        assert_eq!(
+            messages(conversation.next(&two, true)),
+            json!([a, one, b, assistant, tool])
+        );
         assert_eq!(conversation.next(&reply(""), false), None);
     }
 
     #[test]
     fn a_system_message_of_the_dataset_applies_from_its_turn_on() {
-        let with = |text: &str, system: Option<&str>| Prompt { system: system.map(str::to_owned), ..user_turn(text) };
-        let turns = vec![with("a", Some("one")), user_turn("b"), with("c", Some("two"))];
-        assert_eq!(prepare_first_turn(turns[0].clone()).messages.unwrap()[0], json!({ "role": "system", "content": "one" }));
+        let with = |text: &str, system: Option<&str>| Prompt {
+            system: system.map(str::to_owned),
+            ..user_turn(text)
+        };
+        let turns = vec![
+            with("a", Some("one")),
+            user_turn("b"),
+            with("c", Some("two")),
+        ];
+        assert_eq!(
+            prepare_first_turn(turns[0].clone()).messages.unwrap()[0],
+            json!({ "role": "system", "content": "one" })
+        );
         let mut conversation = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
         let system = |prompt: Option<Prompt>| {
             let all = messages(prompt);
-            let count = all.as_array().unwrap().iter().filter(|message| message["role"] == "system").count();
+            let count = all
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|message| message["role"] == "system")
+                .count();
             (all[0]["content"].clone(), count)
         };
-        assert_eq!(system(conversation.next(&reply("x"), false)), (json!("one"), 1));
-        assert_eq!(system(conversation.next(&reply("y"), false)), (json!("two"), 1));
+        assert_eq!(
+            system(conversation.next(&reply("x"), false)),
+            (json!("one"), 1)
+        );
+        assert_eq!(
+            system(conversation.next(&reply("y"), false)),
+            (json!("two"), 1)
+        );
     }
 
     #[test]
     fn a_system_message_that_every_turn_repeats_is_sent_once() {
-        let (system, user) = (json!({ "role": "system", "content": "s" }), json!({ "role": "user", "content": "u" }));
-        let turn = Prompt { messages: Some(vec![system.clone(), user.clone()]), ..Prompt::default() };
-        let mut conversation = Conversation::begin(Session { turns: vec![turn.clone(), turn] }, Api::OpenaiChat).unwrap();
+        let (system, user) = (
+            json!({ "role": "system", "content": "s" }),
+            json!({ "role": "user", "content": "u" }),
+        );
+        let turn = Prompt {
+            messages: Some(vec![system.clone(), user.clone()]),
+            ..Prompt::default()
+        };
+        let mut conversation = Conversation::begin(
+            Session {
+                turns: vec![turn.clone(), turn],
+            },
+            Api::OpenaiChat,
+        )
+        .unwrap();
         let assistant = json!({ "role": "assistant", "content": "r" });
-        assert_eq!(messages(conversation.next(&reply("r"), false)), json!([system, user, assistant, user]));
+        assert_eq!(
+            messages(conversation.next(&reply("r"), false)),
+            json!([system, user, assistant, user])
+        );
     }
 
     #[test]
     fn complete_bodies_get_the_messages_and_the_session_keeps_its_model() {
-        let body = |text: &str| json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
-        let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
-        let first = Prompt { model: Some("m".into()), group: Some("g".into()), ..turn("a") };
-        let mut conversation = Conversation::begin(Session { turns: vec![first, turn("b")] }, Api::OpenaiChat).unwrap();
+        let body = |text: &str| {
+            json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] })
+                .as_object()
+                .cloned()
+        };
+        let turn = |text: &str| Prompt {
+            body: body(text),
+            ..Prompt::default()
+        };
+        let first = Prompt {
+            model: Some("m".into()),
+            group: Some("g".into()),
+            ..turn("a")
+        };
+        let mut conversation = Conversation::begin(
+            Session {
+                turns: vec![first, turn("b")],
+            },
+            Api::OpenaiChat,
+        )
+        .unwrap();
         let next = conversation.next(&reply("r"), false).unwrap();
-        let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"].as_array().unwrap().iter().collect();
-        assert_eq!(texts.iter().map(|message| &message["content"]).collect::<Vec<_>>(), ["a", "r", "b"]);
-        assert_eq!((next.model.as_deref(), next.group.as_deref()), (Some("m"), Some("g")));
+        let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .collect();
+        assert_eq!(
+            texts
+                .iter()
+                .map(|message| &message["content"])
+                .collect::<Vec<_>>(),
+            ["a", "r", "b"]
+        );
+        assert_eq!(
+            (next.model.as_deref(), next.group.as_deref()),
+            (Some("m"), Some("g"))
+        );
     }
 
     #[test]
     fn a_complete_body_gets_a_reply_in_the_form_of_its_protocol() {
-        let body = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] }).as_object().cloned();
-        let turn = |text: &str| Prompt { body: body(text), ..Prompt::default() };
+        let body = |text: &str| {
+            json!({ "messages": [{ "role": "user", "content": text }] })
+                .as_object()
+                .cloned()
+        };
+        let turn = |text: &str| Prompt {
+            body: body(text),
+            ..Prompt::default()
+        };
         let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
-        let called = Message { tool_calls: json!([used]), ..reply("I ask.") };
-        let mut conversation =
-            Conversation::begin(Session { turns: ["a", "b", "c"].map(turn).to_vec() }, Api::Anthropic).unwrap();
+        let called = Message {
+            tool_calls: json!([used]),
+            ..reply("I ask.")
+        };
+        let mut conversation = Conversation::begin(
+            Session {
+                turns: ["a", "b", "c"].map(turn).to_vec(),
+            },
+            Api::Anthropic,
+        )
+        .unwrap();
         conversation.next(&called, false).unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
-        let assistant = json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
+        let assistant =
+            json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
         let last = conversation.next(&reply(""), false).unwrap().body.unwrap();
-        assert_eq!(last["messages"], json!([a, assistant, b, c]), "an empty reply adds no message");
+        assert_eq!(
+            last["messages"],
+            json!([a, assistant, b, c]),
+            "an empty reply adds no message"
+        );
     }
 }

@@ -37,15 +37,27 @@ pub fn count_sent_rows(
     begun: &[(u64, bool)],
 ) -> Vec<SentRows> {
     let mut sent = vec![SentRows::default(); prepared.classes.len()];
-    let lengths: Vec<Option<u64>> = prepared.classes.iter().map(|class| class.prompts.distinct()).collect();
+    let lengths: Vec<Option<u64>> = prepared
+        .classes
+        .iter()
+        .map(|class| class.prompts.distinct())
+        .collect();
     for (seq, was_sent) in begun {
         let (class, number) = assignment.find(*seq);
-        let (Some(rows), Some(stride)) = (sent.get_mut(class), strides.get(class)) else { continue };
+        let (Some(rows), Some(stride)) = (sent.get_mut(class), strides.get(class)) else {
+            continue;
+        };
         let row = stride.row(number);
         rows.next = rows.next.max(row.saturating_add(1));
         if *was_sent {
             rows.sent += 1;
-            rows.repeated += u64::from(lengths.get(class).copied().flatten().is_some_and(|length| row >= length));
+            rows.repeated += u64::from(
+                lengths
+                    .get(class)
+                    .copied()
+                    .flatten()
+                    .is_some_and(|length| row >= length),
+            );
         }
     }
     sent
@@ -63,12 +75,19 @@ pub struct SentRows {
 }
 
 fn dataset_key(class: &TrafficClass) -> DatasetKey {
-    (discriminant(&class.case.dataset.source), class.case.dataset.path.clone())
+    (
+        discriminant(&class.case.dataset.source),
+        class.case.dataset.path.clone(),
+    )
 }
 
 /// Number of classes of a case that share the dataset of `class`.
 fn sharing_classes(prepared: &PreparedCase, class: &TrafficClass) -> u64 {
-    prepared.classes.iter().filter(|other| dataset_key(other) == dataset_key(class)).count() as u64
+    prepared
+        .classes
+        .iter()
+        .filter(|other| dataset_key(other) == dataset_key(class))
+        .count() as u64
 }
 
 /// Whether the dataset of a class is endless.
@@ -79,10 +98,18 @@ fn is_endless(class: &TrafficClass) -> bool {
 /// Whether a dataset of unknown length is endless. The length of a long file is merely not known yet.
 fn is_generated(source: &Source) -> bool {
     match source {
-        Source::Prompt(_) | Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. } => true,
+        Source::Prompt(_)
+        | Source::Random { .. }
+        | Source::Prefix { .. }
+        | Source::SpeedBenchmark { .. } => true,
         Source::Trace(_) | Source::Images(_) => true,
         Source::Command(_) => false,
-        Source::LineByLine | Source::Openqa | Source::Longalpaca | Source::Rows | Source::Messages | Source::Sharegpt => false,
+        Source::LineByLine
+        | Source::Openqa
+        | Source::Longalpaca
+        | Source::Rows
+        | Source::Messages
+        | Source::Sharegpt => false,
         Source::Embeddings { .. } | Source::Rerank { .. } => false,
     }
 }
@@ -93,7 +120,13 @@ impl RowUsage {
         let known = self.0.iter().position(|usage| usage.key == key);
         let index = known.unwrap_or(self.0.len());
         if known.is_none() {
-            self.0.push(DatasetUsage { key, next: 0, sent: 0, repeated: 0, rows: None });
+            self.0.push(DatasetUsage {
+                key,
+                next: 0,
+                sent: 0,
+                repeated: 0,
+                rows: None,
+            });
         }
         &mut self.0[index]
     }
@@ -102,24 +135,48 @@ impl RowUsage {
     /// row keeps its arrival. Of n mix entries with the same dataset each takes every n-th row, or a separate range if the
     /// dataset is endless.
     pub fn strides(&mut self, case: &Case, prepared: &PreparedCase) -> Vec<RowStride> {
-        let replayed =
-            prepared.arrivals.as_ref().filter(|_| matches!(case.load.shape, Shape::Replay { .. }) && case.trace.is_none());
+        let replayed = prepared
+            .arrivals
+            .as_ref()
+            .filter(|_| matches!(case.load.shape, Shape::Replay { .. }) && case.trace.is_none());
         let pass = replayed.map_or(0, |arrivals| arrivals.len() as u64);
         let stride = |(index, class): (usize, &Arc<TrafficClass>)| {
             let next = self.usage(class).next;
-            let from = if pass == 0 { next } else { next.next_multiple_of(pass) };
-            let before =
-                prepared.classes.iter().take(index).filter(|other| dataset_key(other) == dataset_key(class)).count() as u64;
+            let from = if pass == 0 {
+                next
+            } else {
+                next.next_multiple_of(pass)
+            };
+            let before = prepared
+                .classes
+                .iter()
+                .take(index)
+                .filter(|other| dataset_key(other) == dataset_key(class))
+                .count() as u64;
             match is_endless(class) {
-                true => RowStride { from, first: from.saturating_add(before * RESERVED_ROWS), step: 1 },
-                false => RowStride { from, first: from.saturating_add(before), step: sharing_classes(prepared, class) },
+                true => RowStride {
+                    from,
+                    first: from.saturating_add(before * RESERVED_ROWS),
+                    step: 1,
+                },
+                false => RowStride {
+                    from,
+                    first: from.saturating_add(before),
+                    step: sharing_classes(prepared, class),
+                },
             }
         };
         prepared.classes.iter().enumerate().map(stride).collect()
     }
 
     /// Adds the rows that the classes of a round have sent. `planned`: the number of sessions, if the plan fixes it.
-    pub fn add_round(&mut self, prepared: &PreparedCase, strides: &[RowStride], planned: Option<u64>, sent: &[SentRows]) {
+    pub fn add_round(
+        &mut self,
+        prepared: &PreparedCase,
+        strides: &[RowStride],
+        planned: Option<u64>,
+        sent: &[SentRows],
+    ) {
         for ((class, stride), sent) in prepared.classes.iter().zip(strides).zip(sent) {
             let reserved = match (&class.entry, is_endless(class)) {
                 (None, endless) => planned.unwrap_or(if endless { RESERVED_ROWS } else { 0 }),
@@ -127,7 +184,10 @@ impl RowUsage {
                 (Some(_), false) => 0,
             };
             let usage = self.usage(class);
-            usage.next = usage.next.max(sent.next).max(stride.from.saturating_add(reserved));
+            usage.next = usage
+                .next
+                .max(sent.next)
+                .max(stride.from.saturating_add(reserved));
             usage.sent += sent.sent;
             usage.repeated += sent.repeated;
             usage.rows = class.prompts.distinct();
@@ -136,14 +196,23 @@ impl RowUsage {
 
     /// Notes on prompts that were sent more than once.
     pub fn notes(&self) -> Vec<String> {
-        let note = |DatasetUsage { sent, repeated, rows, .. }: &DatasetUsage| {
+        let note = |DatasetUsage {
+                        sent,
+                        repeated,
+                        rows,
+                        ..
+                    }: &DatasetUsage| {
             format!(
                 "{repeated} of {sent} prompts repeat earlier ones (dataset: {} rows); a prefix cache may serve them. Set \
                  `dataset.cache_bust: true` to prevent that.",
                 rows.unwrap_or(0)
             )
         };
-        self.0.iter().filter(|usage| usage.repeated > 0).map(note).collect()
+        self.0
+            .iter()
+            .filter(|usage| usage.repeated > 0)
+            .map(note)
+            .collect()
     }
 }
 
@@ -177,17 +246,35 @@ mod tests {
 
     /// A prepared case with these sections and this number of dataset rows.
     fn prepared(sections: &str, rows: Option<u64>) -> (Case, PreparedCase) {
-        let text =
-            format!("version: 1\nname: t\ntarget: {{ url: simulator }}\nload: {{ concurrency: 1, requests: 9 }}\n{sections}");
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: simulator }}\nload: {{ concurrency: 1, requests: 9 }}\n{sections}"
+        );
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         let case = load(&input).unwrap().plan.cases.remove(0);
         let protocol = protocol(case.target.api, None).unwrap();
         let class = |(index, class_case): (usize, Case)| {
-            let renderer = Arc::new(Renderer::new(&class_case, |stream| protocol.body(stream)).unwrap());
+            let renderer =
+                Arc::new(Renderer::new(&class_case, |stream| protocol.body(stream)).unwrap());
             let entry = case.mix.get(index).cloned();
-            Arc::new(TrafficClass { entry, case: class_case, prompts: Arc::new(Rows(rows)), tokenizer: None, renderer })
+            Arc::new(TrafficClass {
+                entry,
+                case: class_case,
+                prompts: Arc::new(Rows(rows)),
+                tokenizer: None,
+                renderer,
+            })
         };
-        let classes = case.traffic_classes().into_iter().enumerate().map(class).collect();
+        let classes = case
+            .traffic_classes()
+            .into_iter()
+            .enumerate()
+            .map(class)
+            .collect();
         let prepared = PreparedCase {
             classes,
             protocol,
@@ -205,10 +292,19 @@ mod tests {
     }
 
     /// Adds a round of this many sent requests. Returns the repeated ones of each class.
-    fn round(row_usage: &mut RowUsage, (case, prepared): &(Case, PreparedCase), requests: u64) -> Vec<u64> {
+    fn round(
+        row_usage: &mut RowUsage,
+        (case, prepared): &(Case, PreparedCase),
+        requests: u64,
+    ) -> Vec<u64> {
         let strides = row_usage.strides(case, prepared);
         let begun: Vec<(u64, bool)> = (0..requests).map(|seq| (seq, true)).collect();
-        let sent = count_sent_rows(prepared, &strides, MixAssignment::new(case, Seed(1), None), &begun);
+        let sent = count_sent_rows(
+            prepared,
+            &strides,
+            MixAssignment::new(case, Seed(1), None),
+            &begun,
+        );
         row_usage.add_round(prepared, &strides, None, &sent);
         sent.iter().map(|rows| rows.repeated).collect()
     }
@@ -237,7 +333,10 @@ mod tests {
             Some(40),
         );
         let mut row_usage = RowUsage::default();
-        assert_eq!(row_usage.strides(&mixed.0, &mixed.1), [stride(0, 0, 2), stride(0, 0, 1), stride(0, 1, 2)]);
+        assert_eq!(
+            row_usage.strides(&mixed.0, &mixed.1),
+            [stride(0, 0, 2), stride(0, 0, 1), stride(0, 1, 2)]
+        );
         assert_eq!(round(&mut row_usage, &mixed, 30), [0, 0, 0]);
         let mut assignment = MixAssignment::new(&mixed.0, Seed(1), None);
         let most = (0..30)
@@ -246,17 +345,29 @@ mod tests {
             .map(|(class, n)| 2 * n + class as u64 / 2)
             .max();
         let from = most.unwrap() + 1;
-        assert_eq!(row_usage.strides(&mixed.0, &mixed.1)[2], stride(from, from + 1, 2));
+        assert_eq!(
+            row_usage.strides(&mixed.0, &mixed.1)[2],
+            stride(from, from + 1, 2)
+        );
     }
 
     #[test]
     fn an_endless_dataset_gives_each_entry_a_separate_range() {
         let data = "{ kind: random, tokens: 5 }";
-        let mixed = prepared(&format!("dataset: {data}\nmix: [{{ name: a }}, {{ name: b }}]"), None);
+        let mixed = prepared(
+            &format!("dataset: {data}\nmix: [{{ name: a }}, {{ name: b }}]"),
+            None,
+        );
         let mut row_usage = RowUsage::default();
-        assert_eq!(row_usage.strides(&mixed.0, &mixed.1), [stride(0, 0, 1), stride(0, RESERVED_ROWS, 1)]);
+        assert_eq!(
+            row_usage.strides(&mixed.0, &mixed.1),
+            [stride(0, 0, 1), stride(0, RESERVED_ROWS, 1)]
+        );
         assert_eq!(round(&mut row_usage, &mixed, 9), [0, 0]);
         let plain = prepared(&format!("dataset: {data}"), None);
-        assert_eq!(row_usage.strides(&plain.0, &plain.1), [stride(2 * RESERVED_ROWS, 2 * RESERVED_ROWS, 1)]);
+        assert_eq!(
+            row_usage.strides(&plain.0, &plain.1),
+            [stride(2 * RESERVED_ROWS, 2 * RESERVED_ROWS, 1)]
+        );
     }
 }

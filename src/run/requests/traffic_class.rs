@@ -40,7 +40,9 @@ impl TrafficClass {
 
     /// The seed of its requests in a round; that of an entry does not depend on the other entries.
     pub fn seed(&self, round: Seed) -> Seed {
-        self.entry.as_ref().map_or(round, |entry| mix::entry_seed(round, &entry.name))
+        self.entry
+            .as_ref()
+            .map_or(round, |entry| mix::entry_seed(round, &entry.name))
     }
 }
 
@@ -55,7 +57,11 @@ pub(crate) struct ClassSource {
 
 impl ClassSource {
     /// The sources of a round from its classes, the prompts of each, and the seed of the round.
-    pub fn new_all(classes: &[Arc<TrafficClass>], prompts: &[Arc<dyn Prompts>], round: Seed) -> Vec<ClassSource> {
+    pub fn new_all(
+        classes: &[Arc<TrafficClass>],
+        prompts: &[Arc<dyn Prompts>],
+        round: Seed,
+    ) -> Vec<ClassSource> {
         let source = |(class, prompts): (&Arc<TrafficClass>, &Arc<dyn Prompts>)| ClassSource {
             class: class.clone(),
             prompts: prompts.clone(),
@@ -122,7 +128,11 @@ pub struct RowStride {
 impl Default for RowStride {
     /// Every row, from the first one on.
     fn default() -> RowStride {
-        RowStride { from: 0, first: 0, step: 1 }
+        RowStride {
+            from: 0,
+            first: 0,
+            step: 1,
+        }
     }
 }
 
@@ -149,8 +159,13 @@ impl Prompts for StridedPrompts {
         let session = self.prompts.session(row)?;
         // Checked after the lookup: the length of a long file is known once its end is reached. A trace with generated prompts has
         // as many rows as arrivals.
-        let rows = || self.prompts.len().or_else(|| Some(self.prompts.arrivals()?.len() as u64));
-        let ended = self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
+        let rows = || {
+            self.prompts
+                .len()
+                .or_else(|| Some(self.prompts.arrivals()?.len() as u64))
+        };
+        let ended =
+            self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
         (!ended).then_some(session)
     }
 
@@ -176,25 +191,44 @@ impl Prompts for StridedPrompts {
 }
 
 /// The prompts of each class at the rows of its stride.
-pub fn strided_prompts(classes: &[Arc<TrafficClass>], strides: &[RowStride]) -> Vec<Arc<dyn Prompts>> {
+pub fn strided_prompts(
+    classes: &[Arc<TrafficClass>],
+    strides: &[RowStride],
+) -> Vec<Arc<dyn Prompts>> {
     let strided = |(class, stride): (&Arc<TrafficClass>, &RowStride)| -> Arc<dyn Prompts> {
         let once = class.case.dataset.on_exhausted != OnExhausted::Cycle;
-        Arc::new(StridedPrompts { prompts: class.prompts.clone(), stride: *stride, once })
+        Arc::new(StridedPrompts {
+            prompts: class.prompts.clone(),
+            stride: *stride,
+            once,
+        })
     };
     classes.iter().zip(strides).map(strided).collect()
 }
 
 /// The tokenizer of each group; the empty name stands for all groups.
 pub fn tokenizers(classes: &[Arc<TrafficClass>]) -> Vec<(String, Arc<Tokenizer>)> {
-    let name = |class: &TrafficClass| class.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default();
-    classes.iter().filter_map(|class| Some((name(class), class.tokenizer.clone()?))).collect()
+    let name = |class: &TrafficClass| {
+        class
+            .entry
+            .as_ref()
+            .map(|entry| entry.name.clone())
+            .unwrap_or_default()
+    };
+    classes
+        .iter()
+        .filter_map(|class| Some((name(class), class.tokenizer.clone()?)))
+        .collect()
 }
 
 /// The first class of each dataset: several entries may share one.
 pub fn distinct_datasets(classes: &[Arc<TrafficClass>]) -> Vec<&Arc<TrafficClass>> {
     let mut distinct: Vec<&Arc<TrafficClass>> = Vec::new();
     for class in classes {
-        if !distinct.iter().any(|other| Arc::ptr_eq(&other.prompts, &class.prompts)) {
+        if !distinct
+            .iter()
+            .any(|other| Arc::ptr_eq(&other.prompts, &class.prompts))
+        {
             distinct.push(class);
         }
     }
@@ -214,8 +248,15 @@ impl MixAssignment {
     /// The assignment of a round with this seed; `arrivals`: those that it replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> MixAssignment {
         let planned = case.entry_rates().is_some();
-        let schedule = planned.then(|| Schedule::for_case(case, seed, arrivals)).flatten();
-        MixAssignment { deal: mix::MixAssigner::new(&case.mix, seed), schedule, mixed: !case.mix.is_empty(), latest: None }
+        let schedule = planned
+            .then(|| Schedule::for_case(case, seed, arrivals))
+            .flatten();
+        MixAssignment {
+            deal: mix::MixAssigner::new(&case.mix, seed),
+            schedule,
+            mixed: !case.mix.is_empty(),
+            latest: None,
+        }
     }
 
     /// The class of request `seq`, and its number within the class. Must be called in ascending order of `seq`.
@@ -227,7 +268,10 @@ impl MixAssignment {
             match self.latest {
                 Some((latest, found)) if latest >= seq => return found,
                 latest => {
-                    let planned = self.schedule.as_mut().and_then(|schedule| schedule.next()?.entry);
+                    let planned = self
+                        .schedule
+                        .as_mut()
+                        .and_then(|schedule| schedule.next()?.entry);
                     let next = latest.map_or(0, |(latest, _)| latest + 1);
                     self.latest = Some((next, self.deal.next(planned)));
                 }

@@ -45,7 +45,9 @@ pub struct RenderedTurn {
 /// How many turns of a session are sent.
 pub fn turn_count(session: &Session, turns: Option<&Turns>) -> u32 {
     let limit = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
-    u32::try_from(session.turns.len()).unwrap_or(u32::MAX).min(limit)
+    u32::try_from(session.turns.len())
+        .unwrap_or(u32::MAX)
+        .min(limit)
 }
 
 fn render_turn(
@@ -54,7 +56,11 @@ fn render_turn(
     conversation: Option<Box<Conversation>>,
     reply: &Message,
 ) -> Result<RenderedTurn, RunError> {
-    let ClassSource { class, prompts, seed } = source;
+    let ClassSource {
+        class,
+        prompts,
+        seed,
+    } = source;
     let changed = || RunError::Session { seq: position.seq };
     let mut conversation = match conversation {
         Some(conversation) => conversation,
@@ -65,24 +71,54 @@ fn render_turn(
     };
     let turns = class.case.dataset.turns.as_ref();
     let keep_reasoning = turns.is_some_and(|turns| turns.keep_reasoning);
-    let mut prompt = conversation.next(reply, keep_reasoning).ok_or_else(changed)?;
+    let mut prompt = conversation
+        .next(reply, keep_reasoning)
+        .ok_or_else(changed)?;
     set_lengths(source, &mut prompt, position);
     prompt.group = class.group(prompt.group);
-    let think_time = || turns?.think_time.map(|time| sample_think_time(time, *seed, position.number, position.turn));
+    let think_time = || {
+        turns?
+            .think_time
+            .map(|time| sample_think_time(time, *seed, position.number, position.turn))
+    };
     let wait = prompt.wait.or_else(think_time).unwrap_or_default();
     let rendered = class.renderer.body(&prompt, position.number, *seed)?;
-    let leave = draw_client_cancel(class.case.request.cancel.as_ref(), *seed, position, &prompt.fields);
-    Ok(RenderedTurn { call: build_call(prompt, position, rendered, None, leave), wait, conversation })
+    let leave = draw_client_cancel(
+        class.case.request.cancel.as_ref(),
+        *seed,
+        position,
+        &prompt.fields,
+    );
+    Ok(RenderedTurn {
+        call: build_call(prompt, position, rendered, None, leave),
+        wait,
+        conversation,
+    })
 }
 
 /// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone.
 fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosition) {
-    let TrafficClass { case, tokenizer, .. } = &*source.class;
-    prompt.tokens = tokenizer.as_ref().and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
-    prompt.approximate = tokenizer.as_ref().is_some_and(|tokenizer| tokenizer.approximate());
+    let TrafficClass {
+        case, tokenizer, ..
+    } = &*source.class;
+    prompt.tokens = tokenizer
+        .as_ref()
+        .and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
+    prompt.approximate = tokenizer
+        .as_ref()
+        .is_some_and(|tokenizer| tokenizer.approximate());
     if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
-        let seed = source.seed.child("max_tokens").child(position.number).child(u64::from(position.turn));
-        prompt.max_tokens = sample_length(quantity, &prompt.fields, &mut ChaCha8Rng::seed_from_u64(seed.0)).filter(|n| *n >= 1);
+        let seed = source
+            .seed
+            .child("max_tokens")
+            .child(position.number)
+            .child(u64::from(position.turn));
+        prompt.max_tokens = sample_length(
+            quantity,
+            &prompt.fields,
+            &mut ChaCha8Rng::seed_from_u64(seed.0),
+        )
+        .filter(|n| *n >= 1);
     }
 }
 
@@ -97,33 +133,54 @@ impl TurnRenderer {
     /// Starts the thread, with the source of each class. A turn that cannot be rendered presses `halt`.
     pub fn start(sources: Vec<ClassSource>, halt: Stop) -> Result<TurnRenderer, RunError> {
         let (turn_requests, queue) = unbounded();
-        let thread = std::thread::Builder::new().name("turns".into()).spawn(move || {
-            lower_thread_priority();
-            render_turns(&sources, &queue, &halt)
-        });
-        Ok(TurnRenderer { turn_requests, thread: thread.map_err(RunError::Thread)? })
+        let thread = std::thread::Builder::new()
+            .name("turns".into())
+            .spawn(move || {
+                lower_thread_priority();
+                render_turns(&sources, &queue, &halt)
+            });
+        Ok(TurnRenderer {
+            turn_requests,
+            thread: thread.map_err(RunError::Thread)?,
+        })
     }
 
     /// Waits until the thread ends, which it does once the last worker has ended. An error is that of the first turn that could
     /// not be rendered.
     pub fn finish(self) -> Result<(), RunError> {
         drop(self.turn_requests);
-        self.thread.join().map_err(|_| RunError::Panicked("turns"))?
+        self.thread
+            .join()
+            .map_err(|_| RunError::Panicked("turns"))?
     }
 }
 
-fn render_turns(sources: &[ClassSource], queue: &Receiver<TurnRequest>, halt: &Stop) -> Result<(), RunError> {
+fn render_turns(
+    sources: &[ClassSource],
+    queue: &Receiver<TurnRequest>,
+    halt: &Stop,
+) -> Result<(), RunError> {
     let mut first_fault = Ok(());
-    while let Ok(TurnRequest { position, conversation, reply, rendered }) = queue.recv_blocking() {
-        let source = sources.get(position.entry).ok_or(RunError::Session { seq: position.seq });
-        let turn = source.and_then(|source| render_turn(source, position, conversation, &reply)).map_err(|error| {
-            halt.press();
-            let message = error.to_string();
-            if first_fault.is_ok() {
-                first_fault = Err(error);
-            }
-            message
-        });
+    while let Ok(TurnRequest {
+        position,
+        conversation,
+        reply,
+        rendered,
+    }) = queue.recv_blocking()
+    {
+        let source = sources
+            .get(position.entry)
+            .ok_or(RunError::Session { seq: position.seq });
+        let turn = source
+            .and_then(|source| render_turn(source, position, conversation, &reply))
+            .map_err(|error| {
+                halt.press();
+                let message = error.to_string();
+                if first_fault.is_ok() {
+                    first_fault = Err(error);
+                }
+                message
+            });
         // The worker may have ended the session meanwhile.
         let _ = rendered.send(turn);
     }
@@ -165,7 +222,14 @@ mod tests {
             "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\nrequest: {request}\n"
         );
-        load(&Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] }).unwrap().plan
+        load(&Input {
+            path: Path::new("x.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        })
+        .unwrap()
+        .plan
     }
 
     fn source(request: &str, turns: usize) -> ClassSource {
@@ -173,49 +237,143 @@ mod tests {
         case.dataset.turns = Some(Turns::default());
         let body = json!({ "model": "{{ model }}", "messages": "{{ messages }}" });
         let renderer = Arc::new(Renderer::new(&case, |_| body.clone()).unwrap());
-        let turn = Prompt { text: "hi".into(), ..Prompt::default() };
-        let prompts: Arc<dyn Prompts> = Arc::new(Same(Session { turns: vec![turn; turns] }));
-        let class = TrafficClass { entry: None, case, prompts: prompts.clone(), tokenizer: None, renderer };
-        ClassSource { class: Arc::new(class), prompts, seed: Seed(1) }
+        let turn = Prompt {
+            text: "hi".into(),
+            ..Prompt::default()
+        };
+        let prompts: Arc<dyn Prompts> = Arc::new(Same(Session {
+            turns: vec![turn; turns],
+        }));
+        let class = TrafficClass {
+            entry: None,
+            case,
+            prompts: prompts.clone(),
+            tokenizer: None,
+            renderer,
+        };
+        ClassSource {
+            class: Arc::new(class),
+            prompts,
+            seed: Seed(1),
+        }
     }
 
     #[test]
     fn every_turn_draws_its_length() {
         let source = source("{ max_tokens: { uniform: [1, 1000000] } }", 3);
         let drawn = |number, turn| {
-            let mut prompt = Prompt { tokens: Some(9), ..Prompt::default() };
-            set_lengths(&source, &mut prompt, RequestPosition { number, turn, turns: 3, ..RequestPosition::default() });
-            assert_eq!(prompt.tokens, None, "the tokens of a turn are not those of the conversation");
+            let mut prompt = Prompt {
+                tokens: Some(9),
+                ..Prompt::default()
+            };
+            set_lengths(
+                &source,
+                &mut prompt,
+                RequestPosition {
+                    number,
+                    turn,
+                    turns: 3,
+                    ..RequestPosition::default()
+                },
+            );
+            assert_eq!(
+                prompt.tokens, None,
+                "the tokens of a turn are not those of the conversation"
+            );
             prompt.max_tokens.unwrap()
         };
-        let lengths: HashSet<u64> = (0..10).flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)]).collect();
+        let lengths: HashSet<u64> = (0..10)
+            .flat_map(|seq| [drawn(seq, 1), drawn(seq, 2)])
+            .collect();
         assert_eq!((lengths.len(), drawn(3, 2)), (20, drawn(3, 2)));
-        let mut fixed = Prompt { max_tokens: Some(7), ..Prompt::default() };
-        set_lengths(&source, &mut fixed, RequestPosition { turn: 1, turns: 3, ..RequestPosition::default() });
-        assert_eq!(fixed.max_tokens, Some(7), "the dataset overrides the scenario");
+        let mut fixed = Prompt {
+            max_tokens: Some(7),
+            ..Prompt::default()
+        };
+        set_lengths(
+            &source,
+            &mut fixed,
+            RequestPosition {
+                turn: 1,
+                turns: 3,
+                ..RequestPosition::default()
+            },
+        );
+        assert_eq!(
+            fixed.max_tokens,
+            Some(7),
+            "the dataset overrides the scenario"
+        );
     }
 
     #[test]
     fn turns_are_limited_by_the_scenario() {
-        let session = Session { turns: vec![Prompt::default(); 5] };
-        let cut = |max| turn_count(&session, Some(&Turns { max, ..Turns::default() }));
-        assert_eq!((turn_count(&session, None), cut(None), cut(Some(2)), cut(Some(9)), cut(Some(0))), (5, 5, 2, 5, 1));
+        let session = Session {
+            turns: vec![Prompt::default(); 5],
+        };
+        let cut = |max| {
+            turn_count(
+                &session,
+                Some(&Turns {
+                    max,
+                    ..Turns::default()
+                }),
+            )
+        };
+        assert_eq!(
+            (
+                turn_count(&session, None),
+                cut(None),
+                cut(Some(2)),
+                cut(Some(9)),
+                cut(Some(0))
+            ),
+            (5, 5, 2, 5, 1)
+        );
     }
 
     #[test]
     fn a_turn_that_cannot_be_rendered_halts_the_round_and_is_its_error() {
         let halt = Stop::default();
         let (failing, mut failed) = oneshot::channel();
-        let turn_renderer = TurnRenderer::start(vec![source("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
-        let position = |seq| RequestPosition { seq, turn: 1, turns: 2, entry: 0, number: seq };
-        let request =
-            |rendered, seq| TurnRequest { position: position(seq), conversation: None, reply: Message::default(), rendered };
-        turn_renderer.turn_requests.send_blocking(request(failing, 100)).unwrap();
+        let turn_renderer =
+            TurnRenderer::start(vec![source("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
+        let position = |seq| RequestPosition {
+            seq,
+            turn: 1,
+            turns: 2,
+            entry: 0,
+            number: seq,
+        };
+        let request = |rendered, seq| TurnRequest {
+            position: position(seq),
+            conversation: None,
+            reply: Message::default(),
+            rendered,
+        };
+        turn_renderer
+            .turn_requests
+            .send_blocking(request(failing, 100))
+            .unwrap();
         let (good, mut rendered) = oneshot::channel();
-        turn_renderer.turn_requests.send_blocking(request(good, 1)).unwrap();
-        assert!(matches!(turn_renderer.finish(), Err(RunError::Session { seq: 100 })));
-        assert!(failed.try_recv().unwrap().is_err_and(|message| message.contains("session 100")));
-        assert!(rendered.try_recv().unwrap().is_ok(), "other turns are still rendered");
+        turn_renderer
+            .turn_requests
+            .send_blocking(request(good, 1))
+            .unwrap();
+        assert!(matches!(
+            turn_renderer.finish(),
+            Err(RunError::Session { seq: 100 })
+        ));
+        assert!(
+            failed
+                .try_recv()
+                .unwrap()
+                .is_err_and(|message| message.contains("session 100"))
+        );
+        assert!(
+            rendered.try_recv().unwrap().is_ok(),
+            "other turns are still rendered"
+        );
         assert_eq!(halt.level(), Level::Drain);
     }
 }

@@ -18,7 +18,9 @@ const MAX_CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Connections that the first requests of a worker need: one per user of a closed loop (with stages: per user at time zero), or
 /// one per `queued` request of a burst.
 pub fn connections_needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
-    let at_start = |change: &&Change| change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }));
+    let at_start = |change: &&Change| {
+        change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }))
+    };
     let connections = match load.shape {
         Shape::Burst => (queued as u64).min(load.max_in_flight.map_or(u64::MAX, u64::from)),
         _ => changes.iter().filter(at_start).count() as u64,
@@ -34,8 +36,14 @@ pub fn connections_of_all_workers(case: &Case, request_queue: &RequestQueue) -> 
 
 /// Time from now to time zero of a case that opens this many connections first.
 pub fn lead_time(case: &Case, connections: u64) -> Duration {
-    let connect_time = TIME_PER_CONNECTION.saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX)).min(MAX_CONNECT_TIME);
-    if case.target.pool == Pool::KeepAlive { START_TIME + connect_time } else { START_TIME }
+    let connect_time = TIME_PER_CONNECTION
+        .saturating_mul(u32::try_from(connections).unwrap_or(u32::MAX))
+        .min(MAX_CONNECT_TIME);
+    if case.target.pool == Pool::KeepAlive {
+        START_TIME + connect_time
+    } else {
+        START_TIME
+    }
 }
 
 #[cfg(test)]
@@ -45,15 +53,33 @@ mod tests {
 
     #[test]
     fn each_user_needs_a_connection_and_a_burst_one_per_request() {
-        let load = |shape, spread| Load { requests: Some(9), max_in_flight: Some(3), spread, ..Load::new(shape) };
+        let load = |shape, spread| Load {
+            requests: Some(9),
+            max_in_flight: Some(3),
+            spread,
+            ..Load::new(shape)
+        };
         let due = |load: &Load, worker| connections_needed(load, &changes(load, worker, 2), 5);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
         let spread = load(Shape::Closed { users: 7 }, Nanos(1000));
         assert_eq!((due(&spread, 0), due(&spread, 1)), (4, 3));
-        let stage = |from, to| UserStage { from, to, span: Nanos(1000) };
-        let ramp = load(Shape::Users { stages: [stage(2, 9)].into() }, Nanos::ZERO);
+        let stage = |from, to| UserStage {
+            from,
+            to,
+            span: Nanos(1000),
+        };
+        let ramp = load(
+            Shape::Users {
+                stages: [stage(2, 9)].into(),
+            },
+            Nanos::ZERO,
+        );
         assert_eq!((due(&ramp, 0), due(&ramp, 1)), (1, 1));
-        assert_eq!(due(&load(Shape::Burst, Nanos::ZERO), 0), 3, "no more than max_in_flight");
+        assert_eq!(
+            due(&load(Shape::Burst, Nanos::ZERO), 0),
+            3,
+            "no more than max_in_flight"
+        );
     }
 }

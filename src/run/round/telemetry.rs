@@ -35,11 +35,22 @@ impl Observer {
     pub fn new(plan: &Plan, context: &Context) -> Observer {
         let spec = plan.telemetry.clone();
         let local_gpus = spec.gpu && spec.dcgm.is_none();
-        let mut observer = Observer { spec, nvidia: None, amd: None, note: None };
-        if !local_gpus || observer.spec.interval == Nanos::ZERO || plan.cases.iter().all(is_simulated) {
+        let mut observer = Observer {
+            spec,
+            nvidia: None,
+            amd: None,
+            note: None,
+        };
+        if !local_gpus
+            || observer.spec.interval == Nanos::ZERO
+            || plan.cases.iter().all(is_simulated)
+        {
             return observer;
         }
-        match Nvidia::find(&VisibleGpus::from_env(&context.env, &["CUDA_VISIBLE_DEVICES"])) {
+        match Nvidia::find(&VisibleGpus::from_env(
+            &context.env,
+            &["CUDA_VISIBLE_DEVICES"],
+        )) {
             Ok(found) => observer.nvidia = Some(found),
             Err(why) => {
                 observer.amd = Amd::find(&context.env);
@@ -58,30 +69,57 @@ impl Observer {
     ///
     /// # Errors
     /// The system provides no thread.
-    pub fn start(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Result<Sampler, RunError> {
+    pub fn start(
+        &self,
+        case: &Case,
+        server: Option<u32>,
+        simulator: Option<SocketAddr>,
+    ) -> Result<Sampler, RunError> {
         Sampler::start(self.sources(case, server, simulator)).map_err(RunError::Thread)
     }
 
     /// The sources of a round, slow ones last.
-    fn sources(&self, case: &Case, server: Option<u32>, simulator: Option<SocketAddr>) -> Vec<Box<dyn TelemetrySource>> {
+    fn sources(
+        &self,
+        case: &Case,
+        server: Option<u32>,
+        simulator: Option<SocketAddr>,
+    ) -> Vec<Box<dyn TelemetrySource>> {
         let mut sources: Vec<Box<dyn TelemetrySource>> = Vec::new();
         let interval = self.spec.interval;
         if interval > Nanos::ZERO {
             self.add_local_sources(case, server, &mut sources);
             if let Some(url) = self.spec.dcgm.clone() {
-                sources.push(Box::new(Dcgm::new(&Scrape { url, interval, headers: Vec::new() })));
+                sources.push(Box::new(Dcgm::new(&Scrape {
+                    url,
+                    interval,
+                    headers: Vec::new(),
+                })));
             }
         }
         if let Some(endpoint) = &case.target.metrics {
-            let scrape = Scrape { url: metrics_url(&endpoint.url, simulator), ..endpoint.clone() };
-            let models = case.target.models.iter().map(|model| model.name.clone()).collect();
+            let scrape = Scrape {
+                url: metrics_url(&endpoint.url, simulator),
+                ..endpoint.clone()
+            };
+            let models = case
+                .target
+                .models
+                .iter()
+                .map(|model| model.name.clone())
+                .collect();
             sources.push(Box::new(Prometheus::new(&scrape, &case.target.tls, models)));
         }
         sources
     }
 
     /// Adds the sources on this machine: llmscen, the host, the managed server and the GPUs.
-    fn add_local_sources(&self, case: &Case, server: Option<u32>, sources: &mut Vec<Box<dyn TelemetrySource>>) {
+    fn add_local_sources(
+        &self,
+        case: &Case,
+        server: Option<u32>,
+        sources: &mut Vec<Box<dyn TelemetrySource>>,
+    ) {
         let interval = self.spec.interval;
         let mut server_processes = None;
         if self.spec.host {
@@ -94,7 +132,11 @@ impl Observer {
             }
         }
         if !is_simulated(case) {
-            sources.extend(self.nvidia.as_ref().map(|gpus| gpus.source(interval, server_processes)));
+            sources.extend(
+                self.nvidia
+                    .as_ref()
+                    .map(|gpus| gpus.source(interval, server_processes)),
+            );
             sources.extend(self.amd.as_ref().map(|gpus| gpus.source(interval)));
         }
     }
@@ -129,7 +171,12 @@ impl TelemetryCheckpoint {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&mut self, folder: &RunDir, recorded: &[TelemetryRecord], now: Instant) -> Result<(), RunError> {
+    pub fn write(
+        &mut self,
+        folder: &RunDir,
+        recorded: &[TelemetryRecord],
+        now: Instant,
+    ) -> Result<(), RunError> {
         if self.due.is_some_and(|due| now < due) {
             return Ok(());
         }
@@ -174,41 +221,95 @@ mod tests {
             "version: 1\nname: t\ntarget: {{ url: simulator{target} }}\ndataset: {{ kind: prompt, text: x }}\n\
              load: {{ concurrency: 1, requests: 1 }}\ntelemetry: {section}\n"
         );
-        let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        let plan = llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        let plan = llmscen_scenario::load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        let observer = Observer {
+            spec: plan.telemetry,
+            nvidia: None,
+            amd: None,
+            note: None,
+        };
         let address = Some(([127, 0, 0, 1], 9).into());
-        observer.sources(&plan.cases[0], server, address).iter().map(|source| source.kind()).collect()
+        observer
+            .sources(&plan.cases[0], server, address)
+            .iter()
+            .map(|source| source.kind())
+            .collect()
     }
 
     #[test]
     fn a_round_has_the_sources_of_its_scenario() {
         assert_eq!(sources("{}", None), [Source::Tool, Source::Host]);
-        assert_eq!(sources("{ gpu: false }", Some(1)), [Source::Tool, Source::Host, Source::Process]);
+        assert_eq!(
+            sources("{ gpu: false }", Some(1)),
+            [Source::Tool, Source::Host, Source::Process]
+        );
         assert_eq!(sources("{ host: false }", Some(1)), []);
         assert_eq!(sources("{ interval: off }", Some(1)), []);
         let remote = "{ gpu: false, host: false, dcgm: \"http://127.0.0.1:9/\" }";
-        assert_eq!(target_sources(", metrics: simulator", remote, None), [Source::Dcgm, Source::Prometheus]);
-        assert_eq!(target_sources(", metrics: simulator", "{ interval: off }", None), [Source::Prometheus]);
+        assert_eq!(
+            target_sources(", metrics: simulator", remote, None),
+            [Source::Dcgm, Source::Prometheus]
+        );
+        assert_eq!(
+            target_sources(", metrics: simulator", "{ interval: off }", None),
+            [Source::Prometheus]
+        );
     }
 
     #[test]
     fn the_metrics_of_the_simulator_are_read_at_its_address() {
         let text = "version: 1\nname: t\ntarget: { url: simulator, metrics: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 1 }\ntelemetry: { host: false }\n";
-        let input = Input { path: Path::new("t.yaml"), text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text.to_owned()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         let plan = llmscen_scenario::load(&input).unwrap().plan;
-        let TargetLocation::Simulator { server, .. } = &plan.cases[0].target.location else { panic!("no simulator") };
-        let running =
-            llmscen_simulator::start(server, plan.seed, ([127, 0, 0, 1], 0).into(), llmscen_simulator::Truth::off()).unwrap();
-        let observer = Observer { spec: plan.telemetry, nvidia: None, amd: None, note: None };
+        let TargetLocation::Simulator { server, .. } = &plan.cases[0].target.location else {
+            panic!("no simulator")
+        };
+        let running = llmscen_simulator::start(
+            server,
+            plan.seed,
+            ([127, 0, 0, 1], 0).into(),
+            llmscen_simulator::Truth::off(),
+        )
+        .unwrap();
+        let observer = Observer {
+            spec: plan.telemetry,
+            nvidia: None,
+            amd: None,
+            note: None,
+        };
         let mut samples = Vec::new();
         for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
-            source.sample(std::time::Instant::now(), &mut |value| samples.push((value.name.to_owned(), value.value))).unwrap();
+            source
+                .sample(std::time::Instant::now(), &mut |value| {
+                    samples.push((value.name.to_owned(), value.value))
+                })
+                .unwrap();
             assert!(source.notes()[0].starts_with("vLLM does not export `vllm:prefix_cache_hits`"));
         }
-        for (name, value) in [("up", 1.0), ("server.running", 0.0), ("server.kv_cache_usage", 0.0), ("server.output_tps", 0.0)] {
-            assert!(samples.contains(&(name.to_owned(), value)), "{name} is not in {samples:?}");
+        for (name, value) in [
+            ("up", 1.0),
+            ("server.running", 0.0),
+            ("server.kv_cache_usage", 0.0),
+            ("server.output_tps", 0.0),
+        ] {
+            assert!(
+                samples.contains(&(name.to_owned(), value)),
+                "{name} is not in {samples:?}"
+            );
         }
     }
 
@@ -216,8 +317,13 @@ mod tests {
     fn a_file_that_took_long_to_write_is_not_written_again_at_once() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("run");
-        let folder =
-            RunDir::create(&RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false });
+        let folder = RunDir::create(&RunLocation {
+            explicit: Some(&path),
+            dir: parent.path(),
+            name: "t",
+            started: "",
+            force: false,
+        });
         let folder = folder.unwrap();
         let reading = TelemetrySample {
             at_ns: 1,
@@ -227,16 +333,28 @@ mod tests {
             device: None,
             value: 0.5,
         };
-        let round = |round| TelemetryRecord { case: "a".into(), round, readings: vec![reading.clone()] };
-        let stored_rounds = || telemetry::read(std::fs::read(path.join(READINGS)).unwrap()).unwrap().len();
+        let round = |round| TelemetryRecord {
+            case: "a".into(),
+            round,
+            readings: vec![reading.clone()],
+        };
+        let stored_rounds = || {
+            telemetry::read(std::fs::read(path.join(READINGS)).unwrap())
+                .unwrap()
+                .len()
+        };
         let mut checkpoint = TelemetryCheckpoint::default();
         let now = Instant::now();
         checkpoint.write(&folder, &[round(0)], now).unwrap();
         checkpoint.set_due(now, Duration::from_secs(1));
         let two = [round(0), round(1)];
-        checkpoint.write(&folder, &two, now + Duration::from_millis(20_999)).unwrap();
+        checkpoint
+            .write(&folder, &two, now + Duration::from_millis(20_999))
+            .unwrap();
         assert_eq!(stored_rounds(), 1);
-        checkpoint.write(&folder, &two, now + Duration::from_secs(21)).unwrap();
+        checkpoint
+            .write(&folder, &two, now + Duration::from_secs(21))
+            .unwrap();
         assert_eq!(stored_rounds(), 2);
     }
 
@@ -244,7 +362,13 @@ mod tests {
     fn no_samples_make_no_file() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("run");
-        let at = RunLocation { explicit: Some(&path), dir: parent.path(), name: "t", started: "", force: false };
+        let at = RunLocation {
+            explicit: Some(&path),
+            dir: parent.path(),
+            name: "t",
+            started: "",
+            force: false,
+        };
         write_telemetry(&RunDir::create(&at).unwrap(), &[TelemetryRecord::default()]).unwrap();
         assert!(!path.join(READINGS).exists());
     }

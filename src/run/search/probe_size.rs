@@ -20,16 +20,37 @@ const MEASURED_PER_WARMUP: u64 = 4;
 /// decided, and at least [`MEASURED_PER_USER`]. A higher rate lasts as long as the scenario's rate would. Loads that list each
 /// request, and searches over the number of requests or the duration, are not reduced.
 pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
-    let share_of = |requests: u64| case.load.requests.map_or(0.0, |all| requests as f64 / all.max(1) as f64);
+    let share_of = |requests: u64| {
+        case.load
+            .requests
+            .map_or(0.0, |all| requests as f64 / all.max(1) as f64)
+    };
     // An objective on a mix entry uses only the requests of that entry.
-    let entry_share = |check: &Check| case.entry_for_group(check.group()).map_or(1.0, |entry| case.expected_share(entry));
-    let needed = |check: &Check| Some((judge::required_samples(check)? as f64 / entry_share(check)).ceil() as u64);
+    let entry_share = |check: &Check| {
+        case.entry_for_group(check.group())
+            .map_or(1.0, |entry| case.expected_share(entry))
+    };
+    let needed = |check: &Check| {
+        Some((judge::required_samples(check)? as f64 / entry_share(check)).ceil() as u64)
+    };
     let decided = share_of(case.checks.iter().filter_map(needed).max().unwrap_or(1)).min(1.0);
     match case.load.shape {
-        _ if matches!(quest.spec.vary.as_str(), "load.requests" | "load.sessions" | "load.duration") => 1.0,
-        Shape::Closed { users } => part.max(decided).max(share_of(MEASURED_PER_USER * u64::from(users))),
+        _ if matches!(
+            quest.spec.vary.as_str(),
+            "load.requests" | "load.sessions" | "load.duration"
+        ) =>
+        {
+            1.0
+        }
+        Shape::Closed { users } => part
+            .max(decided)
+            .max(share_of(MEASURED_PER_USER * u64::from(users))),
         Shape::Open { rate, .. } => {
-            let usual = if quest.spec.vary == "load.rate" { quest.spec.start } else { rate };
+            let usual = if quest.spec.vary == "load.rate" {
+                quest.spec.start
+            } else {
+                rate
+            };
             (part * (rate / usual).max(1.0)).max(decided)
         }
         _ => 1.0,
@@ -41,16 +62,31 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
 pub(crate) fn reduced(case: &Case, share: f64) -> Case {
     let mut probe_case = case.clone();
     let load = &mut probe_case.load;
-    load.requests = load.requests.map(|all| ((all as f64 * share).ceil() as u64).max(1));
+    load.requests = load
+        .requests
+        .map(|all| ((all as f64 * share).ceil() as u64).max(1));
     // The duration is reduced only if no number of requests bounds the probe.
-    let duration_share = if load.requests.is_some() { share.max(1.0) } else { share };
-    load.duration = load.duration.map(|all| Nanos((all.0 as f64 * duration_share) as u64));
+    let duration_share = if load.requests.is_some() {
+        share.max(1.0)
+    } else {
+        share
+    };
+    load.duration = load
+        .duration
+        .map(|all| Nanos((all.0 as f64 * duration_share) as u64));
     if let Warmup::Requests(warm) = load.warmup {
         let start = match load.shape {
             Shape::Closed { users } => WARMUP_PER_USER * u64::from(users),
             Shape::Open { rate, .. } => {
-                let by_duration = load.duration.map(|span| (span.0 as f64 / 1e9 * rate) as u64);
-                [load.requests, by_duration].into_iter().flatten().min().unwrap_or_default() / MEASURED_PER_WARMUP
+                let by_duration = load
+                    .duration
+                    .map(|span| (span.0 as f64 / 1e9 * rate) as u64);
+                [load.requests, by_duration]
+                    .into_iter()
+                    .flatten()
+                    .min()
+                    .unwrap_or_default()
+                    / MEASURED_PER_WARMUP
             }
             _ => 0,
         };
@@ -61,7 +97,9 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
 
 /// z-score by which the responses of an open loop became slower; None for other loads.
 pub(crate) fn slowdown(case: &Case, sample: &Sample) -> Option<f64> {
-    let Shape::Open { rate, .. } = case.load.shape else { return None };
+    let Shape::Open { rate, .. } = case.load.shape else {
+        return None;
+    };
     let waits: Vec<f64> = sample.requests.values(Metric::E2e).collect();
     wait_growth(&waits, rate)
 }
@@ -80,8 +118,15 @@ mod tests {
             "version: 1\nname: x\ntarget: {{ url: simulator }}\ndataset: {{ kind: prompt, text: x }}\n{load_and_search}\n{mix}\n\
              slo: [\"{limit}\"]\n"
         );
-        let input = Input { path: Path::new("x.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-        let plan = load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
+        let input = Input {
+            path: Path::new("x.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        let plan = load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
         let (case, quest) = (&plan.cases[index], &plan.searches[0]);
         reduced(case, share(case, quest, part))
     }
@@ -92,30 +137,61 @@ mod tests {
         let mix = "mix: [{ name: a, weight: 3 }, { name: b }]";
         let requests = |limit: &str| probe_case(load, mix, limit, 0, 0.05).load.requests;
         // 29 requests decide a p90, and the entry has a quarter of the requests.
-        assert_eq!((requests("ttft.p90 < 1s"), requests("ttft{group=b}.p90 < 1s")), (Some(29), Some(116)));
-        assert_eq!((requests("ttft.p50 < 1s"), requests("ttft{group=b}.p99 < 1s")), (Some(20), Some(400)));
+        assert_eq!(
+            (
+                requests("ttft.p90 < 1s"),
+                requests("ttft{group=b}.p90 < 1s")
+            ),
+            (Some(29), Some(116))
+        );
+        assert_eq!(
+            (
+                requests("ttft.p50 < 1s"),
+                requests("ttft{group=b}.p99 < 1s")
+            ),
+            (Some(20), Some(400))
+        );
     }
 
     #[test]
     fn a_probe_never_ends_before_it_reaches_its_load() {
         let closed = "load: { concurrency: 4, requests: 40 }\nsearch: { vary: load.concurrency, range: [1, 200] }";
         let last = probe_case(closed, "", "ttft.p50 < 1s", 0, 0.25);
-        assert_eq!((last.load.requests, last.load.warmup), (Some(10), Warmup::Requests(2)));
+        assert_eq!(
+            (last.load.requests, last.load.warmup),
+            (Some(10), Warmup::Requests(2))
+        );
         let load_at = |index| probe_case(closed, "", "ttft.p50 < 1s", index, 0.25).load;
-        let most = (1..400).find(|&index| load_at(index).shape.users() == Some(200)).unwrap();
-        assert_eq!((load_at(most).requests, load_at(most).warmup), (Some(400), Warmup::Requests(400)));
+        let most = (1..400)
+            .find(|&index| load_at(index).shape.users() == Some(200))
+            .unwrap();
+        assert_eq!(
+            (load_at(most).requests, load_at(most).warmup),
+            (Some(400), Warmup::Requests(400))
+        );
 
-        let open = "load: { rate: 20/s, requests: 100 }\nsearch: { vary: load.rate, range: [20, 200] }";
-        assert_eq!(probe_case(open, "", "ttft.p50 < 1s", 0, 0.25).load.requests, Some(25));
+        let open =
+            "load: { rate: 20/s, requests: 100 }\nsearch: { vary: load.rate, range: [20, 200] }";
+        assert_eq!(
+            probe_case(open, "", "ttft.p50 < 1s", 0, 0.25).load.requests,
+            Some(25)
+        );
         let faster = probe_case(open, "", "ttft.p50 < 1s", 40, 0.25).load;
-        let Shape::Open { rate, .. } = faster.shape else { panic!("{faster:?}") };
-        assert_eq!(faster.requests, Some((25.0 * rate / 20.0f64).ceil() as u64), "the same time at {rate}/s");
+        let Shape::Open { rate, .. } = faster.shape else {
+            panic!("{faster:?}")
+        };
+        assert_eq!(
+            faster.requests,
+            Some((25.0 * rate / 20.0f64).ceil() as u64),
+            "the same time at {rate}/s"
+        );
 
         for load in [
             "load: { rate: burst, requests: 40 }\nsearch: { vary: load.requests, range: [1, 40] }",
             "load: { static: { batch: 4, rounds: 3 } }\nsearch: { vary: load.static.batch, range: [4, 40] }",
         ] {
-            let [full, reduced] = [1.0, 0.25].map(|part| probe_case(load, "", "ttft.p50 < 1s", 0, part).load);
+            let [full, reduced] =
+                [1.0, 0.25].map(|part| probe_case(load, "", "ttft.p50 < 1s", 0, part).load);
             assert_eq!(full, reduced, "{load}");
         }
     }
@@ -123,26 +199,44 @@ mod tests {
     #[test]
     fn the_start_of_an_open_loop_does_not_count() {
         let warmup = |bounds: &str, part| {
-            let load = format!("load: {{ rate: 20/s, {bounds} }}\nsearch: {{ vary: load.rate, range: [20, 200] }}");
+            let load = format!(
+                "load: {{ rate: 20/s, {bounds} }}\nsearch: {{ vary: load.rate, range: [20, 200] }}"
+            );
             probe_case(&load, "", "ttft.p50 < 1s", 0, part).load.warmup
         };
         assert_eq!(warmup("requests: 100", 1.0), Warmup::Requests(25));
         assert_eq!(warmup("requests: 100", 4.0), Warmup::Requests(100));
-        assert_eq!(warmup("duration: 40s", 1.0), Warmup::Requests(200), "800 in 40 s");
-        assert_eq!(warmup("requests: 100, warmup: 60", 1.0), Warmup::Requests(60));
-        assert_eq!(warmup("requests: 100, warmup: 2s", 1.0), Warmup::Span(Nanos(2_000_000_000)));
+        assert_eq!(
+            warmup("duration: 40s", 1.0),
+            Warmup::Requests(200),
+            "800 in 40 s"
+        );
+        assert_eq!(
+            warmup("requests: 100, warmup: 60", 1.0),
+            Warmup::Requests(60)
+        );
+        assert_eq!(
+            warmup("requests: 100, warmup: 2s", 1.0),
+            Warmup::Span(Nanos(2_000_000_000))
+        );
     }
 
     #[test]
     fn a_growing_queue_is_a_slowdown() {
-        let open = "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
+        let open =
+            "load: { rate: 50/s, requests: 300 }\nsearch: { vary: load.rate, range: [50, 51] }";
         let case = probe_case(open, "", "ttft.p50 < 1s", 0, 1.0);
         let sample = |growth: f64| {
             let mut sample = Sample::default();
             for i in 0..300 {
                 let wait = 100.0 + growth * f64::from(i);
-                let fields = RequestFields { ok: true, ..RequestFields::default() };
-                sample.requests.push(fields, |metric| (metric == Metric::E2e).then_some(wait), []);
+                let fields = RequestFields {
+                    ok: true,
+                    ..RequestFields::default()
+                };
+                sample
+                    .requests
+                    .push(fields, |metric| (metric == Metric::E2e).then_some(wait), []);
             }
             sample
         };

@@ -42,7 +42,10 @@ pub struct FreeSlot {
 impl ConcurrencyLimit {
     /// A limit that follows these changes of the number of users; users present at time zero have a free slot.
     pub fn new(changes: Vec<Change>) -> ConcurrencyLimit {
-        let concurrency_limit = ConcurrencyLimit { changes: RefCell::new(changes.into()), ..ConcurrencyLimit::default() };
+        let concurrency_limit = ConcurrencyLimit {
+            changes: RefCell::new(changes.into()),
+            ..ConcurrencyLimit::default()
+        };
         concurrency_limit.apply_changes(Nanos::ZERO);
         concurrency_limit
     }
@@ -55,14 +58,25 @@ impl ConcurrencyLimit {
     /// Applies the changes due by `now`.
     pub fn apply_changes(&self, now: Nanos) {
         loop {
-            let due = self.changes.borrow_mut().pop_front_if(|change| change.at <= now);
-            let Some(Change { at, more }) = due else { return };
+            let due = self
+                .changes
+                .borrow_mut()
+                .pop_front_if(|change| change.at <= now);
+            let Some(Change { at, more }) = due else {
+                return;
+            };
             let target = self.target_slots.get();
-            self.target_slots.set(if more { target + 1 } else { target.saturating_sub(1) });
+            self.target_slots.set(if more {
+                target + 1
+            } else {
+                target.saturating_sub(1)
+            });
             if self.slots.get() < self.target_slots.get() {
                 self.slots.set(self.slots.get() + 1);
                 self.add_free_slot(at, 0);
-            } else if self.slots.get() > self.target_slots.get() && self.free.borrow_mut().pop_back().is_some() {
+            } else if self.slots.get() > self.target_slots.get()
+                && self.free.borrow_mut().pop_back().is_some()
+            {
                 self.slots.set(self.slots.get() - 1);
             }
         }
@@ -71,7 +85,8 @@ impl ConcurrencyLimit {
     /// Frees the slots of all users at `at`, for the next batch of a static load.
     pub fn open_batch(&self, at: Nanos) {
         let mut failed_connects = self.waiting.take().into_iter();
-        (0..self.target_slots.get()).for_each(|_| self.add_free_slot(at, failed_connects.next().unwrap_or(0)));
+        (0..self.target_slots.get())
+            .for_each(|_| self.add_free_slot(at, failed_connects.next().unwrap_or(0)));
     }
 
     /// Keeps a user waiting for the next batch of a static load.
@@ -80,7 +95,10 @@ impl ConcurrencyLimit {
     }
 
     fn add_free_slot(&self, since: Nanos, failed_connects: u32) {
-        self.free.borrow_mut().push_back(FreeSlot { since, failed_connects });
+        self.free.borrow_mut().push_back(FreeSlot {
+            since,
+            failed_connects,
+        });
         self.freed.notify_one();
     }
 
@@ -142,7 +160,12 @@ impl BatchBarrier {
     /// A barrier for batches of this size; the first batch is open from time zero.
     pub fn new(batch: u32) -> BatchBarrier {
         let batch = u64::from(batch);
-        BatchBarrier { batch, left: AtomicU64::new(batch), latest: AtomicU64::new(0), opened: watch::Sender::new(Nanos::ZERO) }
+        BatchBarrier {
+            batch,
+            left: AtomicU64::new(batch),
+            latest: AtomicU64::new(0),
+            opened: watch::Sender::new(Nanos::ZERO),
+        }
     }
 
     /// Counts a request of this batch that ended at `at`. The last one opens the next batch at the latest of these times.
@@ -151,7 +174,8 @@ impl BatchBarrier {
         self.latest.fetch_max(at.0, Ordering::Relaxed);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.left.store(self.batch, Ordering::Relaxed);
-            self.opened.send_replace(Nanos(self.latest.load(Ordering::Relaxed)));
+            self.opened
+                .send_replace(Nanos(self.latest.load(Ordering::Relaxed)));
         }
     }
 
@@ -167,21 +191,42 @@ mod tests {
     use std::rc::Rc;
 
     fn more(at: u64) -> Change {
-        Change { at: Nanos(at), more: true }
+        Change {
+            at: Nanos(at),
+            more: true,
+        }
     }
 
     fn less(at: u64) -> Change {
-        Change { at: Nanos(at), more: false }
+        Change {
+            at: Nanos(at),
+            more: false,
+        }
     }
 
     fn free(concurrency_limit: &ConcurrencyLimit) -> Vec<u64> {
-        concurrency_limit.free.borrow_mut().drain(..).map(|slot| slot.since.0).collect()
+        concurrency_limit
+            .free
+            .borrow_mut()
+            .drain(..)
+            .map(|slot| slot.since.0)
+            .collect()
     }
 
     #[test]
     fn a_user_is_added_on_time_and_leaves_when_a_request_ends() {
-        let concurrency_limit = ConcurrencyLimit::new(vec![more(0), more(0), more(10), less(20), less(20), more(40)]);
-        assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![0, 0], Some(Nanos(10))));
+        let concurrency_limit = ConcurrencyLimit::new(vec![
+            more(0),
+            more(0),
+            more(10),
+            less(20),
+            less(20),
+            more(40),
+        ]);
+        assert_eq!(
+            (free(&concurrency_limit), concurrency_limit.next_change()),
+            (vec![0, 0], Some(Nanos(10)))
+        );
         concurrency_limit.apply_changes(Nanos(15));
         assert_eq!(free(&concurrency_limit), [10]);
         concurrency_limit.free_slot(Nanos(19), 0);
@@ -189,10 +234,16 @@ mod tests {
         // Three in flight, one target slot: the next two slots that end are not freed, whichever call applies the changes.
         concurrency_limit.free_slot(Nanos(25), 0);
         concurrency_limit.free_slot(Nanos(26), 0);
-        assert_eq!((free(&concurrency_limit), concurrency_limit.slots.get()), (vec![], 1));
+        assert_eq!(
+            (free(&concurrency_limit), concurrency_limit.slots.get()),
+            (vec![], 1)
+        );
         concurrency_limit.free_slot(Nanos(27), 0);
         concurrency_limit.apply_changes(Nanos(50));
-        assert_eq!((free(&concurrency_limit), concurrency_limit.next_change()), (vec![27, 40], None));
+        assert_eq!(
+            (free(&concurrency_limit), concurrency_limit.next_change()),
+            (vec![27, 40], None)
+        );
     }
 
     #[test]
@@ -211,7 +262,13 @@ mod tests {
     #[tokio::test]
     async fn a_slot_has_the_time_at_which_it_became_free() {
         let concurrency_limit = Rc::new(ConcurrencyLimit::new(vec![more(0)]));
-        assert_eq!(concurrency_limit.take_slot().await, FreeSlot { since: Nanos::ZERO, failed_connects: 0 });
+        assert_eq!(
+            concurrency_limit.take_slot().await,
+            FreeSlot {
+                since: Nanos::ZERO,
+                failed_connects: 0
+            }
+        );
         concurrency_limit.enter();
         let local = tokio::task::LocalSet::new();
         let waiting = concurrency_limit.clone();
@@ -227,7 +284,13 @@ mod tests {
             waiting.none_in_flight().await;
             slot
         });
-        assert_eq!(slot.await, FreeSlot { since: Nanos(7), failed_connects: 3 });
+        assert_eq!(
+            slot.await,
+            FreeSlot {
+                since: Nanos(7),
+                failed_connects: 3
+            }
+        );
     }
 
     #[test]
@@ -237,22 +300,36 @@ mod tests {
         concurrency_limit.wait_for_batch(2);
         concurrency_limit.wait_for_batch(0);
         concurrency_limit.open_batch(Nanos(9));
-        let slots: Vec<(u64, u32)> =
-            concurrency_limit.free.borrow_mut().drain(..).map(|slot| (slot.since.0, slot.failed_connects)).collect();
+        let slots: Vec<(u64, u32)> = concurrency_limit
+            .free
+            .borrow_mut()
+            .drain(..)
+            .map(|slot| (slot.since.0, slot.failed_connects))
+            .collect();
         assert_eq!(slots, [(9, 2), (9, 0)]);
         concurrency_limit.open_batch(Nanos(12));
-        assert!(concurrency_limit.free.borrow().iter().all(|slot| slot.failed_connects == 0));
+        assert!(
+            concurrency_limit
+                .free
+                .borrow()
+                .iter()
+                .all(|slot| slot.failed_connects == 0)
+        );
     }
 
     #[test]
     fn the_last_request_opens_the_next_batch_at_the_latest_end() {
         let barrier = BatchBarrier::new(3);
         let mut openings = barrier.openings();
-        [9, 30].into_iter().for_each(|at| barrier.request_ended(Nanos(at)));
+        [9, 30]
+            .into_iter()
+            .for_each(|at| barrier.request_ended(Nanos(at)));
         assert!(!openings.has_changed().unwrap());
         barrier.request_ended(Nanos(29));
         assert_eq!(*openings.borrow_and_update(), Nanos(30));
-        [31, 32, 33].into_iter().for_each(|at| barrier.request_ended(Nanos(at)));
+        [31, 32, 33]
+            .into_iter()
+            .for_each(|at| barrier.request_ended(Nanos(at)));
         assert_eq!(*openings.borrow_and_update(), Nanos(33));
     }
 
@@ -264,7 +341,11 @@ mod tests {
             std::thread::scope(|scope| {
                 for worker in 0..4 {
                     let barrier = &barrier;
-                    scope.spawn(move || (0..2).for_each(|k| barrier.request_ended(Nanos(round * 100 + worker * 2 + k))));
+                    scope.spawn(move || {
+                        (0..2).for_each(|k| {
+                            barrier.request_ended(Nanos(round * 100 + worker * 2 + k))
+                        })
+                    });
                 }
             });
             assert!(openings.has_changed().unwrap());

@@ -41,7 +41,9 @@ impl Engine {
             }));
         }
         let route = route.ok_or(RunError::NothingToSend)?;
-        Ok(Engine::Http(Box::new(HttpClient::new(target, route, setting)?)))
+        Ok(Engine::Http(Box::new(HttpClient::new(
+            target, route, setting,
+        )?)))
     }
 
     /// Starts to open this many connections ahead of their first use; a local model needs none.

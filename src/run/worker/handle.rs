@@ -55,11 +55,15 @@ impl WorkerHandle {
         build: impl FnOnce() -> Result<Worker, RunError> + Send + 'static,
     ) -> Result<WorkerHandle, RunError> {
         let on_error = halt.clone();
-        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let on_panic = PressOnPanic(halt);
-            run_worker(clock, gauges, build).inspect_err(|_| on_panic.0.press())
-        });
-        let thread = thread.inspect_err(|_| on_error.press()).map_err(RunError::Thread)?;
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                let on_panic = PressOnPanic(halt);
+                run_worker(clock, gauges, build).inspect_err(|_| on_panic.0.press())
+            });
+        let thread = thread
+            .inspect_err(|_| on_error.press())
+            .map_err(RunError::Thread)?;
         Ok(WorkerHandle(thread))
     }
 
@@ -75,7 +79,10 @@ pub fn worker_count(case: &Case) -> usize {
         return 1;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    case.load.shape.users().map_or(cores, |users| cores.min(users as usize).max(1))
+    case.load
+        .shape
+        .users()
+        .map_or(cores, |users| cores.min(users as usize).max(1))
 }
 
 fn run_worker(
@@ -83,7 +90,10 @@ fn run_worker(
     gauges: Arc<LiveCounters>,
     build: impl FnOnce() -> Result<Worker, RunError>,
 ) -> Result<WorkerReport, RunError> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(RunError::Thread)?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::Thread)?;
     let ticks = Rc::new(RefCell::new(TickLog::default()));
     let start = std::time::Instant::now();
     let cpu_at_start = thread_cpu();
@@ -99,8 +109,16 @@ fn run_worker(
     runtime.shutdown_background();
     let elapsed_s = start.elapsed().as_secs_f64();
     let cpu_share = (thread_cpu() - cpu_at_start).as_secs_f64() / elapsed_s.max(1e-9);
-    let TickLog { lateness: stall, stalls } = ticks.take();
-    Ok(WorkerReport { sending_until: sending_until?, stall, stalls: stalls.finish(), cpu_share })
+    let TickLog {
+        lateness: stall,
+        stalls,
+    } = ticks.take();
+    Ok(WorkerReport {
+        sending_until: sending_until?,
+        stall,
+        stalls: stalls.finish(),
+        cpu_share,
+    })
 }
 
 /// The delays that the ticks of a worker have measured.
@@ -120,11 +138,19 @@ async fn tick(clock: Clock, gauges: Arc<LiveCounters>, log: Rc<RefCell<TickLog>>
         let due = ticks.tick().await;
         let now = Moment::now();
         gauges.stalls.tick(due.into_std(), now, TICK);
-        let late = now.at.saturating_duration_since(due.into_std()).saturating_sub(TIMER_RESOLUTION);
+        let late = now
+            .at
+            .saturating_duration_since(due.into_std())
+            .saturating_sub(TIMER_RESOLUTION);
         let mut log = log.borrow_mut();
         log.lateness.record(late.into());
         let since = |at: Instant| Nanos::from(at.saturating_duration_since(start)).0;
-        log.stalls.tick(since(due), Nanos::from(late).0, since(now.at.into()), Nanos::from(now.cpu).0);
+        log.stalls.tick(
+            since(due),
+            Nanos::from(late).0,
+            since(now.at.into()),
+            Nanos::from(now.cpu).0,
+        );
     }
 }
 
@@ -173,14 +199,22 @@ impl StallLog {
         // thread did run at the previous tick.
         let from = due.saturating_sub(late).max(before);
         let busy = used.min(now.saturating_sub(from));
-        self.latest = Some(Stall { from, to: now, busy, after: 0 });
+        self.latest = Some(Stall {
+            from,
+            to: now,
+            busy,
+            after: 0,
+        });
         self.count += 1;
     }
 
     /// Adds the latest stall to the longest ones.
     fn close_latest(&mut self) {
-        let Some(stall) = self.latest.take() else { return };
-        self.longest.push(Reverse((stall.to.saturating_sub(stall.from), stall.into())));
+        let Some(stall) = self.latest.take() else {
+            return;
+        };
+        self.longest
+            .push(Reverse((stall.to.saturating_sub(stall.from), stall.into())));
         if self.longest.len() > WorkerStalls::KEPT {
             self.longest.pop();
         }
@@ -188,7 +222,11 @@ impl StallLog {
 
     fn finish(mut self) -> WorkerStalls {
         self.close_latest();
-        let mut longest: Vec<Stall> = self.longest.into_iter().map(|Reverse((_, stall))| stall.into()).collect();
+        let mut longest: Vec<Stall> = self
+            .longest
+            .into_iter()
+            .map(|Reverse((_, stall))| stall.into())
+            .collect();
         longest.sort_by_key(|stall| stall.to);
         let ticks = self.ticks.max(1) as f64;
         WorkerStalls {
@@ -208,7 +246,10 @@ mod tests {
 
     /// The ticks of a worker that was blocked for this long and ran for 60 ms besides.
     fn ticks_of_blocked_worker(blocked: Duration) -> TickLog {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let ticks = Rc::new(RefCell::new(TickLog::default()));
         let clock = Clock::new(std::time::Instant::now());
         LocalSet::new().block_on(&runtime, async {
@@ -224,24 +265,37 @@ mod tests {
     #[test]
     fn a_blocked_worker_is_detected_beside_a_free_one() {
         const BLOCKED: Duration = Duration::from_millis(300);
-        let workers = [BLOCKED, Duration::ZERO].map(|blocked| std::thread::spawn(move || ticks_of_blocked_worker(blocked)));
+        let workers = [BLOCKED, Duration::ZERO]
+            .map(|blocked| std::thread::spawn(move || ticks_of_blocked_worker(blocked)));
         let mut all = Spans::default();
         let [blocked, free] = workers.map(|worker| worker.join().unwrap());
-        [&blocked, &free].iter().for_each(|worker| all.merge(&worker.lateness));
+        [&blocked, &free]
+            .iter()
+            .for_each(|worker| all.merge(&worker.lateness));
         // Every tick due meanwhile is late by the rest of the block: the first by all of it but one tick.
         assert!(all.count() >= 30, "{}", all.count());
         assert!(all.millis_at(1.0).unwrap() >= 285.0 && all.millis_from_top(25).unwrap() >= 40.0);
         // The stall is listed once, with its full length.
         let stalls = blocked.stalls.finish();
-        let long: Vec<u64> =
-            stalls.longest.iter().map(|stall| (stall.to - stall.from) / 1_000_000).filter(|ms| *ms >= 200).collect();
-        assert!(matches!(long.as_slice(), [ms] if *ms >= 285) && stalls.shut > 0.5, "{stalls:?}");
+        let long: Vec<u64> = stalls
+            .longest
+            .iter()
+            .map(|stall| (stall.to - stall.from) / 1_000_000)
+            .filter(|ms| *ms >= 200)
+            .collect();
+        assert!(
+            matches!(long.as_slice(), [ms] if *ms >= 285) && stalls.shut > 0.5,
+            "{stalls:?}"
+        );
     }
 
     #[test]
     fn a_worker_that_cannot_be_built_halts_the_others() {
         let (halt, clock) = (Stop::default(), Clock::new(std::time::Instant::now()));
-        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || Err(RunError::NothingToSend)).unwrap();
+        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || {
+            Err(RunError::NothingToSend)
+        })
+        .unwrap();
         assert!(matches!(worker.finish(), Err(RunError::NothingToSend)));
         assert_eq!(halt.level(), Level::Drain);
     }
@@ -249,7 +303,10 @@ mod tests {
     #[test]
     fn a_worker_that_panics_halts_the_others() {
         let (halt, clock) = (Stop::default(), Clock::new(std::time::Instant::now()));
-        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || panic!("no memory for a task")).unwrap();
+        let worker = WorkerHandle::start(0, clock, Arc::default(), halt.clone(), || {
+            panic!("no memory for a task")
+        })
+        .unwrap();
         assert!(matches!(worker.finish(), Err(RunError::Panicked("worker"))));
         assert_eq!(halt.level(), Level::Drain);
     }
@@ -267,7 +324,11 @@ mod tests {
     }
 
     fn spans(stalls: &WorkerStalls) -> Vec<(u64, u64)> {
-        stalls.longest.iter().map(|stall| (stall.from / MS, stall.to / MS)).collect()
+        stalls
+            .longest
+            .iter()
+            .map(|stall| (stall.from / MS, stall.to / MS))
+            .collect()
     }
 
     #[test]
@@ -284,7 +345,13 @@ mod tests {
         let found = stalls(&[0, 13, 20, 39, 40]);
         assert_eq!((found.count, spans(&found)), (2, vec![(7, 13), (21, 39)]));
         assert_eq!(spans(&stalls(&[8, 18, 20])), [(0, 8), (8, 18)]);
-        assert_eq!(stalls(&[0, 10, 20]), WorkerStalls { ticks: 3, ..WorkerStalls::default() });
+        assert_eq!(
+            stalls(&[0, 10, 20]),
+            WorkerStalls {
+                ticks: 3,
+                ..WorkerStalls::default()
+            }
+        );
     }
 
     #[test]
@@ -298,15 +365,34 @@ mod tests {
         log.tick(40 * MS, 0, 40 * MS, 10 * MS);
         log.tick(50 * MS, 0, 50 * MS, 19 * MS);
         let found = log.finish();
-        assert_eq!(found.longest, [Stall { from: 0, to: 30 * MS, busy: 2 * MS, after: 3 * MS }]);
+        assert_eq!(
+            found.longest,
+            [Stall {
+                from: 0,
+                to: 30 * MS,
+                busy: 2 * MS,
+                after: 3 * MS
+            }]
+        );
         let mut log = StallLog::default();
         for index in 0..3000u64 {
             let late = if index % 3 == 0 { 4 * MS } else { 2 * MS };
             log.tick(index * 10 * MS, late, index * 10 * MS + late, 0);
         }
         let found = log.finish();
-        assert_eq!((found.count, found.longest.len(), found.shut), (3000, WorkerStalls::KEPT, 1.0));
-        assert_eq!(found.longest.iter().filter(|stall| stall.to - stall.from == 8 * MS).count(), 999, "the longest are kept");
+        assert_eq!(
+            (found.count, found.longest.len(), found.shut),
+            (3000, WorkerStalls::KEPT, 1.0)
+        );
+        assert_eq!(
+            found
+                .longest
+                .iter()
+                .filter(|stall| stall.to - stall.from == 8 * MS)
+                .count(),
+            999,
+            "the longest are kept"
+        );
         assert!(found.longest.is_sorted_by_key(|stall| stall.to));
     }
 }

@@ -64,7 +64,12 @@ impl SessionRunner {
     ) -> oneshot::Receiver<Result<RenderedTurn, String>> {
         let (rendered, receiver) = oneshot::channel();
         // The queue is unbounded. If the renderer has ended, the receiver reports it.
-        let _ = self.turn_requests.try_send(TurnRequest { position, conversation, reply, rendered });
+        let _ = self.turn_requests.try_send(TurnRequest {
+            position,
+            conversation,
+            reply,
+            rendered,
+        });
         receiver
     }
 
@@ -85,16 +90,35 @@ impl SessionRunner {
     }
 
     /// Runs a session. Returns the outcomes that are not delivered yet: of its last turn, and of the turns that were not sent.
-    pub async fn run_session(&self, worker: &Worker, first: ScheduledRequest) -> Vec<CompletedCall> {
-        let ScheduledRequest { mut call, mut intended, phase, .. } = first;
+    pub async fn run_session(
+        &self,
+        worker: &Worker,
+        first: ScheduledRequest,
+    ) -> Vec<CompletedCall> {
+        let ScheduledRequest {
+            mut call,
+            mut intended,
+            phase,
+            ..
+        } = first;
         let unsent = UnsentTurns::new(&call, phase);
         let turns = call.turns;
         let mut conversation = None;
         loop {
-            let next = RequestPosition { seq: call.seq, turn: call.turn + 1, turns, entry: call.entry, number: call.number };
-            let mut finished = worker.engine.call(call, intended, phase, worker.cancelled()).await;
+            let next = RequestPosition {
+                seq: call.seq,
+                turn: call.turn + 1,
+                turns,
+                entry: call.entry,
+                number: call.number,
+            };
+            let mut finished = worker
+                .engine
+                .call(call, intended, phase, worker.cancelled())
+                .await;
             let timeline = &finished.outcome.timeline;
-            self.last_sent.set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
+            self.last_sent
+                .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
             let end = timeline.end;
             if next.turn >= turns {
                 return vec![finished];
@@ -125,9 +149,14 @@ impl SessionRunner {
         end: Nanos,
     ) -> Result<RenderedTurn, String> {
         let due = async {
-            let turn = rendered.await.unwrap_or_else(|_| Err("the turn renderer has ended".into()));
-            let turn = turn.map_err(|error| format!("skipped: the turn cannot be rendered: {error}"))?;
-            self.think_times.until(worker.shared.clock.instant(end + turn.wait)).await;
+            let turn = rendered
+                .await
+                .unwrap_or_else(|_| Err("the turn renderer has ended".into()));
+            let turn =
+                turn.map_err(|error| format!("skipped: the turn cannot be rendered: {error}"))?;
+            self.think_times
+                .until(worker.shared.clock.instant(end + turn.wait))
+                .await;
             Ok(turn)
         };
         tokio::select! {
@@ -161,7 +190,10 @@ impl UnsentTurns {
     /// The outcomes of the turns from `turn` on, which are dropped at `at`.
     pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<CompletedCall> {
         let drop_turn = |turn| {
-            let call = PreparedRequest { turn, ..self.call.clone() };
+            let call = PreparedRequest {
+                turn,
+                ..self.call.clone()
+            };
             CompletedCall::bare(dropped_outcome(&call, self.phase, at, why))
         };
         (turn..self.call.turns).map(drop_turn).collect()
@@ -170,9 +202,20 @@ impl UnsentTurns {
     /// The same after the turn before `turn` failed. If its user left, so have the users of these turns.
     fn drop_after_failure(&self, turn: u32, at: Nanos, kind: FailureKind) -> Vec<CompletedCall> {
         if kind != FailureKind::Abandoned {
-            return self.drop_from(turn, at, &format!("skipped: turn {} of the session (0-based) failed ({kind})", turn - 1));
+            return self.drop_from(
+                turn,
+                at,
+                &format!(
+                    "skipped: turn {} of the session (0-based) failed ({kind})",
+                    turn - 1
+                ),
+            );
         }
-        let mut left = self.drop_from(turn, at, &format!("skipped: the user left at turn {} (0-based)", turn - 1));
+        let mut left = self.drop_from(
+            turn,
+            at,
+            &format!("skipped: the user left at turn {} (0-based)", turn - 1),
+        );
         for finished in &mut left {
             if let Err(failure) = &mut finished.outcome.end {
                 failure.kind = FailureKind::Abandoned;
@@ -184,6 +227,9 @@ impl UnsentTurns {
 
 /// The reply as a message of the conversation. Without a decoded message, the text is its content.
 fn reply(finished: &mut CompletedCall) -> Message {
-    let text = || Message { content: finished.text.clone().unwrap_or_default(), ..Message::default() };
+    let text = || Message {
+        content: finished.text.clone().unwrap_or_default(),
+        ..Message::default()
+    };
     finished.message.take().unwrap_or_else(text)
 }

@@ -38,8 +38,18 @@ pub struct TargetHealth {
 
 /// The failure of a request that did not reach the target. Running out of open files is not a failure of the target.
 pub fn connect_failure(outcome: &Outcome) -> Option<&Failure> {
-    let connect = |failure: &&Failure| matches!(failure.kind, FailureKind::Connect | FailureKind::TimeoutConnect);
-    outcome.end.as_ref().err().filter(connect).filter(|failure| !failure.message.contains(Failure::NO_FILES))
+    let connect = |failure: &&Failure| {
+        matches!(
+            failure.kind,
+            FailureKind::Connect | FailureKind::TimeoutConnect
+        )
+    };
+    outcome
+        .end
+        .as_ref()
+        .err()
+        .filter(connect)
+        .filter(|failure| !failure.message.contains(Failure::NO_FILES))
 }
 
 /// Whether the target responded. A truncated response does not count: the server may have crashed while it sent it.
@@ -50,7 +60,11 @@ fn has_response(outcome: &Outcome) -> bool {
 
 impl TargetHealth {
     /// The state at the start of a round, which `stop` ends. `fail_fast`: None if the first requests must not end the round.
-    pub fn new(stop: Stop, events: mpsc::Sender<Event>, fail_fast: Option<FailFast>) -> TargetHealth {
+    pub fn new(
+        stop: Stop,
+        events: mpsc::Sender<Event>,
+        fail_fast: Option<FailFast>,
+    ) -> TargetHealth {
         TargetHealth {
             failing_since: AtomicU64::new(NOT_FAILING),
             checking: AtomicBool::new(false),
@@ -69,8 +83,10 @@ impl TargetHealth {
         }
         if connect_failure(outcome).is_some() {
             // `NOT_FAILING` is greater than any time.
-            self.failing_since.fetch_min(outcome.timeline.end.0, Ordering::Relaxed);
-        } else if has_response(outcome) && self.failing_since.load(Ordering::Relaxed) != NOT_FAILING {
+            self.failing_since
+                .fetch_min(outcome.timeline.end.0, Ordering::Relaxed);
+        } else if has_response(outcome) && self.failing_since.load(Ordering::Relaxed) != NOT_FAILING
+        {
             self.failing_since.store(NOT_FAILING, Ordering::Relaxed);
         }
     }
@@ -88,7 +104,11 @@ impl TargetHealth {
         let since = self.failing_since.load(Ordering::Relaxed);
         match why.filter(|_| since != NOT_FAILING && self.stop.level() == Level::Run) {
             Some(why) => {
-                let lost = TargetLost { since_s: Nanos(since).secs(), at_s: at.secs(), why: why.to_owned() };
+                let lost = TargetLost {
+                    since_s: Nanos(since).secs(),
+                    at_s: at.secs(),
+                    why: why.to_owned(),
+                };
                 self.end(EarlyStop::TargetLost(lost));
             }
             None => self.failing_since.store(NOT_FAILING, Ordering::Relaxed),
@@ -97,8 +117,13 @@ impl TargetHealth {
     }
 
     fn record_first(&self, outcome: &Outcome) {
-        let mut fail_fast = self.fail_fast.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(fail_fast) = fail_fast.as_mut() else { return };
+        let mut fail_fast = self
+            .fail_fast
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(fail_fast) = fail_fast.as_mut() else {
+            return;
+        };
         let all_failed = fail_fast.record(outcome);
         if fail_fast.is_over() {
             self.fail_fast_active.store(false, Ordering::Relaxed);
@@ -136,7 +161,10 @@ pub struct FailFast {
 impl FailFast {
     /// The same check with the number of planned requests of the case, if known.
     pub fn with_planned(&self, planned: Option<u64>) -> FailFast {
-        FailFast { planned, ..self.clone() }
+        FailFast {
+            planned,
+            ..self.clone()
+        }
     }
 
     /// Whether further outcomes change nothing.
@@ -147,12 +175,19 @@ impl FailFast {
     /// Records a finished request. Returns the reason to stop, once.
     pub fn record(&mut self, outcome: &Outcome) -> Option<AllFailed> {
         let failure = outcome.end.as_ref().err();
-        let unfinished = [FailureKind::Dropped, FailureKind::Cancelled, FailureKind::Abandoned];
+        let unfinished = [
+            FailureKind::Dropped,
+            FailureKind::Cancelled,
+            FailureKind::Abandoned,
+        ];
         if self.over || failure.is_some_and(|failure| unfinished.contains(&failure.kind)) {
             return None;
         }
-        let same_client_error =
-            |status: &u16| (300..=499).contains(status) && *status != 429 && self.status.is_none_or(|first| first == *status);
+        let same_client_error = |status: &u16| {
+            (300..=499).contains(status)
+                && *status != 429
+                && self.status.is_none_or(|first| first == *status)
+        };
         let Some((status, failure)) = outcome.status.filter(same_client_error).zip(failure) else {
             self.over = true;
             return None;
@@ -165,8 +200,16 @@ impl FailFast {
             after: self.failed,
             planned: self.planned,
             status,
-            reason: StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or_default().to_owned(),
-            message: failure.message.strip_prefix(&format!("{status}: ")).unwrap_or(&failure.message).to_owned(),
+            reason: StatusCode::from_u16(status)
+                .ok()
+                .and_then(|code| code.canonical_reason())
+                .unwrap_or_default()
+                .to_owned(),
+            message: failure
+                .message
+                .strip_prefix(&format!("{status}: "))
+                .unwrap_or(&failure.message)
+                .to_owned(),
         })
     }
 }
@@ -184,9 +227,12 @@ mod tests {
     }
 
     fn ended(millis: u64, status: Option<u16>, kind: Option<FailureKind>) -> Outcome {
-        let mut outcome = dropped_outcome(&PreparedRequest::default(), Phase::Measured, at(millis), "");
+        let mut outcome =
+            dropped_outcome(&PreparedRequest::default(), Phase::Measured, at(millis), "");
         outcome.status = status;
-        outcome.end = kind.map_or(Ok(Finish::default()), |kind| Err(Failure::new(kind, "refused")));
+        outcome.end = kind.map_or(Ok(Finish::default()), |kind| {
+            Err(Failure::new(kind, "refused"))
+        });
         outcome
     }
 
@@ -196,7 +242,14 @@ mod tests {
 
     fn target_health() -> (TargetHealth, mpsc::Receiver<Event>) {
         let (events, inbox) = mpsc::channel();
-        (TargetHealth::new(Stop::default(), events, Some(FailFast::default().with_planned(Some(5000)))), inbox)
+        (
+            TargetHealth::new(
+                Stop::default(),
+                events,
+                Some(FailFast::default().with_planned(Some(5000))),
+            ),
+            inbox,
+        )
     }
 
     #[test]
@@ -206,12 +259,31 @@ mod tests {
         target_health.record(&refused(1000));
         target_health.record(&ended(1500, None, Some(FailureKind::TimeoutConnect)));
         assert!(!target_health.must_check(at(3999)));
-        assert!(target_health.must_check(at(4000)) && !target_health.must_check(at(4000)), "one worker checks, no other");
+        assert!(
+            target_health.must_check(at(4000)) && !target_health.must_check(at(4000)),
+            "one worker checks, no other"
+        );
         target_health.conclude_check(at(4100), Some("refused"));
-        let known = TargetLost { since_s: 1.0, at_s: 4.1, why: "refused".into() };
-        assert_eq!(target_health.ending(), Some(EarlyStop::TargetLost(known.clone())));
-        assert_eq!(inbox.try_recv(), Ok(Event::Ending(EarlyStop::TargetLost(known))));
-        assert_eq!((target_health.stop.level(), target_health.must_check(at(9000))), (Level::Drain, false));
+        let known = TargetLost {
+            since_s: 1.0,
+            at_s: 4.1,
+            why: "refused".into(),
+        };
+        assert_eq!(
+            target_health.ending(),
+            Some(EarlyStop::TargetLost(known.clone()))
+        );
+        assert_eq!(
+            inbox.try_recv(),
+            Ok(Event::Ending(EarlyStop::TargetLost(known)))
+        );
+        assert_eq!(
+            (
+                target_health.stop.level(),
+                target_health.must_check(at(9000))
+            ),
+            (Level::Drain, false)
+        );
     }
 
     #[test]
@@ -230,14 +302,25 @@ mod tests {
     #[test]
     fn the_round_ends_at_the_twentieth_of_equal_client_errors_before_it_is_collected() {
         let (target_health, inbox) = target_health();
-        (0..19).for_each(|number| target_health.record(&ended(number, Some(401), Some(FailureKind::Http4xx))));
-        assert_eq!((target_health.stop.level(), target_health.ending()), (Level::Run, None));
+        (0..19).for_each(|number| {
+            target_health.record(&ended(number, Some(401), Some(FailureKind::Http4xx)))
+        });
+        assert_eq!(
+            (target_health.stop.level(), target_health.ending()),
+            (Level::Run, None)
+        );
         target_health.record(&ended(20, Some(401), Some(FailureKind::Http4xx)));
         assert_eq!(target_health.stop.level(), Level::Drain);
         let ending = target_health.ending().unwrap();
-        assert!(matches!(&ending, EarlyStop::AllFailed(failed) if (failed.after, failed.status) == (20, 401)), "{ending:?}");
+        assert!(
+            matches!(&ending, EarlyStop::AllFailed(failed) if (failed.after, failed.status) == (20, 401)),
+            "{ending:?}"
+        );
         target_health.record(&ended(21, Some(401), Some(FailureKind::Http4xx)));
-        assert_eq!((inbox.try_recv(), inbox.try_recv().is_err()), (Ok(Event::Ending(ending)), true));
+        assert_eq!(
+            (inbox.try_recv(), inbox.try_recv().is_err()),
+            (Ok(Event::Ending(ending)), true)
+        );
     }
 
     #[test]
@@ -255,17 +338,34 @@ mod tests {
     }
 
     fn answered_with(status: u16) -> Outcome {
-        let mut outcome = dropped_outcome(&PreparedRequest::default(), Phase::Measured, Nanos::from_millis(1500), "");
+        let mut outcome = dropped_outcome(
+            &PreparedRequest::default(),
+            Phase::Measured,
+            Nanos::from_millis(1500),
+            "",
+        );
         outcome.status = Some(status);
-        let failure = || Failure::new(FailureKind::from_status(status), format!("{status}: wrong key"));
-        outcome.end = if status == 200 { Ok(Finish::default()) } else { Err(failure()) };
+        let failure = || {
+            Failure::new(
+                FailureKind::from_status(status),
+                format!("{status}: wrong key"),
+            )
+        };
+        outcome.end = if status == 200 {
+            Ok(Finish::default())
+        } else {
+            Err(failure())
+        };
         outcome
     }
 
     /// Number of these requests after which it stops.
     fn stops(statuses: impl IntoIterator<Item = u16>) -> Option<usize> {
         let mut watch = FailFast::default();
-        statuses.into_iter().position(|status| watch.record(&answered_with(status)).is_some()).map(|index| index + 1)
+        statuses
+            .into_iter()
+            .position(|status| watch.record(&answered_with(status)).is_some())
+            .map(|index| index + 1)
     }
 
     #[test]
@@ -276,13 +376,21 @@ mod tests {
         for status in [200, 429, 500, 503] {
             assert_eq!(stops([status; 50]), None, "{status}");
         }
-        assert_eq!(stops([401; 19].into_iter().chain([403]).chain([401; 50])), None);
+        assert_eq!(
+            stops([401; 19].into_iter().chain([403]).chain([401; 50])),
+            None
+        );
         assert_eq!(stops([200].into_iter().chain([401; 50])), None);
     }
 
     #[test]
     fn requests_ended_by_the_load_generator_do_not_count_and_earlier_rounds_do() {
-        let unsent = dropped_outcome(&PreparedRequest::default(), Phase::Measured, Nanos::ZERO, "");
+        let unsent = dropped_outcome(
+            &PreparedRequest::default(),
+            Phase::Measured,
+            Nanos::ZERO,
+            "",
+        );
         let earlier = [answered_with(401), unsent, answered_with(401)];
         let mut watch = FailFast::default();
         earlier.iter().for_each(|outcome| _ = watch.record(outcome));
@@ -295,7 +403,8 @@ mod tests {
             reason: "Unauthorized".into(),
             message: "wrong key".into(),
         };
-        let mut stops = (3..60).filter_map(|number| Some((number, watch.record(&answered_with(401))?)));
+        let mut stops =
+            (3..60).filter_map(|number| Some((number, watch.record(&answered_with(401))?)));
         assert_eq!((stops.next(), stops.next()), (Some((20, known)), None));
     }
 }

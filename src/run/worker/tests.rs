@@ -9,7 +9,13 @@ use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
-fn worker(url: &str, calls: u64, results: Sender<CompletedCall>, gauges: Arc<LiveCounters>, stop: Stop) -> Worker {
+fn worker(
+    url: &str,
+    calls: u64,
+    results: Sender<CompletedCall>,
+    gauges: Arc<LiveCounters>,
+    stop: Stop,
+) -> Worker {
     let clock = Clock::new(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
@@ -17,7 +23,11 @@ fn worker(url: &str, calls: u64, results: Sender<CompletedCall>, gauges: Arc<Liv
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
-        timeouts: Timeouts { connect: MINUTE, read: MINUTE, total: MINUTE },
+        timeouts: Timeouts {
+            connect: MINUTE,
+            read: MINUTE,
+            total: MINUTE,
+        },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
         version: Default::default(),
@@ -30,10 +40,23 @@ fn worker(url: &str, calls: u64, results: Sender<CompletedCall>, gauges: Arc<Liv
         scenario_secrets: Default::default(),
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
-    let shape = Shape::Closed { users: calls as u32 };
-    let load = Load { requests: Some(calls), graceful_stop: MINUTE, ..Load::new(shape) };
+    let shape = Shape::Closed {
+        users: calls as u32,
+    };
+    let load = Load {
+        requests: Some(calls),
+        graceful_stop: MINUTE,
+        ..Load::new(shape)
+    };
     let (sender, queue) = bounded(calls as usize);
-    (0..calls).for_each(|seq| sender.try_send(PreparedRequest { seq, ..PreparedRequest::default() }).unwrap());
+    (0..calls).for_each(|seq| {
+        sender
+            .try_send(PreparedRequest {
+                seq,
+                ..PreparedRequest::default()
+            })
+            .unwrap()
+    });
     let setting = HttpOptions {
         clock,
         counters: gauges,
@@ -45,7 +68,9 @@ fn worker(url: &str, calls: u64, results: Sender<CompletedCall>, gauges: Arc<Liv
     let target_health = TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None);
     Worker {
         engine: Engine::Http(Box::new(HttpClient::new(&target, &route, setting).unwrap())),
-        concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(&load, 0, 1)),
+        concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(
+            &load, 0, 1,
+        )),
         shared: SharedState::new(&load, Seed(0), clock, stop, target_health),
         queue,
         results,
@@ -76,7 +101,10 @@ fn a_full_channel_loses_no_outcome_when_all_requests_are_cancelled() {
             std::iter::from_fn(|| results.recv_blocking().ok()).count()
         }
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         Rc::new(worker(&url, 20, sender, gauges, stop)).run().await;
     });

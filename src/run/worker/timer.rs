@@ -26,7 +26,10 @@ impl Timer {
 
 #[cfg(target_os = "linux")]
 mod imp {
-    use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
     use std::io;
     use std::os::fd::OwnedFd;
     use std::time::Instant;
@@ -39,7 +42,10 @@ mod imp {
         pub fn new() -> io::Result<Timer> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            #[expect(deprecated, reason = "its successor is unsafe for types that swap their descriptor; an OwnedFd cannot")]
+            #[expect(
+                deprecated,
+                reason = "its successor is unsafe for types that swap their descriptor; an OwnedFd cannot"
+            )]
             AsyncFd::with_interest(fd, Interest::READABLE).map(Timer)
         }
 
@@ -49,11 +55,21 @@ mod imp {
                 if left.is_zero() {
                     return;
                 }
-                let value = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-                let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-                let once = Itimerspec { it_interval: zero, it_value: value };
+                let value = Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                };
+                let zero = Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                };
+                let once = Itimerspec {
+                    it_interval: zero,
+                    it_value: value,
+                };
                 // Neither call is expected to fail; if one does, the coarse timer is used.
-                let armed = timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once).is_ok();
+                let armed =
+                    timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once).is_ok();
                 match self.0.readable().await {
                     Ok(mut ready) if armed => {
                         let _ = rustix::io::read(self.0.get_ref(), &mut [0u8; 8]);
@@ -108,7 +124,11 @@ struct Waiting {
 impl Deadlines {
     /// Deadlines on `timer`, which no other task uses.
     pub fn new(timer: Timer) -> Deadlines {
-        Deadlines { timer, waiting: RefCell::default(), set: Notify::new() }
+        Deadlines {
+            timer,
+            waiting: RefCell::default(),
+            set: Notify::new(),
+        }
     }
 
     /// Resolves at `instant`, or at once if that has passed.
@@ -131,7 +151,13 @@ impl Deadlines {
     /// Wakes every wait when it is due; never ends.
     pub async fn wake_due(&self) {
         loop {
-            let next = self.waiting.borrow().wakers.keys().next().map(|(instant, _)| *instant);
+            let next = self
+                .waiting
+                .borrow()
+                .wakers
+                .keys()
+                .next()
+                .map(|(instant, _)| *instant);
             let Some(next) = next else {
                 self.set.notified().await;
                 continue;
@@ -145,7 +171,11 @@ impl Deadlines {
 
     fn wake_until(&self, now: Instant) {
         let mut waiting = self.waiting.borrow_mut();
-        while let Some(first) = waiting.wakers.first_entry().filter(|first| first.key().0 <= now) {
+        while let Some(first) = waiting
+            .wakers
+            .first_entry()
+            .filter(|first| first.key().0 <= now)
+        {
             // The receiver may have been cancelled.
             let _ = first.remove().send(());
         }
@@ -172,7 +202,11 @@ mod tests {
     async fn a_cancelled_wait_does_not_disturb_the_next() {
         let timer = Timer::new().unwrap();
         let long = timer.until(Instant::now() + Duration::from_secs(60));
-        assert!(tokio::time::timeout(Duration::from_millis(2), long).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::from_millis(2), long)
+                .await
+                .is_err()
+        );
         let due = Instant::now() + Duration::from_millis(5);
         timer.until(due).await;
         let late = due.elapsed();

@@ -73,10 +73,20 @@ impl Spool {
     /// # Errors
     /// The file cannot be written.
     pub fn append(path: &Path) -> Result<Spool, StoreError> {
-        let failed = |source| StoreError::Write { path: path.to_owned(), source };
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
+        let failed = |source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
         let has_header = file.metadata().map_err(failed)?.len() > 0;
-        let mut spool = Spool { out: Frames::new(path, file) };
+        let mut spool = Spool {
+            out: Frames::new(path, file),
+        };
         if !has_header {
             spool.out.write_raw(&header(MAGIC, VERSION))?;
         }
@@ -88,7 +98,9 @@ impl Spool {
     /// # Errors
     /// The file cannot be written.
     pub fn add(&mut self, head: &Head, packed: &Packed) -> Result<(), StoreError> {
-        let mut frame = postcard::to_stdvec(head).map_err(|error| StoreError::Encode { reason: error.to_string() })?;
+        let mut frame = postcard::to_stdvec(head).map_err(|error| StoreError::Encode {
+            reason: error.to_string(),
+        })?;
         frame.extend_from_slice(&packed.request);
         frame.extend_from_slice(&packed.response);
         self.out.append(&frame)
@@ -116,14 +128,25 @@ impl Reader {
     /// # Errors
     /// The file cannot be read, or is not a spool of this version.
     pub fn open(path: &Path) -> Result<Reader, StoreError> {
-        let failed = |source| StoreError::Read { path: path.to_owned(), source };
+        let failed = |source| StoreError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let mut file = File::open(path).map_err(failed)?;
         let reason = match read_version(MAGIC, &read_up_to(&mut file, HEADER).map_err(failed)?) {
-            Ok(None | Some(VERSION)) => return Ok(Reader { path: path.to_owned(), file }),
+            Ok(None | Some(VERSION)) => {
+                return Ok(Reader {
+                    path: path.to_owned(),
+                    file,
+                });
+            }
             Ok(Some(found)) => format!("it has version {found}, not {VERSION}"),
             Err(()) => "it is not a spool".into(),
         };
-        Err(StoreError::Spool { path: path.to_owned(), reason })
+        Err(StoreError::Spool {
+            path: path.to_owned(),
+            reason,
+        })
     }
 
     /// The heads of all complete frames, and the offset of each frame.
@@ -131,7 +154,10 @@ impl Reader {
     /// # Errors
     /// The file cannot be read.
     pub fn heads(&mut self) -> Result<Vec<(Head, u64)>, StoreError> {
-        self.scan_heads().map_err(|source| StoreError::Read { path: self.path.clone(), source })
+        self.scan_heads().map_err(|source| StoreError::Read {
+            path: self.path.clone(),
+            source,
+        })
     }
 
     /// The bodies in the frame at this offset; None if there is none.
@@ -139,17 +165,27 @@ impl Reader {
     /// # Errors
     /// The file cannot be read.
     pub fn bodies(&mut self, at: u64) -> Result<Option<Packed>, StoreError> {
-        let frame = read_frame(&mut self.file, at).map_err(|source| StoreError::Read { path: self.path.clone(), source })?;
+        let frame = read_frame(&mut self.file, at).map_err(|source| StoreError::Read {
+            path: self.path.clone(),
+            source,
+        })?;
         Ok(frame.and_then(|frame| {
             let (head, rest) = postcard::take_from_bytes::<Head>(&frame).ok()?;
             let (request, response) = rest.split_at_checked(head.request.packed as usize)?;
-            Some(Packed { request: request.to_vec(), response: response.to_vec() })
+            Some(Packed {
+                request: request.to_vec(),
+                response: response.to_vec(),
+            })
         }))
     }
 
     fn scan_heads(&mut self) -> io::Result<Vec<(Head, u64)>> {
         let mut scan = Scan::new(self.file.try_clone()?)?;
-        let head = |frame: &[u8]| postcard::take_from_bytes::<Head>(frame).ok().map(|(head, _)| head);
+        let head = |frame: &[u8]| {
+            postcard::take_from_bytes::<Head>(frame)
+                .ok()
+                .map(|(head, _)| head)
+        };
         let mut heads = Vec::new();
         while let Some((at, head)) = scan.next(head)? {
             heads.push((head, at));
@@ -163,10 +199,26 @@ mod tests {
     use super::*;
 
     fn one(seq: u64) -> (Head, Packed) {
-        let packed = Packed { request: vec![seq as u8; 5], response: b"response".to_vec() };
-        let extent = |bytes: &[u8]| Extent { length: 9, cut: false, packed: bytes.len() as u32 };
+        let packed = Packed {
+            request: vec![seq as u8; 5],
+            response: b"response".to_vec(),
+        };
+        let extent = |bytes: &[u8]| Extent {
+            length: 9,
+            cut: false,
+            packed: bytes.len() as u32,
+        };
         let (request, response) = (extent(&packed.request), Some(extent(&packed.response)));
-        (Head { case: "c=1".into(), seq, request, response, ..Head::default() }, packed)
+        (
+            Head {
+                case: "c=1".into(),
+                seq,
+                request,
+                response,
+                ..Head::default()
+            },
+            packed,
+        )
     }
 
     #[test]
@@ -183,7 +235,10 @@ mod tests {
         let mut reader = Reader::open(&path).unwrap();
         let heads = reader.heads().unwrap();
         assert_eq!(
-            heads.iter().map(|(head, _)| head.clone()).collect::<Vec<_>>(),
+            heads
+                .iter()
+                .map(|(head, _)| head.clone())
+                .collect::<Vec<_>>(),
             (0..3).map(|seq| one(seq).0).collect::<Vec<_>>()
         );
         assert_eq!(reader.bodies(heads[1].1).unwrap(), Some(one(1).1));
@@ -191,11 +246,28 @@ mod tests {
         bytes[heads[1].1 as usize + 20] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         let kept = Reader::open(&path).unwrap().heads().unwrap();
-        assert_eq!(kept.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(), [0, 2], "frames after the damage are read");
-        File::options().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
+        assert_eq!(
+            kept.iter().map(|(head, _)| head.seq).collect::<Vec<_>>(),
+            [0, 2],
+            "frames after the damage are read"
+        );
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(size - 1)
+            .unwrap();
         assert_eq!(Reader::open(&path).unwrap().heads().unwrap().len(), 1);
-        File::options().write(true).open(&path).unwrap().set_len(5).unwrap();
-        assert!(Reader::open(&path).unwrap().heads().unwrap().is_empty(), "truncated before the first body");
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(5)
+            .unwrap();
+        assert!(
+            Reader::open(&path).unwrap().heads().unwrap().is_empty(),
+            "truncated before the first body"
+        );
     }
 
     #[test]
@@ -206,7 +278,14 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             Reader::open(&path).unwrap_err().to_string()
         };
-        assert!(why(b"LLMSCENB\x63\0\0\0").contains("it has version 99, not 2; move it away"), "{}", path.display());
-        assert!(why(b"something else").contains("bodies.bin has no bodies that this llmscen can read: it is not a spool"));
+        assert!(
+            why(b"LLMSCENB\x63\0\0\0").contains("it has version 99, not 2; move it away"),
+            "{}",
+            path.display()
+        );
+        assert!(
+            why(b"something else")
+                .contains("bodies.bin has no bodies that this llmscen can read: it is not a spool")
+        );
     }
 }

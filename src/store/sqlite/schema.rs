@@ -63,8 +63,19 @@ pub struct Column {
 
 /// The columns of `requests`, with lists last, so that reading the other columns does not skip over them.
 pub fn requests() -> Vec<Column> {
-    let column = |(source, form)| Column { name: if source == TOKEN_TIMES { TOKEN_GAPS } else { source }, source, form };
-    let mut requests: Vec<Column> = columns().filter(|(name, _)| *name != LEFT_OUT).map(column).collect();
+    let column = |(source, form)| Column {
+        name: if source == TOKEN_TIMES {
+            TOKEN_GAPS
+        } else {
+            source
+        },
+        source,
+        form,
+    };
+    let mut requests: Vec<Column> = columns()
+        .filter(|(name, _)| *name != LEFT_OUT)
+        .map(column)
+        .collect();
     requests.sort_by_key(|column| column.form == Form::List);
     requests
 }
@@ -81,9 +92,14 @@ pub fn tables() -> String {
         Form::Flag | Form::Whole => "INTEGER",
         Form::Real => "REAL",
     };
-    let columns: Vec<String> =
-        requests().iter().map(|column| format!("{} {}", quoted(column.name), sql_type(column.form))).collect();
-    let quantiles: Vec<String> = Distribution::SHARES.iter().map(|share| format!("{} REAL NOT NULL", quantile(*share))).collect();
+    let columns: Vec<String> = requests()
+        .iter()
+        .map(|column| format!("{} {}", quoted(column.name), sql_type(column.form)))
+        .collect();
+    let quantiles: Vec<String> = Distribution::SHARES
+        .iter()
+        .map(|share| format!("{} REAL NOT NULL", quantile(*share)))
+        .collect();
     format!(
         "{TABLES}
 CREATE TABLE requests (
@@ -107,5 +123,8 @@ fn quoted(name: &str) -> String {
 
 /// An `INSERT` statement with this number of values.
 pub fn insert(table: &str, values: usize) -> String {
-    format!("INSERT INTO {table} VALUES ({})", vec!["?"; values].join(", "))
+    format!(
+        "INSERT INTO {table} VALUES ({})",
+        vec!["?"; values].join(", ")
+    )
 }

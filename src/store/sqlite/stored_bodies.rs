@@ -90,7 +90,9 @@ impl StoredBodies {
     /// # Errors
     /// It cannot be decompressed.
     pub fn response_text(&self) -> std::io::Result<Option<String>> {
-        let Some(response) = &self.response else { return Ok(None) };
+        let Some(response) = &self.response else {
+            return Ok(None);
+        };
         let text = response.decompress()?;
         let stored: Response<'_> = serde_json::from_str(&text)?;
         unquote(stored.body.get()).map(Some)
@@ -107,7 +109,11 @@ impl StoredBody {
 
 /// The body in its stored JSON: the content of a string, else the document.
 fn unquote(json: &str) -> std::io::Result<String> {
-    if json.starts_with('"') { Ok(serde_json::from_str(json)?) } else { Ok(json.to_owned()) }
+    if json.starts_with('"') {
+        Ok(serde_json::from_str(json)?)
+    } else {
+        Ok(json.to_owned())
+    }
 }
 
 const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
@@ -119,37 +125,67 @@ const WHERE: &str = "FROM bodies JOIN requests USING (case_id, round, seq, turn)
 ///
 /// # Errors
 /// The database cannot be read.
-pub fn stored_bodies(run: &RunDir, filter: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), StoreError> {
+pub fn stored_bodies(
+    run: &RunDir,
+    filter: &BodyFilter,
+    limit: u64,
+) -> Result<(Vec<StoredBodies>, u64), StoreError> {
     let path = run.file(DATABASE);
     if !path.exists() {
         return Ok((Vec::new(), 0));
     }
     run.check_file(DATABASE)?;
-    open(&path).and_then(|connection| query(&connection, filter, limit)).map_err(|error| error.with_path(&path))
+    open(&path)
+        .and_then(|connection| query(&connection, filter, limit))
+        .map_err(|error| error.with_path(&path))
 }
 
-fn query(connection: &Connection, filter: &BodyFilter, limit: u64) -> Result<(Vec<StoredBodies>, u64), DatabaseError> {
+fn query(
+    connection: &Connection,
+    filter: &BodyFilter,
+    limit: u64,
+) -> Result<(Vec<StoredBodies>, u64), DatabaseError> {
     // No request has a number beyond the range of SQLite.
     let seq = filter.seq.map(|seq| to_integer(seq).unwrap_or(i64::MAX));
     let parameters = named_params! {
         ":case": filter.case, ":round": filter.round, ":seq": seq, ":turn": filter.turn, ":failed": filter.failed,
     };
-    let count: i64 = connection.query_row(&format!("SELECT count(*) {WHERE}"), parameters, |row| row.get(0))?;
+    let count: i64 =
+        connection.query_row(&format!("SELECT count(*) {WHERE}"), parameters, |row| {
+            row.get(0)
+        })?;
     let limit = to_integer(limit).unwrap_or(i64::MAX);
     let mut select = connection.prepare(&format!(
         "SELECT case_id, round, seq, turn, turns, outcome, status, error, error_at, sent_ns, headers_ns, first_token_ns, end_ns,
          request, request_bytes, request_cut, response, response_bytes, response_cut {WHERE} ORDER BY bodies.rowid LIMIT {limit}"
     ))?;
-    let rows = select.query_map(parameters, read_row)?.collect::<Result<Vec<_>, _>>()?;
+    let rows = select
+        .query_map(parameters, read_row)?
+        .collect::<Result<Vec<_>, _>>()?;
     Ok((rows, count.unsigned_abs()))
 }
 
 fn read_row(row: &Row<'_>) -> rusqlite::Result<StoredBodies> {
-    let at = |column: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|at| Nanos(at.unsigned_abs())));
-    let bytes = |column: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.unwrap_or_default().unsigned_abs());
+    let at = |column: &str| {
+        Ok::<_, rusqlite::Error>(
+            row.get::<_, Option<i64>>(column)?
+                .map(|at| Nanos(at.unsigned_abs())),
+        )
+    };
+    let bytes = |column: &str| {
+        Ok::<_, rusqlite::Error>(
+            row.get::<_, Option<i64>>(column)?
+                .unwrap_or_default()
+                .unsigned_abs(),
+        )
+    };
     let response: Option<Vec<u8>> = row.get("response")?;
     let response = response.map(|packed| {
-        Ok::<_, rusqlite::Error>(StoredBody { packed, bytes: bytes("response_bytes")?, cut: row.get("response_cut")? })
+        Ok::<_, rusqlite::Error>(StoredBody {
+            packed,
+            bytes: bytes("response_bytes")?,
+            cut: row.get("response_cut")?,
+        })
     });
     let error: Option<String> = row.get("error")?;
     Ok(StoredBodies {
@@ -161,13 +197,23 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<StoredBodies> {
         outcome: row.get("outcome")?,
         status: row.get("status")?,
         error: error
-            .map(|error| Ok::<_, rusqlite::Error>((error, row.get::<_, Option<String>>("error_at")?.unwrap_or_default())))
+            .map(|error| {
+                Ok::<_, rusqlite::Error>((
+                    error,
+                    row.get::<_, Option<String>>("error_at")?
+                        .unwrap_or_default(),
+                ))
+            })
             .transpose()?,
         sent: at("sent_ns")?,
         headers: at("headers_ns")?,
         first_token: at("first_token_ns")?,
         end: at("end_ns")?.unwrap_or_default(),
-        request: StoredBody { packed: row.get("request")?, bytes: bytes("request_bytes")?, cut: row.get("request_cut")? },
+        request: StoredBody {
+            packed: row.get("request")?,
+            bytes: bytes("request_bytes")?,
+            cut: row.get("request_cut")?,
+        },
         response: response.transpose()?,
     })
 }

@@ -39,14 +39,31 @@ const KILLED: &str = "killed";
 impl Runs {
     fn new() -> Runs {
         let lab = Lab::new();
-        lab.file("first.yaml", RUN.replace(", { expr: \"e2e.p50 <= 90 * baseline\", confidence: point }", ""));
-        lab.llmscen(&["run", "first.yaml", "--output", "first"]).expect(0);
-        lab.llmscen(&["baseline", "update", "first", "--to", "base.json"]).expect(0);
-        for (name, text) in [("a", RUN.to_owned()), ("b", RUN.replace("text: hello", "text: hello there"))] {
+        lab.file(
+            "first.yaml",
+            RUN.replace(
+                ", { expr: \"e2e.p50 <= 90 * baseline\", confidence: point }",
+                "",
+            ),
+        );
+        lab.llmscen(&["run", "first.yaml", "--output", "first"])
+            .expect(0);
+        lab.llmscen(&["baseline", "update", "first", "--to", "base.json"])
+            .expect(0);
+        for (name, text) in [
+            ("a", RUN.to_owned()),
+            ("b", RUN.replace("text: hello", "text: hello there")),
+        ] {
             lab.file("s.yaml", format!("{text}baseline: base.json\n"));
             lab.llmscen(&["run", "s.yaml", "--output", name]).expect(0);
         }
-        lab.file("s.yaml", format!("{}baseline: base.json\n", RUN.replace("requests: 24", "duration: 60s")));
+        lab.file(
+            "s.yaml",
+            format!(
+                "{}baseline: base.json\n",
+                RUN.replace("requests: 24", "duration: 60s")
+            ),
+        );
         let mut child = lab.spawn(&["run", "s.yaml", "--output", KILLED]);
         let (journal, began) = (lab.path().join(KILLED).join("journal.bin"), Instant::now());
         while !fs::metadata(&journal).is_ok_and(|file| file.len() > 4000) {
@@ -75,15 +92,37 @@ impl Runs {
 
     /// Output of every command for a folder. `other`: the folder to compare with.
     fn run_all_commands(&self, folder: &Path, other: &Path) -> [CommandOutput; 3] {
-        let (folder, other, to) = (folder.to_str().unwrap(), other.to_str().unwrap(), self.path("to.json"));
+        let (folder, other, to) = (
+            folder.to_str().unwrap(),
+            other.to_str().unwrap(),
+            self.path("to.json"),
+        );
         let _ = fs::remove_file(&to);
-        let mut compared = run_command(&["compare", other, folder, "--format", "json", "--allow-different"]);
+        let mut compared = run_command(&[
+            "compare",
+            other,
+            folder,
+            "--format",
+            "json",
+            "--allow-different",
+        ]);
         compared.figures = compared.out.clone();
-        let mut updated = run_command(&["baseline", "update", folder, "--to", to.to_str().unwrap(), "--force"]);
+        let mut updated = run_command(&[
+            "baseline",
+            "update",
+            folder,
+            "--to",
+            to.to_str().unwrap(),
+            "--force",
+        ]);
         updated.figures = fs::read_to_string(&to).unwrap_or_default();
         let mut reported = run_command(&["report", folder]);
         let results = fs::read_to_string(Path::new(folder).join("results.json"));
-        reported.figures = if reported.code == 2 { String::new() } else { results.unwrap_or_default() };
+        reported.figures = if reported.code == 2 {
+            String::new()
+        } else {
+            results.unwrap_or_default()
+        };
         [compared, updated, reported]
     }
 }
@@ -101,7 +140,9 @@ fn files(folder: &Path) -> Vec<(PathBuf, String)> {
         "journal.bin",
         "bodies.bin",
     ];
-    let all = READ.iter().map(|name| (folder.join(name), (*name).to_owned()));
+    let all = READ
+        .iter()
+        .map(|name| (folder.join(name), (*name).to_owned()));
     all.filter(|(path, _)| path.exists()).collect()
 }
 
@@ -118,17 +159,32 @@ struct CommandOutput {
 /// Runs a command in this process. A panic or a hang fails the test.
 #[track_caller]
 fn run_command(args: &[&str]) -> CommandOutput {
-    let (args, (to, ended)) = (args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), mpsc::channel());
+    let (args, (to, ended)) = (
+        args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(),
+        mpsc::channel(),
+    );
     let name = args.join(" ");
     std::thread::spawn(move || {
         let ran = catch_unwind(|| {
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let args = [&["llmscen".to_owned()], args.as_slice()].concat();
-            let exit = main(World { args, env: BTreeMap::new(), out: &mut out, err: &mut err, terminals: (false, false) });
+            let exit = main(World {
+                args,
+                env: BTreeMap::new(),
+                out: &mut out,
+                err: &mut err,
+                terminals: (false, false),
+            });
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            CommandOutput { code: exit.code(), out: text(out), err: text(err), figures: String::new() }
+            CommandOutput {
+                code: exit.code(),
+                out: text(out),
+                err: text(err),
+                figures: String::new(),
+            }
         });
-        let _ = to.send(ran.map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()));
+        let _ = to
+            .send(ran.map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default()));
     });
     match ended.recv_timeout(LONGEST) {
         Ok(Ok(output)) => output,
@@ -142,10 +198,19 @@ fn reseal(folder: &Path) {
     let listed = fs::read_to_string(folder.join("checksums.sha256")).unwrap_or_default();
     let sum = |name: &str| {
         let digest = Sha256::digest(fs::read(folder.join(name)).ok()?);
-        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        Some(
+            digest
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>(),
+        )
     };
-    let lines = listed.lines().filter_map(|line| Some((sum(&line[66..])?, &line[66..])));
-    let text: String = lines.map(|(sum, name)| format!("{sum}  {name}\n")).collect();
+    let lines = listed
+        .lines()
+        .filter_map(|line| Some((sum(&line[66..])?, &line[66..])));
+    let text: String = lines
+        .map(|(sum, name)| format!("{sum}  {name}\n"))
+        .collect();
     fs::write(folder.join("checksums.sha256"), text).unwrap();
 }
 
@@ -167,7 +232,9 @@ fn damage(path: &Path, other: &Path, random: &mut ChaCha8Rng) -> &'static str {
             bytes[at..end].fill(random.random());
         }
         3 => {
-            let more: Vec<u8> = (0..random.random_range(1..200)).map(|_| random.random()).collect();
+            let more: Vec<u8> = (0..random.random_range(1..200))
+                .map(|_| random.random())
+                .collect();
             bytes.splice(at..at, more);
         }
         4 => {
@@ -181,7 +248,14 @@ fn damage(path: &Path, other: &Path, random: &mut ChaCha8Rng) -> &'static str {
         }
     }
     fs::write(path, bytes).unwrap();
-    ["cut", "bytes changed", "bytes overwritten", "bytes put in", "bytes taken out", "swapped"][kind]
+    [
+        "cut",
+        "bytes changed",
+        "bytes overwritten",
+        "bytes put in",
+        "bytes taken out",
+        "swapped",
+    ][kind]
 }
 
 /// Puts another value at some place of a JSON document.
@@ -193,7 +267,11 @@ fn distort(value: &mut Value, random: &mut ChaCha8Rng) {
             all.get_mut(at)
         }
         Value::Object(all) if deeper && !all.is_empty() => {
-            let key = all.keys().nth(random.random_range(0..all.len())).unwrap().clone();
+            let key = all
+                .keys()
+                .nth(random.random_range(0..all.len()))
+                .unwrap()
+                .clone();
             if random.random_range(0..12) == 0 {
                 all.remove(&key);
                 return;
@@ -240,7 +318,18 @@ fn forge(path: &Path, random: &mut ChaCha8Rng) {
             let text = fs::read_to_string(path).unwrap();
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             let at = random.random_range(0..lines.len());
-            let values = ["0", "-1", "18446744073709551615", "1e308", "[]", "{}", "null", "99999999h", "\"\"", "100%"];
+            let values = [
+                "0",
+                "-1",
+                "18446744073709551615",
+                "1e308",
+                "[]",
+                "{}",
+                "null",
+                "99999999h",
+                "\"\"",
+                "100%",
+            ];
             match lines[at].split_once(": ") {
                 Some((key, _)) => lines[at] = format!("{key}: {}", values.choose(random).unwrap()),
                 None => drop(lines.remove(at)),
@@ -251,9 +340,17 @@ fn forge(path: &Path, random: &mut ChaCha8Rng) {
             let mut bytes = fs::read(path).unwrap();
             for _ in 0..random.random_range(1..4) {
                 // The metadata is at the end of a Parquet file; random positions hit it too seldom.
-                let from = if random.random() { bytes.len().saturating_sub(4000) } else { 0 };
+                let from = if random.random() {
+                    bytes.len().saturating_sub(4000)
+                } else {
+                    0
+                };
                 let at = random.random_range(from..bytes.len());
-                bytes[at] = if random.random() { bytes[at] ^ (1 << random.random_range(0..8)) } else { random.random() };
+                bytes[at] = if random.random() {
+                    bytes[at] ^ (1 << random.random_range(0..8))
+                } else {
+                    random.random()
+                };
             }
             if random.random_range(0..6) == 0 {
                 bytes.truncate(random.random_range(0..bytes.len()));
@@ -265,28 +362,52 @@ fn forge(path: &Path, random: &mut ChaCha8Rng) {
 
 /// The first line in which two texts differ.
 fn difference(one: &str, other: &str) -> String {
-    let differs = one.lines().zip(other.lines()).find(|(one, other)| one != other);
-    differs.map_or_else(|| format!("{} and {} bytes", one.len(), other.len()), |(one, other)| format!("{one}\n{other}"))
+    let differs = one
+        .lines()
+        .zip(other.lines())
+        .find(|(one, other)| one != other);
+    differs.map_or_else(
+        || format!("{} and {} bytes", one.len(), other.len()),
+        |(one, other)| format!("{one}\n{other}"),
+    )
 }
 
 /// The results are those of the complete folder, or the error names the damaged or missing file.
 fn harmless(output: &CommandOutput, whole: &CommandOutput, file: &str, what: &str) {
     let named = output.err.contains(file) && (output.code == 2 || output.code == 3);
     let all = format!("{}{}", output.err, output.figures);
-    let said = file == "journal.bin" && ["is damaged in ", "ends with an incomplete"].iter().any(|words| all.contains(words));
+    let said = file == "journal.bin"
+        && ["is damaged in ", "ends with an incomplete"]
+            .iter()
+            .any(|words| all.contains(words));
     let same = output.figures == whole.figures && output.code == whole.code;
     let differs = || difference(&output.figures, &whole.figures);
-    assert!(named || said || same, "{what} of {file}: exit code {}, {}\n{}", output.code, output.err, differs());
+    assert!(
+        named || said || same,
+        "{what} of {file}: exit code {}, {}\n{}",
+        output.code,
+        output.err,
+        differs()
+    );
 }
 
 /// A run folder, and the output for it before the damage.
 fn wholes(runs: &Runs) -> BTreeMap<&'static str, [CommandOutput; 3]> {
-    let of = |name: &'static str| (name, runs.run_all_commands(&runs.copy(name), &runs.path("a")));
+    let of = |name: &'static str| {
+        (
+            name,
+            runs.run_all_commands(&runs.copy(name), &runs.path("a")),
+        )
+    };
     [WHOLE[0], WHOLE[1], KILLED].map(of).into()
 }
 
 /// Changes one file of a copied folder per trial. Every command then names the file, or prints the results of the complete folder.
-fn change_one_file(seed: u64, names: &[&'static str], change: impl Fn(&Path, &Path, &mut ChaCha8Rng) -> String) {
+fn change_one_file(
+    seed: u64,
+    names: &[&'static str],
+    change: impl Fn(&Path, &Path, &mut ChaCha8Rng) -> String,
+) {
     let runs = Runs::new();
     let wholes = wholes(&runs);
     for trial in 0..trials(4) {
@@ -299,14 +420,21 @@ fn change_one_file(seed: u64, names: &[&'static str], change: impl Fn(&Path, &Pa
         let what = change(path, &other, &mut random);
         let output = runs.run_all_commands(&folder, &runs.path("a"));
         for (output, whole) in output.iter().zip(&wholes[name]) {
-            harmless(output, whole, file, &format!("trial {trial}, {name}: {what}"));
+            harmless(
+                output,
+                whole,
+                file,
+                &format!("trial {trial}, {name}: {what}"),
+            );
         }
     }
 }
 
 #[test]
 fn damaged_folders_are_refused_by_name_or_give_the_same_figures() {
-    change_one_file(0, &[WHOLE[0], WHOLE[1], KILLED], |path, other, random| damage(path, other, random).to_owned());
+    change_one_file(0, &[WHOLE[0], WHOLE[1], KILLED], |path, other, random| {
+        damage(path, other, random).to_owned()
+    });
 }
 
 #[test]
@@ -327,7 +455,10 @@ fn forged_folders_end_no_command_in_a_panic() {
         let mut random = random(2_000_000 + trial as u64);
         let name = *WHOLE.choose(&mut random).unwrap();
         let folder = runs.copy(name);
-        let all: Vec<_> = files(&folder).into_iter().filter(|(_, file)| file != "checksums.sha256").collect();
+        let all: Vec<_> = files(&folder)
+            .into_iter()
+            .filter(|(_, file)| file != "checksums.sha256")
+            .collect();
         let (path, file) = all.choose(&mut random).unwrap();
         forge(path, &mut random);
         reseal(&folder);
@@ -360,14 +491,22 @@ fn a_kill_at_any_instant_costs_at_most_a_second() {
         });
         let lab = Lab::new();
         // Some of the short ones are killed while they write their report.
-        let load = if first > 0 || random.random() { "duration: 60s" } else { "duration: 700ms" };
-        let text =
-            plain(&server.url(), 1).replace("requests: 1 }", &format!("{load} }}")).replace("concurrency: 1", "concurrency: 4");
+        let load = if first > 0 || random.random() {
+            "duration: 60s"
+        } else {
+            "duration: 700ms"
+        };
+        let text = plain(&server.url(), 1)
+            .replace("requests: 1 }", &format!("{load} }}"))
+            .replace("concurrency: 1", "concurrency: 4");
         lab.file("s.yaml", format!("{text}report: {{ formats: [md] }}\n"));
         let child = lab.spawn(&["run", "s.yaml", "--output", "out"]);
         let began = Instant::now();
         while ended.lock().unwrap().is_empty() {
-            assert!(began.elapsed() < Duration::from_secs(60), "no request after a minute");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "no request after a minute"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(random.random_range(first..2500)));
@@ -375,12 +514,29 @@ fn a_kill_at_any_instant_costs_at_most_a_second() {
         kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
         finish(child);
         let ran = lab.llmscen(&["report", "out"]);
-        assert!([0, 1, 4, 5, 130].contains(&ran.code), "trial {trial}: {ran:?}");
-        let stored = lab.results()["cases"]
-            .as_array()
-            .map_or(0, |cases| cases.iter().map(|case| case["counts"]["ok"].as_u64().unwrap_or(0)).sum::<u64>() as usize);
-        let due = ended.lock().unwrap().iter().filter(|end| killed.duration_since(**end) > most).count();
-        assert!(stored >= due, "trial {trial}: {stored} rows of {due} that ended {most:?} before the kill");
-        println!("trial {trial}: {stored} stored, {} ended, {due} due", ended.lock().unwrap().len());
+        assert!(
+            [0, 1, 4, 5, 130].contains(&ran.code),
+            "trial {trial}: {ran:?}"
+        );
+        let stored = lab.results()["cases"].as_array().map_or(0, |cases| {
+            cases
+                .iter()
+                .map(|case| case["counts"]["ok"].as_u64().unwrap_or(0))
+                .sum::<u64>() as usize
+        });
+        let due = ended
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|end| killed.duration_since(**end) > most)
+            .count();
+        assert!(
+            stored >= due,
+            "trial {trial}: {stored} rows of {due} that ended {most:?} before the kill"
+        );
+        println!(
+            "trial {trial}: {stored} stored, {} ended, {due} due",
+            ended.lock().unwrap().len()
+        );
     }
 }

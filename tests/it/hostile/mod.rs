@@ -9,7 +9,10 @@ use rand_chacha::ChaCha8Rng;
 
 /// Number of trials of a campaign: `default` times the number in `LLMSCEN_HOSTILE`.
 pub fn trials(default: usize) -> usize {
-    let factor = std::env::var("LLMSCEN_HOSTILE").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let factor = std::env::var("LLMSCEN_HOSTILE")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
     default.saturating_mul(factor)
 }
 

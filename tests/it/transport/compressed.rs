@@ -75,9 +75,16 @@ fn compressed_events_are_stamped_one_by_one_wherever_they_are_cut() {
             }
             lab::send(stream, b"0\r\n\r\n")
         });
-        let outcomes =
-            on_worker(&target(&server.url()), async |engine| [send(&engine, call(0)).await, send(&engine, call(1)).await]);
-        for CompletedCall { outcome, text, captured: copy, .. } in outcomes {
+        let outcomes = on_worker(&target(&server.url()), async |engine| {
+            [send(&engine, call(0)).await, send(&engine, call(1)).await]
+        });
+        for CompletedCall {
+            outcome,
+            text,
+            captured: copy,
+            ..
+        } in outcomes
+        {
             let came = String::from_utf8(copy.unwrap().response.bytes).unwrap();
             assert!(
                 came.starts_with("data: {") && came.trim_end().ends_with("data: [DONE]"),
@@ -88,8 +95,16 @@ fn compressed_events_are_stamped_one_by_one_wherever_they_are_cut() {
             assert_eq!(text.as_deref(), Some("hihihihi"));
             // All of it but the end of the coding, and in small chunks of the last flush: both come after the end marker.
             let arrived = bytes - packed(coding, &EVENTS).last().unwrap().len();
-            let least = if outcome.seq == 0 { arrived - 8 } else { arrived };
-            assert!((least..=arrived).contains(&(outcome.bytes_in as usize)), "{coding}: {} of {arrived}", outcome.bytes_in);
+            let least = if outcome.seq == 0 {
+                arrived - 8
+            } else {
+                arrived
+            };
+            assert!(
+                (least..=arrived).contains(&(outcome.bytes_in as usize)),
+                "{coding}: {} of {arrived}",
+                outcome.bytes_in
+            );
         }
     }
 }
@@ -99,11 +114,16 @@ fn http_2_and_compression_go_together() {
     let parts = packed("zstd", &EVENTS);
     let server = super::server::Server::start(100, None, move |_| {
         let mut acts = vec![Act::Head("zstd")];
-        parts.iter().for_each(|part| acts.extend([Act::Data(part.clone()), Act::Wait(PAUSE_MS)]));
+        parts
+            .iter()
+            .for_each(|part| acts.extend([Act::Data(part.clone()), Act::Wait(PAUSE_MS)]));
         acts.push(Act::End);
         acts
     });
-    let target = Target { version: HttpVersion::Http2, ..target(&server.url()) };
+    let target = Target {
+        version: HttpVersion::Http2,
+        ..target(&server.url())
+    };
     let outcomes = on_worker(&target, async |engine| send_all(&engine, 4).await);
     for outcome in &outcomes {
         assert_ok(outcome, 4);
@@ -115,7 +135,15 @@ fn http_2_and_compression_go_together() {
 fn answered(coding: &'static str, chunks: Vec<Vec<u8>>, end: bool) -> Outcome {
     let server = lab::Server::start(move |stream, _| {
         let body: Vec<u8> = chunks.iter().flat_map(|bytes| chunk(bytes)).collect();
-        lab::send(stream, &[&head(coding)[..], &body, if end { b"0\r\n\r\n" } else { b"" }].concat()) && end
+        lab::send(
+            stream,
+            &[
+                &head(coding)[..],
+                &body,
+                if end { b"0\r\n\r\n" } else { b"" },
+            ]
+            .concat(),
+        ) && end
     });
     send_one(&target(&server.url()))
 }
@@ -127,10 +155,21 @@ fn a_broken_body_keeps_what_was_good() {
         let mut spoilt = parts[..3].to_vec();
         spoilt.push(vec![0xff; 40]);
         let outcome = answered(coding, spoilt, true);
-        assert_failed(&outcome, FailureKind::Decode, &format!("the {coding} data cannot be read"));
-        assert_eq!((outcome.timeline.tokens.len(), outcome.end.unwrap_err().at), (3, "after 3 events".to_owned()));
+        assert_failed(
+            &outcome,
+            FailureKind::Decode,
+            &format!("the {coding} data cannot be read"),
+        );
+        assert_eq!(
+            (outcome.timeline.tokens.len(), outcome.end.unwrap_err().at),
+            (3, "after 3 events".to_owned())
+        );
         let outcome = answered(coding, parts[..2].to_vec(), true);
-        assert_failed(&outcome, FailureKind::Truncated, &format!("in the middle of its {coding} data"));
+        assert_failed(
+            &outcome,
+            FailureKind::Truncated,
+            &format!("in the middle of its {coding} data"),
+        );
         assert_eq!(outcome.timeline.tokens.len(), 2);
         let outcome = answered(coding, parts[..2].to_vec(), false);
         assert_failed(&outcome, FailureKind::Truncated, "the connection broke");
@@ -140,30 +179,48 @@ fn a_broken_body_keeps_what_was_good() {
 
 #[test]
 fn an_unknown_coding_is_named() {
-    assert_failed(&answered("br", vec![b"?".to_vec()], true), FailureKind::Decode, "compressed with `br`");
+    assert_failed(
+        &answered("br", vec![b"?".to_vec()], true),
+        FailureKind::Decode,
+        "compressed with `br`",
+    );
 }
 
 #[test]
 fn words_of_refusal_are_unpacked() {
     let mut packer = GzEncoder::new(Vec::new(), Level::default());
-    packer.write_all(br#"{"error":{"message":"the very reason"}}"#).unwrap();
+    packer
+        .write_all(br#"{"error":{"message":"the very reason"}}"#)
+        .unwrap();
     let body = packer.finish().unwrap();
     let server = lab::Server::start(move |stream, number| {
         let coding = if number == 0 { "gzip" } else { "br" };
-        let head = format!("HTTP/1.1 503 No\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 503 No\r\ncontent-encoding: {coding}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
         lab::send(stream, &[head.as_bytes(), &body].concat())
     });
     let outcomes = on_worker(&target(&server.url()), async |engine| {
-        [send(&engine, call(0)).await.outcome, send(&engine, call(1)).await.outcome]
+        [
+            send(&engine, call(0)).await.outcome,
+            send(&engine, call(1)).await.outcome,
+        ]
     });
     assert_failed(&outcomes[0], FailureKind::Http5xx, "503: the very reason");
-    assert_failed(&outcomes[1], FailureKind::Http5xx, "503: the response is compressed with `br`");
+    assert_failed(
+        &outcomes[1],
+        FailureKind::Http5xx,
+        "503: the response is compressed with `br`",
+    );
 }
 
 #[test]
 fn a_bomb_does_not_fill_the_memory() {
     let mut packer = GzEncoder::new(Vec::new(), Level::best());
-    packer.write_all(b"data: {\"choices\":[{\"delta\":{\"content\":\"").unwrap();
+    packer
+        .write_all(b"data: {\"choices\":[{\"delta\":{\"content\":\"")
+        .unwrap();
     let megabyte = vec![b'x'; 1 << 20];
     (0..100).for_each(|_| packer.write_all(&megabyte).unwrap());
     let bomb = packer.finish().unwrap();
@@ -172,9 +229,12 @@ fn a_bomb_does_not_fill_the_memory() {
         lab::send(stream, &[&head("gzip")[..], &body, b"0\r\n\r\n"].concat())
     });
     let lab = Lab::new();
-    lab.run(&plain(&server.url(), 1).replace("read: 1s, total: 5s", "read: 20s, total: 40s")).expect(3);
+    lab.run(&plain(&server.url(), 1).replace("read: 1s, total: 5s", "read: 20s, total: 40s"))
+        .expect(3);
     assert_eq!(lab.results()["cases"][0]["counts"]["failures"]["decode"], 1);
-    let peak = lab.json("out/manifest.json")["parts"][0]["vitals"]["memory_peak"].as_u64().unwrap();
+    let peak = lab.json("out/manifest.json")["parts"][0]["vitals"]["memory_peak"]
+        .as_u64()
+        .unwrap();
     assert!(peak < 120 << 20, "{} MiB", peak >> 20);
 }
 
@@ -201,34 +261,93 @@ fn requests_send_accept_encoding_and_their_headers_win() {
             lab::send(&mut stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true));
         }
     });
-    for compression in [Compression::None, Compression::Gzip, Compression::Zstd, Compression::Any] {
+    for compression in [
+        Compression::None,
+        Compression::Gzip,
+        Compression::Zstd,
+        Compression::Any,
+    ] {
         let headers = vec![("X-Tenant".to_owned(), Secret::new("all"))];
-        let target = Target { compression, pool: Pool::PerRequest, headers, ..target(&url) };
-        let own = vec![("x-tenant".to_owned(), "mine".to_owned()), ("Content-Length".to_owned(), "999".to_owned())];
+        let target = Target {
+            compression,
+            pool: Pool::PerRequest,
+            headers,
+            ..target(&url)
+        };
+        let own = vec![
+            ("x-tenant".to_owned(), "mine".to_owned()),
+            ("Content-Length".to_owned(), "999".to_owned()),
+        ];
         let outcome = on_worker(&target, async |engine| {
-            send(&engine, PreparedRequest { streamed: compression == Compression::None, headers: own, ..call(0) }).await.outcome
+            send(
+                &engine,
+                PreparedRequest {
+                    streamed: compression == Compression::None,
+                    headers: own,
+                    ..call(0)
+                },
+            )
+            .await
+            .outcome
         });
         assert_ok(&outcome, 1);
     }
     let heads = heads.lock().unwrap();
     for (head, coding) in heads.iter().zip(["identity", "gzip", "zstd", "zstd, gzip"]) {
-        assert!(head.contains(&format!("\r\naccept-encoding: {coding}\r\n")), "{head}");
-        assert!(head.contains("\r\nx-tenant: mine\r\n") && head.contains("\r\ncontent-length: 2\r\n"), "{head}");
+        assert!(
+            head.contains(&format!("\r\naccept-encoding: {coding}\r\n")),
+            "{head}"
+        );
+        assert!(
+            head.contains("\r\nx-tenant: mine\r\n") && head.contains("\r\ncontent-length: 2\r\n"),
+            "{head}"
+        );
     }
-    assert!(heads[0].contains("\r\naccept: text/event-stream, application/x-ndjson, application/json\r\n"), "{}", heads[0]);
-    assert!(heads[1].contains("\r\naccept: application/json\r\n"), "{}", heads[1]);
+    assert!(
+        heads[0]
+            .contains("\r\naccept: text/event-stream, application/x-ndjson, application/json\r\n"),
+        "{}",
+        heads[0]
+    );
+    assert!(
+        heads[1].contains("\r\naccept: application/json\r\n"),
+        "{}",
+        heads[1]
+    );
 }
 
 #[test]
 fn a_header_that_cannot_be_sent_ends_its_call_alone() {
-    let server = lab::Server::start(|stream, _| lab::send(stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true)));
-    let bad = PreparedRequest { headers: vec![("x-note".into(), "secret\nnote".into())], ..call(0) };
-    let outcomes = on_worker(&target(&server.url()), async |engine| {
-        [send(&engine, bad).await.outcome, send(&engine, call(1)).await.outcome]
+    let server = lab::Server::start(|stream, _| {
+        lab::send(stream, &lab::stream(&[TOKEN, FINISH, "[DONE]"], true))
     });
-    assert_failed(&outcomes[0], FailureKind::Cancelled, "the header `x-note` cannot be sent");
-    assert!(!outcomes[0].end.as_ref().unwrap_err().message.contains("secret"));
-    assert_eq!((outcomes[0].timeline.sent, outcomes[0].bytes_out), (None, 0));
+    let bad = PreparedRequest {
+        headers: vec![("x-note".into(), "secret\nnote".into())],
+        ..call(0)
+    };
+    let outcomes = on_worker(&target(&server.url()), async |engine| {
+        [
+            send(&engine, bad).await.outcome,
+            send(&engine, call(1)).await.outcome,
+        ]
+    });
+    assert_failed(
+        &outcomes[0],
+        FailureKind::Cancelled,
+        "the header `x-note` cannot be sent",
+    );
+    assert!(
+        !outcomes[0]
+            .end
+            .as_ref()
+            .unwrap_err()
+            .message
+            .contains("secret")
+    );
+    assert_eq!(
+        (outcomes[0].timeline.sent, outcomes[0].bytes_out),
+        (None, 0)
+    );
     assert_ok(&outcomes[1], 1);
     assert_eq!(server.requests.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

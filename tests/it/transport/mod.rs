@@ -36,7 +36,11 @@ pub fn target(url: &str) -> Target {
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
-        timeouts: Timeouts { connect: limit, read: limit, total: limit },
+        timeouts: Timeouts {
+            connect: limit,
+            read: limit,
+            total: limit,
+        },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
         version: Default::default(),
@@ -51,7 +55,12 @@ pub fn target(url: &str) -> Target {
 }
 
 pub fn call(seq: u64) -> PreparedRequest {
-    PreparedRequest { seq, streamed: true, body: b"{}".to_vec(), ..PreparedRequest::default() }
+    PreparedRequest {
+        seq,
+        streamed: true,
+        body: b"{}".to_vec(),
+        ..PreparedRequest::default()
+    }
 }
 
 /// Runs steps with a client on a worker thread.
@@ -60,8 +69,14 @@ pub fn on_worker<T>(target: &Target, steps: impl AsyncFnOnce(Rc<HttpClient>) -> 
 }
 
 /// As [`on_worker`], with access to the counters.
-pub fn on_worker_with<T>(target: &Target, gauges: Arc<LiveCounters>, steps: impl AsyncFnOnce(Rc<HttpClient>) -> T) -> T {
-    let TargetLocation::Url(url) = &target.location else { panic!("a url") };
+pub fn on_worker_with<T>(
+    target: &Target,
+    gauges: Arc<LiveCounters>,
+    steps: impl AsyncFnOnce(Rc<HttpClient>) -> T,
+) -> T {
+    let TargetLocation::Url(url) = &target.location else {
+        panic!("a url")
+    };
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = HttpOptions {
         clock: Clock::new(Instant::now()),
@@ -71,7 +86,10 @@ pub fn on_worker_with<T>(target: &Target, gauges: Arc<LiveCounters>, steps: impl
         keep_bodies: true,
         policy: Default::default(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     LocalSet::new().block_on(&runtime, async {
         let engine = Rc::new(HttpClient::new(target, &route, setting).unwrap());
         steps(engine).await
@@ -79,7 +97,9 @@ pub fn on_worker_with<T>(target: &Target, gauges: Arc<LiveCounters>, steps: impl
 }
 
 pub async fn send(engine: &HttpClient, call: PreparedRequest) -> CompletedCall {
-    engine.call(call, Nanos(0), Phase::Measured, std::future::pending()).await
+    engine
+        .call(call, Nanos(0), Phase::Measured, std::future::pending())
+        .await
 }
 
 /// Sends calls at the same time and waits for all.
@@ -103,10 +123,17 @@ pub fn send_one(target: &Target) -> Outcome {
 
 #[track_caller]
 pub fn assert_ok(outcome: &Outcome, tokens: usize) {
-    assert_eq!(outcome.end.as_ref().map(|finish| finish.reason.as_str()), Ok("stop"));
+    assert_eq!(
+        outcome.end.as_ref().map(|finish| finish.reason.as_str()),
+        Ok("stop")
+    );
     assert_eq!(outcome.timeline.tokens.len(), tokens);
     let stamps = &outcome.timeline;
-    let mut order = vec![stamps.sent.unwrap(), stamps.headers.unwrap(), stamps.first_chunk.unwrap()];
+    let mut order = vec![
+        stamps.sent.unwrap(),
+        stamps.headers.unwrap(),
+        stamps.first_chunk.unwrap(),
+    ];
     order.extend(&stamps.tokens);
     order.push(stamps.end);
     assert!(order.is_sorted(), "{order:?}");
@@ -123,6 +150,10 @@ pub fn assert_failed(outcome: &Outcome, kind: FailureKind, words: &str) {
 #[track_caller]
 pub fn assert_paced(outcome: &Outcome) {
     for pair in outcome.timeline.tokens.windows(2) {
-        assert!(pair[1].0 - pair[0].0 >= MIN_GAP_NS, "{:?}", outcome.timeline.tokens);
+        assert!(
+            pair[1].0 - pair[0].0 >= MIN_GAP_NS,
+            "{:?}",
+            outcome.timeline.tokens
+        );
     }
 }

@@ -8,7 +8,10 @@ use llmscen_core::target::HttpVersion;
 use std::sync::atomic::Ordering;
 
 fn h2_target(server: &Server) -> Target {
-    Target { version: HttpVersion::Http2, ..target(&server.url()) }
+    Target {
+        version: HttpVersion::Http2,
+        ..target(&server.url())
+    }
 }
 
 /// A stream with a pause before each token but the first.
@@ -22,20 +25,44 @@ fn paced(tokens: usize, wait: u64) -> Vec<Act> {
 #[test]
 fn a_stream_is_stamped_event_by_event_and_its_head_is_in_order() {
     let server = Server::start(100, None, |_| paced(4, PAUSE_MS));
-    let target =
-        Target { headers: vec![("connection".into(), llmscen_core::redact::Secret::new("x-hop"))], ..h2_target(&server) };
-    let own = vec![("x-trace".to_owned(), "7".to_owned()), ("x-hop".to_owned(), "no".to_owned())];
-    let outcome = on_worker(&target, async |engine| send(&engine, PreparedRequest { headers: own, ..call(0) }).await.outcome);
+    let target = Target {
+        headers: vec![(
+            "connection".into(),
+            llmscen_core::redact::Secret::new("x-hop"),
+        )],
+        ..h2_target(&server)
+    };
+    let own = vec![
+        ("x-trace".to_owned(), "7".to_owned()),
+        ("x-hop".to_owned(), "no".to_owned()),
+    ];
+    let outcome = on_worker(&target, async |engine| {
+        send(
+            &engine,
+            PreparedRequest {
+                headers: own,
+                ..call(0)
+            },
+        )
+        .await
+        .outcome
+    });
     assert_ok(&outcome, 4);
     assert_paced(&outcome);
-    assert_eq!(outcome.bytes_in as usize, 4 * (TOKEN.len() + 8) + FINISH.len() + 8 + 14);
+    assert_eq!(
+        outcome.bytes_in as usize,
+        4 * (TOKEN.len() + 8) + FINISH.len() + 8 + 14
+    );
     let heads = server.seen.heads.lock().unwrap();
     let (uri, headers) = &heads[0];
     assert_eq!(uri, &server.url());
     for hop in ["host", "connection", "x-hop", "transfer-encoding"] {
         assert!(!headers.contains_key(hop), "{hop}");
     }
-    assert_eq!((&headers["x-trace"], &headers["content-length"]), (&"7".parse().unwrap(), &"2".parse().unwrap()));
+    assert_eq!(
+        (&headers["x-trace"], &headers["content-length"]),
+        (&"7".parse().unwrap(), &"2".parse().unwrap())
+    );
 }
 
 #[test]
@@ -49,7 +76,13 @@ fn requests_share_a_connection_and_it_outlives_them() {
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 3));
     assert_eq!(server.seen.count(), (1, 40));
     assert_eq!(server.seen.most.load(Ordering::SeqCst), 20);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.reconnects).sum::<u32>(), 0);
+    assert_eq!(
+        outcomes
+            .iter()
+            .map(|outcome| outcome.reconnects)
+            .sum::<u32>(),
+        0
+    );
 }
 
 #[test]
@@ -64,22 +97,36 @@ fn a_connection_takes_no_more_than_its_server_allows() {
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 3));
     assert_eq!(server.seen.count(), (3, 11));
     assert_eq!(server.seen.most.load(Ordering::SeqCst), 4);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.reconnects).sum::<u32>(), 0);
+    assert_eq!(
+        outcomes
+            .iter()
+            .map(|outcome| outcome.reconnects)
+            .sum::<u32>(),
+        0
+    );
 }
 
 #[test]
 fn a_connection_takes_no_more_than_our_own_cap() {
     let server = Server::start(1000, None, |_| paced(2, 300));
-    let outcomes = on_worker(&h2_target(&server), async |engine| send_all(&engine, 101).await);
+    let outcomes = on_worker(&h2_target(&server), async |engine| {
+        send_all(&engine, 101).await
+    });
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 2));
     assert_eq!(server.seen.count(), (2, 101));
-    assert_eq!(server.seen.most.load(Ordering::SeqCst), llmscen_client::pool::STREAMS);
+    assert_eq!(
+        server.seen.most.load(Ordering::SeqCst),
+        llmscen_client::pool::STREAMS
+    );
 }
 
 #[test]
 fn a_connection_per_request_is_shared_by_none() {
     let server = Server::start(100, None, |_| paced(2, 40));
-    let target = Target { pool: Pool::PerRequest, ..h2_target(&server) };
+    let target = Target {
+        pool: Pool::PerRequest,
+        ..h2_target(&server)
+    };
     let outcomes = on_worker(&target, async |engine| {
         let outcomes = send_all(&engine, 5).await;
         let closed = async {
@@ -87,7 +134,9 @@ fn a_connection_per_request_is_shared_by_none() {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(10), closed).await.expect("each connection ends with its request");
+        tokio::time::timeout(std::time::Duration::from_secs(10), closed)
+            .await
+            .expect("each connection ends with its request");
         outcomes
     });
     outcomes.iter().for_each(|outcome| assert_ok(outcome, 2));
@@ -104,12 +153,27 @@ fn no_stream_waits_for_a_window() {
 #[test]
 fn a_connection_lost_before_an_answer_is_replaced_once_and_counted() {
     for loss in [vec![Act::HangUp], vec![Act::Reset(Reason::REFUSED_STREAM)]] {
-        let server = Server::start(100, None, move |number| if number == 1 { loss.clone() } else { paced(2, 0) });
+        let server = Server::start(100, None, move |number| {
+            if number == 1 {
+                loss.clone()
+            } else {
+                paced(2, 0)
+            }
+        });
         let outcomes = on_worker(&h2_target(&server), async |engine| {
-            vec![send(&engine, call(0)).await.outcome, send(&engine, call(1)).await.outcome]
+            vec![
+                send(&engine, call(0)).await.outcome,
+                send(&engine, call(1)).await.outcome,
+            ]
         });
         outcomes.iter().for_each(|outcome| assert_ok(outcome, 2));
-        assert_eq!(outcomes.iter().map(|outcome| outcome.reconnects).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(
+            outcomes
+                .iter()
+                .map(|outcome| outcome.reconnects)
+                .collect::<Vec<_>>(),
+            [0, 1]
+        );
         assert_eq!(server.seen.count(), (2, 3));
     }
 }
@@ -140,7 +204,11 @@ fn after_a_goaway_open_streams_end_well_and_new_ones_go_elsewhere() {
 fn what_was_lost_on_a_new_connection_is_not_sent_again() {
     let server = Server::start(100, None, |_| vec![Act::HangUp]);
     let outcome = send_one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "the server closed the connection before it responded");
+    assert_failed(
+        &outcome,
+        FailureKind::Connect,
+        "the server closed the connection before it responded",
+    );
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
 
@@ -148,11 +216,19 @@ fn what_was_lost_on_a_new_connection_is_not_sent_again() {
 fn a_server_that_refuses_every_stream_is_asked_twice() {
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::REFUSED_STREAM)]);
     let outcome = send_one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "the server accepted no further stream");
+    assert_failed(
+        &outcome,
+        FailureKind::Connect,
+        "the server accepted no further stream",
+    );
     assert_eq!((server.seen.count(), outcome.reconnects), ((2, 2), 1));
     let server = Server::start(100, None, |_| vec![Act::Reset(Reason::INTERNAL_ERROR)]);
     let outcome = send_one(&h2_target(&server));
-    assert_failed(&outcome, FailureKind::Connect, "reset the stream before it answered");
+    assert_failed(
+        &outcome,
+        FailureKind::Connect,
+        "reset the stream before it answered",
+    );
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
 
@@ -160,13 +236,23 @@ fn a_server_that_refuses_every_stream_is_asked_twice() {
 fn a_stream_that_is_reset_is_truncated_and_its_neighbours_go_on() {
     for reason in [Reason::INTERNAL_ERROR, Reason::CANCEL] {
         let server = Server::start(100, None, move |number| match number {
-            0 => vec![Act::Head(""), event(TOKEN), event(TOKEN), Act::Wait(50), Act::Reset(reason)],
+            0 => vec![
+                Act::Head(""),
+                event(TOKEN),
+                event(TOKEN),
+                Act::Wait(50),
+                Act::Reset(reason),
+            ],
             _ => paced(4, 50),
         });
-        let outcomes = on_worker(&h2_target(&server), async |engine| send_all(&engine, 3).await);
+        let outcomes = on_worker(&h2_target(&server), async |engine| {
+            send_all(&engine, 3).await
+        });
         assert_failed(&outcomes[0], FailureKind::Truncated, "");
         assert_eq!(outcomes[0].timeline.tokens.len(), 2);
-        outcomes[1..].iter().for_each(|outcome| assert_ok(outcome, 4));
+        outcomes[1..]
+            .iter()
+            .for_each(|outcome| assert_ok(outcome, 4));
         assert_eq!(server.seen.count(), (1, 3));
     }
 }
@@ -177,10 +263,15 @@ fn a_connection_lost_in_mid_stream_truncates_all_of_its_streams() {
         0 => vec![Act::Head(""), event(TOKEN), Act::Wait(200), Act::HangUp],
         _ => vec![Act::Head(""), event(TOKEN), event(TOKEN), Act::Wait(9_000)],
     });
-    let outcomes = on_worker(&h2_target(&server), async |engine| send_all(&engine, 2).await);
+    let outcomes = on_worker(&h2_target(&server), async |engine| {
+        send_all(&engine, 2).await
+    });
     for (outcome, tokens) in outcomes.iter().zip([1, 2]) {
         assert_failed(outcome, FailureKind::Truncated, "the connection broke");
-        assert_eq!((outcome.timeline.tokens.len(), outcome.reconnects), (tokens, 0));
+        assert_eq!(
+            (outcome.timeline.tokens.len(), outcome.reconnects),
+            (tokens, 0)
+        );
     }
 }
 
@@ -201,7 +292,10 @@ fn a_silent_stream_times_out_though_its_neighbours_talk() {
 #[test]
 fn a_user_who_leaves_takes_no_neighbour_along() {
     let server = Server::start(100, None, |_| paced(4, 50));
-    let leaver = PreparedRequest { cancel: Some(llmscen_core::request::ClientCancel::Tokens(2)), ..call(0) };
+    let leaver = PreparedRequest {
+        cancel: Some(llmscen_core::request::ClientCancel::Tokens(2)),
+        ..call(0)
+    };
     let outcomes = on_worker(&h2_target(&server), async |engine| {
         let others = send_all(&engine, 2);
         let (left, others) = tokio::join!(send(&engine, leaver), others);
@@ -209,8 +303,14 @@ fn a_user_who_leaves_takes_no_neighbour_along() {
         let later = send(&engine, call(3)).await.outcome;
         [vec![left.outcome, later], others].concat()
     });
-    assert_failed(&outcomes[0], FailureKind::Abandoned, "2 token events were enough");
+    assert_failed(
+        &outcomes[0],
+        FailureKind::Abandoned,
+        "2 token events were enough",
+    );
     assert_eq!(outcomes[0].timeline.tokens.len(), 2);
-    outcomes[1..].iter().for_each(|outcome| assert_ok(outcome, 4));
+    outcomes[1..]
+        .iter()
+        .for_each(|outcome| assert_ok(outcome, 4));
     assert_eq!(server.seen.count(), (1, 4));
 }

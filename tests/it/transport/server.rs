@@ -49,7 +49,10 @@ pub struct Seen {
 
 impl Seen {
     pub fn count(&self) -> (usize, usize) {
-        (self.connections.load(Ordering::SeqCst), self.requests.load(Ordering::SeqCst))
+        (
+            self.connections.load(Ordering::SeqCst),
+            self.requests.load(Ordering::SeqCst),
+        )
     }
 }
 
@@ -69,10 +72,16 @@ impl Server {
     ) -> Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let server = Server { addr: listener.local_addr().unwrap(), seen: Arc::default() };
+        let server = Server {
+            addr: listener.local_addr().unwrap(),
+            seen: Arc::default(),
+        };
         let (seen, script): (_, Arc<Script>) = (server.seen.clone(), Arc::new(script));
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             LocalSet::new().block_on(&runtime, async move {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 while let Ok((socket, _)) = listener.accept().await {
@@ -101,11 +110,22 @@ impl Server {
 }
 
 /// Serves one connection; `None` if it failed, which is not an error of the server.
-async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, streams: u32, seen: Arc<Seen>, script: Arc<Script>) -> Option<()> {
+async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
+    io: T,
+    streams: u32,
+    seen: Arc<Seen>,
+    script: Arc<Script>,
+) -> Option<()> {
     let mut builder = Builder::new();
-    builder.max_concurrent_streams(streams).max_send_buffer_size(64 << 20);
+    builder
+        .max_concurrent_streams(streams)
+        .max_send_buffer_size(64 << 20);
     let mut connection = builder.handshake::<_, Bytes>(io).await.ok()?;
-    let (hang_up, go_away, open) = (Rc::new(Notify::new()), Rc::new(Notify::new()), Rc::new(AtomicUsize::new(0)));
+    let (hang_up, go_away, open) = (
+        Rc::new(Notify::new()),
+        Rc::new(Notify::new()),
+        Rc::new(AtomicUsize::new(0)),
+    );
     loop {
         let (request, respond) = tokio::select! {
             () = hang_up.notified() => return None,
@@ -116,9 +136,18 @@ async fn serve<T: AsyncRead + AsyncWrite + Unpin>(io: T, streams: u32, seen: Arc
             accepted = connection.accept() => accepted?.ok()?,
         };
         let number = seen.requests.fetch_add(1, Ordering::SeqCst);
-        seen.most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        seen.heads.lock().unwrap().push((request.uri().to_string(), request.headers().clone()));
-        let (acts, seen, open, signals) = (script(number), seen.clone(), open.clone(), (hang_up.clone(), go_away.clone()));
+        seen.most
+            .fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        seen.heads
+            .lock()
+            .unwrap()
+            .push((request.uri().to_string(), request.headers().clone()));
+        let (acts, seen, open, signals) = (
+            script(number),
+            seen.clone(),
+            open.clone(),
+            (hang_up.clone(), go_away.clone()),
+        );
         tokio::task::spawn_local(async move {
             let _ = perform(request, respond, acts, &seen, signals).await;
             open.fetch_sub(1, Ordering::SeqCst);

@@ -72,8 +72,20 @@ impl State {
         let prompt = tokens(&mut self.rng, (300.0, 0.8), (16.0, 4000.0));
         let output = tokens(&mut self.rng, (40.0, 0.7), (1.0, 400.0));
         let place = self.served.len();
-        self.served.push(Served { scheduled_s: at_ms / 1e3, prompt, tokens: output, ok: true, ..Served::default() });
-        self.waiting.push_back(Job { place, unread: prompt, unwritten: output, context: prompt + output, last_ms: at_ms });
+        self.served.push(Served {
+            scheduled_s: at_ms / 1e3,
+            prompt,
+            tokens: output,
+            ok: true,
+            ..Served::default()
+        });
+        self.waiting.push_back(Job {
+            place,
+            unread: prompt,
+            unwritten: output,
+            context: prompt + output,
+            last_ms: at_ms,
+        });
     }
 
     /// What one step reads and writes: its length without chance, and which requests get a token.
@@ -87,7 +99,9 @@ impl State {
         while budget > 0 {
             if own == self.running.len() {
                 let fits = self.running.len() < SEATS;
-                match self.waiting.front().filter(|next| fits && (self.used + next.context <= room || self.running.is_empty())) {
+                match self.waiting.front().filter(|next| {
+                    fits && (self.used + next.context <= room || self.running.is_empty())
+                }) {
                     Some(next) => self.used += next.context,
                     None => break,
                 }
@@ -103,7 +117,9 @@ impl State {
             }
             own += 1;
         }
-        STEP + SEQUENCE * tokened.len() as f64 + PROMPT * f64::from(read) + CONTEXT * f64::from(self.used)
+        STEP + SEQUENCE * tokened.len() as f64
+            + PROMPT * f64::from(read)
+            + CONTEXT * f64::from(self.used)
     }
 }
 
@@ -116,7 +132,13 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
     };
     let all = n + warm + cool;
     let rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut own = State { rng, waiting: VecDeque::new(), running: Vec::new(), used: 0, served: Vec::with_capacity(all) };
+    let mut own = State {
+        rng,
+        waiting: VecDeque::new(),
+        running: Vec::new(),
+        used: 0,
+        served: Vec::with_capacity(all),
+    };
     let (mut now, mut next, mut speed, mut tokened) = (0.0f64, 0.0f64, 0.0f64, Vec::new());
     if let Load::Closed(users) = server.load {
         (0..users).for_each(|_| own.send(0.0));
@@ -143,7 +165,11 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
             speed = keep * speed + (1.0 - keep * keep).sqrt() * server.wander * fresh;
         }
         // Now and then the host is elsewhere.
-        let pause = if own.rng.random_range(0..400) == 0 { 30.0 } else { 0.0 };
+        let pause = if own.rng.random_range(0..400) == 0 {
+            30.0
+        } else {
+            0.0
+        };
         now += length * (JITTER * z + speed).exp() + pause;
         for &at in tokened.iter() {
             let job = &mut own.running[at];
@@ -176,6 +202,10 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
             }
         }
     }
-    own.served.iter_mut().skip(warm).take(n).for_each(|row| row.measured = true);
+    own.served
+        .iter_mut()
+        .skip(warm)
+        .take(n)
+        .for_each(|row| row.measured = true);
     own.served
 }

@@ -1,6 +1,10 @@
 //! Virtual servers whose long-run truth is known, to see how often a verdict is wrong. `cargo bench --bench verdicts` prints the
 //! table of `docs/verdicts.md` by them.
-#![allow(dead_code, unused_imports, reason = "the bench and the tests use different parts")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the bench and the tests use different parts"
+)]
 
 mod batch;
 mod objective;
@@ -52,19 +56,45 @@ pub struct Server {
 }
 
 const fn closed(name: &'static str, users: usize, room: u32, wander: f64) -> Server {
-    Server { name, kind: Kind::Batch(Batch { load: Load::Closed(users), room, steady: true, wander }), saturated: false }
+    Server {
+        name,
+        kind: Kind::Batch(Batch {
+            load: Load::Closed(users),
+            room,
+            steady: true,
+            wander,
+        }),
+        saturated: false,
+    }
 }
 
 const fn open(name: &'static str, rate: f64, saturated: bool) -> Server {
-    Server { name, kind: Kind::Batch(Batch { load: Load::Open(rate), room: ROOM, steady: true, wander: 0.0 }), saturated }
+    Server {
+        name,
+        kind: Kind::Batch(Batch {
+            load: Load::Open(rate),
+            room: ROOM,
+            steady: true,
+            wander: 0.0,
+        }),
+        saturated,
+    }
 }
 
 const fn queue(name: &'static str, servers: usize, busy: f64, saturated: bool) -> Server {
-    Server { name, kind: Kind::Queue(Queue { servers, busy }), saturated }
+    Server {
+        name,
+        kind: Kind::Queue(Queue { servers, busy }),
+        saturated,
+    }
 }
 
 const fn series(name: &'static str, rho: f64) -> Server {
-    Server { name, kind: Kind::Series(Series { rho }), saturated: false }
+    Server {
+        name,
+        kind: Kind::Series(Series { rho }),
+        saturated: false,
+    }
 }
 
 /// Room for more than all seats need, and for about half of them.
@@ -81,7 +111,11 @@ pub const SERVERS: [Server; 17] = [
     closed("closed, 64 users", 64, ROOM, 0.0),
     closed("closed, 48 users, little KV cache", 48, LITTLE, 0.0),
     closed("closed, 16 users, drift", 16, ROOM, 0.1),
-    Server { name: "closed, 64 users, start and drain", kind: Kind::Batch(UNSTEADY), saturated: true },
+    Server {
+        name: "closed, 64 users, start and drain",
+        kind: Kind::Batch(UNSTEADY),
+        saturated: true,
+    },
     open("open, 40 %", OPEN * 0.4, false),
     open("open, 60 %", OPEN * 0.6, false),
     open("open, 75 %", OPEN * 0.75, false),
@@ -93,7 +127,12 @@ pub const SERVERS: [Server; 17] = [
 ];
 
 /// A closed loop whose start and drain are measured.
-const UNSTEADY: Batch = Batch { load: Load::Closed(64), room: ROOM, steady: false, wander: 0.0 };
+const UNSTEADY: Batch = Batch {
+    load: Load::Closed(64),
+    room: ROOM,
+    steady: false,
+    wander: 0.0,
+};
 
 /// Throughput of the overloaded batching server per second.
 const OPEN: f64 = 34.0;
@@ -113,8 +152,15 @@ impl Server {
     pub fn at(&self, load: f64, steady: bool) -> Server {
         let kind = match self.kind {
             Kind::Batch(own) => match own.load {
-                Load::Closed(_) => Kind::Batch(Batch { load: Load::Closed(load as usize), steady, ..own }),
-                Load::Open(_) => Kind::Batch(Batch { load: Load::Open(load), ..own }),
+                Load::Closed(_) => Kind::Batch(Batch {
+                    load: Load::Closed(load as usize),
+                    steady,
+                    ..own
+                }),
+                Load::Open(_) => Kind::Batch(Batch {
+                    load: Load::Open(load),
+                    ..own
+                }),
             },
             Kind::Queue(own) => Kind::Queue(Queue { busy: load, ..own }),
             Kind::Series(_) => self.kind,
@@ -125,7 +171,10 @@ impl Server {
     /// Arrivals per second of an open loop.
     pub fn rate(&self) -> Option<f64> {
         match &self.kind {
-            Kind::Batch(Batch { load: Load::Open(rate), .. }) => Some(*rate),
+            Kind::Batch(Batch {
+                load: Load::Open(rate),
+                ..
+            }) => Some(*rate),
             Kind::Queue(own) => Some(queue::rate(own)),
             Kind::Batch(_) | Kind::Series(_) => None,
         }
@@ -134,7 +183,10 @@ impl Server {
     /// The kind of its load.
     pub fn load(&self) -> LoadKind {
         match &self.kind {
-            Kind::Batch(Batch { load: Load::Closed(_), .. }) => LoadKind::FixedUsers,
+            Kind::Batch(Batch {
+                load: Load::Closed(_),
+                ..
+            }) => LoadKind::FixedUsers,
             Kind::Batch(_) | Kind::Queue(_) => LoadKind::Arrivals,
             Kind::Series(_) => LoadKind::Other,
         }
@@ -145,20 +197,41 @@ impl Server {
         if self.rate().is_some() {
             let latencies: Vec<f64> = served.iter().map(|row| row.ttft_ms).collect();
             let start = truncation(&latencies).unwrap_or(0);
-            served.iter_mut().take(start).for_each(|row| row.measured = false);
+            served
+                .iter_mut()
+                .take(start)
+                .for_each(|row| row.measured = false);
         }
         let measured = || served.iter().filter(|row| row.measured);
-        let first = measured().map(|row| row.scheduled_s).fold(f64::INFINITY, f64::min);
+        let first = measured()
+            .map(|row| row.scheduled_s)
+            .fold(f64::INFINITY, f64::min);
         let last = measured().map(|row| row.scheduled_s).fold(0.0, f64::max);
         let end = |row: &Served| row.scheduled_s + row.e2e_ms / 1e3;
-        let from = served.iter().map(end).fold(f64::INFINITY, f64::min).max(first);
+        let from = served
+            .iter()
+            .map(end)
+            .fold(f64::INFINITY, f64::min)
+            .max(first);
         // A closed loop stops to keep its users busy when the first of them finds nothing more to send.
-        let free = measured().map(end).filter(|end| *end > last && self.rate().is_none()).fold(f64::INFINITY, f64::min);
+        let free = measured()
+            .map(end)
+            .filter(|end| *end > last && self.rate().is_none())
+            .fold(f64::INFINITY, f64::min);
         let until = if free.is_finite() { free } else { last };
         let windows = vec![measured().map(end).fold(first, f64::max) - first];
-        let mut sample = Sample { windows, sending: vec![until - from], ..Sample::default() };
-        sample.flows = vec![Flow { bins: arrivals(&served, (from, until)), ..Flow::default() }];
-        sample.scalars.extend(self.rate().map(|rate| (Metric::RateOffered, rate)));
+        let mut sample = Sample {
+            windows,
+            sending: vec![until - from],
+            ..Sample::default()
+        };
+        sample.flows = vec![Flow {
+            bins: arrivals(&served, (from, until)),
+            ..Flow::default()
+        }];
+        sample
+            .scalars
+            .extend(self.rate().map(|rate| (Metric::RateOffered, rate)));
         served
             .iter()
             .filter(|served| served.measured)
@@ -173,7 +246,10 @@ impl Server {
             return series::truth(objective);
         }
         let name = self.name.trim_end_matches(", start and drain");
-        TRUTHS.iter().find(|known| known.0 == name && known.1 == objective).map(|known| known.2)
+        TRUTHS
+            .iter()
+            .find(|known| known.0 == name && known.1 == objective)
+            .map(|known| known.2)
     }
 }
 
@@ -183,32 +259,70 @@ fn arrivals(served: &[Served], (from, until): (f64, f64)) -> BTreeMap<u16, Amoun
     let mut put = |at: f64, amounts: Amounts| {
         if from < at && at <= until {
             let bin = ((at - from) / (until - from) * BINS as f64) as usize;
-            bins.entry(bin.min(BINS - 1) as u16).or_default().add(amounts);
+            bins.entry(bin.min(BINS - 1) as u16)
+                .or_default()
+                .add(amounts);
         }
     };
     for row in served.iter().filter(|row| row.ok) {
-        let token = Amounts { output: 1.0, total: 1.0, ..Amounts::default() };
+        let token = Amounts {
+            output: 1.0,
+            total: 1.0,
+            ..Amounts::default()
+        };
         let mut at = row.scheduled_s + row.ttft_ms / 1e3;
-        put(at, Amounts { total: 1.0 + f64::from(row.prompt), ..token });
+        put(
+            at,
+            Amounts {
+                total: 1.0 + f64::from(row.prompt),
+                ..token
+            },
+        );
         for gap in &row.gaps {
             at += gap / 1e3;
             put(at, token);
         }
-        put(row.scheduled_s + row.e2e_ms / 1e3, Amounts { ended: 1.0, requests: 1.0, ..Amounts::default() });
+        put(
+            row.scheduled_s + row.e2e_ms / 1e3,
+            Amounts {
+                ended: 1.0,
+                requests: 1.0,
+                ..Amounts::default()
+            },
+        );
     }
     bins
 }
 
 fn push(sample: &mut Sample, session: usize, served: &Served) {
-    let Served { scheduled_s, ttft_ms, e2e_ms, ok, prompt, tokens, ref gaps, .. } = *served;
+    let Served {
+        scheduled_s,
+        ttft_ms,
+        e2e_ms,
+        ok,
+        prompt,
+        tokens,
+        ref gaps,
+        ..
+    } = *served;
     let value = |metric| match metric {
         Metric::PromptTokens => Some(f64::from(prompt)),
         Metric::OutputTokens => Some(f64::from(tokens)),
         Metric::Ttft => Some(ttft_ms).filter(|_| ok),
         Metric::E2e => Some(e2e_ms).filter(|_| ok),
-        Metric::Tpot => Some((e2e_ms - ttft_ms) / f64::from(tokens - 1)).filter(|_| ok && tokens > 1),
+        Metric::Tpot => {
+            Some((e2e_ms - ttft_ms) / f64::from(tokens - 1)).filter(|_| ok && tokens > 1)
+        }
         _ => None,
     };
-    let fields = RequestFields { session: session as u64, ok, scheduled_s, busy_ms: e2e_ms, ..RequestFields::default() };
-    sample.requests.push(fields, value, gaps.iter().copied().filter(|_| ok));
+    let fields = RequestFields {
+        session: session as u64,
+        ok,
+        scheduled_s,
+        busy_ms: e2e_ms,
+        ..RequestFields::default()
+    };
+    sample
+        .requests
+        .push(fields, value, gaps.iter().copied().filter(|_| ok));
 }

@@ -18,9 +18,17 @@ pub enum Objective {
 
 use Objective::{ErrorRate, Goodput, MeanTtft, Quantile, Throughput};
 
-const TTFT: [Objective; 3] = [Quantile(Metric::Ttft, 0.5), Quantile(Metric::Ttft, 0.95), Quantile(Metric::Ttft, 0.99)];
+const TTFT: [Objective; 3] = [
+    Quantile(Metric::Ttft, 0.5),
+    Quantile(Metric::Ttft, 0.95),
+    Quantile(Metric::Ttft, 0.99),
+];
 const E2E: [Objective; 2] = [Quantile(Metric::E2e, 0.95), Quantile(Metric::E2e, 0.99)];
-const ITL: [Objective; 3] = [Quantile(Metric::Itl, 0.5), Quantile(Metric::Itl, 0.95), Quantile(Metric::Itl, 0.99)];
+const ITL: [Objective; 3] = [
+    Quantile(Metric::Itl, 0.5),
+    Quantile(Metric::Itl, 0.95),
+    Quantile(Metric::Itl, 0.99),
+];
 
 /// The objectives that apply to a server.
 pub fn objectives(server: &Server) -> Vec<Objective> {
@@ -29,8 +37,16 @@ pub fn objectives(server: &Server) -> Vec<Objective> {
         Kind::Queue(_) => &[Goodput, MeanTtft, Throughput],
         Kind::Series(_) => &[ErrorRate, MeanTtft],
     };
-    let gaps = if matches!(server.kind, Kind::Queue(_)) { &[][..] } else { &ITL };
-    let ends = if matches!(server.kind, Kind::Series(_)) { &[][..] } else { &E2E };
+    let gaps = if matches!(server.kind, Kind::Queue(_)) {
+        &[][..]
+    } else {
+        &ITL
+    };
+    let ends = if matches!(server.kind, Kind::Series(_)) {
+        &[][..]
+    } else {
+        &E2E
+    };
     [&TTFT, ends, gaps, own].concat()
 }
 
@@ -49,15 +65,42 @@ impl Objective {
     /// The objective with a limit that is this factor easier than the truth.
     pub fn check(self, server: &Server, easier: f64) -> Check {
         let truth = |name: &str| server.truth(name).unwrap_or(f64::NAN);
-        let of = |metric, stat| Subject::Metric { metric, stat, tags: Vec::new() };
+        let of = |metric, stat| Subject::Metric {
+            metric,
+            stat,
+            tags: Vec::new(),
+        };
         let (subject, op, limit) = match self {
-            Quantile(metric, p) => (of(metric, Some(Stat::Quantile(p))), Op::Less, truth(&self.name()) * easier),
-            MeanTtft => (of(Metric::Ttft, Some(Stat::Mean)), Op::Less, truth(&self.name()) * easier),
-            Throughput => (of(Metric::OutputTps, None), Op::AtLeast, truth(&self.name()) / easier),
-            ErrorRate => (of(Metric::ErrorRate, None), Op::AtMost, truth(&self.name()) * easier),
+            Quantile(metric, p) => (
+                of(metric, Some(Stat::Quantile(p))),
+                Op::Less,
+                truth(&self.name()) * easier,
+            ),
+            MeanTtft => (
+                of(Metric::Ttft, Some(Stat::Mean)),
+                Op::Less,
+                truth(&self.name()) * easier,
+            ),
+            Throughput => (
+                of(Metric::OutputTps, None),
+                Op::AtLeast,
+                truth(&self.name()) / easier,
+            ),
+            ErrorRate => (
+                of(Metric::ErrorRate, None),
+                Op::AtMost,
+                truth(&self.name()) * easier,
+            ),
             Goodput => {
-                let limit = |metric, name| RequestLimit { metric, op: Op::Less, limit: truth(name) * easier };
-                let limits = vec![limit(Metric::Ttft, "ttft.p95"), limit(Metric::E2e, "e2e.p95")];
+                let limit = |metric, name| RequestLimit {
+                    metric,
+                    op: Op::Less,
+                    limit: truth(name) * easier,
+                };
+                let limits = vec![
+                    limit(Metric::Ttft, "ttft.p95"),
+                    limit(Metric::E2e, "e2e.p95"),
+                ];
                 (Subject::Goodput(limits), Op::AtLeast, truth(&self.name()))
             }
         };
@@ -82,18 +125,24 @@ impl Objective {
         match self {
             Quantile(Metric::Ttft, p) => quantile(ok().map(|row| row.ttft_ms), p),
             Quantile(Metric::E2e, p) => quantile(ok().map(|row| row.e2e_ms), p),
-            Quantile(Metric::Tpot, p) => {
-                quantile(ok().filter(|row| row.tokens > 1).map(|row| (row.e2e_ms - row.ttft_ms) / f64::from(row.tokens - 1)), p)
-            }
+            Quantile(Metric::Tpot, p) => quantile(
+                ok().filter(|row| row.tokens > 1)
+                    .map(|row| (row.e2e_ms - row.ttft_ms) / f64::from(row.tokens - 1)),
+                p,
+            ),
             Quantile(_, p) => quantile(ok().flat_map(|row| row.gaps.iter().copied()), p),
             MeanTtft => ok().map(|row| row.ttft_ms).sum::<f64>() / ok().count() as f64,
             ErrorRate => share(served.iter().filter(|row| !row.ok).count()),
             Goodput => {
                 let (ttft, e2e) = (known("ttft.p95"), known("e2e.p95"));
-                share(ok().filter(|row| row.ttft_ms < ttft && row.e2e_ms < e2e).count())
+                share(
+                    ok().filter(|row| row.ttft_ms < ttft && row.e2e_ms < e2e)
+                        .count(),
+                )
             }
             Throughput => {
-                let span = served.last().map_or(0.0, |row| row.scheduled_s) - served.first().map_or(0.0, |row| row.scheduled_s);
+                let span = served.last().map_or(0.0, |row| row.scheduled_s)
+                    - served.first().map_or(0.0, |row| row.scheduled_s);
                 served.iter().map(|row| f64::from(row.tokens)).sum::<f64>() / span
             }
         }

@@ -35,12 +35,23 @@ pub fn serve(queue: &Queue, n: usize, seed: u64) -> Vec<Served> {
         now += gap * 1e3 / rate(queue);
         let z: f64 = StandardNormal.sample(&mut rng);
         let service = median * (SERVICE.1 * z).exp();
-        let first = (0..free.len()).min_by(|&a, &b| free[a].total_cmp(&free[b])).unwrap_or_default();
+        let first = (0..free.len())
+            .min_by(|&a, &b| free[a].total_cmp(&free[b]))
+            .unwrap_or_default();
         let start = free[first].max(now);
         free[first] = start + service;
         let (ttft_ms, e2e_ms) = (start + FIRST * service - now, start + service - now);
         let gaps = vec![(1.0 - FIRST) * service / f64::from(TOKENS - 1); TOKENS as usize - 1];
-        Served { scheduled_s: now / 1e3, ttft_ms, e2e_ms, ok: true, measured: true, prompt: 100, tokens: TOKENS, gaps }
+        Served {
+            scheduled_s: now / 1e3,
+            ttft_ms,
+            e2e_ms,
+            ok: true,
+            measured: true,
+            prompt: 100,
+            tokens: TOKENS,
+            gaps,
+        }
     };
     (0..n).map(|_| one()).collect()
 }

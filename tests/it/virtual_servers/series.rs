@@ -52,13 +52,23 @@ pub fn serve(series: &Series, n: usize, seed: u64) -> Vec<Served> {
             *own = series.rho * *own + fresh * draw();
         }
         let [wait, pace, luck] = at;
-        let mut gap = || GAP.0 * (GAP.1 * (SHARED.sqrt() * pace + (1.0 - SHARED).sqrt() * draw())).exp();
+        let mut gap =
+            || GAP.0 * (GAP.1 * (SHARED.sqrt() * pace + (1.0 - SHARED).sqrt() * draw())).exp();
         let gaps: Vec<f64> = (0..GAPS).map(|_| gap()).collect();
         let ttft_ms = WAIT.0 * (WAIT.1 * wait).exp();
         let e2e_ms = ttft_ms + gaps.iter().sum::<f64>();
         let scheduled_s = place as f64 * PACE_MS / 1e3;
         let (ok, tokens) = (luck < FAILS, GAPS as u32 + 1);
-        rows.push(Served { scheduled_s, ttft_ms, e2e_ms, ok, measured: true, prompt: 100, tokens, gaps });
+        rows.push(Served {
+            scheduled_s,
+            ttft_ms,
+            e2e_ms,
+            ok,
+            measured: true,
+            prompt: 100,
+            tokens,
+            gaps,
+        });
     }
     rows
 }

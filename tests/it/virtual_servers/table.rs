@@ -27,8 +27,18 @@ const HEAD: &str = "server;objective;saturated;n;trials;pass;fail;pass_1_25;pass
 /// The file of the cells.
 pub fn write(cells: &[Cell]) -> String {
     let line = |cell: &Cell| {
-        let Cell { server, objective, saturated, n, trials, counts: [pass, fail, near, far], effect } = cell;
-        format!("{server};{objective};{saturated};{n};{trials};{pass};{fail};{near};{far};{effect:.2}\n")
+        let Cell {
+            server,
+            objective,
+            saturated,
+            n,
+            trials,
+            counts: [pass, fail, near, far],
+            effect,
+        } = cell;
+        format!(
+            "{server};{objective};{saturated};{n};{trials};{pass};{fail};{near};{far};{effect:.2}\n"
+        )
     };
     format!("{HEAD}\n{}", cells.iter().map(line).collect::<String>())
 }
@@ -64,15 +74,27 @@ type Group = (&'static str, fn(&Cell) -> bool);
 /// The groups of the short table.
 pub const GROUPS: [Group; 8] = [
     ("all, below saturation", |cell| !cell.saturated),
-    ("quantiles of `ttft`, `e2e`, `tpot`", |cell| !cell.saturated && has_objective(cell, &["ttft.p", "e2e", "tpot"])),
-    ("quantiles of `itl`", |cell| !cell.saturated && has_objective(cell, &["itl"])),
-    ("`itl.p99`, closed loops", |cell| !cell.saturated && cell.server.starts_with("closed") && has_objective(cell, &["itl.p99"])),
+    ("quantiles of `ttft`, `e2e`, `tpot`", |cell| {
+        !cell.saturated && has_objective(cell, &["ttft.p", "e2e", "tpot"])
+    }),
+    ("quantiles of `itl`", |cell| {
+        !cell.saturated && has_objective(cell, &["itl"])
+    }),
+    ("`itl.p99`, closed loops", |cell| {
+        !cell.saturated && cell.server.starts_with("closed") && has_objective(cell, &["itl.p99"])
+    }),
     ("`goodput`, `error_rate`, `ttft.mean`", |cell| {
         !cell.saturated && has_objective(cell, &["goodput", "error_rate", "ttft.mean"])
     }),
-    ("`output_tps`", |cell| !cell.saturated && has_objective(cell, &["output_tps"])),
-    ("near saturation", |cell| cell.saturated && !cell.server.starts_with("closed")),
-    ("closed, with start and drain", |cell| cell.saturated && cell.server.starts_with("closed")),
+    ("`output_tps`", |cell| {
+        !cell.saturated && has_objective(cell, &["output_tps"])
+    }),
+    ("near saturation", |cell| {
+        cell.saturated && !cell.server.starts_with("closed")
+    }),
+    ("closed, with start and drain", |cell| {
+        cell.saturated && cell.server.starts_with("closed")
+    }),
 ];
 
 fn has_objective(cell: &Cell, names: &[&str]) -> bool {
@@ -87,15 +109,25 @@ pub fn short(cells: &[Cell]) -> String {
             .to_owned();
     for (name, belongs) in GROUPS {
         for n in sizes(cells) {
-            let own: Vec<&Cell> = cells.iter().filter(|cell| cell.n == n && belongs(cell)).collect();
+            let own: Vec<&Cell> = cells
+                .iter()
+                .filter(|cell| cell.n == n && belongs(cell))
+                .collect();
             if own.is_empty() {
                 continue;
             }
-            let mean = |place| own.iter().map(|cell| cell.percent(place)).sum::<f64>() / own.len() as f64;
-            let worst = |place| own.iter().map(|cell| cell.percent(place)).fold(0.0, f64::max);
+            let mean =
+                |place| own.iter().map(|cell| cell.percent(place)).sum::<f64>() / own.len() as f64;
+            let worst = |place| {
+                own.iter()
+                    .map(|cell| cell.percent(place))
+                    .fold(0.0, f64::max)
+            };
             let ([pass, fail, near, far], count) = ([0, 1, 2, 3].map(mean), own.len());
             let worst = format!("{:.0} | {:.0}", worst(0), worst(1));
-            text += &format!("| {name} | {n} | {count} | {pass:.1} | {fail:.1} | {worst} | {near:.0} | {far:.0} |\n");
+            text += &format!(
+                "| {name} | {n} | {count} | {pass:.1} | {fail:.1} | {worst} | {near:.0} | {far:.0} |\n"
+            );
         }
     }
     text
@@ -105,9 +137,13 @@ pub fn short(cells: &[Cell]) -> String {
 pub fn long(cells: &[Cell]) -> String {
     let sizes = sizes(cells);
     let head: String = sizes.iter().map(|n| format!(" n = {n} |")).collect();
-    let mut text = format!("| server | objective |{head}\n|---|---|{}\n", "---|".repeat(sizes.len()));
+    let mut text = format!(
+        "| server | objective |{head}\n|---|---|{}\n",
+        "---|".repeat(sizes.len())
+    );
     for first in cells.iter().filter(|cell| Some(&cell.n) == sizes.first()) {
-        let same = |cell: &&Cell| (&cell.server, &cell.objective) == (&first.server, &first.objective);
+        let same =
+            |cell: &&Cell| (&cell.server, &cell.objective) == (&first.server, &first.objective);
         let figures = |cell: &Cell| {
             let [pass, fail, near, far] = [0, 1, 2, 3].map(|place| cell.percent(place));
             format!(" {pass:.0} / {fail:.0}, {near:.0}, {far:.0} |")
@@ -123,9 +159,14 @@ const MARKS: [&str; 2] = ["<!-- means -->", "<!-- cells -->"];
 
 /// The page with the tables of these cells: each is between its mark and the next empty line.
 pub fn page(text: &str, cells: &[Cell]) -> String {
-    MARKS.iter().zip([short(cells), long(cells)]).fold(text.to_owned(), |text, (mark, table)| {
-        let (before, after) = text.split_once(&format!("{mark}\n")).expect("a mark");
-        let (_, after) = after.split_once("\n\n").expect("an empty line after the table");
-        format!("{before}{mark}\n{table}\n{after}")
-    })
+    MARKS
+        .iter()
+        .zip([short(cells), long(cells)])
+        .fold(text.to_owned(), |text, (mark, table)| {
+            let (before, after) = text.split_once(&format!("{mark}\n")).expect("a mark");
+            let (_, after) = after
+                .split_once("\n\n")
+                .expect("an empty line after the table");
+            format!("{before}{mark}\n{table}\n{after}")
+        })
 }

@@ -48,7 +48,11 @@ pub const TRUTHS: &[(&str, &str, f64)] = &[
     ("closed, 48 users, little KV cache", "itl.p99", 32.87352),
     ("closed, 48 users, little KV cache", "tpot.p95", 20.97596),
     ("closed, 48 users, little KV cache", "ttft.mean", 1038.00641),
-    ("closed, 48 users, little KV cache", "output_tps", 1282.81906),
+    (
+        "closed, 48 users, little KV cache",
+        "output_tps",
+        1282.81906,
+    ),
     ("closed, 48 users, little KV cache", "goodput", 0.90601),
     ("closed, 16 users, drift", "ttft.p50", 26.83595),
     ("closed, 16 users, drift", "ttft.p95", 104.41612),

@@ -6,7 +6,11 @@ mod in_flight {
     const MS: u64 = 1_000_000;
 
     fn flight(rows: &[(u64, u64)]) -> InFlight {
-        let rows: Vec<_> = rows.iter().enumerate().map(|(seq, &(sent, end))| stream(seq as u64, sent, &[end])).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .map(|(seq, &(sent, end))| stream(seq as u64, sent, &[end]))
+            .collect();
         InFlight::count(&table("a", &rows).rows_of_case("a"))
     }
 
@@ -16,9 +20,21 @@ mod in_flight {
         assert_eq!(flight.0, [(0, 1), (2 * MS, 2), (8 * MS, 1), (10 * MS, 0)]);
         // Over 10 ms: 1 for 4 ms, 2 for 6 ms; a hand-off at 6 ms is no third one.
         let all = (0, 10 * MS);
-        assert_eq!((flight.area(all), flight.max(all), flight.median(all)), (16e6, 2, 2));
-        assert_eq!([0, 2 * MS - 1, 2 * MS, 10 * MS].map(|at| flight.level(at)), [1, 1, 2, 0]);
-        assert_eq!((flight.max((8 * MS, 20 * MS)), flight.median((7 * MS, 20 * MS))), (1, 0));
+        assert_eq!(
+            (flight.area(all), flight.max(all), flight.median(all)),
+            (16e6, 2, 2)
+        );
+        assert_eq!(
+            [0, 2 * MS - 1, 2 * MS, 10 * MS].map(|at| flight.level(at)),
+            [1, 1, 2, 0]
+        );
+        assert_eq!(
+            (
+                flight.max((8 * MS, 20 * MS)),
+                flight.median((7 * MS, 20 * MS))
+            ),
+            (1, 0)
+        );
     }
 
     #[test]
@@ -30,7 +46,21 @@ mod in_flight {
     #[test]
     fn spans_are_clipped_to_the_window() {
         let spans: Vec<_> = flight(&[(1, 4)]).spans((2 * MS, 6 * MS)).collect();
-        assert_eq!(spans, [Span { from: 2 * MS, to: 4 * MS, level: 1 }, Span { from: 4 * MS, to: 6 * MS, level: 0 }]);
+        assert_eq!(
+            spans,
+            [
+                Span {
+                    from: 2 * MS,
+                    to: 4 * MS,
+                    level: 1
+                },
+                Span {
+                    from: 4 * MS,
+                    to: 6 * MS,
+                    level: 0
+                }
+            ]
+        );
         assert_eq!(flight(&[(1, 4)]).spans((5, 5)).count(), 0);
     }
 }
@@ -57,24 +87,58 @@ mod steady {
         // Two users; both in flight from 10 to 40 ms. Events at 10 (made before), 20, 30, 40 of one, 30, 50 of the other.
         let rows = [stream(0, 0, &[10, 20, 30, 40]), stream(1, 10, &[30, 50])];
         let seen = steady_of(&rows, Shape::Closed { users: 2 });
-        assert_eq!(seen, Steady { tokens: 4.0, seconds: 0.030 });
+        assert_eq!(
+            seen,
+            Steady {
+                tokens: 4.0,
+                seconds: 0.030
+            }
+        );
     }
 
     #[test]
     fn the_plateau_begins_with_its_first_span_and_ends_with_its_last() {
         // Two users: both in flight from 10 to 40 and from 60 to 70 ms, one before, between and after.
-        let rows = [stream(0, 0, &[20, 40]), stream(1, 10, &[30, 70]), stream(2, 60, &[80, 90])];
+        let rows = [
+            stream(0, 0, &[20, 40]),
+            stream(1, 10, &[30, 70]),
+            stream(2, 60, &[80, 90]),
+        ];
         let (table, case) = (table("a", &rows), case(Shape::Closed { users: 2 }));
         let rows = table.rows_of_case("a");
         let round = rounds(&rows, &facts(&case))[0];
         let of = |shape: &Shape, part: Option<Part>| {
-            steady_extent(&Round { part: part.as_ref(), ..round }, &InFlight::count(round.rows), shape)
+            steady_extent(
+                &Round {
+                    part: part.as_ref(),
+                    ..round
+                },
+                &InFlight::count(round.rows),
+                shape,
+            )
         };
-        let until = |ms: u64| Part { sending_until_ns: Some(ms * 1_000_000), ..Part::default() };
-        let (closed, open) = (Shape::Closed { users: 2 }, Shape::Open { rate: 9.0, arrival: Arrival::Poisson });
+        let until = |ms: u64| Part {
+            sending_until_ns: Some(ms * 1_000_000),
+            ..Part::default()
+        };
+        let (closed, open) = (
+            Shape::Closed { users: 2 },
+            Shape::Open {
+                rate: 9.0,
+                arrival: Arrival::Poisson,
+            },
+        );
         assert_eq!(of(&closed, Some(until(80))), Some((10_000_000, 70_000_000)));
-        assert_eq!(of(&closed, Some(until(65))), Some((10_000_000, 65_000_000)), "then nothing was sent");
-        assert_eq!(of(&closed, None), Some((10_000_000, 40_000_000)), "the last request left at 60 ms");
+        assert_eq!(
+            of(&closed, Some(until(65))),
+            Some((10_000_000, 65_000_000)),
+            "then nothing was sent"
+        );
+        assert_eq!(
+            of(&closed, None),
+            Some((10_000_000, 40_000_000)),
+            "the last request left at 60 ms"
+        );
         // The level is 1 for 50 of 90 ms, so that is an open loop's plateau.
         assert_eq!(of(&open, Some(until(90))), Some((0, 90_000_000)));
         assert_eq!(of(&Shape::Burst, Some(until(0))), None);
@@ -84,26 +148,67 @@ mod steady {
     #[test]
     fn a_load_that_changes_by_plan_or_only_piles_up_has_no_steady_state() {
         let of = |shape: &Shape, wait: fn(u64) -> u64| {
-            let rows: Vec<_> = (0..2000).map(|seq| stream(seq, 10 * seq, &[10 * seq + wait(seq)])).collect();
+            let rows: Vec<_> = (0..2000)
+                .map(|seq| stream(seq, 10 * seq, &[10 * seq + wait(seq)]))
+                .collect();
             let (table, case) = (table("a", &rows), case(shape.clone()));
             let rows = table.rows_of_case("a");
-            steady_extent(&rounds(&rows, &facts(&case))[0], &InFlight::count(&rows), shape).is_some()
+            steady_extent(
+                &rounds(&rows, &facts(&case))[0],
+                &InFlight::count(&rows),
+                shape,
+            )
+            .is_some()
         };
-        let open = Shape::Open { rate: 100.0, arrival: Arrival::Constant };
+        let open = Shape::Open {
+            rate: 100.0,
+            arrival: Arrival::Constant,
+        };
         assert!(of(&open, |seq| 50 + seq % 7) && !of(&open, |seq| 50 + 5 * seq + seq % 7));
         let span = Nanos::from_millis(9);
-        let users = |to| [(5, 5), (5, to)].map(|(from, to)| UserStage { from, to, span }).into();
-        assert_eq!([5, 6].map(|to| of(&Shape::Users { stages: users(to) }, |_| 50)), [true, false]);
-        let rates = |rate| [RateProfile::Flat(9.0), rate].map(|rate| RateStage { rate, span }).into();
-        let staged = |rate| of(&Shape::Rates { stages: rates(rate), arrival: Arrival::Constant }, |_| 50);
-        let ramp = RateProfile::Ramp { from: 9.0, to: 20.0 };
-        assert_eq!([RateProfile::Flat(9.0), RateProfile::Flat(8.0), ramp].map(staged), [true, false, false]);
+        let users = |to| {
+            [(5, 5), (5, to)]
+                .map(|(from, to)| UserStage { from, to, span })
+                .into()
+        };
+        assert_eq!(
+            [5, 6].map(|to| of(&Shape::Users { stages: users(to) }, |_| 50)),
+            [true, false]
+        );
+        let rates = |rate| {
+            [RateProfile::Flat(9.0), rate]
+                .map(|rate| RateStage { rate, span })
+                .into()
+        };
+        let staged = |rate| {
+            of(
+                &Shape::Rates {
+                    stages: rates(rate),
+                    arrival: Arrival::Constant,
+                },
+                |_| 50,
+            )
+        };
+        let ramp = RateProfile::Ramp {
+            from: 9.0,
+            to: 20.0,
+        };
+        assert_eq!(
+            [RateProfile::Flat(9.0), RateProfile::Flat(8.0), ramp].map(staged),
+            [true, false, false]
+        );
     }
 
     #[test]
     fn fewer_requests_than_users_have_the_plateau_they_reached() {
         let seen = steady_of(&[stream(0, 0, &[10, 20])], Shape::Closed { users: 64 });
-        assert_eq!(seen, Steady { tokens: 2.0, seconds: 0.020 });
+        assert_eq!(
+            seen,
+            Steady {
+                tokens: 2.0,
+                seconds: 0.020
+            }
+        );
     }
 
     #[test]
@@ -115,6 +220,9 @@ mod steady {
 
     #[test]
     fn spans_that_touch_are_one() {
-        assert_eq!(merge_adjacent([(0, 5), (5, 9), (12, 13)].into_iter()), [(0, 9), (12, 13)]);
+        assert_eq!(
+            merge_adjacent([(0, 5), (5, 9), (12, 13)].into_iter()),
+            [(0, 9), (12, 13)]
+        );
     }
 }

@@ -19,12 +19,23 @@ impl Assessment {
     /// The comparison of a point estimate.
     pub(super) fn point(holds: bool, observed: f64, n: u64) -> Assessment {
         let ruling = if holds { Ruling::Pass } else { Ruling::Fail };
-        Assessment { ruling, observed: Some(observed), bound: None, n, effective_n: None, need: None, note: None }
+        Assessment {
+            ruling,
+            observed: Some(observed),
+            bound: None,
+            n,
+            effective_n: None,
+            need: None,
+            note: None,
+        }
     }
 
     /// Replaces the note, where one is given.
     pub(super) fn with_note(self, note: Option<impl Into<String>>) -> Assessment {
-        Assessment { note: note.map(Into::into).or(self.note), ..self }
+        Assessment {
+            note: note.map(Into::into).or(self.note),
+            ..self
+        }
     }
 }
 

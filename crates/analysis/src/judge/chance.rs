@@ -17,24 +17,46 @@ const POINT: f64 = 0.95;
 /// Probability that every check passes, 0..=1. All checks are about the same requests and fail together as the load grows, so
 /// it is that of the least likely one: the probability of all is never above that of one.
 pub fn pass_probability(checks: &[Check], sample: &Sample) -> f64 {
-    checks.iter().map(|check| pass_probability_of_check(check, sample)).fold(1.0, f64::min)
+    checks
+        .iter()
+        .map(|check| pass_probability_of_check(check, sample))
+        .fold(1.0, f64::min)
 }
 
 fn pass_probability_of_check(check: &Check, sample: &Sample) -> f64 {
-    let counted = breaking_flags(check, sample).filter(|_| matches!(check.confidence, Confidence::Level(_)));
+    let counted =
+        breaking_flags(check, sample).filter(|_| matches!(check.confidence, Confidence::Level(_)));
     if let Some((flags, tail)) = counted.filter(|(flags, _)| !flags.is_empty()) {
         // Requests in one queue are correlated.
         let effect = flag_dependence(&flags).effect(POINT);
         let breaking = flags.iter().filter(|breaks| **breaks).count() as f64;
         return quantile_bound::chance(flags.len() as f64 / effect, breaking / effect, tail);
     }
-    let conditions = Conditions { valid: true, load: LoadKind::Other };
-    let ruling = |confidence| rule(&Check { confidence, ..check.clone() }, sample, &conditions).ruling;
+    let conditions = Conditions {
+        valid: true,
+        load: LoadKind::Other,
+    };
+    let ruling = |confidence| {
+        rule(
+            &Check {
+                confidence,
+                ..check.clone()
+            },
+            sample,
+            &conditions,
+        )
+        .ruling
+    };
     match check.confidence {
         Confidence::Point => probability(ruling(Confidence::Point), POINT),
         Confidence::Level(_) => {
-            let deciding = LEVELS.iter().rev().map(|level| (ruling(Confidence::Level(*level)), *level));
-            let decided = deciding.into_iter().find(|(ruling, _)| *ruling != Ruling::Inconclusive);
+            let deciding = LEVELS
+                .iter()
+                .rev()
+                .map(|level| (ruling(Confidence::Level(*level)), *level));
+            let decided = deciding
+                .into_iter()
+                .find(|(ruling, _)| *ruling != Ruling::Inconclusive);
             decided.map_or(0.5, |(ruling, level)| probability(ruling, level))
         }
     }
@@ -55,15 +77,41 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
     let (flags, tail): (Vec<bool>, f64) = match &check.subject {
         Subject::Goodput(limits) => {
             let flags = goodput_flags(&sample.requests, limits);
-            (flags.into_iter().map(|good| good == ceiling).collect(), if ceiling { check.limit } else { 1.0 - check.limit })
+            (
+                flags.into_iter().map(|good| good == ceiling).collect(),
+                if ceiling {
+                    check.limit
+                } else {
+                    1.0 - check.limit
+                },
+            )
         }
-        Subject::Metric { metric: Metric::ErrorRate, tags, stat: None } if tags.is_empty() => {
-            let flags = sample.requests.iter().map(|request| request.ok() != ceiling);
-            (flags.collect(), if ceiling { check.limit } else { 1.0 - check.limit })
+        Subject::Metric {
+            metric: Metric::ErrorRate,
+            tags,
+            stat: None,
+        } if tags.is_empty() => {
+            let flags = sample
+                .requests
+                .iter()
+                .map(|request| request.ok() != ceiling);
+            (
+                flags.collect(),
+                if ceiling {
+                    check.limit
+                } else {
+                    1.0 - check.limit
+                },
+            )
         }
-        Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => match Evidence::collect(check, sample) {
+        Subject::Metric {
+            stat: Some(Stat::Quantile(p)),
+            ..
+        } => match Evidence::collect(check, sample) {
             Evidence::Values(values, _) => {
-                let flags = values.iter().map(|value| !check.op.holds(*value, check.limit));
+                let flags = values
+                    .iter()
+                    .map(|value| !check.op.holds(*value, check.limit));
                 (flags.collect(), if ceiling { 1.0 - p } else { *p })
             }
             _ => return None,
@@ -83,7 +131,11 @@ pub fn is_futile(checks: &[Check], sample: &Sample, looks: &mut [AlphaSpending])
         if let Some((flags, tail)) = breaking_flags(check, sample) {
             let effect = flag_dependence(&flags).times();
             let breaking = flags.iter().filter(|breaks| **breaks).count() as f64;
-            is_futile |= looks.is_refuted((flags.len() as f64 / effect) as u64, (breaking / effect) as u64, tail);
+            is_futile |= looks.is_refuted(
+                (flags.len() as f64 / effect) as u64,
+                (breaking / effect) as u64,
+                tail,
+            );
         }
     }
     is_futile

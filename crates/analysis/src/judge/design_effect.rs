@@ -9,7 +9,12 @@ use llmscen_core::stats::design::{self, Dependence};
 use llmscen_core::stats::quantile::select_quantile;
 
 /// The dependence behind the estimate `value` of a check; that of a quantile is estimated from which values exceed it.
-pub(super) fn dependence(check: &Check, sample: &Sample, evidence: &Evidence, value: f64) -> Dependence {
+pub(super) fn dependence(
+    check: &Check,
+    sample: &Sample,
+    evidence: &Evidence,
+    value: f64,
+) -> Dependence {
     let unit: &dyn Fn(MeasuredRequest<'_>) -> Option<Unit> = match evidence {
         // The bounds of a ratio already account for it.
         Evidence::Ratio(_) | Evidence::Figure(..) => return Dependence::NONE,
@@ -23,25 +28,52 @@ pub(super) fn dependence(check: &Check, sample: &Sample, evidence: &Evidence, va
     {
         return goodput_dependence(check, sample, limits);
     }
-    let (rounds, units): (Vec<u32>, Vec<Unit>) =
-        requests(check, sample).into_iter().filter_map(|request| Some((request.round(), unit(request)?))).unzip();
+    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests(check, sample)
+        .into_iter()
+        .filter_map(|request| Some((request.round(), unit(request)?)))
+        .unzip();
     design::dependence(&units, &rounds)
 }
 
 /// A goodput is a quantile of how close each request is to its limits: where few requests break them, the closest ones show the
 /// dependence. The greatest dependence of the single limits counts, too: one limit may hide the bursts of another.
 fn goodput_dependence(check: &Check, sample: &Sample, limits: &[RequestLimit]) -> Dependence {
-    let requests: Vec<MeasuredRequest<'_>> = requests(check, sample).into_iter().filter(|request| !request.left()).collect();
+    let requests: Vec<MeasuredRequest<'_>> = requests(check, sample)
+        .into_iter()
+        .filter(|request| !request.left())
+        .collect();
     let rounds: Vec<u32> = requests.iter().map(|request| request.round()).collect();
     let dependence_on = |limits: &[RequestLimit]| {
-        let severities: Vec<f64> = requests.iter().map(|&request| severity(request, limits)).collect();
+        let severities: Vec<f64> = requests
+            .iter()
+            .map(|&request| severity(request, limits))
+            .collect();
         let quantile = select_quantile(&mut severities.clone(), check.limit)?;
-        let over = |severity: f64| if quantile.is_infinite() { severity == quantile } else { severity > quantile };
-        let unit = |severity: &f64| Unit { amount: f64::from(u8::from(over(*severity))), weight: 1.0 };
-        Some(design::dependence(&severities.iter().map(unit).collect::<Vec<Unit>>(), &rounds))
+        let over = |severity: f64| {
+            if quantile.is_infinite() {
+                severity == quantile
+            } else {
+                severity > quantile
+            }
+        };
+        let unit = |severity: &f64| Unit {
+            amount: f64::from(u8::from(over(*severity))),
+            weight: 1.0,
+        };
+        Some(design::dependence(
+            &severities.iter().map(unit).collect::<Vec<Unit>>(),
+            &rounds,
+        ))
     };
-    let each = limits.iter().filter(|_| limits.len() > 1).filter_map(|limit| dependence_on(std::slice::from_ref(limit)));
-    dependence_on(limits).into_iter().chain(each).reduce(Dependence::or_greater).unwrap_or(Dependence::NONE)
+    let each = limits
+        .iter()
+        .filter(|_| limits.len() > 1)
+        .filter_map(|limit| dependence_on(std::slice::from_ref(limit)));
+    dependence_on(limits)
+        .into_iter()
+        .chain(each)
+        .reduce(Dependence::or_greater)
+        .unwrap_or(Dependence::NONE)
 }
 
 /// The greatest ratio of a request's values to its limits; infinite where it failed or lacks a value.
@@ -50,11 +82,21 @@ fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
         [] if request.meets(std::slice::from_ref(limit)) => 0.0,
         [] => f64::INFINITY,
         values => {
-            let ratio = |value: &f64| if limit.op.is_ceiling() { value / limit.limit } else { limit.limit / value };
+            let ratio = |value: &f64| {
+                if limit.op.is_ceiling() {
+                    value / limit.limit
+                } else {
+                    limit.limit / value
+                }
+            };
             values.iter().map(ratio).fold(0.0, f64::max)
         }
     };
-    if request.ok() { limits.iter().map(of_limit).fold(0.0, f64::max) } else { f64::INFINITY }
+    if request.ok() {
+        limits.iter().map(of_limit).fold(0.0, f64::max)
+    } else {
+        f64::INFINITY
+    }
 }
 
 /// The requests that a check is about, ordered by round and scheduled send.
@@ -63,21 +105,50 @@ fn requests<'a>(check: &Check, sample: &'a Sample) -> Vec<MeasuredRequest<'a>> {
         Subject::Metric { tags, .. } => tags,
         Subject::Goodput(_) | Subject::Signal { .. } => &[],
     };
-    let mut requests: Vec<MeasuredRequest<'_>> =
-        sample.requests.iter().filter(|request| request.tags().match_all(tags)).collect();
-    requests.sort_by(|a, b| a.round().cmp(&b.round()).then(a.scheduled_s().total_cmp(&b.scheduled_s())));
+    let mut requests: Vec<MeasuredRequest<'_>> = sample
+        .requests
+        .iter()
+        .filter(|request| request.tags().match_all(tags))
+        .collect();
+    requests.sort_by(|a, b| {
+        a.round()
+            .cmp(&b.round())
+            .then(a.scheduled_s().total_cmp(&b.scheduled_s()))
+    });
     requests
 }
 
 /// How many of a request's values exceed the estimate; None where it has no value.
 fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Unit> {
-    let Subject::Metric { metric, .. } = &check.subject else { return None };
-    let worst = [if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY }];
+    let Subject::Metric { metric, .. } = &check.subject else {
+        return None;
+    };
+    let worst = [if check.op.is_ceiling() {
+        f64::INFINITY
+    } else {
+        f64::NEG_INFINITY
+    }];
     let failed = check.of == RequestSet::Scheduled && !request.ok() && !request.left();
-    let samples: &[f64] = if failed { &worst } else { request.samples(*metric) };
+    let samples: &[f64] = if failed {
+        &worst
+    } else {
+        request.samples(*metric)
+    };
     // Nothing exceeds an infinite estimate; then the failed requests themselves count.
-    let over = samples.iter().filter(|sample| if value.is_infinite() { **sample == value } else { **sample > value }).count();
-    (!samples.is_empty()).then_some(Unit { amount: over as f64, weight: samples.len() as f64 })
+    let over = samples
+        .iter()
+        .filter(|sample| {
+            if value.is_infinite() {
+                **sample == value
+            } else {
+                **sample > value
+            }
+        })
+        .count();
+    (!samples.is_empty()).then_some(Unit {
+        amount: over as f64,
+        weight: samples.len() as f64,
+    })
 }
 
 /// Whether a request counts towards the share that a check is about; None where the client cancelled it.
@@ -87,7 +158,10 @@ fn hit(check: &Check, request: MeasuredRequest<'_>) -> Option<Unit> {
         Subject::Metric { .. } => !request.ok(),
         Subject::Signal { .. } => return None,
     };
-    (!request.left()).then_some(Unit { amount: f64::from(u8::from(hit)), weight: 1.0 })
+    (!request.left()).then_some(Unit {
+        amount: f64::from(u8::from(hit)),
+        weight: 1.0,
+    })
 }
 
 #[cfg(test)]

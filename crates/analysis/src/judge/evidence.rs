@@ -32,17 +32,27 @@ impl Evidence {
             Subject::Signal { signal, stat } => signal_evidence(sample.signals.get(signal), *stat),
             Subject::Goodput(limits) => share(goodput_flags(&sample.requests, limits).into_iter()),
             Subject::Metric { metric, stat, tags } => {
-                let requests: Vec<MeasuredRequest<'_>> =
-                    sample.requests.iter().filter(|request| request.tags().match_all(tags)).collect();
+                let requests: Vec<MeasuredRequest<'_>> = sample
+                    .requests
+                    .iter()
+                    .filter(|request| request.tags().match_all(tags))
+                    .collect();
                 match (metric, stat) {
                     // With a failed request, which counts as infinite, there is no finite mean.
                     (_, Some(Stat::Mean))
-                        if check.of == RequestSet::Ok || requests.iter().all(|request| request.ok() || request.left()) =>
+                        if check.of == RequestSet::Ok
+                            || requests
+                                .iter()
+                                .all(|request| request.ok() || request.left()) =>
                     {
                         Evidence::Ratio(ratio::mean_units(&requests, *metric))
                     }
-                    (_, Some(stat)) => Evidence::Values(limited_values(&requests, *metric, check), *stat),
-                    (Metric::ErrorRate, None) => share(kept(requests.iter().copied()).map(|request| !request.ok())),
+                    (_, Some(stat)) => {
+                        Evidence::Values(limited_values(&requests, *metric, check), *stat)
+                    }
+                    (Metric::ErrorRate, None) => {
+                        share(kept(requests.iter().copied()).map(|request| !request.ok()))
+                    }
                     (metric, None) => figure(&requests, *metric, sample, tags),
                 }
             }
@@ -52,13 +62,17 @@ impl Evidence {
 
 /// A statistic of a signal. It has no bound: samples of a signal are correlated.
 fn signal_evidence(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
-    let Some(seen) = seen else { return Evidence::Figure(None, 0) };
+    let Some(seen) = seen else {
+        return Evidence::Figure(None, 0);
+    };
     Evidence::Figure(seen.at(stat).and_then(StatValue::value), seen.n)
 }
 
 /// The bound that a histogram gives of a statistic where it does not give its value, and the histogram's count.
 pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatValue, u64)> {
-    let Subject::Signal { signal, stat } = &check.subject else { return None };
+    let Subject::Signal { signal, stat } = &check.subject else {
+        return None;
+    };
     let signal = sample.signals.get(signal)?;
     let seen = signal.at(*stat)?;
     seen.value().is_none().then_some((seen, signal.n))
@@ -66,11 +80,15 @@ pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatVal
 
 /// Whether each request is ok and meets every limit, in the order of the requests, without those that the client cancelled.
 pub fn goodput_flags(requests: &MeasuredRequests, limits: &[RequestLimit]) -> Vec<bool> {
-    kept(requests.iter()).map(|request| request.meets(limits)).collect()
+    kept(requests.iter())
+        .map(|request| request.meets(limits))
+        .collect()
 }
 
 /// The requests that the client did not cancel.
-fn kept<'a>(requests: impl Iterator<Item = MeasuredRequest<'a>>) -> impl Iterator<Item = MeasuredRequest<'a>> {
+fn kept<'a>(
+    requests: impl Iterator<Item = MeasuredRequest<'a>>,
+) -> impl Iterator<Item = MeasuredRequest<'a>> {
     requests.filter(|request| !request.left())
 }
 
@@ -83,13 +101,26 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
 fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
     let mut values = values(requests, metric);
     if check.of == RequestSet::Scheduled {
-        let worst = if check.op.is_ceiling() { f64::INFINITY } else { f64::NEG_INFINITY };
-        values.extend(kept(requests.iter().copied()).filter(|request| !request.ok()).map(|_| worst));
+        let worst = if check.op.is_ceiling() {
+            f64::INFINITY
+        } else {
+            f64::NEG_INFINITY
+        };
+        values.extend(
+            kept(requests.iter().copied())
+                .filter(|request| !request.ok())
+                .map(|_| worst),
+        );
     }
     values
 }
 
-fn figure(requests: &[MeasuredRequest<'_>], metric: Metric, sample: &Sample, tags: &[(String, String)]) -> Evidence {
+fn figure(
+    requests: &[MeasuredRequest<'_>],
+    metric: Metric,
+    sample: &Sample,
+    tags: &[(String, String)],
+) -> Evidence {
     let known = sample.scalars.get(&metric).copied();
     match ratio::throughput_units(requests, metric, sample, tags) {
         Some(units) => Evidence::Ratio(units),
@@ -117,7 +148,11 @@ fn statistic(values: &mut [f64], stat: Stat) -> Option<f64> {
         Stat::Max => values.iter().copied().reduce(f64::max),
         Stat::Count => Some(values.len() as f64),
         // Failed requests count as infinite.
-        Stat::Sd => values.iter().copied().find(|value| value.is_infinite()).or_else(|| moments::sd(values)),
+        Stat::Sd => values
+            .iter()
+            .copied()
+            .find(|value| value.is_infinite())
+            .or_else(|| moments::sd(values)),
     }
 }
 
@@ -128,16 +163,18 @@ pub(super) fn point_only_reason(check: &Check, evidence: &Evidence) -> Option<&'
         _ if matches!(check.op, Op::Equal | Op::Unequal) => {
             Some("point estimate only: equality cannot be tested at a confidence level")
         }
-        _ if matches!(check.subject, Subject::Signal { .. }) => {
-            Some("point estimate only: telemetry samples are correlated, so no confidence bound is given")
-        }
+        _ if matches!(check.subject, Subject::Signal { .. }) => Some(
+            "point estimate only: telemetry samples are correlated, so no confidence bound is given",
+        ),
         Evidence::Values(_, Stat::Quantile(p)) if is_inner(*p) => None,
         Evidence::Values(_, Stat::Quantile(_) | Stat::Min | Stat::Max) => {
             Some("point estimate only: a minimum or maximum has no confidence bound")
         }
         Evidence::Values(..) => Some("point estimate only: this statistic has no confidence bound"),
         Evidence::Share { .. } if is_inner(check.limit) => None,
-        Evidence::Share { .. } => Some("point estimate only: no number of samples proves a share of 0 % or 100 %"),
+        Evidence::Share { .. } => {
+            Some("point estimate only: no number of samples proves a share of 0 % or 100 %")
+        }
         Evidence::Ratio(_) => None,
         Evidence::Figure(..) => Some("point estimate only: a case has one such value"),
     }
@@ -159,31 +196,69 @@ mod tests {
         let rows = || vec![ok(Metric::Ttft, 4.0), failed()];
         assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0], Stat::Max));
         wanted.of = RequestSet::Scheduled;
-        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max));
+        assert_eq!(
+            of(&wanted, rows()),
+            Evidence::Values(vec![4.0, f64::INFINITY], Stat::Max)
+        );
         wanted.op = Op::More;
-        assert_eq!(of(&wanted, rows()), Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max));
+        assert_eq!(
+            of(&wanted, rows()),
+            Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max)
+        );
     }
 
     #[test]
     fn a_mean_over_all_scheduled_knows_of_the_failed_ones() {
-        let wanted = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0) };
-        assert_eq!(of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]), Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean));
-        assert!(matches!(of(&wanted, vec![ok(Metric::Ttft, 4.0)]), Evidence::Ratio(_)));
+        let wanted = Check {
+            of: RequestSet::Scheduled,
+            ..check(Metric::Ttft, Some(Stat::Mean), Op::Less, 5.0)
+        };
+        assert_eq!(
+            of(&wanted, vec![ok(Metric::Ttft, 4.0), failed()]),
+            Evidence::Values(vec![4.0, f64::INFINITY], Stat::Mean)
+        );
+        assert!(matches!(
+            of(&wanted, vec![ok(Metric::Ttft, 4.0)]),
+            Evidence::Ratio(_)
+        ));
     }
 
     #[test]
     fn users_who_left_are_no_errors_and_count_for_what_they_saw() {
-        let left = TestRequest { left: true, ok: false, ..ok(Metric::Ttft, 9.0) };
+        let left = TestRequest {
+            left: true,
+            ok: false,
+            ..ok(Metric::Ttft, 9.0)
+        };
         let rows = || vec![ok(Metric::Ttft, 4.0), left.clone(), failed()];
         let errors = check(Metric::ErrorRate, None, Op::Less, 0.1);
         assert_eq!(of(&errors, rows()), Evidence::Share { hits: 1, n: 2 });
-        let limits = [RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 99.0 }];
-        assert_eq!(goodput_flags(&sample(rows()).requests, &limits), [true, false]);
-        let scheduled = |metric, stat| Check { of: RequestSet::Scheduled, ..check(metric, Some(stat), Op::Less, 5.0) };
+        let limits = [RequestLimit {
+            metric: Metric::Ttft,
+            op: Op::Less,
+            limit: 99.0,
+        }];
+        assert_eq!(
+            goodput_flags(&sample(rows()).requests, &limits),
+            [true, false]
+        );
+        let scheduled = |metric, stat| Check {
+            of: RequestSet::Scheduled,
+            ..check(metric, Some(stat), Op::Less, 5.0)
+        };
         let worst = f64::INFINITY;
-        assert_eq!(of(&scheduled(Metric::Ttft, Stat::Max), rows()), Evidence::Values(vec![4.0, 9.0, worst], Stat::Max));
-        assert_eq!(of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]), Evidence::Values(vec![], Stat::Max));
-        let Evidence::Ratio(mean) = of(&scheduled(Metric::Ttft, Stat::Mean), rows()[..2].to_vec()) else { panic!("a mean") };
+        assert_eq!(
+            of(&scheduled(Metric::Ttft, Stat::Max), rows()),
+            Evidence::Values(vec![4.0, 9.0, worst], Stat::Max)
+        );
+        assert_eq!(
+            of(&scheduled(Metric::E2e, Stat::Max), vec![left.clone()]),
+            Evidence::Values(vec![], Stat::Max)
+        );
+        let Evidence::Ratio(mean) = of(&scheduled(Metric::Ttft, Stat::Mean), rows()[..2].to_vec())
+        else {
+            panic!("a mean")
+        };
         assert_eq!((mean.n, mean.observed), (2, Some(6.5)));
     }
 
@@ -192,12 +267,21 @@ mod tests {
         let mut wanted = check(Metric::ErrorRate, None, Op::Less, 0.1);
         let rows = || {
             vec![
-                TestRequest { model: "a".into(), ..failed() },
-                TestRequest { round: 1, model: "b".into(), ..ok(Metric::Ttft, 1.0) },
+                TestRequest {
+                    model: "a".into(),
+                    ..failed()
+                },
+                TestRequest {
+                    round: 1,
+                    model: "b".into(),
+                    ..ok(Metric::Ttft, 1.0)
+                },
             ]
         };
         let mut with = |tag: &str, value: &str| {
-            let Subject::Metric { tags, .. } = &mut wanted.subject else { unreachable!() };
+            let Subject::Metric { tags, .. } = &mut wanted.subject else {
+                unreachable!()
+            };
             *tags = vec![(tag.into(), value.into())];
             of(&wanted, rows())
         };
@@ -208,30 +292,62 @@ mod tests {
 
     #[test]
     fn gaps_pool_over_requests() {
-        let row = |gaps: &[f64]| TestRequest { gaps: gaps.to_vec(), ..ok(Metric::Ttft, 1.0) };
+        let row = |gaps: &[f64]| TestRequest {
+            gaps: gaps.to_vec(),
+            ..ok(Metric::Ttft, 1.0)
+        };
         let wanted = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 5.0);
         let seen = of(&wanted, vec![row(&[1.0, 2.0]), row(&[]), row(&[3.0])]);
-        assert_eq!(seen, Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5)));
+        assert_eq!(
+            seen,
+            Evidence::Values(vec![1.0, 2.0, 3.0], Stat::Quantile(0.5))
+        );
     }
 
     #[test]
     fn every_statistic_of_a_few_values() {
         let of = |stat| statistic(&mut [3.0, 1.0, 2.0, 6.0], stat);
-        let stats = [Stat::Quantile(0.5), Stat::Quantile(1.0), Stat::Mean, Stat::Min, Stat::Max, Stat::Count];
+        let stats = [
+            Stat::Quantile(0.5),
+            Stat::Quantile(1.0),
+            Stat::Mean,
+            Stat::Min,
+            Stat::Max,
+            Stat::Count,
+        ];
         assert_eq!(stats.map(of), [2.0, 6.0, 3.0, 1.0, 6.0, 4.0].map(Some));
-        let lost = [Stat::Mean, Stat::Sd, Stat::Max].map(|stat| statistic(&mut [1.0, f64::INFINITY], stat));
+        let lost = [Stat::Mean, Stat::Sd, Stat::Max]
+            .map(|stat| statistic(&mut [1.0, f64::INFINITY], stat));
         assert_eq!(lost, [Some(f64::INFINITY); 3]);
-        assert_eq!((statistic(&mut [1.0], Stat::Sd), statistic(&mut [], Stat::Count)), (None, None));
+        assert_eq!(
+            (
+                statistic(&mut [1.0], Stat::Sd),
+                statistic(&mut [], Stat::Count)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn only_evidence_with_a_bound_has_a_test() {
-        let judged =
-            |op, limit, evidence: &Evidence| point_only_reason(&check(Metric::ErrorRate, None, op, limit), evidence).is_none();
-        let (share, quantile) = (Evidence::Share { hits: 0, n: 9 }, Evidence::Values(vec![1.0], Stat::Quantile(0.9)));
+        let judged = |op, limit, evidence: &Evidence| {
+            point_only_reason(&check(Metric::ErrorRate, None, op, limit), evidence).is_none()
+        };
+        let (share, quantile) = (
+            Evidence::Share { hits: 0, n: 9 },
+            Evidence::Values(vec![1.0], Stat::Quantile(0.9)),
+        );
         assert!(judged(Op::Less, 0.01, &share) && judged(Op::Less, 5.0, &quantile));
-        assert!(!judged(Op::AtMost, 0.0, &share) && !judged(Op::AtLeast, 1.0, &share) && !judged(Op::Equal, 5.0, &quantile));
-        assert!(!judged(Op::Less, 5.0, &Evidence::Values(vec![1.0], Stat::Max)));
+        assert!(
+            !judged(Op::AtMost, 0.0, &share)
+                && !judged(Op::AtLeast, 1.0, &share)
+                && !judged(Op::Equal, 5.0, &quantile)
+        );
+        assert!(!judged(
+            Op::Less,
+            5.0,
+            &Evidence::Values(vec![1.0], Stat::Max)
+        ));
         assert!(!judged(Op::Less, 5.0, &Evidence::Figure(Some(1.0), 1)));
     }
 }

@@ -28,15 +28,30 @@ pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> 
     let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
     let low = ends.iter().map(|(low, _)| finite(*low)).collect();
     let high = ends.into_iter().map(|(_, high)| finite(high)).collect();
-    Some(Figure { value, n, low, high, runs: Vec::new() })
+    Some(Figure {
+        value,
+        n,
+        low,
+        high,
+        runs: Vec::new(),
+    })
 }
 
 /// The bounds of an estimate of correlated samples at each of `levels`; None where the statistic has no bounds.
-pub(super) fn ends(evidence: Evidence, dependence: Dependence, levels: &[f64]) -> Option<Vec<Ends>> {
+pub(super) fn ends(
+    evidence: Evidence,
+    dependence: Dependence,
+    levels: &[f64],
+) -> Option<Vec<Ends>> {
     match evidence {
         Evidence::Values(mut values, Stat::Quantile(p)) if 0.0 < p && p < 1.0 => {
             sort(&mut values);
-            Some(levels.iter().map(|level| quantile_ends(&values, p, *level, dependence.effect(*level))).collect())
+            Some(
+                levels
+                    .iter()
+                    .map(|level| quantile_ends(&values, p, *level, dependence.effect(*level)))
+                    .collect(),
+            )
         }
         Evidence::Share { hits, n } => {
             let bounds = |level: &f64| {
@@ -46,9 +61,12 @@ pub(super) fn ends(evidence: Evidence, dependence: Dependence, levels: &[f64]) -
             };
             Some(levels.iter().map(bounds).collect())
         }
-        Evidence::Ratio(units) => {
-            Some(levels.iter().map(|level| units.long_run.as_ref().map(|run| run.ends(*level)).unzip()).collect())
-        }
+        Evidence::Ratio(units) => Some(
+            levels
+                .iter()
+                .map(|level| units.long_run.as_ref().map(|run| run.ends(*level)).unzip())
+                .collect(),
+        ),
         Evidence::Values(..) | Evidence::Figure(..) => None,
     }
 }
@@ -71,8 +89,13 @@ const MIN_RUNS: usize = 3;
 pub fn baseline_noise(baseline: &Baseline) -> Vec<RunVariation> {
     let mut all = Vec::new();
     for case in &baseline.cases {
-        let usual = DEFAULT_STATISTICS.iter().filter_map(|name| Some((*name, case.figure(name)?)));
-        let of_objectives = case.metrics.iter().filter(|(name, _)| name.contains(['(', '{', ' ']));
+        let usual = DEFAULT_STATISTICS
+            .iter()
+            .filter_map(|name| Some((*name, case.figure(name)?)));
+        let of_objectives = case
+            .metrics
+            .iter()
+            .filter(|(name, _)| name.contains(['(', '{', ' ']));
         let figures = usual.chain(of_objectives.map(|(name, figure)| (name.as_str(), figure)));
         all.extend(figures.filter_map(|(name, figure)| noise_of_figure(&case.id, name, figure)));
     }
@@ -80,14 +103,36 @@ pub fn baseline_noise(baseline: &Baseline) -> Vec<RunVariation> {
 }
 
 fn noise_of_figure(case: &str, name: &str, figure: &Figure) -> Option<RunVariation> {
-    let share = name.split(['.', '{', ' ', '(']).next().and_then(Metric::parse).is_none_or(|metric| metric == Metric::ErrorRate);
-    let values: Vec<f64> = figure.runs.iter().copied().flatten().filter(|value| share || *value > 0.0).collect();
-    let group = Group::from_values(&values.iter().map(|value| if share { *value } else { value.ln() }).collect::<Vec<_>>())?;
+    let share = name
+        .split(['.', '{', ' ', '('])
+        .next()
+        .and_then(Metric::parse)
+        .is_none_or(|metric| metric == Metric::ErrorRate);
+    let values: Vec<f64> = figure
+        .runs
+        .iter()
+        .copied()
+        .flatten()
+        .filter(|value| share || *value > 0.0)
+        .collect();
+    let group = Group::from_values(
+        &values
+            .iter()
+            .map(|value| if share { *value } else { value.ln() })
+            .collect::<Vec<_>>(),
+    )?;
     // Shares that are equal in all runs show that the event is rare, not that runs do not vary.
     let is_constant = share && values.iter().all(|value| Some(value) == values.first());
-    let sd = group.variance.filter(|_| group.n >= MIN_RUNS && !is_constant)?.sqrt();
+    let sd = group
+        .variance
+        .filter(|_| group.n >= MIN_RUNS && !is_constant)?
+        .sqrt();
     let back = |size: f64| if share { size } else { size.exp_m1() };
-    let target = if share { TARGET_CHANGE } else { TARGET_CHANGE.ln_1p() };
+    let target = if share {
+        TARGET_CHANGE
+    } else {
+        TARGET_CHANGE.ln_1p()
+    };
     let least = |runs: usize| detectable(sd, runs, LEVEL, POWER);
     Some(RunVariation {
         case: case.to_owned(),

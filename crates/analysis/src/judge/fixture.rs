@@ -9,7 +9,15 @@ use llmscen_core::metric::{Metric, Stat};
 
 /// A check at 95 %.
 pub(super) fn check(metric: Metric, stat: Option<Stat>, op: Op, limit: f64) -> Check {
-    of_subject(Subject::Metric { metric, stat, tags: Vec::new() }, op, limit)
+    of_subject(
+        Subject::Metric {
+            metric,
+            stat,
+            tags: Vec::new(),
+        },
+        op,
+        limit,
+    )
 }
 
 /// A goodput check at 95 %.
@@ -34,12 +42,19 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
 
 /// An unknown load.
 pub(super) fn conditions(valid: bool) -> Conditions {
-    Conditions { valid, load: LoadKind::Other }
+    Conditions {
+        valid,
+        load: LoadKind::Other,
+    }
 }
 
 /// A request that succeeded, with one value.
 pub(super) fn ok(metric: Metric, value: f64) -> TestRequest {
-    TestRequest { ok: true, values: vec![(metric, value)], ..TestRequest::default() }
+    TestRequest {
+        ok: true,
+        values: vec![(metric, value)],
+        ..TestRequest::default()
+    }
 }
 
 /// A request that failed.

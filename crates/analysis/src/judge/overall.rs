@@ -9,18 +9,37 @@ use llmscen_core::search::{Extent, SearchReport};
 /// check is invalid where its self-audit failed or it was never reached.
 pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
     let has_failed = |case: &CaseReport| case.counts.ok + case.counts.abandoned == 0;
-    let is_unchecked =
-        |case: &CaseReport| has_failed(case) && case.counts.scheduled > 0 && case.verdicts.is_empty() && !case.is_stage();
+    let is_unchecked = |case: &CaseReport| {
+        has_failed(case)
+            && case.counts.scheduled > 0
+            && case.verdicts.is_empty()
+            && !case.is_stage()
+    };
     if cases.iter().all(has_failed) || cases.iter().any(is_unchecked) {
         return RunVerdict::Error;
     }
-    let rulings = cases.iter().flat_map(|case| &case.verdicts).map(|verdict| verdict_of_ruling(verdict.ruling));
+    let rulings = cases
+        .iter()
+        .flat_map(|case| &case.verdicts)
+        .map(|verdict| verdict_of_ruling(verdict.ruling));
     let unjudged = |case: &&CaseReport| case.verdicts.is_empty() && !case.is_stage();
-    let audits = cases.iter().filter(unjudged).filter(|case| case.is_invalid()).map(|_| RunVerdict::Invalid);
-    let is_short = |case: &CaseReport| !case.verdicts.is_empty() && case.dataset_shortfall().is_some();
+    let audits = cases
+        .iter()
+        .filter(unjudged)
+        .filter(|case| case.is_invalid())
+        .map(|_| RunVerdict::Invalid);
+    let is_short =
+        |case: &CaseReport| !case.verdicts.is_empty() && case.dataset_shortfall().is_some();
     // Objectives that are met over fewer requests than planned must not pass a gate.
-    let short = cases.iter().any(is_short).then_some(RunVerdict::Inconclusive);
-    rulings.chain(audits).chain(short).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+    let short = cases
+        .iter()
+        .any(is_short)
+        .then_some(RunVerdict::Inconclusive);
+    rulings
+        .chain(audits)
+        .chain(short)
+        .max_by_key(|&verdict| severity(verdict))
+        .unwrap_or_default()
 }
 
 /// The verdict on a run of capacity searches. It passes where each has a confirmed result, fails where the lowest load fails, is
@@ -31,14 +50,23 @@ pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVer
         return RunVerdict::Error;
     }
     let verdict = |search: &SearchReport| match search.finding.extent {
-        _ if !search.finding.converged && search.probes.last().is_some_and(|probe| probe.pass_probability.is_none()) => {
+        _ if !search.finding.converged
+            && search
+                .probes
+                .last()
+                .is_some_and(|probe| probe.pass_probability.is_none()) =>
+        {
             RunVerdict::Invalid
         }
         _ if !search.finding.converged => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
         Extent::Within | Extent::AtLeast => RunVerdict::Pass,
     };
-    searches.iter().map(verdict).max_by_key(|&verdict| severity(verdict)).unwrap_or_default()
+    searches
+        .iter()
+        .map(verdict)
+        .max_by_key(|&verdict| severity(verdict))
+        .unwrap_or_default()
 }
 
 fn verdict_of_ruling(ruling: Ruling) -> RunVerdict {
@@ -86,11 +114,28 @@ mod tests {
 
     fn case(rulings: &[Ruling], valid: bool, succeeded: u64) -> CaseReport {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
-        let verdict = rule(&wanted, &sample(vec![ok(Metric::Ttft, 1.0)]), &conditions(true));
+        let verdict = rule(
+            &wanted,
+            &sample(vec![ok(Metric::Ttft, 1.0)]),
+            &conditions(true),
+        );
         CaseReport {
-            verdicts: rulings.iter().map(|&ruling| Verdict { ruling, ..verdict.clone() }).collect(),
-            audit: Audit { valid, ..Audit::default() },
-            counts: Counts { scheduled: 5, ok: succeeded, ..Counts::default() },
+            verdicts: rulings
+                .iter()
+                .map(|&ruling| Verdict {
+                    ruling,
+                    ..verdict.clone()
+                })
+                .collect(),
+            audit: Audit {
+                valid,
+                ..Audit::default()
+            },
+            counts: Counts {
+                scheduled: 5,
+                ok: succeeded,
+                ..Counts::default()
+            },
             ..CaseReport::default()
         }
     }
@@ -98,54 +143,123 @@ mod tests {
     #[test]
     fn the_worst_wins() {
         use Ruling::{Fail, Inconclusive, Invalid, Pass};
-        let of = |rulings: &[Ruling]| run_verdict(&[case(&[Pass], true, 5), case(rulings, true, 5)]);
-        let all = [of(&[]), of(&[Pass]), of(&[Inconclusive, Pass]), of(&[Fail, Inconclusive]), of(&[Fail, Invalid, Pass])];
-        let known = [RunVerdict::Pass, RunVerdict::Pass, RunVerdict::Inconclusive, RunVerdict::Fail, RunVerdict::Invalid];
+        let of =
+            |rulings: &[Ruling]| run_verdict(&[case(&[Pass], true, 5), case(rulings, true, 5)]);
+        let all = [
+            of(&[]),
+            of(&[Pass]),
+            of(&[Inconclusive, Pass]),
+            of(&[Fail, Inconclusive]),
+            of(&[Fail, Invalid, Pass]),
+        ];
+        let known = [
+            RunVerdict::Pass,
+            RunVerdict::Pass,
+            RunVerdict::Inconclusive,
+            RunVerdict::Fail,
+            RunVerdict::Invalid,
+        ];
         assert_eq!(all, known);
     }
 
     #[test]
     fn a_dataset_that_ends_early_passes_no_gate() {
         let of = |planned, rulings: &[Ruling]| {
-            let end = DatasetEnd { after: 209, planned };
-            run_verdict(&[CaseReport { dataset_end: Some(end), ..case(rulings, true, 5) }])
+            let end = DatasetEnd {
+                after: 209,
+                planned,
+            };
+            run_verdict(&[CaseReport {
+                dataset_end: Some(end),
+                ..case(rulings, true, 5)
+            }])
         };
         assert_eq!(of(Some(100_000), &[Ruling::Pass]), RunVerdict::Inconclusive);
         assert_eq!(of(Some(100_000), &[Ruling::Fail]), RunVerdict::Fail);
-        assert_eq!([of(None, &[Ruling::Pass]), of(Some(100_000), &[])], [RunVerdict::Pass; 2], "nothing was asked for, or set");
+        assert_eq!(
+            [of(None, &[Ruling::Pass]), of(Some(100_000), &[])],
+            [RunVerdict::Pass; 2],
+            "nothing was asked for, or set"
+        );
     }
 
     #[test]
     fn an_audit_that_failed_decides_where_no_verdict_does() {
         assert_eq!(run_verdict(&[case(&[], false, 5)]), RunVerdict::Invalid);
-        assert_eq!(run_verdict(&[case(&[Ruling::Pass], false, 5)]), RunVerdict::Pass, "the verdict is valid");
+        assert_eq!(
+            run_verdict(&[case(&[Ruling::Pass], false, 5)]),
+            RunVerdict::Pass,
+            "the verdict is valid"
+        );
         let stage = |rulings: &[Ruling]| {
             let labels = Labels::default().with(STAGE, Scalar::Int(1));
-            CaseReport { labels, ..case(rulings, false, 5) }
+            CaseReport {
+                labels,
+                ..case(rulings, false, 5)
+            }
         };
-        let elsewhere = |case: CaseReport| CaseReport { judged_elsewhere: true, ..case };
-        assert_eq!(run_verdict(&[elsewhere(case(&[], false, 5)), stage(&[Ruling::Pass])]), RunVerdict::Pass);
-        assert_eq!(run_verdict(&[case(&[Ruling::Pass], false, 5), elsewhere(stage(&[]))]), RunVerdict::Pass);
-        assert_eq!(run_verdict(&[case(&[], false, 5), stage(&[])]), RunVerdict::Invalid);
+        let elsewhere = |case: CaseReport| CaseReport {
+            judged_elsewhere: true,
+            ..case
+        };
+        assert_eq!(
+            run_verdict(&[elsewhere(case(&[], false, 5)), stage(&[Ruling::Pass])]),
+            RunVerdict::Pass
+        );
+        assert_eq!(
+            run_verdict(&[case(&[Ruling::Pass], false, 5), elsewhere(stage(&[]))]),
+            RunVerdict::Pass
+        );
+        assert_eq!(
+            run_verdict(&[case(&[], false, 5), stage(&[])]),
+            RunVerdict::Invalid
+        );
     }
 
     #[test]
     fn a_run_without_one_success_could_not_be_carried_out() {
         let lost = case(&[Ruling::Fail], true, 0);
-        assert_eq!(run_verdict(&[lost.clone(), lost.clone()]), RunVerdict::Error);
+        assert_eq!(
+            run_verdict(&[lost.clone(), lost.clone()]),
+            RunVerdict::Error
+        );
         assert_eq!(run_verdict(&[]), RunVerdict::Error);
         assert_eq!(run_verdict(&[lost, case(&[], true, 1)]), RunVerdict::Fail);
-        assert_eq!(run_verdict(&[case(&[], true, 0), case(&[], true, 1)]), RunVerdict::Error);
+        assert_eq!(
+            run_verdict(&[case(&[], true, 0), case(&[], true, 1)]),
+            RunVerdict::Error
+        );
         let labels = Labels::default().with(STAGE, Scalar::Int(2));
-        assert_eq!(run_verdict(&[case(&[], true, 1), CaseReport { labels, ..case(&[], true, 0) }]), RunVerdict::Pass);
-        let never_reached = CaseReport { counts: Counts::default(), ..case(&[], false, 0) };
-        assert_eq!(run_verdict(&[case(&[], true, 1), never_reached]), RunVerdict::Invalid);
+        assert_eq!(
+            run_verdict(&[
+                case(&[], true, 1),
+                CaseReport {
+                    labels,
+                    ..case(&[], true, 0)
+                }
+            ]),
+            RunVerdict::Pass
+        );
+        let never_reached = CaseReport {
+            counts: Counts::default(),
+            ..case(&[], false, 0)
+        };
+        assert_eq!(
+            run_verdict(&[case(&[], true, 1), never_reached]),
+            RunVerdict::Invalid
+        );
     }
 
     #[test]
     fn every_verdict_has_its_code() {
         use RunVerdict::{Error, Fail, Inconclusive, Invalid, Pass};
-        assert_eq!([Pass, Fail, Error, Invalid, Inconclusive].map(|verdict| exit_code(verdict, false)), [0, 1, 3, 4, 5]);
-        assert_eq!([Pass, Fail, Error].map(|verdict| exit_code(verdict, true)), [130; 3]);
+        assert_eq!(
+            [Pass, Fail, Error, Invalid, Inconclusive].map(|verdict| exit_code(verdict, false)),
+            [0, 1, 3, 4, 5]
+        );
+        assert_eq!(
+            [Pass, Fail, Error].map(|verdict| exit_code(verdict, true)),
+            [130; 3]
+        );
     }
 }

@@ -21,20 +21,34 @@ pub(super) fn judge_relative(
     let point = Assessment::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
         let note = format!("not judged: no {} value for this case", relative.to.name());
-        return Assessment { ruling: Ruling::Inconclusive, ..point }.with_note(Some(note));
+        return Assessment {
+            ruling: Ruling::Inconclusive,
+            ..point
+        }
+        .with_note(Some(note));
     };
-    let Confidence::Level(level) = check.confidence else { return point };
+    let Confidence::Level(level) = check.confidence else {
+        return point;
+    };
     let effect = dependence.effect(level);
-    let point = Assessment { effective_n: counts.then_some(n as f64 / effect), ..point };
+    let point = Assessment {
+        effective_n: counts.then_some(n as f64 / effect),
+        ..point
+    };
     let share = matches!(evidence, Evidence::Share { .. });
-    let estimate = match ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied()) {
+    let estimate = match ends(evidence, dependence, &[level]).and_then(|ends| ends.first().copied())
+    {
         Some((low, high)) => interval(observed, low, high),
         None => Interval::exact(observed),
     };
     let base = interval(known.value, known.low, known.high);
     let compared = compare_with_runs(estimate, base, (known, *relative), share);
     let interval = compared.interval;
-    let (worst, best) = if check.op.is_ceiling() { (interval.high, interval.low) } else { (interval.low, interval.high) };
+    let (worst, best) = if check.op.is_ceiling() {
+        (interval.high, interval.low)
+    } else {
+        (interval.low, interval.high)
+    };
     let ruling = match () {
         () if check.op.holds(worst, check.limit) => Ruling::Pass,
         () if !check.op.holds(best, check.limit) => Ruling::Fail,
@@ -42,7 +56,11 @@ pub(super) fn judge_relative(
     };
     let open = ruling == Ruling::Inconclusive;
     let need = (open && known.spread.is_none())
-        .then(|| compared.needed(n).or_else(|| required_correlated(check, effect).filter(|need| *need > n)))
+        .then(|| {
+            compared
+                .needed(n)
+                .or_else(|| required_correlated(check, effect).filter(|need| *need > n))
+        })
         .flatten();
     let undecidable = (open && need.is_none() && compared.is_undecidable()).then(|| {
         let by_requests = || {
@@ -55,7 +73,13 @@ pub(super) fn judge_relative(
     });
     // No metric is negative.
     let bound = Some(worst.max(0.0)).filter(|_| worst.is_finite());
-    Assessment { ruling, bound, need, ..point }.with_note(undecidable)
+    Assessment {
+        ruling,
+        bound,
+        need,
+        ..point
+    }
+    .with_note(undecidable)
 }
 
 /// Correlated samples that carry the required information.
@@ -66,7 +90,11 @@ fn required_correlated(check: &Check, effect: f64) -> Option<u64> {
 /// A missing bound is the limit of the metric's range.
 fn interval(value: f64, low: Option<f64>, high: Option<f64>) -> Interval {
     let minimum = if value < 0.0 { f64::NEG_INFINITY } else { 0.0 };
-    Interval { value, low: low.unwrap_or(minimum), high: high.unwrap_or(f64::INFINITY) }
+    Interval {
+        value,
+        low: low.unwrap_or(minimum),
+        high: high.unwrap_or(f64::INFINITY),
+    }
 }
 
 // A baseline of several runs: one more run is compared with the variance between them.
@@ -91,12 +119,20 @@ pub(super) fn compare_with_runs(
 
 /// The note that one more run cannot decide.
 pub(super) fn undecidable_by_one_run(spread: Spread, share: bool) -> String {
-    let reach = if share { spread.reach } else { spread.reach.exp_m1() };
+    let reach = if share {
+        spread.reach
+    } else {
+        spread.reach.exp_m1()
+    };
     format!(
         "one run cannot decide this: the {} runs of the baseline vary too much, a single run only shows differences above {}; \
          `llmscen baseline doctor` shows how many runs are needed for less",
         spread.runs,
-        if share { format!("{:.2} pp", reach * 100.0) } else { format!("{:.1} %", reach * 100.0) }
+        if share {
+            format!("{:.2} pp", reach * 100.0)
+        } else {
+            format!("{:.1} %", reach * 100.0)
+        }
     )
 }
 

@@ -9,23 +9,52 @@ use llmscen_core::stats::quantile_bound;
 /// The minimum number of independent requests with which a check can pass if all of them are within its limit. None where any
 /// number is enough, and for gaps between tokens, whose number is not planned.
 pub fn required_samples(check: &Check) -> Option<u64> {
-    let Confidence::Level(level) = check.confidence else { return None };
-    let exact = |ceiling_tail: f64| {
-        let tail = if check.op.is_ceiling() { ceiling_tail } else { 1.0 - ceiling_tail };
-        (0.0 < tail && tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten()
+    let Confidence::Level(level) = check.confidence else {
+        return None;
     };
-    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
+    let exact = |ceiling_tail: f64| {
+        let tail = if check.op.is_ceiling() {
+            ceiling_tail
+        } else {
+            1.0 - ceiling_tail
+        };
+        (0.0 < tail && tail < 1.0)
+            .then(|| quantile_bound::needed(tail, level, 0))
+            .flatten()
+    };
+    let shares = matches!(
+        &check.subject,
+        Subject::Goodput(_)
+            | Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            }
+    );
     if let Some(relative) = check.relative.filter(|_| shares) {
         let tail = breaking_share(check, &relative.known?, relative.factor)?;
-        return (tail < 1.0).then(|| quantile_bound::needed(tail, level, 0)).flatten();
+        return (tail < 1.0)
+            .then(|| quantile_bound::needed(tail, level, 0))
+            .flatten();
     }
     match &check.subject {
         _ if matches!(check.op, Op::Equal | Op::Unequal) => None,
-        Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } => exact(check.limit),
+        Subject::Goodput(_)
+        | Subject::Metric {
+            metric: Metric::ErrorRate,
+            ..
+        } => exact(check.limit),
         Subject::Metric { metric, .. } if metric.per() == Scope::Gap => None,
-        Subject::Metric { stat: Some(Stat::Quantile(p)), .. } => exact(1.0 - p),
-        Subject::Metric { stat: Some(Stat::Mean), .. } => Some(LEAST as u64),
-        Subject::Metric { metric, stat: None, .. } => is_throughput(*metric).then_some(LEAST as u64),
+        Subject::Metric {
+            stat: Some(Stat::Quantile(p)),
+            ..
+        } => exact(1.0 - p),
+        Subject::Metric {
+            stat: Some(Stat::Mean),
+            ..
+        } => Some(LEAST as u64),
+        Subject::Metric {
+            metric, stat: None, ..
+        } => is_throughput(*metric).then_some(LEAST as u64),
         Subject::Metric { .. } | Subject::Signal { .. } => None,
     }
 }
@@ -34,9 +63,17 @@ pub fn required_samples(check: &Check) -> Option<u64> {
 pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
     match &check.subject {
         // Batch means already account for the correlation.
-        Subject::Metric { stat: Some(Stat::Mean), .. } => 1.0,
-        Subject::Metric { metric, stat: None, .. } if is_throughput(*metric) => 1.0,
-        Subject::Metric { metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps, .. } => 5.0,
+        Subject::Metric {
+            stat: Some(Stat::Mean),
+            ..
+        } => 1.0,
+        Subject::Metric {
+            metric, stat: None, ..
+        } if is_throughput(*metric) => 1.0,
+        Subject::Metric {
+            metric: Metric::Tpot | Metric::Ntpot | Metric::DecodeTps,
+            ..
+        } => 5.0,
         _ if closed => 1.0,
         _ => 3.0,
     }
@@ -44,16 +81,25 @@ pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
 
 fn is_throughput(metric: Metric) -> bool {
     use Metric::{OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
-    matches!(metric, RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser)
+    matches!(
+        metric,
+        RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser
+    )
 }
 
 /// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests
 /// is enough to pass.
 pub(super) fn breaking_share(check: &Check, known: &ReferenceValue, factor: f64) -> Option<f64> {
     let (margin, other) = if check.op.is_ceiling() {
-        (factor * known.value, factor * (known.value - known.low.unwrap_or(0.0)))
+        (
+            factor * known.value,
+            factor * (known.value - known.low.unwrap_or(0.0)),
+        )
     } else {
-        (1.0 - factor * known.value, factor * (known.high.unwrap_or(1.0) - known.value))
+        (
+            1.0 - factor * known.value,
+            factor * (known.high.unwrap_or(1.0) - known.value),
+        )
     };
     let square = margin * margin - other * other;
     (margin > 0.0 && square > 0.0).then(|| square.sqrt().min(1.0))
@@ -65,23 +111,45 @@ pub fn never_passes(check: &Check) -> Option<String> {
     let to = relative.to.name();
     let Some(known) = relative.known else {
         return Some(match relative.to {
-            ReferenceKind::Baseline => "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`".to_owned(),
+            ReferenceKind::Baseline => {
+                "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`"
+                    .to_owned()
+            }
             ReferenceKind::Reference => "there is no reference".to_owned(),
         });
     };
     if !matches!(check.confidence, Confidence::Level(_)) {
         return None;
     }
-    let shares = matches!(&check.subject, Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. });
+    let shares = matches!(
+        &check.subject,
+        Subject::Goodput(_)
+            | Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            }
+    );
     if shares {
         let zero = known.value == 0.0 && check.op.is_ceiling();
-        let why =
-            if zero { "is 0, as is any multiple of it".to_owned() } else { "is too uncertain for this multiple".to_owned() };
+        let why = if zero {
+            "is 0, as is any multiple of it".to_owned()
+        } else {
+            "is too uncertain for this multiple".to_owned()
+        };
         let advice = "; write the limit as a number";
-        return breaking_share(check, &known, relative.factor).is_none().then(|| format!("the {to} {why}{advice}"));
+        return breaking_share(check, &known, relative.factor)
+            .is_none()
+            .then(|| format!("the {to} {why}{advice}"));
     }
-    let bound = if check.op.is_ceiling() { known.low } else { known.high };
-    let size = known.n.map(|n| format!(" of {n} samples")).unwrap_or_default();
+    let bound = if check.op.is_ceiling() {
+        known.low
+    } else {
+        known.high
+    };
+    let size = known
+        .n
+        .map(|n| format!(" of {n} samples"))
+        .unwrap_or_default();
     bound.is_none().then(|| format!("the {to}{size} has no bound on that side at this confidence; record it with more requests"))
 }
 

@@ -3,11 +3,15 @@
 use crate::judge::assessment::Assessment;
 use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
-use crate::judge::evidence::{Evidence, estimate, goodput_flags, histogram_bound, point_only_reason};
+use crate::judge::evidence::{
+    Evidence, estimate, goodput_flags, histogram_bound, point_only_reason,
+};
 use crate::judge::ratio::judge_ratio;
 use crate::judge::relative::judge_relative;
 use crate::sample::Sample;
-use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject, Verdict};
+use llmscen_core::check::{
+    Check, Confidence, NoData, Op, RequestLimit, RequestSet, Ruling, Subject, Verdict,
+};
 use llmscen_core::early_stop::Aborted;
 use llmscen_core::load::Shape;
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -30,9 +34,30 @@ pub fn rule(check: &Check, sample: &Sample, conditions: &Conditions) -> Verdict 
     let ran = !sample.requests.is_empty() || sample.counts.warmup > 0;
     let valid = conditions.valid || is_about_startup(check) && assessment.observed.is_some();
     let rejected = (!valid).then_some(if ran { REJECTED } else { "did not run" });
-    let Assessment { ruling, observed, bound, n, effective_n, need, note } = assessment.with_note(rejected);
-    let (ruling, need) = if valid { (ruling, need) } else { (Ruling::Invalid, None) };
-    Verdict { check: check.clone(), ruling, observed, bound, n, effective_n, need, note }
+    let Assessment {
+        ruling,
+        observed,
+        bound,
+        n,
+        effective_n,
+        need,
+        note,
+    } = assessment.with_note(rejected);
+    let (ruling, need) = if valid {
+        (ruling, need)
+    } else {
+        (Ruling::Invalid, None)
+    };
+    Verdict {
+        check: check.clone(),
+        ruling,
+        observed,
+        bound,
+        n,
+        effective_n,
+        need,
+        note,
+    }
 }
 
 fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment {
@@ -40,13 +65,16 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
         return judge_histogram_bound(check, seen, n);
     }
     let mut evidence = Evidence::collect(check, sample);
-    let (Some(observed), n) = estimate(&mut evidence) else { return without_data(check, sample) };
-    let on_failed = observed
-        .is_infinite()
-        .then_some("this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)");
+    let (Some(observed), n) = estimate(&mut evidence) else {
+        return without_data(check, sample);
+    };
+    let on_failed = observed.is_infinite().then_some(
+        "this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)",
+    );
     if let Some(relative) = &check.relative {
         let dependence = design_effect::dependence(check, sample, &evidence, observed);
-        return judge_relative(check, relative, evidence, (observed, n, dependence)).with_note(on_failed);
+        return judge_relative(check, relative, evidence, (observed, n, dependence))
+            .with_note(on_failed);
     }
     let samples = |evidence: &Evidence, level| {
         let dependence = design_effect::dependence(check, sample, evidence, observed);
@@ -54,12 +82,18 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
         let queue_is_bounded = match conditions.load {
             LoadKind::FixedUsers => has_bounded_queue(check, sample),
             LoadKind::Arrivals => {
-                !dependence.long && has_bounded_queue(check, sample) && has_short_memory(check, sample, evidence, level)
+                !dependence.long
+                    && has_bounded_queue(check, sample)
+                    && has_short_memory(check, sample, evidence, level)
             }
             LoadKind::Other => false,
         };
         let too_short = conditions.load == LoadKind::Arrivals && dependence.long;
-        Samples { queue_is_bounded, too_short, ..Samples::new(n, dependence, level) }
+        Samples {
+            queue_is_bounded,
+            too_short,
+            ..Samples::new(n, dependence, level)
+        }
     };
     let point = Assessment::point(check.op.holds(observed, check.limit), observed, n);
     let judged = match (check.confidence, point_only_reason(check, &evidence)) {
@@ -70,12 +104,16 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
         (Confidence::Level(level), None) => match evidence {
             Evidence::Values(_, Stat::Quantile(p)) => {
                 let samples = samples(&evidence, level);
-                let Evidence::Values(values, _) = evidence else { return point };
+                let Evidence::Values(values, _) = evidence else {
+                    return point;
+                };
                 judge_quantile(check, values, p, (samples, level))
             }
             Evidence::Share { hits, .. } => {
                 let samples = samples(&evidence, level);
-                let strict = samples.margin().and_then(|margin| strict_hits(check, sample, margin));
+                let strict = samples
+                    .margin()
+                    .and_then(|margin| strict_hits(check, sample, margin));
                 judge_share(check, hits, strict, (samples, level))
             }
             Evidence::Ratio(units) => judge_ratio(check, &units, observed, level),
@@ -88,7 +126,13 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
 
 /// The note of a verdict on a rare tail from few samples: it is valid, but should not be published.
 fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
-    let Subject::Metric { stat: Some(Stat::Quantile(p)), .. } = check.subject else { return None };
+    let Subject::Metric {
+        stat: Some(Stat::Quantile(p)),
+        ..
+    } = check.subject
+    else {
+        return None;
+    };
     let decided = matches!(judged.ruling, Ruling::Pass | Ruling::Fail) && judged.bound.is_some();
     let is_few = judged.n < RARE_TAIL_SAMPLES && p.min(1.0 - p) <= RARE_TAIL && 0.0 < p && p < 1.0;
     (decided && judged.note.is_none() && is_few).then(|| {
@@ -100,15 +144,24 @@ fn few_samples_note(check: &Check, judged: &Assessment) -> Option<String> {
 /// Whether a fixed number of users bounds the queue that correlates the samples of a check. It bounds neither the batch steps
 /// that correlate gaps, nor failures.
 fn has_bounded_queue(check: &Check, sample: &Sample) -> bool {
-    let is_per_gap = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
-    let with_failed = matches!(&check.subject, Subject::Goodput(_)) || check.of == RequestSet::Scheduled;
-    !is_per_gap && (!with_failed || sample.requests.iter().all(|request| request.ok() || request.left()))
+    let is_per_gap =
+        matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
+    let with_failed =
+        matches!(&check.subject, Subject::Goodput(_)) || check.of == RequestSet::Scheduled;
+    !is_per_gap
+        && (!with_failed
+            || sample
+                .requests
+                .iter()
+                .all(|request| request.ok() || request.left()))
 }
 
 /// Whether the correlation time of an open loop's queue is a small part of the run. The requests above the median show that better
 /// than the few above a high quantile.
 fn has_short_memory(check: &Check, sample: &Sample, evidence: &Evidence, level: f64) -> bool {
-    let Evidence::Values(values, _) = evidence else { return false };
+    let Evidence::Values(values, _) = evidence else {
+        return false;
+    };
     select_quantile(&mut values.clone(), 0.5).is_some_and(|median| {
         let dependence = design_effect::dependence(check, sample, evidence, median);
         !dependence.long && values.len() as f64 / dependence.effect(level) >= SHORT_MEMORY_SAMPLES
@@ -117,10 +170,22 @@ fn has_short_memory(check: &Check, sample: &Sample, evidence: &Evidence, level: 
 
 /// Requests that meet every limit of a goodput with a margin; None for a check that has no such limits.
 fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
-    let Subject::Goodput(limits) = &check.subject else { return None };
-    let limits: Vec<RequestLimit> =
-        limits.iter().map(|limit| RequestLimit { limit: stricter(limit.op, limit.limit, margin), ..*limit }).collect();
-    let hits = || goodput_flags(&sample.requests, &limits).into_iter().filter(|good| *good).count() as u64;
+    let Subject::Goodput(limits) = &check.subject else {
+        return None;
+    };
+    let limits: Vec<RequestLimit> = limits
+        .iter()
+        .map(|limit| RequestLimit {
+            limit: stricter(limit.op, limit.limit, margin),
+            ..*limit
+        })
+        .collect();
+    let hits = || {
+        goodput_flags(&sample.requests, &limits)
+            .into_iter()
+            .filter(|good| *good)
+            .count() as u64
+    };
     (!check.op.is_ceiling()).then(hits)
 }
 
@@ -128,18 +193,36 @@ fn strict_hits(check: &Check, sample: &Sample, margin: f64) -> Option<u64> {
 /// `n`: the histogram's count.
 fn judge_histogram_bound(check: &Check, seen: StatValue, n: u64) -> Assessment {
     let (ruling, bucket) = match seen {
-        StatValue::Value(value) => return Assessment::point(check.op.holds(value, check.limit), value, n),
-        StatValue::AtMost(most) => (ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most), "first"),
-        StatValue::AtLeast(least) => (ruling_of_bound(check, least, is_floor(check.op), check.limit < least), "last"),
+        StatValue::Value(value) => {
+            return Assessment::point(check.op.holds(value, check.limit), value, n);
+        }
+        StatValue::AtMost(most) => (
+            ruling_of_bound(check, most, check.op.is_ceiling(), check.limit > most),
+            "first",
+        ),
+        StatValue::AtLeast(least) => (
+            ruling_of_bound(check, least, is_floor(check.op), check.limit < least),
+            "last",
+        ),
     };
     let unit = match &check.subject {
         Subject::Signal { signal, .. } => signal.unit().symbol(),
         Subject::Metric { .. } | Subject::Goodput(_) => "",
     };
     let shown = format!("{}{} {unit}", seen.sign(), seen.number());
-    let note =
-        format!("the server's histogram only shows that the value is {} (it falls in the {bucket} bucket)", shown.trim_end());
-    Assessment { ruling, observed: None, bound: None, n, effective_n: None, need: None, note: Some(note) }
+    let note = format!(
+        "the server's histogram only shows that the value is {} (it falls in the {bucket} bucket)",
+        shown.trim_end()
+    );
+    Assessment {
+        ruling,
+        observed: None,
+        bound: None,
+        n,
+        effective_n: None,
+        need: None,
+        note: Some(note),
+    }
 }
 
 /// `same_side`: the limit and the bound are on the same side of the value, so a limit that the bound meets is met.
@@ -162,15 +245,25 @@ fn is_floor(op: Op) -> bool {
 }
 
 fn without_data(check: &Check, sample: &Sample) -> Assessment {
-    const NO_WINDOW: &str =
-        "no request succeeded before sending stopped, so there is no throughput: send more requests, or measure for longer";
+    const NO_WINDOW: &str = "no request succeeded before sending stopped, so there is no throughput: send more requests, or measure for longer";
     let (ruling, note) = match check.no_data {
         NoData::Fail if has_no_window(check, sample) => (Ruling::Inconclusive, NO_WINDOW),
         NoData::Fail => (Ruling::Fail, "no data"),
         NoData::Inconclusive => (Ruling::Inconclusive, "no data"),
-        NoData::Pass => (Ruling::Pass, "no data; passes because the objective sets `no_data: pass`"),
+        NoData::Pass => (
+            Ruling::Pass,
+            "no data; passes because the objective sets `no_data: pass`",
+        ),
     };
-    Assessment { ruling, observed: None, bound: None, n: 0, effective_n: None, need: None, note: Some(note.into()) }
+    Assessment {
+        ruling,
+        observed: None,
+        bound: None,
+        n: 0,
+        effective_n: None,
+        need: None,
+        note: Some(note.into()),
+    }
 }
 
 /// Whether a throughput is missing although requests succeeded.
@@ -200,7 +293,9 @@ impl LoadKind {
         match shape {
             Shape::Closed { .. } | Shape::Users { .. } => LoadKind::FixedUsers,
             Shape::Open { .. } => LoadKind::Arrivals,
-            Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Static { .. } => LoadKind::Other,
+            Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Static { .. } => {
+                LoadKind::Other
+            }
         }
     }
 }
@@ -227,14 +322,25 @@ pub fn unmeasured_verdicts(verdicts: Vec<Verdict>, has_success: bool, why: &str)
     };
     let inconclusive = |verdict: Verdict| match verdict.observed {
         Some(_) if is_about_startup(&verdict.check) => verdict,
-        _ => Verdict { ruling: Ruling::Inconclusive, need: None, note: Some(note.clone()), ..verdict },
+        _ => Verdict {
+            ruling: Ruling::Inconclusive,
+            need: None,
+            note: Some(note.clone()),
+            ..verdict
+        },
     };
     verdicts.into_iter().map(inconclusive).collect()
 }
 
 /// Whether a check is about the startup time of the server, which does not depend on the load or the self-audit.
 fn is_about_startup(check: &Check) -> bool {
-    matches!(check.subject, Subject::Metric { metric: Metric::Startup, .. })
+    matches!(
+        check.subject,
+        Subject::Metric {
+            metric: Metric::Startup,
+            ..
+        }
+    )
 }
 
 /// The verdicts of an aborted case: the check that aborted it fails, and the others are inconclusive, since their tests assume a
@@ -243,13 +349,19 @@ pub fn aborted_verdicts(verdicts: Vec<Verdict>, aborted: &Aborted) -> Vec<Verdic
     let decided = |(index, verdict): (usize, Verdict)| match verdict.ruling {
         Ruling::Invalid => verdict,
         _ if is_about_startup(&verdict.check) && verdict.observed.is_some() => verdict,
-        _ if index == aborted.check as usize => {
-            Verdict { ruling: Ruling::Fail, need: None, note: Some(aborted.to_string()), ..verdict }
-        }
+        _ if index == aborted.check as usize => Verdict {
+            ruling: Ruling::Fail,
+            need: None,
+            note: Some(aborted.to_string()),
+            ..verdict
+        },
         _ => Verdict {
             ruling: Ruling::Inconclusive,
             need: None,
-            note: Some(format!("not judged: the case was aborted by `{}`", aborted.expr)),
+            note: Some(format!(
+                "not judged: the case was aborted by `{}`",
+                aborted.expr
+            )),
             ..verdict
         },
     };

@@ -16,7 +16,10 @@ impl Watch {
     /// None where the check has no `abort`, or cannot fail early.
     pub fn new(check: &Check) -> Option<Watch> {
         let (abort, allowed) = (check.abort?, check.allowed()?);
-        Some(Watch { check: check.clone(), test: Sequential::new(allowed, abort.alpha, abort.min_samples) })
+        Some(Watch {
+            check: check.clone(),
+            test: Sequential::new(allowed, abort.alpha, abort.min_samples),
+        })
     }
 
     /// Whether a request breaks the limit; None where the check does not apply to it.
@@ -25,16 +28,32 @@ impl Watch {
         match &check.subject {
             Subject::Signal { .. } => None,
             // A request that its client cancelled is neither a success nor an error.
-            Subject::Goodput(_) | Subject::Metric { metric: Metric::ErrorRate, .. } if request.left() => None,
+            Subject::Goodput(_)
+            | Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            } if request.left() => None,
             Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
             Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
             Subject::Metric { tags, .. } if !request.tags().match_all(tags) => None,
-            Subject::Metric { metric: Metric::ErrorRate, .. } => Some(request.ok() != check.op.is_ceiling()),
-            Subject::Metric { .. } if !request.ok() && !request.left() => (check.of == RequestSet::Scheduled).then_some(true),
-            Subject::Metric { metric, .. } if metric.per() == Scope::Gap => {
-                (!request.gaps().is_empty()).then(|| request.gaps().iter().any(|&gap| !check.op.holds(gap, check.limit)))
+            Subject::Metric {
+                metric: Metric::ErrorRate,
+                ..
+            } => Some(request.ok() != check.op.is_ceiling()),
+            Subject::Metric { .. } if !request.ok() && !request.left() => {
+                (check.of == RequestSet::Scheduled).then_some(true)
             }
-            Subject::Metric { metric, .. } => request.value(*metric).map(|value| !check.op.holds(value, check.limit)),
+            Subject::Metric { metric, .. } if metric.per() == Scope::Gap => {
+                (!request.gaps().is_empty()).then(|| {
+                    request
+                        .gaps()
+                        .iter()
+                        .any(|&gap| !check.op.holds(gap, check.limit))
+                })
+            }
+            Subject::Metric { metric, .. } => request
+                .value(*metric)
+                .map(|value| !check.op.holds(value, check.limit)),
         }
     }
 
@@ -63,7 +82,11 @@ mod tests {
     use llmscen_core::metric::Stat;
 
     fn breaks(watch: &Watch, requests: impl IntoIterator<Item = TestRequest>) -> Vec<Option<bool>> {
-        sample(requests.into_iter().collect()).requests.iter().map(|request| watch.breaks(request)).collect()
+        sample(requests.into_iter().collect())
+            .requests
+            .iter()
+            .map(|request| watch.breaks(request))
+            .collect()
     }
 
     fn quantile(metric: Metric, p: f64, op: Op) -> Check {
@@ -71,30 +94,73 @@ mod tests {
     }
 
     fn watch(check: Check) -> Watch {
-        Watch::new(&Check { abort: Some(Abort { min_samples: 1, alpha: 0.01 }), ..check }).unwrap()
+        Watch::new(&Check {
+            abort: Some(Abort {
+                min_samples: 1,
+                alpha: 0.01,
+            }),
+            ..check
+        })
+        .unwrap()
     }
 
     #[test]
     fn a_request_breaks_a_limit_as_the_verdict_counts_it() {
         let slow = ok(Metric::Ttft, 9.0);
         let p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
-        assert_eq!(breaks(&p95, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]), [Some(false), Some(true), None]);
-        assert_eq!(breaks(&p95, [ok(Metric::E2e, 1.0)]), [None], "a value that does not exist is not judged");
-        let all = watch(Check { of: RequestSet::Scheduled, ..quantile(Metric::Ttft, 0.95, Op::Less) });
+        assert_eq!(
+            breaks(&p95, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]),
+            [Some(false), Some(true), None]
+        );
+        assert_eq!(
+            breaks(&p95, [ok(Metric::E2e, 1.0)]),
+            [None],
+            "a value that does not exist is not judged"
+        );
+        let all = watch(Check {
+            of: RequestSet::Scheduled,
+            ..quantile(Metric::Ttft, 0.95, Op::Less)
+        });
         assert_eq!(breaks(&all, [failed()]), [Some(true)]);
         let errors = watch(check(Metric::ErrorRate, None, Op::Less, 0.01));
-        assert_eq!(breaks(&errors, [slow.clone(), failed()]), [Some(false), Some(true)]);
-        let left = TestRequest { ok: false, left: true, ..slow.clone() };
+        assert_eq!(
+            breaks(&errors, [slow.clone(), failed()]),
+            [Some(false), Some(true)]
+        );
+        let left = TestRequest {
+            ok: false,
+            left: true,
+            ..slow.clone()
+        };
         let both = [breaks(&p95, [left.clone()]), breaks(&errors, [left])].concat();
-        assert_eq!(both, [Some(true), None], "it saw its first token, and did not fail");
-        let limit = RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 };
+        assert_eq!(
+            both,
+            [Some(true), None],
+            "it saw its first token, and did not fail"
+        );
+        let limit = RequestLimit {
+            metric: Metric::Ttft,
+            op: Op::Less,
+            limit: 5.0,
+        };
         let good = watch(goodput(vec![limit], Op::AtLeast, 0.9));
-        assert_eq!(breaks(&good, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]), [false, true, true].map(Some));
+        assert_eq!(
+            breaks(&good, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]),
+            [false, true, true].map(Some)
+        );
         let gaps = watch(check(Metric::Itl, Some(Stat::Max), Op::Less, 5.0));
-        let paced = |gaps: &[f64]| TestRequest { gaps: gaps.to_vec(), ..slow.clone() };
-        assert_eq!(breaks(&gaps, [paced(&[1.0, 6.0]), paced(&[1.0]), paced(&[])]), [Some(true), Some(false), None]);
+        let paced = |gaps: &[f64]| TestRequest {
+            gaps: gaps.to_vec(),
+            ..slow.clone()
+        };
+        assert_eq!(
+            breaks(&gaps, [paced(&[1.0, 6.0]), paced(&[1.0]), paced(&[])]),
+            [Some(true), Some(false), None]
+        );
         let mut tagged = quantile(Metric::Ttft, 0.95, Op::Less);
-        let Subject::Metric { tags, .. } = &mut tagged.subject else { unreachable!() };
+        let Subject::Metric { tags, .. } = &mut tagged.subject else {
+            unreachable!()
+        };
         tags.push(("model".into(), "a".into()));
         assert_eq!(breaks(&watch(tagged), [slow]), [None]);
     }
@@ -104,6 +170,9 @@ mod tests {
         let mut p95 = watch(quantile(Metric::Ttft, 0.95, Op::Less));
         let lost = (1..=100).find(|_| p95.add(true)).unwrap();
         assert_eq!((p95.counts(), p95.check().op), ((lost, lost), Op::Less));
-        assert!((8..=12).contains(&lost), "{lost}: each may share its luck with two more");
+        assert!(
+            (8..=12).contains(&lost),
+            "{lost}: each may share its luck with two more"
+        );
     }
 }

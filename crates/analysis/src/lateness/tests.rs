@@ -9,16 +9,38 @@ const MS: u64 = 1_000_000;
 
 /// A part whose workers stalled over these spans, in milliseconds.
 fn part(workers: &[&[(u64, u64)]]) -> Part {
-    let stall = |(from, to): &(u64, u64)| Stall { from: from * MS, to: to * MS, ..Stall::default() };
-    let worker = |own: &&[(u64, u64)]| WorkerStalls { longest: own.iter().map(stall).collect(), ..WorkerStalls::default() };
+    let stall = |(from, to): &(u64, u64)| Stall {
+        from: from * MS,
+        to: to * MS,
+        ..Stall::default()
+    };
+    let worker = |own: &&[(u64, u64)]| WorkerStalls {
+        longest: own.iter().map(stall).collect(),
+        ..WorkerStalls::default()
+    };
     let stalls = Some(workers.iter().map(worker).collect());
-    Part { case: "a".into(), vitals: Some(Vitals { stalls, ..Vitals::default() }), ..Part::default() }
+    Part {
+        case: "a".into(),
+        vitals: Some(Vitals {
+            stalls,
+            ..Vitals::default()
+        }),
+        ..Part::default()
+    }
 }
 
 /// The values of the only request of a case: slow, as measured and fast.
 fn ends(outcome: &Outcome, workers: &[&[(u64, u64)]], accepted: Accepted) -> Option<[Sample; 3]> {
-    let (table, case, parts) = (table("a", std::slice::from_ref(outcome)), case(Shape::Closed { users: 1 }), [part(workers)]);
-    let facts = CaseFacts { case: &case, parts: &parts, until: None };
+    let (table, case, parts) = (
+        table("a", std::slice::from_ref(outcome)),
+        case(Shape::Closed { users: 1 }),
+        [part(workers)],
+    );
+    let facts = CaseFacts {
+        case: &case,
+        parts: &parts,
+        until: None,
+    };
     let own = sample_case(&table, &facts);
     let late = measure_lateness(&table, &facts, accepted)?;
     let [slow, fast] = [End::Slow, End::Fast].map(|end| late.shift(&own, end, 0.0));
@@ -45,7 +67,12 @@ fn values(samples: &[Sample; 3], metric: Metric) -> [f64; 3] {
 fn every_metric_has_its_exact_ends() {
     // The first chunk is read after a stall of 3 ms, the first token after one of 20 ms, the end after one of 8 ms, and the
     // request left after one of 2 ms.
-    let samples = ends(&request(), &[&[(2, 4), (37, 40), (30, 50), (92, 100)]], Accepted::default()).unwrap();
+    let samples = ends(
+        &request(),
+        &[&[(2, 4), (37, 40), (30, 50), (92, 100)]],
+        Accepted::default(),
+    )
+    .unwrap();
     let known = [
         (Metric::Ttft, [50.0, 50.0, 26.0]),
         (Metric::TtftService, [46.0, 46.0, 24.0]),
@@ -66,65 +93,162 @@ fn every_metric_has_its_exact_ends() {
     for (metric, ends) in known {
         assert_eq!(values(&samples, metric), ends, "{metric}");
     }
-    assert_eq!(samples.each_ref().map(|own| only(own).gaps()), [[30.0, 40.0], [10.0, 40.0], [10.0, 32.0]]);
+    assert_eq!(
+        samples.each_ref().map(|own| only(own).gaps()),
+        [[30.0, 40.0], [10.0, 40.0], [10.0, 32.0]]
+    );
 }
 
 #[test]
 fn a_timestamp_is_late_by_a_stall_that_has_just_ended_and_by_no_other() {
     let stalls = Stalls {
-        stalls: [[10, 20, 0, 0], [30, 60, 5, 0], [55, 59, 0, 0], [100, 110, 0, 3]].map(|own| own.map(|ms| ms * MS).into()).into(),
+        stalls: [
+            [10, 20, 0, 0],
+            [30, 60, 5, 0],
+            [55, 59, 0, 0],
+            [100, 110, 0, 3],
+        ]
+        .map(|own| own.map(|ms| ms * MS).into())
+        .into(),
         busy: 5 * MS,
         after: 3 * MS + AFTER_STALL,
     };
     let mut sorted = stalls;
     sorted.stalls.sort_by_key(|stall: &Stall| stall.to);
     let at = |ms: f64| sorted.at((ms * 1e6) as u64);
-    assert_eq!([5.0, 15.0, 19.9].map(at), [0.0; 3], "a worker that stands still takes no timestamp: this is another one's");
+    assert_eq!(
+        [5.0, 15.0, 19.9].map(at),
+        [0.0; 3],
+        "a worker that stands still takes no timestamp: this is another one's"
+    );
     assert_eq!([20.0, 20.9, 21.1].map(at), [10.0, 10.0, 0.0]);
     // It worked for 5 ms before its tick: what it read then is late by the time since the begin.
-    assert_eq!([110.0, 113.9, 114.1].map(at), [10.0, 10.0, 0.0], "it worked for 3 ms on what was waiting");
-    assert_eq!([54.0, 55.0, 57.5, 60.0, 61.0, 61.1].map(at), [0.0, 25.0, 27.5, 30.0, 30.0, 0.0]);
+    assert_eq!(
+        [110.0, 113.9, 114.1].map(at),
+        [10.0, 10.0, 0.0],
+        "it worked for 3 ms on what was waiting"
+    );
+    assert_eq!(
+        [54.0, 55.0, 57.5, 60.0, 61.0, 61.1].map(at),
+        [0.0, 25.0, 27.5, 30.0, 30.0, 0.0]
+    );
 }
 
 #[test]
 fn what_is_accepted_does_not_count_and_nothing_is_done_where_nothing_is_late() {
-    let accepted = Accepted { stall: Nanos::from_millis(20), delays: true, timestamps: false };
+    let accepted = Accepted {
+        stall: Nanos::from_millis(20),
+        delays: true,
+        timestamps: false,
+    };
     assert!(ends(&request(), &[&[(30, 50)], &[(92, 100)]], accepted).is_none());
     let samples = ends(&request(), &[&[(29, 50)], &[(92, 100)]], accepted).unwrap();
-    assert_eq!((values(&samples, Metric::Ttft), values(&samples, Metric::E2e)), ([50.0, 50.0, 29.0], [100.0; 3]));
-    assert!(ends(&request(), &[&[(29, 50)]], Accepted { timestamps: true, ..accepted }).is_none());
-    let far = ends(&request(), &[&[(200, 300)]], Accepted { delays: true, ..Accepted::default() });
+    assert_eq!(
+        (
+            values(&samples, Metric::Ttft),
+            values(&samples, Metric::E2e)
+        ),
+        ([50.0, 50.0, 29.0], [100.0; 3])
+    );
+    assert!(
+        ends(
+            &request(),
+            &[&[(29, 50)]],
+            Accepted {
+                timestamps: true,
+                ..accepted
+            }
+        )
+        .is_none()
+    );
+    let far = ends(
+        &request(),
+        &[&[(200, 300)]],
+        Accepted {
+            delays: true,
+            ..Accepted::default()
+        },
+    );
     assert!(far.is_none(), "a stall that touched nothing");
 }
 
 #[test]
 fn a_failure_of_the_load_generator_may_have_been_a_success() {
-    let message = |text: &str| Outcome { end: Err(Failure::new(FailureKind::Connect, text)), ..failed(0, FailureKind::Connect) };
-    let ok = |outcome: &Outcome, stalls: &[(u64, u64)]| {
-        let accepted = Accepted { delays: true, ..Accepted::default() };
-        ends(outcome, &[stalls], accepted).map(|[_, _, fast]| (only(&fast).ok(), only(&fast).value(Metric::Ttft)))
+    let message = |text: &str| Outcome {
+        end: Err(Failure::new(FailureKind::Connect, text)),
+        ..failed(0, FailureKind::Connect)
     };
-    assert_eq!(ok(&message(Failure::NO_FILES), &[]), Some((true, Some(MIN_LATENCY))));
-    assert_eq!(ok(&message(Failure::NO_PORTS), &[]), Some((true, Some(MIN_LATENCY))));
-    assert_eq!(ok(&failed(0, FailureKind::ToolStall), &[]), Some((true, Some(MIN_LATENCY))));
+    let ok = |outcome: &Outcome, stalls: &[(u64, u64)]| {
+        let accepted = Accepted {
+            delays: true,
+            ..Accepted::default()
+        };
+        ends(outcome, &[stalls], accepted)
+            .map(|[_, _, fast]| (only(&fast).ok(), only(&fast).value(Metric::Ttft)))
+    };
+    assert_eq!(
+        ok(&message(Failure::NO_FILES), &[]),
+        Some((true, Some(MIN_LATENCY)))
+    );
+    assert_eq!(
+        ok(&message(Failure::NO_PORTS), &[]),
+        Some((true, Some(MIN_LATENCY)))
+    );
+    assert_eq!(
+        ok(&failed(0, FailureKind::ToolStall), &[]),
+        Some((true, Some(MIN_LATENCY)))
+    );
     assert_eq!(ok(&message("connection refused"), &[]), None);
     let slow = failed(0, FailureKind::TimeoutTotal);
-    assert_eq!((ok(&slow, &[]), ok(&slow, &[(20, 82)]).map(|own| own.0)), (None, Some(true)), "it ended at 82 ms");
-    assert_eq!(ok(&failed(0, FailureKind::Truncated), &[(20, 82)]).map(|own| own.0), Some(false));
+    assert_eq!(
+        (ok(&slow, &[]), ok(&slow, &[(20, 82)]).map(|own| own.0)),
+        (None, Some(true)),
+        "it ended at 82 ms"
+    );
+    assert_eq!(
+        ok(&failed(0, FailureKind::Truncated), &[(20, 82)]).map(|own| own.0),
+        Some(false)
+    );
 }
 
 #[test]
 fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
-    let (table, case, parts) = (table("a", &[request()]), case(Shape::Closed { users: 1 }), [part(&[&[(30, 50)]])]);
-    let facts = CaseFacts { case: &case, parts: &parts, until: None };
+    let (table, case, parts) = (
+        table("a", &[request()]),
+        case(Shape::Closed { users: 1 }),
+        [part(&[&[(30, 50)]])],
+    );
+    let facts = CaseFacts {
+        case: &case,
+        parts: &parts,
+        until: None,
+    };
     let mut own = sample_case(&table, &facts);
     // One request has no throughput.
     own.sending = vec![0.1];
     own.scalars.insert(Metric::OutputTps, 30.0);
     let late = measure_lateness(&table, &facts, Accepted::default()).unwrap();
-    let (slow, fast) = (late.shift(&own, End::Slow, 0.2), late.shift(&own, End::Fast, 0.2));
-    let of = |sample: &Sample| (sample.scalars[&Metric::OutputTps], sample.windows[0], sample.sending[0]);
-    assert_eq!([&slow, &own, &fast].map(of), [(30.0, 0.1, 0.1), (30.0, 0.1, 0.1), (37.5, 0.08, 0.08)]);
+    let (slow, fast) = (
+        late.shift(&own, End::Slow, 0.2),
+        late.shift(&own, End::Fast, 0.2),
+    );
+    let of = |sample: &Sample| {
+        (
+            sample.scalars[&Metric::OutputTps],
+            sample.windows[0],
+            sample.sending[0],
+        )
+    };
+    assert_eq!(
+        [&slow, &own, &fast].map(of),
+        [(30.0, 0.1, 0.1), (30.0, 0.1, 0.1), (37.5, 0.08, 0.08)]
+    );
     // 3 tokens in 100 ms; in 96 ms, as it was sent 4 ms late.
-    assert_eq!((slow.scalars[&Metric::OutputTpsPerUser], fast.scalars[&Metric::OutputTpsPerUser]), (30.0, 31.25));
+    assert_eq!(
+        (
+            slow.scalars[&Metric::OutputTpsPerUser],
+            fast.scalars[&Metric::OutputTpsPerUser]
+        ),
+        (30.0, 31.25)
+    );
 }

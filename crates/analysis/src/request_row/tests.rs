@@ -5,13 +5,20 @@ mod facts {
 
     #[test]
     fn columns_contain_the_outcomes() {
-        let rows = [outcome(0), stream(1, 100, &[150, 150, 170]), failed(2, FailureKind::Truncated)];
+        let rows = [
+            outcome(0),
+            stream(1, 100, &[150, 150, 170]),
+            failed(2, FailureKind::Truncated),
+        ];
         let table = table("a", &rows);
         let facts = table.rows_of_case("a");
         assert_eq!(facts[1].events(), [150_000_000, 150_000_000, 170_000_000]);
         assert_eq!((facts[0].events(), facts[0].ok()), (&[] as &[u64], true));
         let failed = (facts[2].failure(), facts[2].message(), facts[2].failed_at());
-        assert_eq!(failed, (Some(FailureKind::Truncated), "no luck", "after headers"));
+        assert_eq!(
+            failed,
+            (Some(FailureKind::Truncated), "no luck", "after headers")
+        );
         assert!(table.rows_of_case("b").is_empty());
     }
 
@@ -19,9 +26,14 @@ mod facts {
     fn an_invalid_value_is_reported_with_its_row() {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
-        columns.extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"])).unwrap();
+        columns
+            .extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"]))
+            .unwrap();
         let error = check_texts(&columns).unwrap_err().to_string();
-        assert_eq!(error, "row 1 of column `outcome` has the value `fine`, which is not a valid value of this column");
+        assert_eq!(
+            error,
+            "row 1 of column `outcome` has the value `fine`, which is not a valid value of this column"
+        );
     }
 }
 
@@ -33,7 +45,10 @@ mod derive {
     fn metrics(outcome: Outcome, metrics: &[Metric]) -> Vec<Option<f64>> {
         let table = table("a", &[outcome]);
         let facts = table.rows_of_case("a");
-        metrics.iter().map(|&metric| facts[0].metric(metric)).collect()
+        metrics
+            .iter()
+            .map(|&metric| facts[0].metric(metric))
+            .collect()
     }
 
     #[test]
@@ -42,13 +57,39 @@ mod derive {
         let mut late = stream(0, 100, &[150, 160, 180, 190]);
         late.timeline.intended = llmscen_core::units::Nanos::from_millis(98);
         use Metric::*;
-        let all =
-            [Ttft, TtftService, Ttfc, TokensPerEvent, Tpot, Ntpot, E2e, E2eService, ScheduleLag, PrefillTps, TtftPerPromptToken];
-        let known = [52.0, 50.0, 1.0, 1.0, 40.0 / 3.0, 23.0, 92.0, 90.0, 2.0, 200.0, 5.2];
+        let all = [
+            Ttft,
+            TtftService,
+            Ttfc,
+            TokensPerEvent,
+            Tpot,
+            Ntpot,
+            E2e,
+            E2eService,
+            ScheduleLag,
+            PrefillTps,
+            TtftPerPromptToken,
+        ];
+        let known = [
+            52.0,
+            50.0,
+            1.0,
+            1.0,
+            40.0 / 3.0,
+            23.0,
+            92.0,
+            90.0,
+            2.0,
+            200.0,
+            5.2,
+        ];
         assert_eq!(metrics(late.clone(), &all), known.map(Some));
         assert!((metrics(late.clone(), &[DecodeTps])[0].unwrap() - 75.0).abs() < 1e-9);
         assert_eq!(
-            metrics(late, &[PromptTokens, OutputTokens, ReasoningTokens, CachedTokens]),
+            metrics(
+                late,
+                &[PromptTokens, OutputTokens, ReasoningTokens, CachedTokens]
+            ),
             [Some(10.0), Some(4.0), None, None]
         );
     }
@@ -61,8 +102,16 @@ mod derive {
             metrics(row, &[Metric::Ttft, Metric::TimeToFirstAnswer])
         };
         assert_eq!(of(2, None), [Some(50.0), Some(80.0)]);
-        assert_eq!(of(0, None), [Some(50.0), None], "without reasoning it is the TTFT, and not shown twice");
-        assert_eq!(of(0, Some(7)), [Some(50.0), Some(50.0)], "reasoning that the server counts and does not stream");
+        assert_eq!(
+            of(0, None),
+            [Some(50.0), None],
+            "without reasoning it is the TTFT, and not shown twice"
+        );
+        assert_eq!(
+            of(0, Some(7)),
+            [Some(50.0), Some(50.0)],
+            "reasoning that the server counts and does not stream"
+        );
         assert_eq!(of(0, Some(0)), [Some(50.0), None]);
         assert_eq!(of(4, Some(4)), [Some(50.0), None], "all of it is reasoning");
     }
@@ -75,22 +124,54 @@ mod derive {
         late.timeline.intended = llmscen_core::units::Nanos::from_millis(98);
         let rates = metrics(late.clone(), &[OutputTpsPerRequest, TotalTpsPerRequest]);
         let near = |rate: Option<f64>, known: f64| (rate.unwrap() - known).abs() < 1e-9;
-        assert!(near(rates[0], 4.0 / 0.092) && near(rates[1], 14.0 / 0.092), "{rates:?}");
+        assert!(
+            near(rates[0], 4.0 / 0.092) && near(rates[1], 14.0 / 0.092),
+            "{rates:?}"
+        );
         late.usage.prompt = None;
-        assert_eq!(metrics(late, &[TotalTpsPerRequest]), [None], "without a count of the prompt there is no total");
-        assert_eq!(metrics(failed(0, FailureKind::Truncated), &[OutputTpsPerRequest, TotalTpsPerRequest]), [None, None]);
+        assert_eq!(
+            metrics(late, &[TotalTpsPerRequest]),
+            [None],
+            "without a count of the prompt there is no total"
+        );
+        assert_eq!(
+            metrics(
+                failed(0, FailureKind::Truncated),
+                &[OutputTpsPerRequest, TotalTpsPerRequest]
+            ),
+            [None, None]
+        );
     }
 
     #[test]
     fn what_was_not_streamed_has_no_first_token() {
-        let seen = metrics(outcome(0), &[Metric::Ttft, Metric::Tpot, Metric::TokensPerEvent, Metric::E2e, Metric::Ntpot]);
+        let seen = metrics(
+            outcome(0),
+            &[
+                Metric::Ttft,
+                Metric::Tpot,
+                Metric::TokensPerEvent,
+                Metric::E2e,
+                Metric::Ntpot,
+            ],
+        );
         assert_eq!(seen, [None, None, None, Some(82.0), Some(20.5)]);
     }
 
     #[test]
     fn what_failed_keeps_only_its_lag_and_first_byte() {
-        let all = [Metric::Ttft, Metric::E2e, Metric::E2eService, Metric::Ntpot, Metric::ScheduleLag, Metric::Ttfc];
-        assert_eq!(metrics(failed(0, FailureKind::Truncated), &all), [None, None, None, None, Some(2.0), Some(79.0)]);
+        let all = [
+            Metric::Ttft,
+            Metric::E2e,
+            Metric::E2eService,
+            Metric::Ntpot,
+            Metric::ScheduleLag,
+            Metric::Ttfc,
+        ];
+        assert_eq!(
+            metrics(failed(0, FailureKind::Truncated), &all),
+            [None, None, None, None, Some(2.0), Some(79.0)]
+        );
         assert_eq!(metrics(failed(0, FailureKind::Dropped), &all), [None; 6]);
     }
 
@@ -101,15 +182,26 @@ mod derive {
         assert_eq!(metrics(stream(0, 0, &[50, 50, 50]), &pace), [None, None]);
         let mut none = stream(0, 0, &[50, 60]);
         none.usage.output = Some(0);
-        assert_eq!(metrics(none, &[Metric::Tpot, Metric::Ntpot, Metric::TokensPerEvent]), [None, None, Some(0.0)]);
+        assert_eq!(
+            metrics(none, &[Metric::Tpot, Metric::Ntpot, Metric::TokensPerEvent]),
+            [None, None, Some(0.0)]
+        );
     }
 
     #[test]
     fn counts_come_from_the_server_then_the_tokenizer_then_the_events() {
         let mut reply = stream(0, 0, &[50, 60]);
-        reply.usage = Usage { output: Some(9), ..Usage::default() };
-        reply.counted = Counted { prompt: Some(7), output: Some(8), approximate: false };
-        let counts = |reply: &Outcome| metrics(reply.clone(), &[Metric::PromptTokens, Metric::OutputTokens]);
+        reply.usage = Usage {
+            output: Some(9),
+            ..Usage::default()
+        };
+        reply.counted = Counted {
+            prompt: Some(7),
+            output: Some(8),
+            approximate: false,
+        };
+        let counts =
+            |reply: &Outcome| metrics(reply.clone(), &[Metric::PromptTokens, Metric::OutputTokens]);
         assert_eq!(counts(&reply), [Some(7.0), Some(9.0)]);
         reply.usage = Usage::default();
         assert_eq!(counts(&reply), [Some(7.0), Some(8.0)]);
@@ -126,7 +218,13 @@ mod derive {
         assert_eq!(facts[0].gaps(), [0.0, 30.0]);
         let frame = table.frame(0..2).unwrap();
         let column = frame.column("itl_ms").unwrap().list().unwrap();
-        assert_eq!((column.get_as_series(0).unwrap().len(), column.get_as_series(1)), (2, None));
+        assert_eq!(
+            (
+                column.get_as_series(0).unwrap().len(),
+                column.get_as_series(1)
+            ),
+            (2, None)
+        );
     }
 }
 
@@ -140,10 +238,20 @@ mod live {
     fn a_live_request_equals_the_stored_one() {
         let mut paced = stream(1, 100, &[150, 160, 190]);
         (paced.timeline.choices, paced.timeline.weights) = (vec![0, 1, 0], vec![2, 1, 4]);
-        paced.server = ServerTimes { queue: Some(Nanos(5)), total: Some(Nanos(9)), ..ServerTimes::default() };
+        paced.server = ServerTimes {
+            queue: Some(Nanos(5)),
+            total: Some(Nanos(9)),
+            ..ServerTimes::default()
+        };
         let mut whole = stream(2, 200, &[250, 260]);
         whole.streamed = false;
-        let rows = [outcome(0), paced, whole, failed(3, FailureKind::Truncated), failed(4, FailureKind::Dropped)];
+        let rows = [
+            outcome(0),
+            paced,
+            whole,
+            failed(3, FailureKind::Truncated),
+            failed(4, FailureKind::Dropped),
+        ];
         let table = table("a", &rows);
         let stored = table.rows_of_case("a").into_iter().map(|row| {
             let mut requests = MeasuredRequests::default();
@@ -151,7 +259,12 @@ mod live {
             requests
         });
         let shown = |requests: &MeasuredRequests| format!("{requests:?}");
-        let live = rows.iter().map(|outcome| MeasuredRequests::of_outcome(outcome, 0));
-        assert_eq!(live.map(|own| shown(&own)).collect::<Vec<_>>(), stored.map(|own| shown(&own)).collect::<Vec<_>>());
+        let live = rows
+            .iter()
+            .map(|outcome| MeasuredRequests::of_outcome(outcome, 0));
+        assert_eq!(
+            live.map(|own| shown(&own)).collect::<Vec<_>>(),
+            stored.map(|own| shown(&own)).collect::<Vec<_>>()
+        );
     }
 }

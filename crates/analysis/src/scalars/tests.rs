@@ -16,7 +16,11 @@ mod scalars {
     fn goodput_check() -> Check {
         Check {
             expr: "goodput(ttft < 60ms) >= 50%".into(),
-            subject: Subject::Goodput(vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 60.0 }]),
+            subject: Subject::Goodput(vec![RequestLimit {
+                metric: Metric::Ttft,
+                op: Op::Less,
+                limit: 60.0,
+            }]),
             op: Op::AtLeast,
             limit: 0.5,
             confidence: Confidence::Point,
@@ -41,26 +45,55 @@ mod scalars {
         case.checks.push(goodput_check());
         case.target.gpus = Some(2);
         let seen = sample_case(&table("a", &rows), &facts(&case)).scalars;
-        let of = |metric| seen.get(&metric).copied().map(|value| (value * 1e6_f64).round() / 1e6);
+        let of = |metric| {
+            seen.get(&metric)
+                .copied()
+                .map(|value| (value * 1e6_f64).round() / 1e6)
+        };
         assert_eq!(of(Metric::Window), Some(0.4));
         assert_eq!(of(Metric::RequestThroughputWithDrain), Some(7.5));
-        assert_eq!((of(Metric::OutputTpsWithDrain), of(Metric::TotalTpsWithDrain)), (Some(17.5), Some(92.5)));
+        assert_eq!(
+            (
+                of(Metric::OutputTpsWithDrain),
+                of(Metric::TotalTpsWithDrain)
+            ),
+            (Some(17.5), Some(92.5))
+        );
         // From the first end, at 200 ms, until a user finds nothing more to send, at 382 ms: the third request.
-        assert_eq!((of(Metric::ThroughputWindow), of(Metric::RequestThroughput)), (Some(0.182), Some(5.494505)));
-        assert_eq!((of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)), (Some(10.989011), Some(5.494505)));
+        assert_eq!(
+            (of(Metric::ThroughputWindow), of(Metric::RequestThroughput)),
+            (Some(0.182), Some(5.494505))
+        );
+        assert_eq!(
+            (of(Metric::OutputTps), of(Metric::OutputTpsPerGpu)),
+            (Some(10.989011), Some(5.494505))
+        );
         assert_eq!(of(Metric::TotalTps), Some(65.934066));
         // 3 / 0.2 s, 2 / 0.4 s, 2 / 0.1 s.
         assert_eq!(of(Metric::OutputTpsPerUser), Some(13.333333));
-        assert_eq!((of(Metric::ErrorRate), of(Metric::GoodputRate)), (Some(0.25), Some(5.494505)));
+        assert_eq!(
+            (of(Metric::ErrorRate), of(Metric::GoodputRate)),
+            (Some(0.25), Some(5.494505))
+        );
         // 200 + 400 + 100 + 80 ms of flight over 400.
-        assert_eq!((of(Metric::ConcurrencyMean), of(Metric::ConcurrencyMax)), (Some(1.95), Some(2.0)));
-        assert_eq!((of(Metric::RateOffered), of(Metric::RateAchieved)), (None, Some(10.0)));
+        assert_eq!(
+            (of(Metric::ConcurrencyMean), of(Metric::ConcurrencyMax)),
+            (Some(1.95), Some(2.0))
+        );
+        assert_eq!(
+            (of(Metric::RateOffered), of(Metric::RateAchieved)),
+            (None, Some(10.0))
+        );
     }
 
     #[test]
     fn goodput_counts_each_request_by_its_own_latency() {
         // The scheduled order is 1, 2, 0. The window is from 150 ms, the first end, to 300 ms; only the good request ends in it.
-        let rows = [stream(0, 200, &[250, 300]), stream(1, 0, &[70, 150]), stream(2, 0, &[390, 400])];
+        let rows = [
+            stream(0, 200, &[250, 300]),
+            stream(1, 0, &[70, 150]),
+            stream(2, 0, &[390, 400]),
+        ];
         let mut case = case(Shape::Closed { users: 2 });
         case.checks.push(goodput_check());
         let scalars = sample_case(&table("a", &rows), &facts(&case)).scalars;
@@ -72,14 +105,33 @@ mod scalars {
     fn rounds_pool_totals_and_windows() {
         let slow = [stream(0, 0, &[100, 300]), stream(1, 300, &[400, 700])];
         let fast = [stream(0, 0, &[50, 100]), stream(1, 100, &[150, 200])];
-        let rows = [(0, &slow), (1, &fast)].into_iter().flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
-        let rows = rows.map(|(round, outcome)| TaggedOutcome { case: "a", round, shard: 0, outcome });
+        let rows = [(0, &slow), (1, &fast)]
+            .into_iter()
+            .flat_map(|(round, rows)| rows.iter().map(move |own| (round, own)));
+        let rows = rows.map(|(round, outcome)| TaggedOutcome {
+            case: "a",
+            round,
+            shard: 0,
+            outcome,
+        });
         let case = case(Shape::Closed { users: 1 });
         let seen = sample_case(&Table::build(rows), &facts(&case));
-        assert_eq!((seen.windows, seen.sending), (vec![0.7, 0.2], vec![0.4, 0.1]));
+        assert_eq!(
+            (seen.windows, seen.sending),
+            (vec![0.7, 0.2], vec![0.4, 0.1])
+        );
         // The second request of each: 2 in 0.5 s; the mean of the rates would be 6.25.
-        assert_eq!((seen.scalars[&Metric::RequestThroughput], seen.scalars[&Metric::OutputTps]), (4.0, 8.0));
-        assert_eq!(seen.scalars[&Metric::RequestThroughputWithDrain], 4.0 / (0.7 + 0.2));
+        assert_eq!(
+            (
+                seen.scalars[&Metric::RequestThroughput],
+                seen.scalars[&Metric::OutputTps]
+            ),
+            (4.0, 8.0)
+        );
+        assert_eq!(
+            seen.scalars[&Metric::RequestThroughputWithDrain],
+            4.0 / (0.7 + 0.2)
+        );
     }
 
     #[test]
@@ -88,18 +140,34 @@ mod scalars {
         let rows = [warmup(stream(0, 0, &[100, 300])), stream(1, 100, &[200])];
         let seen = sample_case(&table("a", &rows), &facts(&case));
         assert_eq!((seen.requests.len(), seen.counts.warmup), (1, 1));
-        assert_eq!((seen.scalars[&Metric::ConcurrencyMean], seen.scalars[&Metric::Window]), (2.0, 0.1));
+        assert_eq!(
+            (
+                seen.scalars[&Metric::ConcurrencyMean],
+                seen.scalars[&Metric::Window]
+            ),
+            (2.0, 0.1)
+        );
         assert_eq!(seen.scalars[&Metric::OutputTpsWithDrain], 10.0);
     }
 
     #[test]
     fn a_case_without_a_start_of_its_own_has_that_of_its_server() {
         let part = |own: Option<u64>| {
-            let startup = own.map(|ready| Startup { ready: Nanos::from_millis(ready), ..Startup::default() });
-            Part { startup, served_ready: Some(Nanos::from_millis(own.unwrap_or(900))), ..Part::default() }
+            let startup = own.map(|ready| Startup {
+                ready: Nanos::from_millis(ready),
+                ..Startup::default()
+            });
+            Part {
+                startup,
+                served_ready: Some(Nanos::from_millis(own.unwrap_or(900))),
+                ..Part::default()
+            }
         };
         assert_eq!(startup_seconds(&[part(None), part(None)]), Some(0.9));
-        assert_eq!(startup_seconds(&[part(Some(100)), part(None), part(Some(300))]), Some(0.2));
+        assert_eq!(
+            startup_seconds(&[part(Some(100)), part(None), part(Some(300))]),
+            Some(0.2)
+        );
         assert_eq!(startup_seconds(&[Part::default()]), None);
     }
 
@@ -108,12 +176,34 @@ mod scalars {
         let case = case(Shape::Closed { users: 1 });
         let none = sample_case(&table("a", &[]), &facts(&case));
         assert!(none.scalars.is_empty() && none.distributions.is_empty());
-        let lost = sample_case(&table("a", &[failed(0, FailureKind::Connect)]), &facts(&case)).scalars;
-        assert_eq!((lost.get(&Metric::ErrorRate), lost.get(&Metric::RequestThroughput)), (Some(&1.0), Some(&0.0)));
-        assert_eq!((lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)), (None, None));
+        let lost = sample_case(
+            &table("a", &[failed(0, FailureKind::Connect)]),
+            &facts(&case),
+        )
+        .scalars;
+        assert_eq!(
+            (
+                lost.get(&Metric::ErrorRate),
+                lost.get(&Metric::RequestThroughput)
+            ),
+            (Some(&1.0), Some(&0.0))
+        );
+        assert_eq!(
+            (lost.get(&Metric::OutputTps), lost.get(&Metric::GoodputRate)),
+            (None, None)
+        );
         let whole = sample_case(&table("a", &[outcome(0)]), &facts(&case)).scalars;
-        assert_eq!((whole.get(&Metric::OutputTpsSteady), whole.contains_key(&Metric::OutputTpsWithDrain)), (None, true));
-        assert!(!whole.contains_key(&Metric::OutputTps), "one request has no time before its drain");
+        assert_eq!(
+            (
+                whole.get(&Metric::OutputTpsSteady),
+                whole.contains_key(&Metric::OutputTpsWithDrain)
+            ),
+            (None, true)
+        );
+        assert!(
+            !whole.contains_key(&Metric::OutputTps),
+            "one request has no time before its drain"
+        );
     }
 }
 
@@ -151,16 +241,25 @@ mod hardware {
         // 10 prompt and 5 output tokens in 500 ms; a token each 100 ms, so that the weights are read 10 times a second.
         let rows = [stream(0, 0, &[100, 200, 300, 400, 500])];
         let scalars = seen(&with(Some(2), Some(GPU)), &rows).scalars;
-        assert_eq!((scalars[&Metric::Mfu], scalars[&Metric::Mbu]), (2e9 * 30.0 / 2e12, 2e9 * 10.0 / 2e12));
+        assert_eq!(
+            (scalars[&Metric::Mfu], scalars[&Metric::Mbu]),
+            (2e9 * 30.0 / 2e12, 2e9 * 10.0 / 2e12)
+        );
         // Four steps over contexts of 11, 12, 13 and 14 tokens: 50 in 0.4 s.
-        let cached = Hardware { kv_bytes_per_token: 1e6, ..GPU };
+        let cached = Hardware {
+            kv_bytes_per_token: 1e6,
+            ..GPU
+        };
         let scalars = seen(&with(Some(1), Some(cached)), &rows).scalars;
         assert_eq!(scalars[&Metric::Mbu], (2e10 + 1e6 * 50.0 / 0.4) / 1e12);
     }
 
     #[test]
     fn a_batch_reads_the_weights_once_and_each_cache_for_itself() {
-        let hardware = Hardware { kv_bytes_per_token: 1e6, ..GPU };
+        let hardware = Hardware {
+            kv_bytes_per_token: 1e6,
+            ..GPU
+        };
         let rows = [0, 1].map(|seq| stream(seq, 0, &[100, 200, 300, 400, 500]));
         let scalars = seen(&with(Some(1), Some(hardware)), &rows).scalars;
         assert_eq!(scalars[&Metric::Mbu], (2e10 + 1e6 * 100.0 / 0.4) / 1e12);
@@ -179,15 +278,32 @@ mod hardware {
         let rows = [stream(0, 0, &[100, 500])];
         let none = |gpus, hardware| {
             let scalars = seen(&with(gpus, hardware), &rows).scalars;
-            [Metric::Mfu, Metric::Mbu, Metric::EnergyPerToken].map(|metric| scalars.contains_key(&metric))
+            [Metric::Mfu, Metric::Mbu, Metric::EnergyPerToken]
+                .map(|metric| scalars.contains_key(&metric))
         };
         assert_eq!(none(None, Some(GPU)), [false; 3]);
         assert_eq!(none(Some(1), None), [false; 3]);
-        assert_eq!(none(Some(1), Some(Hardware { peak_flops: None, ..GPU })), [false, true, false]);
+        assert_eq!(
+            none(
+                Some(1),
+                Some(Hardware {
+                    peak_flops: None,
+                    ..GPU
+                })
+            ),
+            [false, true, false]
+        );
         let mut unknown = stream(0, 0, &[100, 500]);
         unknown.usage.prompt = None;
-        let hardware = Hardware { kv_bytes_per_token: 1.0, ..GPU };
-        assert!(!seen(&with(Some(1), Some(hardware)), &[unknown]).scalars.contains_key(&Metric::Mbu));
+        let hardware = Hardware {
+            kv_bytes_per_token: 1.0,
+            ..GPU
+        };
+        assert!(
+            !seen(&with(Some(1), Some(hardware)), &[unknown])
+                .scalars
+                .contains_key(&Metric::Mbu)
+        );
     }
 
     #[test]
@@ -202,7 +318,11 @@ mod hardware {
             value,
         };
         let readings = vec![power(-1, 100.0), power(1, 300.0), power(3, 300.0)];
-        let recorded = TelemetryRecord { case: "a".into(), round: 0, readings };
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings,
+        };
         let table = table("a", &[stream(0, 0, &[500, 2000])]).with_telemetry(vec![recorded]);
         let scalars = sample_case(&table, &facts(&with(None, None))).scalars;
         assert_eq!(scalars[&Metric::EnergyPerToken], (250.0 + 300.0) / 2.0);

@@ -5,15 +5,29 @@ mod table {
     use llmscen_core::units::Nanos;
 
     fn tagged<'a>(case: &'a str, round: u32, outcome: &'a Outcome) -> TaggedOutcome<'a> {
-        TaggedOutcome { case, round, shard: 0, outcome }
+        TaggedOutcome {
+            case,
+            round,
+            shard: 0,
+            outcome,
+        }
     }
 
     #[test]
     fn rows_are_ordered_by_case_round_and_seq() {
         let [a, b] = [outcome(1), outcome(0)];
-        let rows = [tagged("z", 1, &a), tagged("a", 0, &a), tagged("z", 0, &a), tagged("z", 0, &b)];
+        let rows = [
+            tagged("z", 1, &a),
+            tagged("a", 0, &a),
+            tagged("z", 0, &a),
+            tagged("z", 0, &b),
+        ];
         let table = Table::build(rows);
-        let order: Vec<_> = table.rows(0..4).iter().map(|row| (row.round(), row.seq())).collect();
+        let order: Vec<_> = table
+            .rows(0..4)
+            .iter()
+            .map(|row| (row.round(), row.seq()))
+            .collect();
         assert_eq!(order, [(0, 0), (0, 1), (1, 1), (0, 1)]);
         assert_eq!(table.columns.case.get(3).map(|case| &**case), Some("a"));
     }
@@ -22,22 +36,52 @@ mod table {
     fn cases_are_in_the_requested_order() {
         let [a, b] = [outcome(1), outcome(0)];
         let mut builder = Builder::with_cases(["a", "z"]);
-        for row in [tagged("z", 0, &a), tagged("a", 1, &a), tagged("z", 0, &b), tagged("a", 0, &a)] {
+        for row in [
+            tagged("z", 0, &a),
+            tagged("a", 1, &a),
+            tagged("z", 0, &b),
+            tagged("a", 0, &a),
+        ] {
             builder.push(&row);
         }
         let table = builder.finish();
-        let order = (0..4).map(|row| (table.columns.case.get(row).unwrap().to_string(), table.columns.round.get(row).unwrap()));
-        assert_eq!(order.collect::<Vec<_>>(), [("a", 0), ("a", 1), ("z", 0), ("z", 0)].map(|(case, round)| (case.into(), round)));
-        assert_eq!((table.columns.seq.get(2), table.columns.seq.get(3)), (Some(0), Some(1)));
+        let order = (0..4).map(|row| {
+            (
+                table.columns.case.get(row).unwrap().to_string(),
+                table.columns.round.get(row).unwrap(),
+            )
+        });
+        assert_eq!(
+            order.collect::<Vec<_>>(),
+            [("a", 0), ("a", 1), ("z", 0), ("z", 0)].map(|(case, round)| (case.into(), round))
+        );
+        assert_eq!(
+            (table.columns.seq.get(2), table.columns.seq.get(3)),
+            (Some(0), Some(1))
+        );
     }
 
     #[test]
     fn a_failure_keeps_its_message() {
         let bad = failed(0, FailureKind::Http5xx);
         let frame = Table::build([tagged("a", 0, &bad)]).frame(0..1).unwrap();
-        let cell = |name: &str| frame.column(name).unwrap().str().unwrap().get(0).map(str::to_owned);
-        assert_eq!((cell(s::OUTCOME).as_deref(), cell(s::ERROR).as_deref()), (Some("http_5xx"), Some("no luck")));
-        assert_eq!((cell(s::ERROR_AT).as_deref(), cell(s::FINISH_REASON)), (Some("after headers"), None));
+        let cell = |name: &str| {
+            frame
+                .column(name)
+                .unwrap()
+                .str()
+                .unwrap()
+                .get(0)
+                .map(str::to_owned)
+        };
+        assert_eq!(
+            (cell(s::OUTCOME).as_deref(), cell(s::ERROR).as_deref()),
+            (Some("http_5xx"), Some("no luck"))
+        );
+        assert_eq!(
+            (cell(s::ERROR_AT).as_deref(), cell(s::FINISH_REASON)),
+            (Some("after headers"), None)
+        );
     }
 
     #[test]
@@ -65,9 +109,21 @@ mod table {
         let held = &table.columns;
         for seq in 0..150 {
             let (row, known) = (seq as usize, odd(seq));
-            assert_eq!((held.seq.get(row), held.usage_prompt.get(row)), (Some(seq), known.usage.prompt));
-            assert_eq!((held.usage_cached.get(row), held.items.get(row)), (known.usage.cached, known.items));
-            assert_eq!((held.group.get(row).map(|group| &**group), held.status.get(row)), (known.group.as_deref(), Some(200)));
+            assert_eq!(
+                (held.seq.get(row), held.usage_prompt.get(row)),
+                (Some(seq), known.usage.prompt)
+            );
+            assert_eq!(
+                (held.usage_cached.get(row), held.items.get(row)),
+                (known.usage.cached, known.items)
+            );
+            assert_eq!(
+                (
+                    held.group.get(row).map(|group| &**group),
+                    held.status.get(row)
+                ),
+                (known.group.as_deref(), Some(200))
+            );
             assert_eq!(held.events.get(row), (0..seq % 4).collect::<Vec<_>>());
         }
         let ids = table
@@ -80,7 +136,10 @@ mod table {
             .iter()
             .map(|id| id.map(str::to_owned))
             .collect::<Vec<_>>();
-        assert_eq!(ids, (0..150).map(|seq| odd(seq).request_id).collect::<Vec<_>>());
+        assert_eq!(
+            ids,
+            (0..150).map(|seq| odd(seq).request_id).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -98,8 +157,14 @@ mod stage_slice {
 
     #[test]
     fn a_stage_has_the_rows_that_were_due_in_it_and_what_was_in_flight() {
-        let stage = |rate| RateStage { rate: RateProfile::Flat(rate), span: Nanos::from_millis(100) };
-        let shape = Shape::Rates { stages: [stage(20.0), stage(30.0)].into(), arrival: Arrival::Constant };
+        let stage = |rate| RateStage {
+            rate: RateProfile::Flat(rate),
+            span: Nanos::from_millis(100),
+        };
+        let shape = Shape::Rates {
+            stages: [stage(20.0), stage(30.0)].into(),
+            arrival: Arrival::Constant,
+        };
         let mut dropped = failed(5, FailureKind::Dropped);
         dropped.timeline.intended = Nanos::from_millis(199);
         // Due at 0 (warm-up), 50; 100, 133, 166, and at 199, dropped. The second is in flight until 150.
@@ -115,17 +180,52 @@ mod stage_slice {
         let stages = case.stages();
         let seen = |index: usize| {
             let stage = &stages[index];
-            let part = Part { case: stage.case.id.clone(), measured_from_ns: stage.from.0, ..Part::default() };
-            let facts = CaseFacts { case: &stage.case, parts: &[part], until: Some(stage.until) };
+            let part = Part {
+                case: stage.case.id.clone(),
+                measured_from_ns: stage.from.0,
+                ..Part::default()
+            };
+            let facts = CaseFacts {
+                case: &stage.case,
+                parts: &[part],
+                until: Some(stage.until),
+            };
             sample_case(&table.stage_rows("a", stage), &facts)
         };
-        assert_eq!((stages[1].case.id.as_str(), stages[1].case.labels.get("load.stage")), ("a/stage=2", Some(&Scalar::Int(2))));
+        assert_eq!(
+            (
+                stages[1].case.id.as_str(),
+                stages[1].case.labels.get("load.stage")
+            ),
+            ("a/stage=2", Some(&Scalar::Int(2)))
+        );
         let (first, second) = (seen(0), seen(1));
-        assert_eq!((first.counts.scheduled, first.counts.warmup, first.distributions[&Metric::Ttft].n), (1, 1, 1));
-        assert_eq!((second.counts.scheduled, second.counts.ok, second.counts.dropped, second.counts.warmup), (4, 3, 1, 0));
+        assert_eq!(
+            (
+                first.counts.scheduled,
+                first.counts.warmup,
+                first.distributions[&Metric::Ttft].n
+            ),
+            (1, 1, 1)
+        );
+        assert_eq!(
+            (
+                second.counts.scheduled,
+                second.counts.ok,
+                second.counts.dropped,
+                second.counts.warmup
+            ),
+            (4, 3, 1, 0)
+        );
         // From 100 ms to the last end, that of the dropped row's own stamp: two in flight from 100 to 130 and from 133 to
         // 150, the one of the first stage among them.
-        assert_eq!((second.scalars[&Metric::ConcurrencyMax], second.scalars[&Metric::RateOffered]), (2.0, 40.0));
+        assert_eq!(
+            (
+                second.scalars[&Metric::ConcurrencyMax],
+                second.scalars[&Metric::RateOffered]
+            ),
+            (2.0, 40.0)
+        );
         assert_eq!(second.scalars[&Metric::RateAchieved], 30.0);
     }
 }

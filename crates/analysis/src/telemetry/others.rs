@@ -32,48 +32,102 @@ type NamedValues<'a> = (&'a TelemetrySample, Vec<(i64, f64)>);
 pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherStat> {
     let mut totals: BTreeMap<String, Totals> = BTreeMap::new();
     for round in rounds {
-        let readings = || round.recorded.readings.iter().filter(|reading| reading.value.is_finite());
+        let readings = || {
+            round
+                .recorded
+                .readings
+                .iter()
+                .filter(|reading| reading.value.is_finite())
+        };
         let names: BTreeSet<&str> = readings().map(|reading| &*reading.name).collect();
         let mut spans: BTreeMap<Source, Option<Span>> = BTreeMap::new();
         let mut by_name: BTreeMap<String, NamedValues<'_>> = BTreeMap::new();
-        for reading in readings().filter(|reading| Signal::parse(&reading.name).is_none() && is_numeric(reading)) {
-            by_name.entry(labelled_name(reading)).or_insert((reading, Vec::new())).1.push((reading.at_ns, reading.value));
+        for reading in readings()
+            .filter(|reading| Signal::parse(&reading.name).is_none() && is_numeric(reading))
+        {
+            by_name
+                .entry(labelled_name(reading))
+                .or_insert((reading, Vec::new()))
+                .1
+                .push((reading.at_ns, reading.value));
         }
         for (name, (reading, mut values)) in by_name {
-            let Some(span) = *spans.entry(reading.source).or_insert_with(|| read_span(round, reading.source)) else { continue };
+            let Some(span) = *spans
+                .entry(reading.source)
+                .or_insert_with(|| read_span(round, reading.source))
+            else {
+                continue;
+            };
             values.sort_by_key(|(at, _)| *at);
-            let Some(new) = totals_over(&values, span, is_counter(&reading.name, &names)) else { continue };
-            totals.entry(name).and_modify(|old| *old = add(*old, new)).or_insert(new);
+            let Some(new) = totals_over(&values, span, is_counter(&reading.name, &names)) else {
+                continue;
+            };
+            totals
+                .entry(name)
+                .and_modify(|old| *old = add(*old, new))
+                .or_insert(new);
         }
     }
-    totals.into_iter().filter_map(|(name, totals)| Some((name, summarize(totals)?))).collect()
+    totals
+        .into_iter()
+        .filter_map(|(name, totals)| Some((name, summarize(totals)?)))
+        .collect()
 }
 
 fn labelled_name(reading: &TelemetrySample) -> String {
     let device = reading.device.map(|device| format!("gpu={device}"));
-    let labels: Vec<&str> = [&*reading.labels].into_iter().filter(|labels| !labels.is_empty()).chain(device.as_deref()).collect();
-    if labels.is_empty() { reading.name.to_string() } else { format!("{}{{{}}}", reading.name, labels.join(",")) }
+    let labels: Vec<&str> = [&*reading.labels]
+        .into_iter()
+        .filter(|labels| !labels.is_empty())
+        .chain(device.as_deref())
+        .collect();
+    if labels.is_empty() {
+        reading.name.to_string()
+    } else {
+        format!("{}{{{}}}", reading.name, labels.join(","))
+    }
 }
 
 /// Whether it is not a histogram bucket, a creation time or a list of labels.
 fn is_numeric(reading: &TelemetrySample) -> bool {
     let (name, labels) = (&*reading.name, &*reading.labels);
-    let is_bucket = labels.split(',').any(|label| label.trim_start().starts_with("le="));
-    !is_bucket && !["_bucket", "_info", "_created"].iter().any(|end| name.ends_with(end))
+    let is_bucket = labels
+        .split(',')
+        .any(|label| label.trim_start().starts_with("le="));
+    !is_bucket
+        && !["_bucket", "_info", "_created"]
+            .iter()
+            .any(|end| name.ends_with(end))
 }
 
 /// Whether it is a counter: by its suffix, or as the sum or the count of a histogram or summary, which has both.
 fn is_counter(name: &str, names: &BTreeSet<&str>) -> bool {
-    let both = |base: &str| ["_sum", "_count"].iter().all(|end| names.contains(format!("{base}{end}").as_str()));
-    name.ends_with("_total") || name.strip_suffix("_sum").or_else(|| name.strip_suffix("_count")).is_some_and(both)
+    let both = |base: &str| {
+        ["_sum", "_count"]
+            .iter()
+            .all(|end| names.contains(format!("{base}{end}").as_str()))
+    };
+    name.ends_with("_total")
+        || name
+            .strip_suffix("_sum")
+            .or_else(|| name.strip_suffix("_count"))
+            .is_some_and(both)
 }
 
 /// From the first to the last scrape of a source in the window, by its signals, which are recorded at every scrape; the whole window
 /// for a source without signals. None without a scrape in it.
 fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
     let window = round.window;
-    let is_signal = |reading: &&TelemetrySample| reading.source == source && Signal::parse(&reading.name).is_some();
-    let times: BTreeSet<i64> = round.recorded.readings.iter().filter(is_signal).map(|reading| reading.at_ns).collect();
+    let is_signal = |reading: &&TelemetrySample| {
+        reading.source == source && Signal::parse(&reading.name).is_some()
+    };
+    let times: BTreeSet<i64> = round
+        .recorded
+        .readings
+        .iter()
+        .filter(is_signal)
+        .map(|reading| reading.at_ns)
+        .collect();
     if times.is_empty() {
         return Some((window.from, window.until));
     }
@@ -85,16 +139,31 @@ fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
 /// The totals over a span, from the first known value; None where that is after the span.
 fn totals_over(values: &[(i64, f64)], (from, until): Span, is_counter: bool) -> Option<Totals> {
     let ends = values.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
-    let within = values.iter().zip(ends).filter(|((at, _), end)| *at <= until && *end > from);
+    let within = values
+        .iter()
+        .zip(ends)
+        .filter(|((at, _), end)| *at <= until && *end > from);
     let known: Vec<((i64, f64), i64)> = within.map(|(value, end)| (*value, end)).collect();
     let pieces = known.iter().map(|((at, value), end)| {
         let seconds = ((*end).min(until) - (*at).max(from)).max(0) as f64 / 1e9;
-        Totals { is_counter, n: 1, min: *value, max: *value, area: value * seconds, increase: 0.0, seconds }
+        Totals {
+            is_counter,
+            n: 1,
+            min: *value,
+            max: *value,
+            area: value * seconds,
+            increase: 0.0,
+            seconds,
+        }
     });
     // A counter that decreased was reset: its increase there is unknown.
-    let steps = known.windows(2).filter_map(|pair| Some(pair.last()?.0.1 - pair.first()?.0.1));
+    let steps = known
+        .windows(2)
+        .filter_map(|pair| Some(pair.last()?.0.1 - pair.first()?.0.1));
     let increase = steps.filter(|step| *step > 0.0).sum();
-    pieces.reduce(add).map(|totals| Totals { increase, ..totals })
+    pieces
+        .reduce(add)
+        .map(|totals| Totals { increase, ..totals })
 }
 
 fn add(a: Totals, b: Totals) -> Totals {
@@ -113,10 +182,17 @@ fn add(a: Totals, b: Totals) -> Totals {
 fn summarize(totals: Totals) -> Option<OtherStat> {
     let per_second = |part: f64| (totals.seconds > 0.0).then(|| part / totals.seconds);
     if totals.is_counter {
-        return per_second(totals.increase).filter(|increase| *increase > 0.0).map(OtherStat::Growth);
+        return per_second(totals.increase)
+            .filter(|increase| *increase > 0.0)
+            .map(OtherStat::Growth);
     }
     let mean = per_second(totals.area).or(Some(totals.min).filter(|min| *min == totals.max));
-    Some(OtherStat::Level { n: totals.n, mean, min: totals.min, max: totals.max })
+    Some(OtherStat::Level {
+        n: totals.n,
+        mean,
+        min: totals.min,
+        max: totals.max,
+    })
 }
 
 #[cfg(test)]
@@ -128,7 +204,10 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     /// Readings with times in seconds, over a window in seconds.
-    fn over(readings: &[(i64, &str, &str, f64)], (from, until): Span) -> BTreeMap<String, OtherStat> {
+    fn over(
+        readings: &[(i64, &str, &str, f64)],
+        (from, until): Span,
+    ) -> BTreeMap<String, OtherStat> {
         let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
             at_ns: at * SECOND,
             source: Source::Prometheus,
@@ -137,20 +216,50 @@ mod tests {
             device: None,
             value,
         };
-        let recorded = TelemetryRecord { case: "a".into(), round: 0, readings: readings.iter().map(actual).collect() };
-        others(&[RoundTelemetry { recorded: &recorded, window: Window { from: from * SECOND, until: until * SECOND } }])
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(actual).collect(),
+        };
+        others(&[RoundTelemetry {
+            recorded: &recorded,
+            window: Window {
+                from: from * SECOND,
+                until: until * SECOND,
+            },
+        }])
     }
 
     fn level(n: u64, mean: f64, min: f64, max: f64) -> OtherStat {
-        OtherStat::Level { n, mean: Some(mean), min, max }
+        OtherStat::Level {
+            n,
+            mean: Some(mean),
+            min,
+            max,
+        }
     }
 
     #[test]
     fn a_value_lasts_until_the_next_one() {
-        let seen = over(&[(0, "x:y", "a=b", 2.0), (3, "x:y", "a=b", 8.0), (5, "x:y", "a=b", 99.0), (6, "z", "", 1.0)], (1, 4));
+        let seen = over(
+            &[
+                (0, "x:y", "a=b", 2.0),
+                (3, "x:y", "a=b", 8.0),
+                (5, "x:y", "a=b", 99.0),
+                (6, "z", "", 1.0),
+            ],
+            (1, 4),
+        );
         // 2 for 2 s, 8 for 1 s.
-        assert_eq!(seen, BTreeMap::from([("x:y{a=b}".to_owned(), level(2, 4.0, 2.0, 8.0))]));
-        assert_eq!(over(&[(3, "x", "", 6.0)], (1, 4))["x"], level(1, 6.0, 6.0, 6.0), "from where it is known");
+        assert_eq!(
+            seen,
+            BTreeMap::from([("x:y{a=b}".to_owned(), level(2, 4.0, 2.0, 8.0))])
+        );
+        assert_eq!(
+            over(&[(3, "x", "", 6.0)], (1, 4))["x"],
+            level(1, 6.0, 6.0, 6.0),
+            "from where it is known"
+        );
     }
 
     #[test]
@@ -170,29 +279,59 @@ mod tests {
             (0, 4),
         );
         let growth = |per_second| OtherStat::Growth(per_second);
-        let expected = [("grows_total", growth(1.5)), ("own_sum", growth(1.5)), ("queue_count", level(1, 5.0, 5.0, 5.0))];
-        assert_eq!(seen, expected.map(|(name, own)| (name.to_owned(), own)).into());
+        let expected = [
+            ("grows_total", growth(1.5)),
+            ("own_sum", growth(1.5)),
+            ("queue_count", level(1, 5.0, 5.0, 5.0)),
+        ];
+        assert_eq!(
+            seen,
+            expected.map(|(name, own)| (name.to_owned(), own)).into()
+        );
     }
 
     #[test]
     fn buckets_dates_and_labels_are_left_out() {
-        let names = [("x_bucket", "le=1"), ("y", "a=b,le=+Inf"), ("x_created", ""), ("build_info", "version=1")];
-        assert_eq!(over(&names.map(|(name, labels)| (0, name, labels, 1.0)), (0, 4)), BTreeMap::new());
+        let names = [
+            ("x_bucket", "le=1"),
+            ("y", "a=b,le=+Inf"),
+            ("x_created", ""),
+            ("build_info", "version=1"),
+        ];
+        assert_eq!(
+            over(&names.map(|(name, labels)| (0, name, labels, 1.0)), (0, 4)),
+            BTreeMap::new()
+        );
     }
 
     #[test]
     fn what_was_not_read_within_the_window_is_not_known_as_with_signals() {
-        let readings =
-            [(0, "server.running", "", 1.0), (0, "x", "", 4.0), (0, "y_total", "", 0.0), (9, "server.running", "", 1.0)];
+        let readings = [
+            (0, "server.running", "", 1.0),
+            (0, "x", "", 4.0),
+            (0, "y_total", "", 0.0),
+            (9, "server.running", "", 1.0),
+        ];
         assert_eq!(over(&readings, (1, 4)), BTreeMap::new());
         let more = |at: &[i64]| -> Vec<_> {
             let read = at.iter().map(|at| (*at, "server.running", "", 1.0));
-            readings.into_iter().chain(read).chain([(3, "y_total", "", 6.0)]).collect()
+            readings
+                .into_iter()
+                .chain(read)
+                .chain([(3, "y_total", "", 6.0)])
+                .collect()
         };
         let names = |at: &[i64]| over(&more(at), (1, 4)).into_iter().collect::<Vec<_>>();
-        assert_eq!(names(&[3]), [("x".to_owned(), level(1, 4.0, 4.0, 4.0))], "one reading makes no rate");
+        assert_eq!(
+            names(&[3]),
+            [("x".to_owned(), level(1, 4.0, 4.0, 4.0))],
+            "one reading makes no rate"
+        );
         // From the reading at 1 s to the one at 3 s.
-        assert_eq!(names(&[1, 3])[1], ("y_total".to_owned(), OtherStat::Growth(3.0)));
+        assert_eq!(
+            names(&[1, 3])[1],
+            ("y_total".to_owned(), OtherStat::Growth(3.0))
+        );
     }
 
     #[test]
@@ -206,10 +345,21 @@ mod tests {
                 device: None,
                 value,
             };
-            TelemetryRecord { case: "a".into(), round: 0, readings: vec![actual(0, 2.0), actual(1, end)] }
+            TelemetryRecord {
+                case: "a".into(),
+                round: 0,
+                readings: vec![actual(0, 2.0), actual(1, end)],
+            }
         });
-        let window = Window { from: 0, until: 2 * SECOND };
-        let seen = others(&recorded.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
+        let window = Window {
+            from: 0,
+            until: 2 * SECOND,
+        };
+        let seen = others(
+            &recorded
+                .each_ref()
+                .map(|recorded| RoundTelemetry { recorded, window }),
+        );
         assert_eq!(seen["x_total"], OtherStat::Growth(3.0), "12 in 4 s");
     }
 }

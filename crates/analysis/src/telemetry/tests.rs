@@ -11,26 +11,61 @@ use proptest::prelude::*;
 const SECOND: i64 = 1_000_000_000;
 
 /// A reading at so many tenths of a second.
-fn actual(tenths: i64, source: Source, name: &str, (labels, device): (&str, Option<u32>), value: f64) -> TelemetrySample {
-    TelemetrySample { at_ns: tenths * SECOND / 10, source, name: name.into(), labels: labels.into(), device, value }
+fn actual(
+    tenths: i64,
+    source: Source,
+    name: &str,
+    (labels, device): (&str, Option<u32>),
+    value: f64,
+) -> TelemetrySample {
+    TelemetrySample {
+        at_ns: tenths * SECOND / 10,
+        source,
+        name: name.into(),
+        labels: labels.into(),
+        device,
+        value,
+    }
 }
 
 fn server(tenths: i64, signal: Signal, labels: &str, value: f64) -> TelemetrySample {
-    actual(tenths, Source::Prometheus, signal.name(), (labels, None), value)
+    actual(
+        tenths,
+        Source::Prometheus,
+        signal.name(),
+        (labels, None),
+        value,
+    )
 }
 
 fn gpu(tenths: i64, signal: Signal, device: u32, value: f64) -> TelemetrySample {
-    actual(tenths, Source::Nvml, signal.name(), ("", Some(device)), value)
+    actual(
+        tenths,
+        Source::Nvml,
+        signal.name(),
+        ("", Some(device)),
+        value,
+    )
 }
 
 fn recorded(readings: Vec<TelemetrySample>) -> TelemetryRecord {
-    TelemetryRecord { case: "a".into(), round: 0, readings }
+    TelemetryRecord {
+        case: "a".into(),
+        round: 0,
+        readings,
+    }
 }
 
 /// Over one round whose window is from 1 s to 4 s.
 fn over(readings: Vec<TelemetrySample>) -> Telemetry {
     let recorded = recorded(readings);
-    summarize_rounds(&[RoundTelemetry { recorded: &recorded, window: Window { from: SECOND, until: 4 * SECOND } }])
+    summarize_rounds(&[RoundTelemetry {
+        recorded: &recorded,
+        window: Window {
+            from: SECOND,
+            until: 4 * SECOND,
+        },
+    }])
 }
 
 fn figures(stat: &SignalStat) -> (u64, Option<f64>, Option<f64>, Option<f64>) {
@@ -40,19 +75,34 @@ fn figures(stat: &SignalStat) -> (u64, Option<f64>, Option<f64>, Option<f64>) {
 #[test]
 fn a_gauge_is_its_samples_within_the_window_and_its_edges() {
     let seen = over(
-        [(9, 50.0), (10, 1.0), (20, 5.0), (40, 3.0), (41, 90.0)].map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).into(),
+        [(9, 50.0), (10, 1.0), (20, 5.0), (40, 3.0), (41, 90.0)]
+            .map(|(at, v)| server(at, Signal::ServerWaiting, "", v))
+            .into(),
     );
     let stat = &seen.signals[&Signal::ServerWaiting];
-    assert_eq!((figures(stat), stat.sd), ((3, Some(3.0), Some(1.0), Some(5.0)), Some(2.0)));
-    assert_eq!([0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))), [3.0, 5.0].map(|value| Some(StatValue::Value(value))));
-    assert_eq!(seen.series[&Signal::ServerWaiting], [(0.9, 50.0), (1.0, 1.0), (2.0, 5.0), (4.0, 3.0), (4.1, 90.0)]);
+    assert_eq!(
+        (figures(stat), stat.sd),
+        ((3, Some(3.0), Some(1.0), Some(5.0)), Some(2.0))
+    );
+    assert_eq!(
+        [0.5, 0.99].map(|share| stat.at(Stat::Quantile(share))),
+        [3.0, 5.0].map(|value| Some(StatValue::Value(value)))
+    );
+    assert_eq!(
+        seen.series[&Signal::ServerWaiting],
+        [(0.9, 50.0), (1.0, 1.0), (2.0, 5.0), (4.0, 3.0), (4.1, 90.0)]
+    );
     assert_eq!(seen.notes, [""; 0]);
 }
 
 #[test]
 fn several_gpus_are_one_value_an_instant_and_only_where_all_told() {
     let two = |signal: Signal| {
-        let seen = over(vec![gpu(20, signal, 0, 0.25), gpu(20, signal, 1, 0.75), gpu(30, signal, 0, 0.5)]);
+        let seen = over(vec![
+            gpu(20, signal, 0, 0.25),
+            gpu(20, signal, 1, 0.75),
+            gpu(30, signal, 0, 0.5),
+        ]);
         figures(&seen.signals[&signal])
     };
     let once = |value| (1, Some(value), Some(value), Some(value));
@@ -70,8 +120,20 @@ fn several_gpus_are_one_value_an_instant_and_only_where_all_told() {
 
 #[test]
 fn a_rate_is_growth_over_time_and_a_count_that_falls_begins_anew() {
-    let counts = [(5, 100.0), (10, 200.0), (20, 220.0), (25, 230.0), (30, 4.0), (40, 10.0), (50, 99.0)];
-    let seen = over(counts.map(|(at, v)| server(at, Signal::ServerOutputTps, "", v)).into());
+    let counts = [
+        (5, 100.0),
+        (10, 200.0),
+        (20, 220.0),
+        (25, 230.0),
+        (30, 4.0),
+        (40, 10.0),
+        (50, 99.0),
+    ];
+    let seen = over(
+        counts
+            .map(|(at, v)| server(at, Signal::ServerOutputTps, "", v))
+            .into(),
+    );
     let stat = &seen.signals[&Signal::ServerOutputTps];
     // 20 in 1 s, 10 in 0.5 s, 6 in 1 s: 36 in 2.5 s, and not the mean of 20, 20 and 6.
     assert_eq!(figures(stat), (3, Some(14.4), Some(6.0), Some(20.0)));
@@ -80,31 +142,72 @@ fn a_rate_is_growth_over_time_and_a_count_that_falls_begins_anew() {
 
 #[test]
 fn counts_of_several_engines_are_added_up_where_none_is_missing() {
-    let counts = [(10, "e=0", 1.0), (10, "e=1", 10.0), (20, "e=0", 3.0), (30, "e=0", 4.0), (30, "e=1", 16.0)];
-    let seen = over(counts.map(|(at, labels, v)| server(at, Signal::ServerPreemptions, labels, v)).into());
-    assert_eq!(figures(&seen.signals[&Signal::ServerPreemptions]), (1, Some(4.5), Some(4.5), Some(4.5)));
+    let counts = [
+        (10, "e=0", 1.0),
+        (10, "e=1", 10.0),
+        (20, "e=0", 3.0),
+        (30, "e=0", 4.0),
+        (30, "e=1", 16.0),
+    ];
+    let seen = over(
+        counts
+            .map(|(at, labels, v)| server(at, Signal::ServerPreemptions, labels, v))
+            .into(),
+    );
+    assert_eq!(
+        figures(&seen.signals[&Signal::ServerPreemptions]),
+        (1, Some(4.5), Some(4.5), Some(4.5))
+    );
 }
 
 #[test]
 fn a_ratio_is_over_the_window_and_pairs_without_growth_have_none() {
-    let counts = [(10, 5.0, 10.0), (20, 6.0, 20.0), (30, 6.0, 20.0), (40, 36.0, 60.0)];
+    let counts = [
+        (10, 5.0, 10.0),
+        (20, 6.0, 20.0),
+        (30, 6.0, 20.0),
+        (40, 36.0, 60.0),
+    ];
     let both = |(at, part, whole)| {
         let signal = Signal::ServerPrefixCacheHitRate;
-        [server(at, signal, "part", part), server(at, signal, "whole", whole)]
+        [
+            server(at, signal, "part", part),
+            server(at, signal, "whole", whole),
+        ]
     };
     let seen = over(counts.into_iter().flat_map(both).collect());
-    assert_eq!(figures(&seen.signals[&Signal::ServerPrefixCacheHitRate]), (2, Some(31.0 / 50.0), Some(0.1), Some(0.75)));
+    assert_eq!(
+        figures(&seen.signals[&Signal::ServerPrefixCacheHitRate]),
+        (2, Some(31.0 / 50.0), Some(0.1), Some(0.75))
+    );
     let none = over([both((10, 5.0, 10.0)), both((40, 5.0, 10.0))].concat());
     assert!(none.signals.is_empty());
-    assert_eq!(none.notes, ["n/a: server.prefix_cache_hit_rate: its denominator did not increase in the measured windows."]);
+    assert_eq!(
+        none.notes,
+        [
+            "n/a: server.prefix_cache_hit_rate: its denominator did not increase in the measured windows."
+        ]
+    );
     let actual = over(vec![server(20, Signal::ServerSpecAcceptRate, "value", 0.5)]);
-    assert_eq!(figures(&actual.signals[&Signal::ServerSpecAcceptRate]), (1, Some(0.5), Some(0.5), Some(0.5)));
+    assert_eq!(
+        figures(&actual.signals[&Signal::ServerSpecAcceptRate]),
+        (1, Some(0.5), Some(0.5), Some(0.5))
+    );
 }
 
 /// A histogram of two finite buckets as it stands at an instant.
 fn histogram(tenths: i64, [ten, twenty, all]: [f64; 3], sum: f64) -> Vec<TelemetrySample> {
-    let values = [("le=10", ten), ("le=20", twenty), ("le=+Inf", all), ("count", all), ("sum", sum)];
-    values.into_iter().map(|(labels, value)| server(tenths, Signal::ServerTtft, labels, value)).collect()
+    let values = [
+        ("le=10", ten),
+        ("le=20", twenty),
+        ("le=+Inf", all),
+        ("count", all),
+        ("sum", sum),
+    ];
+    values
+        .into_iter()
+        .map(|(labels, value)| server(tenths, Signal::ServerTtft, labels, value))
+        .collect()
 }
 
 #[test]
@@ -120,97 +223,225 @@ fn a_histogram_is_what_grew_between_the_readings_around_the_window() {
     let stat = &seen.signals[&Signal::ServerTtft];
     assert_eq!(
         (figures(stat), stat.buckets.clone()),
-        ((8, Some(15.0), None, None), vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)])
+        (
+            (8, Some(15.0), None, None),
+            vec![(10.0, 2.0), (20.0, 6.0), (f64::INFINITY, 8.0)]
+        )
     );
     let quantiles = [0.5, 0.95].map(|share| stat.at(Stat::Quantile(share)));
-    assert_eq!(quantiles, [Some(StatValue::Value(15.0)), Some(StatValue::AtLeast(20.0))]);
+    assert_eq!(
+        quantiles,
+        [Some(StatValue::Value(15.0)), Some(StatValue::AtLeast(20.0))]
+    );
     assert!(seen.series.is_empty() && seen.notes.is_empty());
 }
 
 #[test]
 fn a_histogram_notes_uncovered_windows_and_resets() {
-    let short = over([histogram(15, [0.0; 3], 0.0), histogram(35, [1.0, 2.0, 2.0], 24.0)].concat());
+    let short = over(
+        [
+            histogram(15, [0.0; 3], 0.0),
+            histogram(35, [1.0, 2.0, 2.0], 24.0),
+        ]
+        .concat(),
+    );
     assert_eq!(short.signals[&Signal::ServerTtft].mean, Some(12.0));
     assert!(
-        short.notes[0].starts_with("server.ttft: covers only the span between the first and the last sample"),
+        short.notes[0]
+            .starts_with("server.ttft: covers only the span between the first and the last sample"),
         "{:?}",
         short.notes
     );
-    let anew = over([histogram(8, [5.0; 3], 5.0), histogram(20, [1.0; 3], 1.0), histogram(45, [7.0; 3], 9.0)].concat());
+    let anew = over(
+        [
+            histogram(8, [5.0; 3], 5.0),
+            histogram(20, [1.0; 3], 1.0),
+            histogram(45, [7.0; 3], 9.0),
+        ]
+        .concat(),
+    );
     assert!(anew.signals.is_empty());
-    assert_eq!(anew.notes, ["n/a: server.ttft: a counter of the server was reset during a measured window."]);
+    assert_eq!(
+        anew.notes,
+        ["n/a: server.ttft: a counter of the server was reset during a measured window."]
+    );
     let once = over(histogram(20, [1.0; 3], 1.0));
-    assert_eq!(once.notes, ["n/a: server.ttft: fewer than two samples around a measured window."]);
+    assert_eq!(
+        once.notes,
+        ["n/a: server.ttft: fewer than two samples around a measured window."]
+    );
     let idle = over([histogram(8, [5.0; 3], 5.0), histogram(45, [5.0; 3], 5.0)].concat());
-    assert_eq!((figures(&idle.signals[&Signal::ServerTtft]), idle.notes.len()), ((0, None, None, None), 0));
+    assert_eq!(
+        (
+            figures(&idle.signals[&Signal::ServerTtft]),
+            idle.notes.len()
+        ),
+        ((0, None, None, None), 0)
+    );
 }
 
 #[test]
 fn rounds_pool_and_their_histograms_add_up() {
     let rounds = [[2.0, 4.0, 4.0], [0.0, 0.0, 6.0]].map(|end| {
         let readings = [histogram(0, [0.0; 3], 0.0), histogram(50, end, 30.0)].concat();
-        recorded(readings.into_iter().chain([server(20, Signal::ServerRunning, "", end[2])]).collect())
+        recorded(
+            readings
+                .into_iter()
+                .chain([server(20, Signal::ServerRunning, "", end[2])])
+                .collect(),
+        )
     });
-    let window = Window { from: SECOND, until: 4 * SECOND };
-    let seen = summarize_rounds(&rounds.each_ref().map(|recorded| RoundTelemetry { recorded, window }));
+    let window = Window {
+        from: SECOND,
+        until: 4 * SECOND,
+    };
+    let seen = summarize_rounds(
+        &rounds
+            .each_ref()
+            .map(|recorded| RoundTelemetry { recorded, window }),
+    );
     let stat = &seen.signals[&Signal::ServerTtft];
-    assert_eq!((stat.n, stat.mean, stat.buckets[1]), (10, Some(6.0), (20.0, 4.0)));
-    assert_eq!(figures(&seen.signals[&Signal::ServerRunning]), (2, Some(5.0), Some(4.0), Some(6.0)));
-    assert_eq!(seen.series[&Signal::ServerRunning], [(2.0, 4.0)], "the first round's");
+    assert_eq!(
+        (stat.n, stat.mean, stat.buckets[1]),
+        (10, Some(6.0), (20.0, 4.0))
+    );
+    assert_eq!(
+        figures(&seen.signals[&Signal::ServerRunning]),
+        (2, Some(5.0), Some(4.0), Some(6.0))
+    );
+    assert_eq!(
+        seen.series[&Signal::ServerRunning],
+        [(2.0, 4.0)],
+        "the first round's"
+    );
 }
 
 #[test]
 fn of_two_sources_the_first_is_taken_and_that_is_said() {
     let power = Signal::GpuPower.name();
-    let readings =
-        vec![actual(20, Source::Nvml, power, ("", Some(0)), 9.0), actual(21, Source::Dcgm, power, ("", Some(0)), 300.0)];
+    let readings = vec![
+        actual(20, Source::Nvml, power, ("", Some(0)), 9.0),
+        actual(21, Source::Dcgm, power, ("", Some(0)), 300.0),
+    ];
     let seen = over(readings);
-    assert_eq!(figures(&seen.signals[&Signal::GpuPower]), (1, Some(300.0), Some(300.0), Some(300.0)));
-    assert_eq!(seen.notes, ["gpu.power: reported by dcgm and nvml; the values of dcgm are used."]);
+    assert_eq!(
+        figures(&seen.signals[&Signal::GpuPower]),
+        (1, Some(300.0), Some(300.0), Some(300.0))
+    );
+    assert_eq!(
+        seen.notes,
+        ["gpu.power: reported by dcgm and nvml; the values of dcgm are used."]
+    );
 }
 
 #[test]
 fn what_is_not_there_is_no_zero_and_a_short_window_says_what_to_do() {
-    let seen = over(vec![server(50, Signal::ServerRunning, "", 1.0), server(51, Signal::ServerWaiting, "", f64::NAN)]);
+    let seen = over(vec![
+        server(50, Signal::ServerRunning, "", 1.0),
+        server(51, Signal::ServerWaiting, "", f64::NAN),
+    ]);
     assert!(seen.signals.is_empty());
     let what = "the longest measured window, 3 s, contains fewer than two samples: lower `target.metrics.interval` or";
-    assert_eq!(seen.notes, [format!("n/a: server.*: {what} `telemetry.interval`, or measure longer.")]);
-    let fell = over([(10, 9.0), (40, 2.0)].map(|(at, v)| server(at, Signal::ServerOutputTps, "", v)).into());
-    assert_eq!(fell.notes, ["n/a: server.output_tps: too few samples in the measured windows."]);
+    assert_eq!(
+        seen.notes,
+        [format!(
+            "n/a: server.*: {what} `telemetry.interval`, or measure longer."
+        )]
+    );
+    let fell = over(
+        [(10, 9.0), (40, 2.0)]
+            .map(|(at, v)| server(at, Signal::ServerOutputTps, "", v))
+            .into(),
+    );
+    assert_eq!(
+        fell.notes,
+        ["n/a: server.output_tps: too few samples in the measured windows."]
+    );
     assert_eq!(over(Vec::new()), Telemetry::default());
 }
 
 #[test]
 fn a_server_that_does_not_speculate_says_nothing_of_it() {
-    let both = |at, whole| ["part", "whole"].map(|label| server(at, Signal::ServerSpecAcceptRate, label, whole));
+    let both = |at, whole| {
+        ["part", "whole"].map(|label| server(at, Signal::ServerSpecAcceptRate, label, whole))
+    };
     let none = over([both(10, 0.0), both(40, 0.0)].concat());
     assert_eq!((none.signals.len(), none.notes), (0, Vec::new()));
     let idle = over([both(10, 5.0), both(40, 5.0)].concat());
-    assert_eq!(idle.notes, ["n/a: server.spec_accept_rate: its denominator did not increase in the measured windows."]);
+    assert_eq!(
+        idle.notes,
+        ["n/a: server.spec_accept_rate: its denominator did not increase in the measured windows."]
+    );
 }
 
 #[test]
 fn a_case_has_the_readings_of_its_rounds_and_a_stage_those_of_its_time() {
-    let rows = [warmup(outcome(0)), stream(1, 1000, &[1500, 2000]), stream(2, 3000, &[3500, 4000])];
-    let row = |seq: usize, round| TaggedOutcome { case: "a", round, shard: 0, outcome: &rows[seq] };
+    let rows = [
+        warmup(outcome(0)),
+        stream(1, 1000, &[1500, 2000]),
+        stream(2, 3000, &[3500, 4000]),
+    ];
+    let row = |seq: usize, round| TaggedOutcome {
+        case: "a",
+        round,
+        shard: 0,
+        outcome: &rows[seq],
+    };
     let waiting = |round, values: [f64; 3]| TelemetryRecord {
         round,
-        ..recorded([5, 15, 35].into_iter().zip(values).map(|(at, v)| server(at, Signal::ServerWaiting, "", v)).collect())
+        ..recorded(
+            [5, 15, 35]
+                .into_iter()
+                .zip(values)
+                .map(|(at, v)| server(at, Signal::ServerWaiting, "", v))
+                .collect(),
+        )
     };
-    let foreign = TelemetryRecord { case: "b".into(), ..waiting(0, [70.0; 3]) };
+    let foreign = TelemetryRecord {
+        case: "b".into(),
+        ..waiting(0, [70.0; 3])
+    };
     let table = Table::build([row(0, 0), row(1, 0), row(1, 1), row(2, 1)]);
-    let table = table.with_telemetry(vec![foreign, waiting(0, [90.0, 1.0, 90.0]), waiting(1, [90.0, 2.0, 3.0])]);
+    let table = table.with_telemetry(vec![
+        foreign,
+        waiting(0, [90.0, 1.0, 90.0]),
+        waiting(1, [90.0, 2.0, 3.0]),
+    ]);
     let case = case(Shape::Closed { users: 1 });
     let seen = sample_case(&table, &facts(&case));
-    assert_eq!(figures(&seen.signals[&Signal::ServerWaiting]), (3, Some(2.0), Some(1.0), Some(3.0)));
+    assert_eq!(
+        figures(&seen.signals[&Signal::ServerWaiting]),
+        (3, Some(2.0), Some(1.0), Some(3.0))
+    );
     let alone = crate::sample_round(&table, &facts(&case), 1);
-    assert_eq!(figures(&alone.signals[&Signal::ServerWaiting]), (2, Some(2.5), Some(2.0), Some(3.0)));
+    assert_eq!(
+        figures(&alone.signals[&Signal::ServerWaiting]),
+        (2, Some(2.5), Some(2.0), Some(3.0))
+    );
     let parts = [
-        Part { case: "a".into(), untold: vec!["no GPU".into()], ..Part::default() },
-        Part { case: "a".into(), round: 1, untold: vec!["no GPU".into()], ..Part::default() },
+        Part {
+            case: "a".into(),
+            untold: vec!["no GPU".into()],
+            ..Part::default()
+        },
+        Part {
+            case: "a".into(),
+            round: 1,
+            untold: vec!["no GPU".into()],
+            ..Part::default()
+        },
     ];
-    let actual = summarize(&table, &CaseFacts { parts: &parts, ..facts(&case) });
-    assert_eq!((actual.signals, actual.notes), (seen.signals, vec!["no GPU".to_owned()]));
+    let actual = summarize(
+        &table,
+        &CaseFacts {
+            parts: &parts,
+            ..facts(&case)
+        },
+    );
+    assert_eq!(
+        (actual.signals, actual.notes),
+        (seen.signals, vec!["no GPU".to_owned()])
+    );
 }
 
 #[test]
@@ -222,8 +453,14 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
     ];
     let all = vec![
         recorded(readings.clone()),
-        TelemetryRecord { round: 1, ..recorded(readings[..1].to_vec()) },
-        TelemetryRecord { case: "b".into(), ..recorded(readings) },
+        TelemetryRecord {
+            round: 1,
+            ..recorded(readings[..1].to_vec())
+        },
+        TelemetryRecord {
+            case: "b".into(),
+            ..recorded(readings)
+        },
     ];
     let bytes = write(&all).unwrap();
     assert_eq!(read(bytes).unwrap(), all);
@@ -237,7 +474,9 @@ fn a_file_gives_the_readings_back_and_a_foreign_one_none() {
 fn a_file_whose_column_source_has_its_earlier_name_is_read() {
     let all = vec![recorded(vec![gpu(7, Signal::GpuPower, 3, 301.25)])];
     use polars::prelude::{ParquetReader, ParquetWriter, SerReader};
-    let mut frame = ParquetReader::new(std::io::Cursor::new(write(&all).unwrap())).finish().unwrap();
+    let mut frame = ParquetReader::new(std::io::Cursor::new(write(&all).unwrap()))
+        .finish()
+        .unwrap();
     frame.rename("source", "source".into()).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
@@ -246,8 +485,16 @@ fn a_file_whose_column_source_has_its_earlier_name_is_read() {
 
 #[test]
 fn a_large_file_is_small() {
-    let many: Vec<TelemetrySample> =
-        (0..20_000).map(|k| server(k / 20, Signal::ALL[(k % 20) as usize], "engine=0", f64::from(k as u32 % 7))).collect();
+    let many: Vec<TelemetrySample> = (0..20_000)
+        .map(|k| {
+            server(
+                k / 20,
+                Signal::ALL[(k % 20) as usize],
+                "engine=0",
+                f64::from(k as u32 % 7),
+            )
+        })
+        .collect();
     let size = write(&[recorded(many)]).unwrap().len();
     assert!(size < 200_000, "{size}");
 }
@@ -291,16 +538,32 @@ proptest! {
 /// What vLLM's page says of its queue, in milliseconds.
 fn queue(tenths: i64, page: &str) -> Vec<TelemetrySample> {
     let page = std::fs::read_to_string(format!("../../tests/wire/metrics/{page}.txt")).unwrap();
-    let lines = page.lines().filter_map(|line| line.strip_prefix("vllm:request_queue_time_seconds_"));
+    let lines = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("vllm:request_queue_time_seconds_"));
     let actual = |line: &str| {
         let (name, value) = line.rsplit_once(' ')?;
         let value: f64 = value.parse().unwrap();
         let label = match name.split_once('{')?.0 {
-            "bucket" => match name.split("le=\"").nth(1)?.split('"').next()?.parse::<f64>().ok()? {
+            "bucket" => match name
+                .split("le=\"")
+                .nth(1)?
+                .split('"')
+                .next()?
+                .parse::<f64>()
+                .ok()?
+            {
                 f64::INFINITY => "le=+Inf".to_owned(),
                 bound => format!("le={}", bound * 1000.0),
             },
-            "sum" => return Some(server(tenths, Signal::ServerQueueTime, "sum", value * 1000.0)),
+            "sum" => {
+                return Some(server(
+                    tenths,
+                    Signal::ServerQueueTime,
+                    "sum",
+                    value * 1000.0,
+                ));
+            }
             "count" => "count".to_owned(),
             _ => return None,
         };
@@ -315,5 +578,8 @@ fn a_queue_that_was_hardly_there_is_only_known_to_be_within_the_first_bucket() {
     let stat = &seen.signals[&Signal::ServerQueueTime];
     assert_eq!((stat.n, stat.mean), (12, Some(1.223429004312493 / 12.0)));
     assert_eq!(stat.buckets[0], (300.0, 12.0));
-    assert_eq!([0.5, 0.99, 1.0].map(|share| stat.at(Stat::Quantile(share))), [Some(StatValue::AtMost(300.0)); 3]);
+    assert_eq!(
+        [0.5, 0.99, 1.0].map(|share| stat.at(Stat::Quantile(share))),
+        [Some(StatValue::AtMost(300.0)); 3]
+    );
 }

@@ -15,12 +15,19 @@ const CONNECTION_ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure> {
     let failed = |why: String| Failure::new(FailureKind::Connect, why).at("connecting");
     let resolved = tokio::net::lookup_host((host, port)).await;
-    let resolved = resolved.map_err(|error| failed(format!("cannot resolve {host}: {}", describe_io_error(&error))))?;
+    let resolved = resolved.map_err(|error| {
+        failed(format!(
+            "cannot resolve {host}: {}",
+            describe_io_error(&error)
+        ))
+    })?;
     let addresses: Vec<SocketAddr> = resolved.collect();
     if addresses.is_empty() {
         return Err(failed(format!("{host} has no address")));
     }
-    connect_any(addresses).await.map_err(|errors| failed(errors.join("; ")))
+    connect_any(addresses)
+        .await
+        .map_err(|errors| failed(errors.join("; ")))
 }
 
 /// Connects to the first address that accepts, starting attempts with a delay between them; or returns the error of each.
@@ -55,13 +62,20 @@ async fn connect_any(addresses: Vec<SocketAddr>) -> Result<TcpStream, Vec<String
 /// IPv6 and IPv4 in turn, in the resolver's order (RFC 8305, section 4), so that one broken family does not delay the other.
 fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let v6_first = addresses.first().is_some_and(SocketAddr::is_ipv6);
-    let (preferred, other): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.is_ipv6() == v6_first);
+    let (preferred, other): (Vec<_>, Vec<_>) = addresses
+        .into_iter()
+        .partition(|address| address.is_ipv6() == v6_first);
     let longest = preferred.len().max(other.len());
-    (0..longest).flat_map(|index| preferred.get(index).into_iter().chain(other.get(index))).copied().collect()
+    (0..longest)
+        .flat_map(|index| preferred.get(index).into_iter().chain(other.get(index)))
+        .copied()
+        .collect()
 }
 
 async fn connect_address(address: SocketAddr) -> Result<TcpStream, String> {
-    let opened = TcpStream::connect(address).await.and_then(|socket| socket.set_nodelay(true).map(|()| socket));
+    let opened = TcpStream::connect(address)
+        .await
+        .and_then(|socket| socket.set_nodelay(true).map(|()| socket));
     opened.map_err(|error| format!("{address}: {}", describe_io_error(&error)))
 }
 
@@ -73,7 +87,10 @@ fn describe_io_error(error: &io::Error) -> String {
         _ => {}
     }
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    text.split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase()
 }
 
 #[cfg(test)]
@@ -83,22 +100,39 @@ mod tests {
     use tokio::net::TcpSocket;
 
     fn refusing() -> SocketAddr {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+        TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
     }
 
     #[test]
     fn address_families_alternate() {
-        let parse = |text: &str| -> Vec<SocketAddr> { text.split(' ').map(|address| address.parse().unwrap()).collect() };
+        let parse = |text: &str| -> Vec<SocketAddr> {
+            text.split(' ')
+                .map(|address| address.parse().unwrap())
+                .collect()
+        };
         let given = parse("[::1]:1 [::2]:1 [::3]:1 1.0.0.1:1 1.0.0.2:1");
-        assert_eq!(interleave_families(given), parse("[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"));
-        assert_eq!(interleave_families(parse("1.0.0.1:1 1.0.0.2:1 [::1]:1")), parse("1.0.0.1:1 [::1]:1 1.0.0.2:1"));
+        assert_eq!(
+            interleave_families(given),
+            parse("[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1")
+        );
+        assert_eq!(
+            interleave_families(parse("1.0.0.1:1 1.0.0.2:1 [::1]:1")),
+            parse("1.0.0.1:1 [::1]:1 1.0.0.2:1")
+        );
         assert_eq!(interleave_families(Vec::new()), []);
     }
 
     #[test]
     fn a_shortage_of_files_or_ports_on_this_machine_is_named() {
-        let described = |code: Errno| describe_io_error(&io::Error::from_raw_os_error(code.raw_os_error()));
-        assert_eq!([Errno::MFILE, Errno::NFILE].map(described), [Failure::NO_FILES; 2]);
+        let described =
+            |code: Errno| describe_io_error(&io::Error::from_raw_os_error(code.raw_os_error()));
+        assert_eq!(
+            [Errno::MFILE, Errno::NFILE].map(described),
+            [Failure::NO_FILES; 2]
+        );
         assert_eq!(described(Errno::ADDRNOTAVAIL), Failure::NO_PORTS);
         assert_eq!(described(Errno::CONNREFUSED), "connection refused");
     }
@@ -107,7 +141,13 @@ mod tests {
     async fn every_address_that_refused_is_named() {
         let (one, two) = (refusing(), refusing());
         let errors = connect_any(vec![one, two]).await.unwrap_err();
-        assert_eq!(errors, [format!("{one}: connection refused"), format!("{two}: connection refused")]);
+        assert_eq!(
+            errors,
+            [
+                format!("{one}: connection refused"),
+                format!("{two}: connection refused")
+            ]
+        );
     }
 
     #[tokio::test]
@@ -121,8 +161,16 @@ mod tests {
         let good = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = vec![address, refusing(), good.local_addr().unwrap()];
         let limit = Duration::from_millis(900);
-        assert!(tokio::time::timeout(limit, connect_any(vec![address])).await.is_err(), "the silent address accepted");
-        let opened = tokio::time::timeout(Duration::from_secs(20), connect_any(addresses)).await.unwrap().unwrap();
+        assert!(
+            tokio::time::timeout(limit, connect_any(vec![address]))
+                .await
+                .is_err(),
+            "the silent address accepted"
+        );
+        let opened = tokio::time::timeout(Duration::from_secs(20), connect_any(addresses))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(opened.peer_addr().unwrap(), good.local_addr().unwrap());
     }
 }

@@ -6,7 +6,11 @@ use proptest::prelude::*;
 use std::io::Write;
 
 /// Compresses the parts with a flush after each, as a server does with events; returns the end of each part, too.
-fn encode_flushed<W: Write>(parts: &[&[u8]], mut encoder: W, len: impl Fn(&W) -> usize) -> (W, Vec<usize>) {
+fn encode_flushed<W: Write>(
+    parts: &[&[u8]],
+    mut encoder: W,
+    len: impl Fn(&W) -> usize,
+) -> (W, Vec<usize>) {
     let mut ends = Vec::new();
     for part in parts {
         encoder.write_all(part).unwrap();
@@ -17,7 +21,11 @@ fn encode_flushed<W: Write>(parts: &[&[u8]], mut encoder: W, len: impl Fn(&W) ->
 }
 
 fn gzip(parts: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
-    let (encoder, ends) = encode_flushed(parts, GzEncoder::new(Vec::new(), Level::default()), |encoder| encoder.get_ref().len());
+    let (encoder, ends) = encode_flushed(
+        parts,
+        GzEncoder::new(Vec::new(), Level::default()),
+        |encoder| encoder.get_ref().len(),
+    );
     (encoder.finish().unwrap(), ends)
 }
 
@@ -34,7 +42,10 @@ fn decoder_of(codings: &str) -> Result<ContentDecoder, Failure> {
 }
 
 /// The decoded chunks, and how the body ends.
-fn decode_body<'a>(codings: &str, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), Failure>) {
+fn decode_body<'a>(
+    codings: &str,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<u8>, Result<(), Failure>) {
     let mut decoder = decoder_of(codings).unwrap();
     let mut plain = Vec::new();
     for chunk in chunks {
@@ -69,7 +80,13 @@ fn every_coding_is_decoded_and_plain_content_is_unchanged() {
         assert_eq!(end, Ok(()), "{coding}");
         assert_eq!(got, plain, "{coding}");
     }
-    assert_eq!(ContentDecoder::from_headers(&HeaderMap::new()).unwrap().stages.len(), 0);
+    assert_eq!(
+        ContentDecoder::from_headers(&HeaderMap::new())
+            .unwrap()
+            .stages
+            .len(),
+        0
+    );
 }
 
 #[test]
@@ -79,7 +96,11 @@ fn an_event_is_complete_with_its_last_byte() {
         let mut start = 0;
         for (end, part) in ends.into_iter().zip(PARTS) {
             let mut plain = Vec::new();
-            decoder.push(&bytes[start..end], &mut |slice| plain.extend_from_slice(slice)).unwrap();
+            decoder
+                .push(&bytes[start..end], &mut |slice| {
+                    plain.extend_from_slice(slice)
+                })
+                .unwrap();
             assert_eq!(plain, part, "{coding}");
             start = end;
         }
@@ -90,14 +111,23 @@ fn an_event_is_complete_with_its_last_byte() {
 fn nested_codings_are_decoded_in_reverse_order() {
     let inner = gzip(&PARTS).0;
     let both = zstd(&[&inner]).0;
-    assert_eq!(decode_body("gzip, zstd", [&both[..]]), (PARTS.concat(), Ok(())));
+    assert_eq!(
+        decode_body("gzip, zstd", [&both[..]]),
+        (PARTS.concat(), Ok(()))
+    );
     let mut headers = HeaderMap::new();
     headers.append(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(CONTENT_ENCODING, HeaderValue::from_static("identity, zstd"));
     let mut plain = Vec::new();
-    ContentDecoder::from_headers(&headers).unwrap().push(&both, &mut |bytes| plain.extend_from_slice(bytes)).unwrap();
+    ContentDecoder::from_headers(&headers)
+        .unwrap()
+        .push(&both, &mut |bytes| plain.extend_from_slice(bytes))
+        .unwrap();
     assert_eq!(plain, PARTS.concat());
-    assert_eq!(decode_body("zstd, gzip", [&both[..]]).1.unwrap_err().kind, FailureKind::Decode);
+    assert_eq!(
+        decode_body("zstd, gzip", [&both[..]]).1.unwrap_err().kind,
+        FailureKind::Decode
+    );
 }
 
 #[test]
@@ -115,7 +145,10 @@ fn a_cut_body_is_truncated_and_an_empty_one_is_complete() {
         assert_eq!(plain, PARTS[..2].concat());
         let failure = end.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Truncated);
-        assert_eq!(failure.message, format!("the body ended in the middle of its {coding} data"));
+        assert_eq!(
+            failure.message,
+            format!("the body ended in the middle of its {coding} data")
+        );
         assert_eq!(decode_body(coding, [&b""[..]]), (Vec::new(), Ok(())));
     }
 }
@@ -128,7 +161,13 @@ fn content_before_a_fault_is_kept() {
         assert_eq!(plain, PARTS[..2].concat(), "{coding}");
         let failure = end.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Decode);
-        assert!(failure.message.starts_with(&format!("the {coding} data cannot be read: ")), "{}", failure.message);
+        assert!(
+            failure
+                .message
+                .starts_with(&format!("the {coding} data cannot be read: ")),
+            "{}",
+            failure.message
+        );
     }
 }
 
@@ -136,7 +175,10 @@ fn content_before_a_fault_is_kept() {
 fn an_unknown_coding_is_named_and_too_many_are_refused() {
     let failure = decoder_of("gzip, br").err().unwrap();
     assert_eq!(failure.kind, FailureKind::Decode);
-    assert_eq!(failure.message, "the response is compressed with `br`; only gzip, deflate and zstd are supported");
+    assert_eq!(
+        failure.message,
+        "the response is compressed with `br`; only gzip, deflate and zstd are supported"
+    );
     let failure = decoder_of("gzip, gzip, gzip, gzip, gzip").err().unwrap();
     assert_eq!(failure.message, "the response is compressed 5 times");
 }
@@ -156,7 +198,10 @@ fn a_decompression_bomb_is_decoded_in_small_slices_and_stopped() {
         total += slice.len();
     };
     assert_eq!(decoder.push(&bomb, &mut sink), Ok(()));
-    assert_eq!(decoder.push(&bomb, &mut sink).unwrap_err().message, "the gzip data decompresses to more than 1 GiB");
+    assert_eq!(
+        decoder.push(&bomb, &mut sink).unwrap_err().message,
+        "the gzip data decompresses to more than 1 GiB"
+    );
     assert_eq!(total, (6 << 20) + OUTPUT_CHUNK);
     assert_eq!(largest, OUTPUT_CHUNK);
 }
@@ -164,11 +209,19 @@ fn a_decompression_bomb_is_decoded_in_small_slices_and_stopped() {
 #[test]
 fn a_zstd_window_above_the_limit_of_rfc_9659_is_refused() {
     let mut encoder = ::zstd::stream::write::Encoder::new(Vec::new(), 0).unwrap();
-    encoder.set_parameter(::zstd::stream::raw::CParameter::WindowLog(24)).unwrap();
+    encoder
+        .set_parameter(::zstd::stream::raw::CParameter::WindowLog(24))
+        .unwrap();
     encoder.write_all(b"data: one\n\n").unwrap();
-    let failure = decode_body("zstd", [&encoder.finish().unwrap()[..]]).1.unwrap_err();
+    let failure = decode_body("zstd", [&encoder.finish().unwrap()[..]])
+        .1
+        .unwrap_err();
     assert_eq!(failure.kind, FailureKind::Decode);
-    assert!(failure.message.contains("too much memory"), "{}", failure.message);
+    assert!(
+        failure.message.contains("too much memory"),
+        "{}",
+        failure.message
+    );
 }
 
 proptest! {

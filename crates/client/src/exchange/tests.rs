@@ -19,7 +19,11 @@ pub fn target() -> Target {
         api_key: None,
         headers: Default::default(),
         request_id: None,
-        timeouts: Timeouts { connect: limit, read: limit, total: limit },
+        timeouts: Timeouts {
+            connect: limit,
+            read: limit,
+            total: limit,
+        },
         tls: Default::default(),
         pool: Default::default(),
         version: Default::default(),
@@ -38,7 +42,14 @@ pub fn client(url: &str) -> HttpClient {
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
     let clock = Clock::new(Instant::now());
     let (gauges, manners) = Default::default();
-    let setting = HttpOptions { clock, counters: gauges, protocol, keep_text: false, keep_bodies: false, policy: manners };
+    let setting = HttpOptions {
+        clock,
+        counters: gauges,
+        protocol,
+        keep_text: false,
+        keep_bodies: false,
+        policy: manners,
+    };
     HttpClient::new(&target(), &route, setting).unwrap()
 }
 
@@ -46,7 +57,12 @@ pub fn client(url: &str) -> HttpClient {
 #[test]
 fn a_call_in_flight_takes_less_than_5_kib() {
     let http = client("http://h/v1");
-    let call = http.call(PreparedRequest::default(), Nanos::ZERO, Phase::Measured, std::future::pending());
+    let call = http.call(
+        PreparedRequest::default(),
+        Nanos::ZERO,
+        Phase::Measured,
+        std::future::pending(),
+    );
     let size = std::mem::size_of_val(&call);
     assert!((1000..5120).contains(&size), "{size} bytes");
 }

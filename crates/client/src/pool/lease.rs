@@ -33,7 +33,11 @@ pub(super) enum Carrier {
     /// A connection that no other request uses.
     Http1(Connection),
     /// A stream of a shared connection, and the response body on it.
-    Http2 { sender: SendRequest<Full<Bytes>>, slot: StreamSlot, body: Option<Incoming> },
+    Http2 {
+        sender: SendRequest<Full<Bytes>>,
+        slot: StreamSlot,
+        body: Option<Incoming>,
+    },
 }
 
 /// Why an exchange failed.
@@ -56,17 +60,30 @@ pub(super) struct StreamSlot {
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        self.connection.streams.set(self.connection.streams.get().saturating_sub(1));
+        self.connection
+            .streams
+            .set(self.connection.streams.get().saturating_sub(1));
         self.changed.notify_waiters();
     }
 }
 
 impl Lease {
-    pub(super) fn http2(connection: &Rc<SharedConnection>, changed: &Rc<Notify>, reused: bool) -> Lease {
+    pub(super) fn http2(
+        connection: &Rc<SharedConnection>,
+        changed: &Rc<Notify>,
+        reused: bool,
+    ) -> Lease {
         connection.streams.set(connection.streams.get() + 1);
-        let slot = StreamSlot { connection: connection.clone(), changed: changed.clone() };
+        let slot = StreamSlot {
+            connection: connection.clone(),
+            changed: changed.clone(),
+        };
         Lease {
-            carrier: Carrier::Http2 { sender: connection.sender.clone(), slot, body: None },
+            carrier: Carrier::Http2 {
+                sender: connection.sender.clone(),
+                slot,
+                body: None,
+            },
             socket_read: connection.socket_read.clone(),
             data_read: connection.data_read.clone(),
             reused,
@@ -96,7 +113,14 @@ impl Lease {
 
     /// Waits until the server has confirmed the version or the connection has ended; whether it was confirmed.
     pub(super) async fn confirm_version(&self) -> bool {
-        let Carrier::Http2 { slot: StreamSlot { connection, changed }, .. } = &self.carrier else {
+        let Carrier::Http2 {
+            slot: StreamSlot {
+                connection,
+                changed,
+            },
+            ..
+        } = &self.carrier
+        else {
             return true;
         };
         loop {
@@ -113,7 +137,10 @@ impl Lease {
         match &mut self.carrier {
             Carrier::Http1(connection) => Ok(connection.send(request).await?),
             Carrier::Http2 { sender, body, .. } => {
-                let (head, incoming) = sender.send_request(request.map(Full::new)).await?.into_parts();
+                let (head, incoming) = sender
+                    .send_request(request.map(Full::new))
+                    .await?
+                    .into_parts();
                 *body = Some(incoming);
                 Ok(Response::from_parts(head, ()))
             }
@@ -121,11 +148,16 @@ impl Lease {
     }
 
     /// Passes the next bytes of the response body to `sink`, in slices. Cancelling loses no bytes.
-    pub async fn read_body(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<ReadStatus, ExchangeError> {
+    pub async fn read_body(
+        &mut self,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<ReadStatus, ExchangeError> {
         match &mut self.carrier {
             Carrier::Http1(connection) => Ok(connection.read_body(sink).await?),
             Carrier::Http2 { body: None, .. } => Ok(ReadStatus::End),
-            Carrier::Http2 { body: Some(body), .. } => match body.frame().await {
+            Carrier::Http2 {
+                body: Some(body), ..
+            } => match body.frame().await {
                 Some(frame) => {
                     if let Some(data) = frame?.data_ref() {
                         sink(data);
@@ -205,7 +237,12 @@ impl SharedConnection {
         number: u64,
         on_settings: impl FnOnce(&Http2Driver) + 'static,
     ) -> hyper::Result<SharedConnection> {
-        let OpenConnection { transport, socket_read, data_read, .. } = open;
+        let OpenConnection {
+            transport,
+            socket_read,
+            data_read,
+            ..
+        } = open;
         let (sender, connection) = Builder::new(LocalExecutor)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -218,7 +255,14 @@ impl SharedConnection {
             connection: RefCell::new(Some(connection)),
         });
         tokio::task::spawn_local(driver.clone().run(on_settings));
-        Ok(SharedConnection { sender, socket_read, data_read, number, streams: Cell::new(0), driver })
+        Ok(SharedConnection {
+            sender,
+            socket_read,
+            data_read,
+            number,
+            streams: Cell::new(0),
+            driver,
+        })
     }
 
     /// Whether it accepts no more requests.
@@ -267,17 +311,25 @@ impl Http2Driver {
     /// Whether the server's settings have arrived, which proves that it supports HTTP/2.
     pub fn has_settings(&self) -> bool {
         if !self.settings_arrived.get() {
-            self.settings_arrived.set(self.max_streams().is_some_and(|streams| streams != NO_SETTINGS));
+            self.settings_arrived.set(
+                self.max_streams()
+                    .is_some_and(|streams| streams != NO_SETTINGS),
+            );
         }
         self.settings_arrived.get()
     }
 
     /// Requests that may share the connection now; 0 before the server's settings arrive.
     pub fn limit(&self) -> usize {
-        self.max_streams().filter(|streams| *streams != NO_SETTINGS).map_or(0, |streams| streams.min(STREAMS))
+        self.max_streams()
+            .filter(|streams| *streams != NO_SETTINGS)
+            .map_or(0, |streams| streams.min(STREAMS))
     }
 
     fn max_streams(&self) -> Option<usize> {
-        self.connection.borrow().as_ref().map(http2::Connection::current_max_send_streams)
+        self.connection
+            .borrow()
+            .as_ref()
+            .map(http2::Connection::current_max_send_streams)
     }
 }

@@ -55,8 +55,10 @@ impl Shared {
 
     /// Waits until `done`, up to a limit; returns whether it is done.
     fn wait(&self, limit: Duration, done: impl Fn(&State) -> bool) -> bool {
-        let (state, _) =
-            self.changed.wait_timeout_while(self.lock(), limit, |state| !done(state)).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(self.lock(), limit, |state| !done(state))
+            .unwrap_or_else(PoisonError::into_inner);
         done(&state)
     }
 
@@ -67,7 +69,9 @@ impl Shared {
 
     /// Records the exit of the server, once, and runs the hook.
     fn record_exit(&self, ended: ServerExit) {
-        let first = self.ended.send_if_modified(|known| known.is_none() && known.replace(ended).is_none());
+        let first = self
+            .ended
+            .send_if_modified(|known| known.is_none() && known.replace(ended).is_none());
         if let Some(hook) = self.lock().exit_hook.take().filter(|_| first) {
             hook();
         }
@@ -94,9 +98,17 @@ impl Server {
     /// # Errors
     /// The log, the supervisor or the server cannot be created.
     pub fn start(tool: &Path, order: &ServerCommand) -> Result<Server, ServerError> {
-        log::create(&order.log).map_err(|source| ServerError::Log { path: order.log.clone(), source })?;
+        log::create(&order.log).map_err(|source| ServerError::Log {
+            path: order.log.clone(),
+            source,
+        })?;
         let mut command = Command::new(tool);
-        command.arg0("llmscen").arg("guard").stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        command
+            .arg0("llmscen")
+            .arg("guard")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0);
         let mut supervisor = command.spawn().map_err(ServerError::Supervisor)?;
         let orders = supervisor.stdin.take();
         let events = supervisor.stdout.take();
@@ -108,14 +120,28 @@ impl Server {
         });
         let now = Instant::now();
         let log = order.log.clone();
-        let mut server = Server { supervisor, orders, shared, log, pid: 0, asked: now, spawned: Duration::ZERO };
-        let line = serde_json::to_string(order).map_err(|error| ServerError::Supervisor(error.into()))?;
+        let mut server = Server {
+            supervisor,
+            orders,
+            shared,
+            log,
+            pid: 0,
+            asked: now,
+            spawned: Duration::ZERO,
+        };
+        let line =
+            serde_json::to_string(order).map_err(|error| ServerError::Supervisor(error.into()))?;
         server.send_order(&line).map_err(ServerError::Supervisor)?;
         let shared = server.shared.clone();
-        let events = events.ok_or_else(|| ServerError::Supervisor(std::io::ErrorKind::Other.into()))?;
+        let events =
+            events.ok_or_else(|| ServerError::Supervisor(std::io::ErrorKind::Other.into()))?;
         let listen = move || receive_events(events, &shared);
-        std::thread::Builder::new().name("server".into()).spawn(listen).map_err(ServerError::Supervisor)?;
-        let started = |state: &State| state.spawned.is_some() || state.failed.is_some() || state.finished;
+        std::thread::Builder::new()
+            .name("server".into())
+            .spawn(listen)
+            .map_err(ServerError::Supervisor)?;
+        let started =
+            |state: &State| state.spawned.is_some() || state.failed.is_some() || state.finished;
         server.shared.wait(START_TIMEOUT, started);
         let (spawned, failed) = {
             let mut state = server.shared.lock();
@@ -160,7 +186,11 @@ impl Server {
     pub async fn exited(&self) -> ServerExit {
         // The sender lives in self, so the wait cannot fail.
         let mut ended = self.shared.ended.subscribe();
-        match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
+        match ended
+            .wait_for(Option::is_some)
+            .await
+            .map(|ended| ended.clone())
+        {
             Ok(Some(ended)) => ended,
             _ => std::future::pending().await,
         }
@@ -221,14 +251,22 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
     let mut stopped = false;
     for line in BufReader::new(events).lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
-            Ok(SupervisorEvent::Spawned { pid, asked_ns, at_ns }) => {
-                shared.update(|state| state.spawned = Some((pid, instant(asked_ns), instant(at_ns))));
+            Ok(SupervisorEvent::Spawned {
+                pid,
+                asked_ns,
+                at_ns,
+            }) => {
+                shared
+                    .update(|state| state.spawned = Some((pid, instant(asked_ns), instant(at_ns))));
             }
             Ok(SupervisorEvent::Failed { why }) => {
                 stopped = true;
                 shared.update(|state| state.failed = Some(why));
             }
-            Ok(SupervisorEvent::Exited { how, at_ns }) => shared.record_exit(ServerExit { how, at: instant(at_ns) }),
+            Ok(SupervisorEvent::Exited { how, at_ns }) => shared.record_exit(ServerExit {
+                how,
+                at: instant(at_ns),
+            }),
             Ok(SupervisorEvent::Left { .. }) => stopped = true,
             Err(_) => {}
         }
@@ -236,7 +274,10 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
     let spawned = shared.lock().spawned;
     if let Some((pid, ..)) = spawned.filter(|_| !stopped) {
         // The supervisor was killed, so the server is stopped here.
-        shared.record_exit(ServerExit { how: "its supervisor process was killed".to_owned(), at: Instant::now() });
+        shared.record_exit(ServerExit {
+            how: "its supervisor process was killed".to_owned(),
+            at: Instant::now(),
+        });
         stop_without_supervisor(pid, shared.grace);
     }
     shared.update(|state| state.finished = true);
@@ -245,18 +286,28 @@ fn receive_events(events: ChildStdout, shared: &Shared) {
 /// Stops a server and its descendants without the supervisor; orphaned descendants are not found. Returns the processes that are
 /// left.
 fn stop_without_supervisor(pid: u32, grace: Duration) -> Vec<u32> {
-    let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Vec::new() };
+    let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return Vec::new();
+    };
     let mut pids = descendants(pid);
     pids.insert(pid);
     let began = Instant::now();
     let mut terminated = false;
     loop {
-        pids.extend(pids.iter().flat_map(|pid| descendants(*pid)).collect::<Vec<_>>());
+        pids.extend(
+            pids.iter()
+                .flat_map(|pid| descendants(*pid))
+                .collect::<Vec<_>>(),
+        );
         pids.retain(|pid| is_running(*pid));
         if pids.is_empty() || began.elapsed() >= grace + KILL_WAIT {
             return pids.into_iter().collect();
         }
-        let stop_signal = if began.elapsed() >= grace { Signal::KILL } else { Signal::TERM };
+        let stop_signal = if began.elapsed() >= grace {
+            Signal::KILL
+        } else {
+            Signal::TERM
+        };
         if stop_signal == Signal::KILL || !std::mem::replace(&mut terminated, true) {
             let _ = kill_process_group(group, stop_signal);
             signal(pids.iter().copied(), stop_signal);

@@ -20,7 +20,12 @@ const MAX_CHUNKS: usize = 16;
 
 /// Creates an empty log that only its owner may read: servers log prompts and environment variables.
 pub(super) fn create(path: &Path) -> io::Result<()> {
-    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let log = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     log.set_permissions(Permissions::from_mode(0o600))
 }
 
@@ -46,7 +51,11 @@ fn rewrite(from: &Path, to: &Path, clean: &dyn Fn(String) -> String) -> io::Resu
         let text = String::from_utf8_lossy(&line);
         let shown = clean(text.to_string());
         // A line without secrets keeps its bytes, even if they are not UTF-8.
-        out.write_all(if shown == text { &line } else { shown.as_bytes() })?;
+        out.write_all(if shown == text {
+            &line
+        } else {
+            shown.as_bytes()
+        })?;
         line.clear();
     }
     out.flush()
@@ -54,25 +63,45 @@ fn rewrite(from: &Path, to: &Path, clean: &dyn Fn(String) -> String) -> io::Resu
 
 /// The last lines of a log, without control characters; empty if it cannot be read.
 pub fn log_tail(path: &Path) -> Vec<String> {
-    let Ok(mut file) = File::open(path) else { return Vec::new() };
+    let Ok(mut file) = File::open(path) else {
+        return Vec::new();
+    };
     let length = file.seek(SeekFrom::End(0)).unwrap_or(0);
     let from = length.saturating_sub(TAIL_BYTES);
     let mut bytes = Vec::new();
-    if file.seek(SeekFrom::Start(from)).and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes)).is_err() {
+    if file
+        .seek(SeekFrom::Start(from))
+        .and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes))
+        .is_err()
+    {
         return Vec::new();
     }
     let text = String::from_utf8_lossy(&bytes);
     // If the beginning is cut off, the first line is incomplete.
-    let lines: Vec<&str> = text.lines().skip(usize::from(from > 0)).filter(|line| !line.trim().is_empty()).collect();
-    lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).map(|line| printable(line)).collect()
+    let lines: Vec<&str> = text
+        .lines()
+        .skip(usize::from(from > 0))
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines
+        .iter()
+        .skip(lines.len().saturating_sub(TAIL_LINES))
+        .map(|line| printable(line))
+        .collect()
 }
 
 /// The last state of a progress bar, without control characters.
 fn printable(line: &str) -> String {
     let last = line.trim_end().rsplit('\r').next().unwrap_or_default();
-    let mut text: String = last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut text: String = last
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if text.len() > MAX_SHOWN_LINE {
-        let end = (0..=MAX_SHOWN_LINE).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=MAX_SHOWN_LINE)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }
@@ -90,16 +119,25 @@ pub(super) struct LogSearch {
 impl LogSearch {
     /// Searches from the beginning of the file.
     pub fn new(path: &Path, text: &str) -> LogSearch {
-        LogSearch { file: File::open(path).ok(), text: text.as_bytes().to_vec(), rest: Vec::new() }
+        LogSearch {
+            file: File::open(path).ok(),
+            text: text.as_bytes().to_vec(),
+            rest: Vec::new(),
+        }
     }
 
     /// Whether the text is in the bytes written since the last call, which reads up to 1 MiB.
     pub fn found(&mut self) -> bool {
-        let Some(file) = &mut self.file else { return false };
+        let Some(file) = &mut self.file else {
+            return false;
+        };
         let mut chunk = vec![0; CHUNK];
         for _ in 0..MAX_CHUNKS {
-            let Ok(count @ 1..) = file.read(&mut chunk) else { break };
-            self.rest.extend_from_slice(chunk.get(..count).unwrap_or_default());
+            let Ok(count @ 1..) = file.read(&mut chunk) else {
+                break;
+            };
+            self.rest
+                .extend_from_slice(chunk.get(..count).unwrap_or_default());
             if memchr::memmem::find(&self.rest, &self.text).is_some() {
                 return true;
             }
@@ -136,8 +174,14 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap().len(), mode()), (0, 0o600));
         fs::write(&path, b"key sk-1\n\xff raw\nkey sk-1 again").unwrap();
         redact(&path, &|line| line.replace("sk-1", "[redacted]")).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"key [redacted]\n\xff raw\nkey [redacted] again");
-        assert_eq!((mode(), fs::read_dir(folder.path()).unwrap().count()), (0o600, 1));
+        assert_eq!(
+            fs::read(&path).unwrap(),
+            b"key [redacted]\n\xff raw\nkey [redacted] again"
+        );
+        assert_eq!(
+            (mode(), fs::read_dir(folder.path()).unwrap().count()),
+            (0o600, 1)
+        );
         assert!(redact(&folder.path().join("none"), &|line| line).is_err());
     }
 
@@ -149,7 +193,11 @@ mod tests {
         log.write_all(&vec![b'y'; CHUNK * MAX_CHUNKS - 3]).unwrap();
         log.write_all(b"startup complete").unwrap();
         let mut search = LogSearch::new(log.path(), "startup complete");
-        assert_eq!([search.found(), search.found()], [false, true], "the second search continues within the text");
+        assert_eq!(
+            [search.found(), search.found()],
+            [false, true],
+            "the second search continues within the text"
+        );
     }
 
     #[test]
@@ -157,10 +205,21 @@ mod tests {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         assert_eq!(log_tail(log.path()), Vec::<String>::new());
         (0..30).for_each(|n| writeln!(log, "line {n}").unwrap());
-        write!(log, "load 1%\rload 100%\n\n\x1b[31mred\n{}\n", "é".repeat(300)).unwrap();
+        write!(
+            log,
+            "load 1%\rload 100%\n\n\x1b[31mred\n{}\n",
+            "é".repeat(300)
+        )
+        .unwrap();
         let lines = log_tail(log.path());
-        assert_eq!((lines.len(), lines[0].as_str(), lines[17].as_str()), (20, "line 13", "load 100%"));
-        assert_eq!((lines[18].as_str(), lines[19].chars().count()), (" [31mred", 201));
+        assert_eq!(
+            (lines.len(), lines[0].as_str(), lines[17].as_str()),
+            (20, "line 13", "load 100%")
+        );
+        assert_eq!(
+            (lines[18].as_str(), lines[19].chars().count()),
+            (" [31mred", 201)
+        );
         (0..5000).for_each(|n| writeln!(log, "line {n}").unwrap());
         assert_eq!(log_tail(log.path())[19], "line 4999");
     }

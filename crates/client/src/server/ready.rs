@@ -60,7 +60,14 @@ pub enum NotReady {
 /// # Errors
 /// An invalid URL.
 pub async fn find_listener(probe: &ReadinessProbe<'_>) -> Result<Option<String>, ClientError> {
-    let urls = [Some(probe.url), if let Readiness::Url(url) = probe.readiness { Some(url.as_str()) } else { None }];
+    let urls = [
+        Some(probe.url),
+        if let Readiness::Url(url) = probe.readiness {
+            Some(url.as_str())
+        } else {
+            None
+        },
+    ];
     for url in urls.into_iter().flatten() {
         let (host, port) = parse_address(url, probe.tls)?;
         if is_open(&host, port).await {
@@ -94,7 +101,11 @@ pub async fn wait_until_ready(
     };
     let mut last_error = String::from("no response");
     let gets_ready = async {
-        let max_interval = if matches!(check, ReadinessCheck::Url(_)) { probe.interval.max(MIN_INTERVAL) } else { MAX_INTERVAL };
+        let max_interval = if matches!(check, ReadinessCheck::Url(_)) {
+            probe.interval.max(MIN_INTERVAL)
+        } else {
+            MAX_INTERVAL
+        };
         let mut interval = MIN_INTERVAL;
         loop {
             match check.run().await {
@@ -125,7 +136,13 @@ pub async fn wait_until_ready(
         ended = server.exited() => Err(NotReady::Ended(ended)),
         times = timeout(probe.timeout.saturating_sub(server.asked.elapsed()), both) => times.map_err(|_| NotReady::Timeout(String::new())),
     };
-    Ok(result.map_err(|why| if let NotReady::Timeout(_) = why { NotReady::Timeout(check.describe(&last_error)) } else { why }))
+    Ok(result.map_err(|why| {
+        if let NotReady::Timeout(_) = why {
+            NotReady::Timeout(check.describe(&last_error))
+        } else {
+            why
+        }
+    }))
 }
 
 /// Waits for `interval`, and increases it.
@@ -147,7 +164,10 @@ impl ReadinessCheck<'_> {
                 Ok(Ok(200..=299)) => Ok(()),
                 Ok(Ok(status)) => Err(format!("the last status was {status}")),
                 Ok(Err(why)) => Err(why),
-                Err(_) => Err(format!("the last response took longer than {} s", ATTEMPT_TIMEOUT.as_secs())),
+                Err(_) => Err(format!(
+                    "the last response took longer than {} s",
+                    ATTEMPT_TIMEOUT.as_secs()
+                )),
             },
         }
     }
@@ -175,23 +195,46 @@ fn parse_address(url: &str, tls: &Tls) -> Result<(String, u16), ClientError> {
 
 /// Whether the address accepts a connection; nothing is sent on it.
 async fn is_open(host: &str, port: u16) -> bool {
-    matches!(timeout(ATTEMPT_TIMEOUT, TcpStream::connect((host, port))).await, Ok(Ok(_)))
+    matches!(
+        timeout(ATTEMPT_TIMEOUT, TcpStream::connect((host, port))).await,
+        Ok(Ok(_))
+    )
 }
 
 /// The status of a GET request.
 async fn get_status(route: &Route) -> Result<u16, String> {
-    let dialer = Dialer::new(route.clone(), HttpVersion::Http1, Clock::new(Instant::now()));
-    let mut connection = dialer.dial().await.map_err(|failure| format!("the last attempt: {}", failure.message))?;
+    let dialer = Dialer::new(
+        route.clone(),
+        HttpVersion::Http1,
+        Clock::new(Instant::now()),
+    );
+    let mut connection = dialer
+        .dial()
+        .await
+        .map_err(|failure| format!("the last attempt: {}", failure.message))?;
     let uri = &route.uri;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let host = uri.authority().map_or("", |authority| authority.as_str().rsplit('@').next().unwrap_or_default());
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+    let host = uri.authority().map_or("", |authority| {
+        authority.as_str().rsplit('@').next().unwrap_or_default()
+    });
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
     let broken = |error: std::io::Error| format!("the last attempt: {error}");
-    connection.transport.write_all(request.as_bytes()).await.map_err(broken)?;
+    connection
+        .transport
+        .write_all(request.as_bytes())
+        .await
+        .map_err(broken)?;
     connection.transport.flush().await.map_err(broken)?;
     let mut head = [0; 12];
-    connection.transport.read_exact(&mut head).await.map_err(broken)?;
+    connection
+        .transport
+        .read_exact(&mut head)
+        .await
+        .map_err(broken)?;
     // "HTTP/1.1 200"
-    let code = std::str::from_utf8(&head).ok().and_then(|text| text.strip_prefix("HTTP/1.")?.get(2..)?.parse().ok());
+    let code = std::str::from_utf8(&head)
+        .ok()
+        .and_then(|text| text.strip_prefix("HTTP/1.")?.get(2..)?.parse().ok());
     code.ok_or_else(|| "the response is not HTTP".to_owned())
 }

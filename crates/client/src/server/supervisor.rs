@@ -3,7 +3,8 @@
 
 use super::{KILL_WAIT, ServerCommand, SupervisorEvent, monotonic_ns};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
+    set_child_subreaper, wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
@@ -33,7 +34,10 @@ enum Input {
 ///
 /// # Errors
 /// There is no valid order, or no thread can be started.
-pub fn guard(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> std::io::Result<()> {
+pub fn guard(
+    mut input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+) -> std::io::Result<()> {
     let mut line = String::new();
     input.read_line(&mut line)?;
     let order: ServerCommand = serde_json::from_str(&line)?;
@@ -43,17 +47,33 @@ pub fn guard(mut input: impl BufRead + Send + 'static, mut output: impl Write) -
     let pid = match spawn(&order) {
         Ok(pid) => pid,
         Err(error) => {
-            send_event(&mut output, &SupervisorEvent::Failed { why: error.to_string() });
+            send_event(
+                &mut output,
+                &SupervisorEvent::Failed {
+                    why: error.to_string(),
+                },
+            );
             return Ok(());
         }
     };
-    send_event(&mut output, &SupervisorEvent::Spawned { pid: pid_number(pid), asked_ns, at_ns: monotonic_ns() });
+    send_event(
+        &mut output,
+        &SupervisorEvent::Spawned {
+            pid: pid_number(pid),
+            asked_ns,
+            at_ns: monotonic_ns(),
+        },
+    );
     let (sender, inputs) = channel();
     listen(input, sender.clone())?;
     reap(sender)?;
     loop {
         match inputs.recv() {
-            Ok(Input::Ended { pid: ended, how, at_ns }) if ended == pid => {
+            Ok(Input::Ended {
+                pid: ended,
+                how,
+                at_ns,
+            }) if ended == pid => {
                 send_event(&mut output, &SupervisorEvent::Exited { how, at_ns });
                 break;
             }
@@ -73,28 +93,50 @@ fn send_event(output: &mut impl Write, event: &SupervisorEvent) {
 }
 
 fn spawn(order: &ServerCommand) -> std::io::Result<Pid> {
-    let (program, arguments) = order.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-    let log = std::fs::OpenOptions::new().append(true).create(true).open(&order.log)?;
+    let (program, arguments) = order
+        .command
+        .split_first()
+        .ok_or(std::io::ErrorKind::InvalidInput)?;
+    let log = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&order.log)?;
     let mut command = Command::new(program);
-    command.args(arguments).envs(order.env.iter().map(|(name, value)| (name, value)));
+    command
+        .args(arguments)
+        .envs(order.env.iter().map(|(name, value)| (name, value)));
     if let Some(cwd) = &order.cwd {
         command.current_dir(cwd);
     }
     // A separate process group, so that Ctrl-C in the terminal reaches only llmscen.
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0);
     let id = command.spawn()?.id();
-    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or_else(|| std::io::ErrorKind::Other.into())
+    i32::try_from(id)
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| std::io::ErrorKind::Other.into())
 }
 
 /// Reads requests on a separate thread.
 fn listen(input: impl BufRead + Send + 'static, sender: Sender<Input>) -> std::io::Result<()> {
     let work = move || {
         for line in input.lines().map_while(Result::ok) {
-            let _ = sender.send(if line == "kill" { Input::Kill } else { Input::Stop });
+            let _ = sender.send(if line == "kill" {
+                Input::Kill
+            } else {
+                Input::Stop
+            });
         }
         let _ = sender.send(Input::Stop);
     };
-    std::thread::Builder::new().name("orders".into()).spawn(work).map(drop)
+    std::thread::Builder::new()
+        .name("orders".into())
+        .spawn(work)
+        .map(drop)
 }
 
 /// Waits for descendants on a separate thread.
@@ -103,7 +145,11 @@ fn reap(sender: Sender<Input>) -> std::io::Result<()> {
         loop {
             match wait(WaitOptions::empty()) {
                 Ok(Some((pid, status))) => {
-                    let _ = sender.send(Input::Ended { pid, how: describe_status(status), at_ns: monotonic_ns() });
+                    let _ = sender.send(Input::Ended {
+                        pid,
+                        how: describe_status(status),
+                        at_ns: monotonic_ns(),
+                    });
                 }
                 Ok(None) | Err(rustix::io::Errno::INTR) => {}
                 Err(_) => break,
@@ -111,7 +157,10 @@ fn reap(sender: Sender<Input>) -> std::io::Result<()> {
         }
         let _ = sender.send(Input::NoChildren);
     };
-    std::thread::Builder::new().name("reaper".into()).spawn(work).map(drop)
+    std::thread::Builder::new()
+        .name("reaper".into())
+        .spawn(work)
+        .map(drop)
 }
 
 fn describe_status(status: WaitStatus) -> String {
@@ -137,12 +186,21 @@ fn stop(server: Pid, grace: Duration, inputs: &Receiver<Input>) -> Vec<u32> {
             signal(left.iter().copied(), Signal::KILL);
         } else {
             // Once per process: many servers abort their shutdown on a second SIGTERM.
-            signal(left.iter().copied().filter(|pid| terminated.insert(*pid) && *pid != pid_number(server)), Signal::TERM);
+            signal(
+                left.iter()
+                    .copied()
+                    .filter(|pid| terminated.insert(*pid) && *pid != pid_number(server)),
+                Signal::TERM,
+            );
         }
         if began.elapsed() >= grace + KILL_WAIT {
             return left.into_iter().collect();
         }
-        let wait = if kill { interval } else { interval.min(grace.saturating_sub(began.elapsed())) };
+        let wait = if kill {
+            interval
+        } else {
+            interval.min(grace.saturating_sub(began.elapsed()))
+        };
         match inputs.recv_timeout(wait) {
             Ok(Input::NoChildren) => return Vec::new(),
             Ok(Input::Kill) => grace = grace.min(began.elapsed()),
@@ -179,12 +237,18 @@ pub(super) fn descendants(root: u32) -> BTreeSet<u32> {
 
 /// Whether the process exists and has not ended.
 pub(super) fn is_running(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|line| parse_stat(&line)).is_some_and(|stat| stat.running)
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|line| parse_stat(&line))
+        .is_some_and(|stat| stat.running)
 }
 
 /// Sends a signal to each process; those that have ended are ignored.
 pub(super) fn signal(pids: impl IntoIterator<Item = u32>, signal: Signal) {
-    for pid in pids.into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+    for pid in pids
+        .into_iter()
+        .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+    {
         let _ = kill_process(pid, signal);
     }
 }
@@ -199,11 +263,15 @@ struct Stat {
 
 /// All processes by id.
 fn processes() -> impl Iterator<Item = (u32, Stat)> {
-    std::fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = parse_stat(&std::fs::read_to_string(entry.path().join("stat")).ok()?)?;
-        Some((pid, stat))
-    })
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let stat = parse_stat(&std::fs::read_to_string(entry.path().join("stat")).ok()?)?;
+            Some((pid, stat))
+        })
 }
 
 /// The process name in the line may contain anything, including brackets and spaces.
@@ -211,7 +279,10 @@ fn parse_stat(line: &str) -> Option<Stat> {
     let (_, rest) = line.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let running = !matches!(fields.next()?, "Z" | "X");
-    Some(Stat { parent: fields.next()?.parse().ok()?, running })
+    Some(Stat {
+        parent: fields.next()?.parse().ok()?,
+        running,
+    })
 }
 
 #[cfg(test)]
@@ -220,15 +291,30 @@ mod tests {
 
     #[test]
     fn a_process_name_may_contain_brackets() {
-        assert_eq!(parse_stat("17 (a) b) S 4 17 17 0"), Some(Stat { parent: 4, running: true }));
-        assert_eq!(parse_stat("17 (sh) Z 1 17 17 0"), Some(Stat { parent: 1, running: false }));
+        assert_eq!(
+            parse_stat("17 (a) b) S 4 17 17 0"),
+            Some(Stat {
+                parent: 4,
+                running: true
+            })
+        );
+        assert_eq!(
+            parse_stat("17 (sh) Z 1 17 17 0"),
+            Some(Stat {
+                parent: 1,
+                running: false
+            })
+        );
         assert_eq!(parse_stat("17 (sh"), None);
     }
 
     #[test]
     fn grandchildren_are_found_and_ended_processes_are_not() {
         let this = std::process::id();
-        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & wait"])
+            .spawn()
+            .unwrap();
         let grandchild = loop {
             if let Some(found) = descendants(child.id()).first() {
                 break *found;

@@ -24,14 +24,21 @@ pub fn environment() -> Environment<'static> {
 ///
 /// # Errors The template engine reports an error, or the text is too long.
 pub fn render(template: &Template<'_, '_>, context: Value) -> Result<String, Error> {
-    let mut text = Bounded { bytes: Vec::new(), full: false };
+    let mut text = Bounded {
+        bytes: Vec::new(),
+        full: false,
+    };
     let rendered = template.render_captured_to(context, &mut text);
     if text.full {
-        let message = format!("the template makes more than {} of text", super::size(OUTPUT as u64));
+        let message = format!(
+            "the template makes more than {} of text",
+            super::size(OUTPUT as u64)
+        );
         return Err(Error::new(ErrorKind::WriteFailure, message));
     }
     drop(rendered?);
-    Ok(String::from_utf8(text.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(text.bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 struct Bounded {
@@ -63,8 +70,18 @@ const BRACKET: usize = 3;
 ///
 /// # Errors The byte range of the first token beyond the limit, and a message.
 pub fn check_depth(text: &str) -> Result<(), (Range<usize>, String)> {
-    let mut depth = Depth { text: text.as_bytes(), at: 0, blocks: Vec::new(), open: vec![0] };
-    depth.template().map_err(|at| (at, format!("the template nests or chains more than {MAX_NESTING} operators")))
+    let mut depth = Depth {
+        text: text.as_bytes(),
+        at: 0,
+        blocks: Vec::new(),
+        open: vec![0],
+    };
+    depth.template().map_err(|at| {
+        (
+            at,
+            format!("the template nests or chains more than {MAX_NESTING} operators"),
+        )
+    })
 }
 
 /// Maximum length of a JSONPath, bytes.
@@ -77,10 +94,20 @@ const MAX_PATH_NESTING: usize = 20;
 /// # Errors The byte range of the first violation, and a message.
 pub fn check_path(text: &str) -> Result<(), (Range<usize>, String)> {
     if text.len() > MAX_PATH_BYTES {
-        return Err((0..1, format!("longer than {}", super::size(MAX_PATH_BYTES as u64))));
+        return Err((
+            0..1,
+            format!("longer than {}", super::size(MAX_PATH_BYTES as u64)),
+        ));
     }
     let (depth, at) = brackets(text);
-    if depth > MAX_PATH_NESTING { Err((at..at + 1, format!("nested more than {} deep", MAX_PATH_NESTING))) } else { Ok(()) }
+    if depth > MAX_PATH_NESTING {
+        Err((
+            at..at + 1,
+            format!("nested more than {} deep", MAX_PATH_NESTING),
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 /// The deepest nesting of brackets in a text, and its byte position.
@@ -104,8 +131,18 @@ const WORDS: [&[u8]; 7] = [b"not", b"and", b"or", b"if", b"else", b"is", b"in"];
 /// Operators of two characters.
 const DOUBLE: [&[u8]; 6] = [b"==", b"!=", b"<=", b">=", b"//", b"**"];
 /// Blocks with an end tag.
-const BLOCKS: [&[u8]; 10] =
-    [b"if", b"for", b"with", b"macro", b"call", b"filter", b"block", b"autoescape", b"raw", b"generation"];
+const BLOCKS: [&[u8]; 10] = [
+    b"if",
+    b"for",
+    b"with",
+    b"macro",
+    b"call",
+    b"filter",
+    b"block",
+    b"autoescape",
+    b"raw",
+    b"generation",
+];
 
 struct Depth<'t> {
     text: &'t [u8],
@@ -170,15 +207,22 @@ impl Depth<'_> {
     }
 
     fn word(&mut self) -> &[u8] {
-        let length =
-            self.rest().iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte >= 0x80).count();
+        let length = self
+            .rest()
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_' || **byte >= 0x80)
+            .count();
         self.at += length;
         &self.text[self.at - length..self.at]
     }
 
     fn check_limit(&self, start: usize) -> Result<(), Range<usize>> {
         let depth = self.blocks.iter().sum::<usize>() + self.open.iter().sum::<usize>();
-        if depth > MAX_NESTING { Err(start..self.at.max(start + 1)) } else { Ok(()) }
+        if depth > MAX_NESTING {
+            Err(start..self.at.max(start + 1))
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads an expression up to the closing delimiter, or to the end of the text.
@@ -213,12 +257,17 @@ impl Depth<'_> {
                         *own = BRACKET;
                     }
                 }
-                b'_' | 0x80.. | b'a'..=b'z' | b'A'..=b'Z' => operator = WORDS.contains(&self.word()),
+                b'_' | 0x80.. | b'a'..=b'z' | b'A'..=b'Z' => {
+                    operator = WORDS.contains(&self.word())
+                }
                 b'0'..=b'9' => {
                     self.word();
                 }
                 _ => {
-                    let double = self.rest().get(..2).is_some_and(|two| DOUBLE.contains(&two));
+                    let double = self
+                        .rest()
+                        .get(..2)
+                        .is_some_and(|two| DOUBLE.contains(&two));
                     self.at += if double { 2 } else { 1 };
                     operator = !byte.is_ascii_whitespace();
                 }
@@ -240,7 +289,11 @@ impl Depth<'_> {
     fn quoted(&mut self, quote: u8) {
         self.at += 1;
         while let Some(&byte) = self.rest().first() {
-            self.at += if byte == b'\\' { 2.min(self.rest().len()) } else { 1 };
+            self.at += if byte == b'\\' {
+                2.min(self.rest().len())
+            } else {
+                1
+            };
             if byte == quote {
                 break;
             }
@@ -254,7 +307,12 @@ mod tests {
 
     /// Runs `work` with the default stack size of a thread.
     fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
-        std::thread::Builder::new().stack_size(2 << 20).spawn(work).unwrap().join().unwrap();
+        std::thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn(work)
+            .unwrap()
+            .join()
+            .unwrap();
     }
 
     #[test]
@@ -276,15 +334,22 @@ mod tests {
             ("{% if x %}", "", "x", "{% elif y %}", "{% endif %}"),
         ];
         for (begin, open, inner, close, end) in shapes {
-            let text = |n: usize| format!("{begin}{}{inner}{}{end}", open.repeat(n), close.repeat(n));
-            let most = (1..200).take_while(|n| check_depth(&text(*n)).is_ok()).last().unwrap();
+            let text =
+                |n: usize| format!("{begin}{}{inner}{}{end}", open.repeat(n), close.repeat(n));
+            let most = (1..200)
+                .take_while(|n| check_depth(&text(*n)).is_ok())
+                .last()
+                .unwrap();
             assert!((20..=100).contains(&most), "{open}{close}: {most}");
             let deepest = text(most);
             on_a_small_stack(move || {
                 let mut environment = environment();
                 // The engine's limit may be lower.
                 if environment.add_template_owned("t", deepest).is_ok() {
-                    environment.get_template("t").unwrap().undeclared_variables(true);
+                    environment
+                        .get_template("t")
+                        .unwrap()
+                        .undeclared_variables(true);
                 }
             });
         }
@@ -294,8 +359,11 @@ mod tests {
     fn macros_that_call_themselves_end_on_the_stack_of_a_thread() {
         on_a_small_stack(|| {
             let mut environment = environment();
-            environment.add_template("t", "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}").unwrap();
-            let error = render(&environment.get_template("t").unwrap(), Value::UNDEFINED).unwrap_err();
+            environment
+                .add_template("t", "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}")
+                .unwrap();
+            let error =
+                render(&environment.get_template("t").unwrap(), Value::UNDEFINED).unwrap_err();
             assert!(error.to_string().contains("recursion"), "{error}");
         });
     }
@@ -321,20 +389,36 @@ mod tests {
             format!("{}{}", many("{% set x %}"), many("{% endset %}")),
         ] {
             let (at, message) = check_depth(&text).unwrap_err();
-            assert!(at.end <= text.len() && at.start < 4000, "{at:?} of {}", &text[..40]);
-            assert_eq!(message, "the template nests or chains more than 100 operators");
+            assert!(
+                at.end <= text.len() && at.start < 4000,
+                "{at:?} of {}",
+                &text[..40]
+            );
+            assert_eq!(
+                message,
+                "the template nests or chains more than 100 operators"
+            );
         }
     }
 
     #[test]
     fn long_texts_that_are_flat_pass() {
-        let text =
-            format!("{{{{ [{}] }}}}{}", "a.b + 1, ".repeat(5000), "{% if x.y %}{{ '((((' }}{% endif %}{{ a }}".repeat(5000));
+        let text = format!(
+            "{{{{ [{}] }}}}{}",
+            "a.b + 1, ".repeat(5000),
+            "{% if x.y %}{{ '((((' }}{% endif %}{{ a }}".repeat(5000)
+        );
         assert_eq!(check_depth(&text), Ok(()));
         assert_eq!(check_depth("{{ 'a"), Ok(()));
-        assert_eq!(check_depth(&format!("{{{{ {}x }}}}", "a == 'b' or ".repeat(49))), Ok(()));
+        assert_eq!(
+            check_depth(&format!("{{{{ {}x }}}}", "a == 'b' or ".repeat(49))),
+            Ok(())
+        );
         assert_eq!(check_depth("{% if '\\"), Ok(()));
-        assert_eq!(check_depth(&format!("{{{{ a }}}} {} {{{{ b }}}}", "-.-".repeat(500))), Ok(()));
+        assert_eq!(
+            check_depth(&format!("{{{{ a }}}} {} {{{{ b }}}}", "-.-".repeat(500))),
+            Ok(())
+        );
     }
 
     #[test]

@@ -9,7 +9,8 @@ use rand_distr::{Distribution, Exp1};
 
 /// The think time before turn `turn` of session `seq`; determined by the arguments.
 pub fn sample_think_time(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
+    let mut rng =
+        ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
     match wait {
         Wait::Fixed(span) => span,
         Wait::Uniform(low, high) => Nanos(rng.random_range(low.0..=high.0.max(low.0))),
@@ -28,7 +29,9 @@ const LONGEST: Nanos = Nanos(5_000_000_000);
 /// Exponential backoff with jitter: `first` doubles with every attempt up to `longest`, and the pause is uniform between half of
 /// that and all of it, so that requests refused together are not retried together.
 pub fn exponential_backoff(first: Nanos, longest: Nanos, attempts: u32, seed: Seed) -> Nanos {
-    let factor = 1u64.checked_shl(attempts.saturating_sub(1)).unwrap_or(u64::MAX);
+    let factor = 1u64
+        .checked_shl(attempts.saturating_sub(1))
+        .unwrap_or(u64::MAX);
     let maximum = first.0.saturating_mul(factor).min(longest.0);
     Nanos(ChaCha8Rng::seed_from_u64(seed.0).random_range(maximum / 2..=maximum))
 }
@@ -45,7 +48,10 @@ mod tests {
     const MEAN: Nanos = Nanos::from_millis(200);
 
     fn mean(delay: Wait) -> f64 {
-        (0..20_000).map(|seq| sample_think_time(delay, Seed(7), seq, 1).millis()).sum::<f64>() / 20_000.0
+        (0..20_000)
+            .map(|seq| sample_think_time(delay, Seed(7), seq, 1).millis())
+            .sum::<f64>()
+            / 20_000.0
     }
 
     #[test]
@@ -54,13 +60,19 @@ mod tests {
         assert!((mean(Wait::Uniform(Nanos::ZERO, MEAN)) - 100.0).abs() < 2.0);
         assert!((mean(Wait::Exponential(MEAN)) - 200.0).abs() < 5.0);
         let uniform = Wait::Uniform(Nanos(5), Nanos(7));
-        assert!((0..100).all(|seq| (5..=7).contains(&sample_think_time(uniform, Seed(7), seq, 1).0)));
-        assert_eq!(sample_think_time(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1), MEAN);
+        assert!(
+            (0..100).all(|seq| (5..=7).contains(&sample_think_time(uniform, Seed(7), seq, 1).0))
+        );
+        assert_eq!(
+            sample_think_time(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1),
+            MEAN
+        );
     }
 
     #[test]
     fn think_times_are_determined_by_seed_session_and_turn() {
-        let sample = |seed, seq, turn| sample_think_time(Wait::Exponential(MEAN), Seed(seed), seq, turn);
+        let sample =
+            |seed, seq, turn| sample_think_time(Wait::Exponential(MEAN), Seed(seed), seq, turn);
         assert_eq!(sample(1, 2, 3), sample(1, 2, 3));
         let others = [sample(2, 2, 3), sample(1, 3, 3), sample(1, 2, 4)];
         assert!(others.iter().all(|other| *other != sample(1, 2, 3)));
@@ -95,9 +107,17 @@ mod tests {
             let pause = |failed| connect_backoff(failed, Seed(seed)).millis();
             for failed in 1..=5 {
                 let most = f64::from(250 << (failed - 1));
-                assert!((most / 2.0..=most).contains(&pause(failed)), "{failed}: {}", pause(failed));
+                assert!(
+                    (most / 2.0..=most).contains(&pause(failed)),
+                    "{failed}: {}",
+                    pause(failed)
+                );
             }
-            assert!([6, 100, u32::MAX].iter().all(|&failed| (2500.0..=5000.0).contains(&pause(failed))));
+            assert!(
+                [6, 100, u32::MAX]
+                    .iter()
+                    .all(|&failed| (2500.0..=5000.0).contains(&pause(failed)))
+            );
             assert_eq!(pause(3), pause(3));
         }
         assert_ne!(connect_backoff(1, Seed(1)), connect_backoff(1, Seed(2)));

@@ -27,7 +27,12 @@ impl MixAssigner {
     /// The assignment for a round; without a mix, all requests are of class 0.
     pub fn new(mix: &[MixEntry], seed: Seed) -> MixAssigner {
         let sizes: Vec<f64> = mix.iter().map(|entry| entry.load.size()).collect();
-        MixAssigner { counts: vec![0; sizes.len().max(1)], sizes, seed: seed.child("mix"), seq: 0 }
+        MixAssigner {
+            counts: vec![0; sizes.len().max(1)],
+            sizes,
+            seed: seed.child("mix"),
+            seq: 0,
+        }
     }
 
     /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if an arrival
@@ -35,7 +40,9 @@ impl MixAssigner {
     pub fn next(&mut self, planned: Option<usize>) -> (usize, u64) {
         let entry = planned.unwrap_or_else(|| sample_index(&self.sizes, self.seed.child(self.seq)));
         self.seq += 1;
-        let Some(count) = self.counts.get_mut(entry) else { return (entry, 0) };
+        let Some(count) = self.counts.get_mut(entry) else {
+            return (entry, 0);
+        };
         *count += 1;
         (entry, *count - 1)
     }
@@ -50,7 +57,10 @@ fn sample_index(weights: &[f64], seed: Seed) -> usize {
             return index;
         }
     }
-    weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0)
+    weights
+        .iter()
+        .rposition(|&weight| weight > 0.0)
+        .unwrap_or(0)
 }
 
 /// The merged arrivals of several open loops, ordered by time, then by traffic class.
@@ -59,7 +69,12 @@ pub struct MergedArrivals(Vec<Peekable<Arrivals>>);
 impl MergedArrivals {
     /// Open loops by name and rate. Each has a separate seed, so that its arrivals do not depend on the others.
     pub fn new(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> MergedArrivals {
-        MergedArrivals(rates.iter().map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable()).collect())
+        MergedArrivals(
+            rates
+                .iter()
+                .map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable())
+                .collect(),
+        )
     }
 }
 
@@ -67,7 +82,11 @@ impl Iterator for MergedArrivals {
     type Item = (Nanos, Option<usize>);
 
     fn next(&mut self) -> Option<(Nanos, Option<usize>)> {
-        let dues = self.0.iter_mut().enumerate().filter_map(|(index, own)| Some((*own.peek()?, index)));
+        let dues = self
+            .0
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, own)| Some((*own.peek()?, index)));
         let (_, index) = dues.min()?;
         Some((self.0.get_mut(index)?.next()?, Some(index)))
     }
@@ -99,28 +118,56 @@ mod tests {
     #[test]
     fn the_seed_determines_the_assignment() {
         let entries = [("chat", 3.0), ("sum", 1.0)];
-        let first: Vec<usize> = assign_all(&entries, 42, 24).into_iter().map(|(entry, _)| entry).collect();
-        assert_eq!(first, [0, 1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0]);
-        assert_eq!(assign_all(&entries, 42, 1000), assign_all(&entries, 42, 1000));
-        assert_ne!(assign_all(&entries, 42, 1000), assign_all(&entries, 43, 1000));
+        let first: Vec<usize> = assign_all(&entries, 42, 24)
+            .into_iter()
+            .map(|(entry, _)| entry)
+            .collect();
+        assert_eq!(
+            first,
+            [
+                0, 1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 0, 0
+            ]
+        );
+        assert_eq!(
+            assign_all(&entries, 42, 1000),
+            assign_all(&entries, 42, 1000)
+        );
+        assert_ne!(
+            assign_all(&entries, 42, 1000),
+            assign_all(&entries, 43, 1000)
+        );
     }
 
     #[test]
     fn shares_are_those_of_the_weights() {
         // Four standard deviations of a binomial count.
-        for (weights, share) in [([3.0, 1.0], 0.75), ([1.0, 1.0], 0.5), ([0.0, 7.0], 0.0), ([0.02, 0.98], 0.02)] {
+        for (weights, share) in [
+            ([3.0, 1.0], 0.75),
+            ([1.0, 1.0], 0.5),
+            ([0.0, 7.0], 0.0),
+            ([0.02, 0.98], 0.02),
+        ] {
             let n = 20_000;
-            let hits = assign_all(&[("a", weights[0]), ("b", weights[1])], 5, n).iter().filter(|(entry, _)| *entry == 0).count();
+            let hits = assign_all(&[("a", weights[0]), ("b", weights[1])], 5, n)
+                .iter()
+                .filter(|(entry, _)| *entry == 0)
+                .count();
             let bound = 4.0 * (n as f64 * share * (1.0 - share)).sqrt();
-            assert!((hits as f64 - n as f64 * share).abs() <= bound, "{weights:?}: {hits}");
+            assert!(
+                (hits as f64 - n as f64 * share).abs() <= bound,
+                "{weights:?}: {hits}"
+            );
         }
     }
 
     #[test]
     fn numbers_count_within_each_class() {
         for entry in 0..2 {
-            let own: Vec<u64> =
-                assign_all(&[("a", 1.0), ("b", 2.0)], 9, 500).iter().filter(|own| own.0 == entry).map(|own| own.1).collect();
+            let own: Vec<u64> = assign_all(&[("a", 1.0), ("b", 2.0)], 9, 500)
+                .iter()
+                .filter(|own| own.0 == entry)
+                .map(|own| own.1)
+                .collect();
             assert!(own.len() > 100 && own.iter().copied().eq(0..own.len() as u64));
         }
         assert_eq!(assign_all(&[], 1, 3), [(0, 0), (0, 1), (0, 2)]);
@@ -129,27 +176,54 @@ mod tests {
     #[test]
     fn a_planned_class_is_kept() {
         let mut deal = MixAssigner::new(&mix(&[("a", 1.0), ("b", 1.0)]), Seed(1));
-        assert_eq!([1, 1, 0, 1].map(|entry| deal.next(Some(entry))), [(1, 0), (1, 1), (0, 0), (1, 2)]);
+        assert_eq!(
+            [1, 1, 0, 1].map(|entry| deal.next(Some(entry))),
+            [(1, 0), (1, 1), (0, 0), (1, 2)]
+        );
     }
 
     #[test]
     fn open_loops_merge_in_due_order_and_ties_by_entry() {
-        let seen: Vec<(u64, Option<usize>)> = MergedArrivals::new(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
-            .take(6)
-            .map(|(at, entry)| (at.0 / 1_000_000, entry))
-            .collect();
-        assert_eq!(seen, [(0, Some(0)), (0, Some(1)), (100, Some(0)), (200, Some(0)), (200, Some(1)), (300, Some(0))]);
+        let seen: Vec<(u64, Option<usize>)> =
+            MergedArrivals::new(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
+                .take(6)
+                .map(|(at, entry)| (at.0 / 1_000_000, entry))
+                .collect();
+        assert_eq!(
+            seen,
+            [
+                (0, Some(0)),
+                (0, Some(1)),
+                (100, Some(0)),
+                (200, Some(0)),
+                (200, Some(1)),
+                (300, Some(0))
+            ]
+        );
     }
 
     #[test]
     fn the_arrivals_of_an_entry_do_not_depend_on_the_others() {
         let own = |rates: &[(&str, f64)], name: &str| {
             let index = rates.iter().position(|own| own.0 == name);
-            let all: Vec<(Nanos, Option<usize>)> = MergedArrivals::new(rates, Arrival::Poisson, Seed(3)).take(2000).collect();
+            let all: Vec<(Nanos, Option<usize>)> =
+                MergedArrivals::new(rates, Arrival::Poisson, Seed(3))
+                    .take(2000)
+                    .collect();
             assert!(all.is_sorted_by_key(|(at, _)| *at));
-            all.into_iter().filter(|own| own.1 == index).map(|own| own.0).take(100).collect::<Vec<_>>()
+            all.into_iter()
+                .filter(|own| own.1 == index)
+                .map(|own| own.0)
+                .take(100)
+                .collect::<Vec<_>>()
         };
         let alone = own(&[("b", 5.0)], "b");
-        assert_eq!((own(&[("a", 20.0), ("b", 5.0)], "b"), own(&[("b", 5.0), ("c", 1.0)], "b")), (alone.clone(), alone));
+        assert_eq!(
+            (
+                own(&[("a", 20.0), ("b", 5.0)], "b"),
+                own(&[("b", 5.0), ("c", 1.0)], "b")
+            ),
+            (alone.clone(), alone)
+        );
     }
 }

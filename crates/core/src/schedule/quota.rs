@@ -17,7 +17,11 @@ pub struct Quota {
 impl Quota {
     /// The full quota of a load.
     pub fn new(load: &Load) -> Quota {
-        Quota { load: load.clone(), measured: AtomicU64::new(0), measured_from: AtomicU64::new(UNSET) }
+        Quota {
+            load: load.clone(),
+            measured: AtomicU64::new(0),
+            measured_from: AtomicU64::new(UNSET),
+        }
     }
 
     /// The phase of request `seq` if a user becomes free at `now`; None when the case is over.
@@ -37,7 +41,10 @@ impl Quota {
             return None;
         }
         let earlier = self.measured.fetch_add(1, Ordering::Relaxed);
-        self.load.requests.is_none_or(|maximum| earlier < maximum).then_some(Phase::Measured)
+        self.load
+            .requests
+            .is_none_or(|maximum| earlier < maximum)
+            .then_some(Phase::Measured)
     }
 
     /// Records that measuring has begun at `at` or earlier.
@@ -60,7 +67,9 @@ impl Quota {
         match self.load.warmup {
             Warmup::Span(span) => Some(span),
             Warmup::Requests(0) => Some(Nanos::ZERO),
-            Warmup::Requests(_) => Some(self.measured_from.load(Ordering::Relaxed)).filter(|&from| from != UNSET).map(Nanos),
+            Warmup::Requests(_) => Some(self.measured_from.load(Ordering::Relaxed))
+                .filter(|&from| from != UNSET)
+                .map(Nanos),
         }
     }
 }
@@ -74,7 +83,12 @@ mod tests {
     fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
         let shape = Shape::Closed { users: 1 };
         let duration = millis.map(Nanos::from_millis);
-        Quota::new(&Load { requests, duration, warmup, ..Load::new(shape) })
+        Quota::new(&Load {
+            requests,
+            duration,
+            warmup,
+            ..Load::new(shape)
+        })
     }
 
     #[test]
@@ -92,7 +106,10 @@ mod tests {
         assert_eq!(quota.admit(0, Nanos::from_millis(0)), Some(Phase::Warmup));
         assert_eq!(quota.admit(1, Nanos::from_millis(5)), Some(Phase::Measured));
         assert_eq!(quota.deadline(), Some(Nanos::from_millis(15)));
-        assert_eq!(quota.admit(2, Nanos::from_millis(14)), Some(Phase::Measured));
+        assert_eq!(
+            quota.admit(2, Nanos::from_millis(14)),
+            Some(Phase::Measured)
+        );
         assert_eq!(quota.admit(3, Nanos::from_millis(15)), None);
     }
 
@@ -100,21 +117,40 @@ mod tests {
     fn a_warmup_span_ends_by_time() {
         let quota = quota(Some(1), None, Warmup::Span(Nanos::from_millis(10)));
         assert_eq!(quota.admit(0, Nanos::from_millis(9)), Some(Phase::Warmup));
-        assert_eq!(quota.admit(1, Nanos::from_millis(10)), Some(Phase::Measured));
+        assert_eq!(
+            quota.admit(1, Nanos::from_millis(10)),
+            Some(Phase::Measured)
+        );
         assert_eq!(quota.admit(2, Nanos::from_millis(11)), None);
     }
 
     #[test]
     fn stages_end_a_load_whatever_its_phase() {
-        let stage = UserStage { from: 1, to: 1, span: Nanos(100) };
-        let shape = Shape::Users { stages: [stage].into() };
+        let stage = UserStage {
+            from: 1,
+            to: 1,
+            span: Nanos(100),
+        };
+        let shape = Shape::Users {
+            stages: [stage].into(),
+        };
         let quota = |duration| {
             let load = super::tests::quota(None, None, Warmup::Requests(3)).load;
-            Quota::new(&Load { shape: shape.clone(), duration, ..load })
+            Quota::new(&Load {
+                shape: shape.clone(),
+                duration,
+                ..load
+            })
         };
         let plain = quota(None);
-        assert_eq!((plain.deadline(), plain.is_final()), (Some(Nanos(100)), true));
-        assert_eq!((plain.admit(0, Nanos(99)), plain.admit(1, Nanos(100))), (Some(Phase::Warmup), None));
+        assert_eq!(
+            (plain.deadline(), plain.is_final()),
+            (Some(Nanos(100)), true)
+        );
+        assert_eq!(
+            (plain.admit(0, Nanos(99)), plain.admit(1, Nanos(100))),
+            (Some(Phase::Warmup), None)
+        );
         let cut = quota(Some(Nanos(20)));
         assert_eq!((cut.deadline(), cut.is_final()), (Some(Nanos(100)), false));
         assert_eq!(cut.admit(3, Nanos(50)), Some(Phase::Measured));
@@ -128,7 +164,11 @@ mod tests {
             let lanes: Vec<_> = (0..4u64)
                 .map(|lane| {
                     let quota = &quota;
-                    scope.spawn(move || (0..500).filter(|i| quota.admit(lane * 500 + i, Nanos(1)).is_some()).count())
+                    scope.spawn(move || {
+                        (0..500)
+                            .filter(|i| quota.admit(lane * 500 + i, Nanos(1)).is_some())
+                            .count()
+                    })
                 })
                 .collect();
             lanes.into_iter().map(|lane| lane.join().unwrap()).sum()

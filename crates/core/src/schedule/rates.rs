@@ -42,7 +42,11 @@ pub struct Staged {
 impl Staged {
     /// The arrivals of these stages.
     pub fn new(stages: Arc<[RateStage]>, arrival: Arrival, seed: Seed) -> Staged {
-        Staged { unit: Arrivals::new(1.0, arrival, seed), stages, at: (0, Nanos::ZERO, 0.0) }
+        Staged {
+            unit: Arrivals::new(1.0, arrival, seed),
+            stages,
+            at: (0, Nanos::ZERO, 0.0),
+        }
     }
 }
 
@@ -56,7 +60,8 @@ impl Iterator for Staged {
             let stage = self.stages.get(index)?;
             let total = stage.total();
             // A time that rounds to the end of the stage belongs to the next stage.
-            let within = (due < area + total).then(|| Nanos::from_secs_f64(inverse(stage, (due - area).max(0.0))));
+            let within = (due < area + total)
+                .then(|| Nanos::from_secs_f64(inverse(stage, (due - area).max(0.0))));
             match within.filter(|&within| within < stage.span) {
                 Some(within) => return Some(from + within),
                 None => self.at = (index + 1, from + stage.span, area + total),
@@ -75,10 +80,16 @@ fn inverse(stage: &RateStage, v: f64) -> f64 {
             let slope = (to - from) / length;
             2.0 * v / (from + (from * from + 2.0 * slope * v).max(0.0).sqrt())
         }
-        RateProfile::Sine { mean, amplitude, period } => {
+        RateProfile::Sine {
+            mean,
+            amplitude,
+            period,
+        } => {
             let rate = |t: f64| mean + amplitude * (TAU * t / period.secs()).sin();
             let lowest = (v - amplitude * period.secs() / PI) / mean;
-            root(v, lowest.max(0.0), (v / mean).min(length), |t| (stage.area(t), rate(t)))
+            root(v, lowest.max(0.0), (v / mean).min(length), |t| {
+                (stage.area(t), rate(t))
+            })
         }
     }
 }
@@ -94,7 +105,11 @@ fn root(v: f64, mut low: f64, mut high: f64, function: impl Fn(f64) -> (f64, f64
             high = t
         }
         let newton = t + (v - value) / slope;
-        let next = if newton > low && newton < high { newton } else { 0.5 * (low + high) };
+        let next = if newton > low && newton < high {
+            newton
+        } else {
+            0.5 * (low + high)
+        };
         // A tenth of a nanosecond is below the rounding of the result.
         if (next - t).abs() < 1e-10 {
             return next;
@@ -107,7 +122,10 @@ fn root(v: f64, mut low: f64, mut high: f64, function: impl Fn(f64) -> (f64, f64
 /// Λ at an instant: the arrivals expected before it.
 #[cfg(test)]
 fn area(stages: &[RateStage], at: Nanos) -> f64 {
-    bounds(stages.iter().map(|stage| stage.span)).zip(stages).map(|((from, _), stage)| stage.area(at.since(from).secs())).sum()
+    bounds(stages.iter().map(|stage| stage.span))
+        .zip(stages)
+        .map(|((from, _), stage)| stage.area(at.since(from).secs()))
+        .sum()
 }
 
 #[cfg(test)]

@@ -94,26 +94,48 @@ impl Search {
             Purpose::Confirm if self.confirmed + 1 < self.confirm => 1.0,
             Purpose::Confirm => LAST_CONFIRM_LENGTH,
         };
-        Some(Probe { index, load: self.grid[index], purpose, length: part })
+        Some(Probe {
+            index,
+            load: self.grid[index],
+            purpose,
+            length: part,
+        })
     }
 
     /// Adds the result of a probe at grid index `index`, which need not be the requested one.
     pub fn record_probe(&mut self, index: usize, evidence: Evidence) {
-        let Some(&load) = self.grid.get(index) else { return };
+        let Some(&load) = self.grid.get(index) else {
+            return;
+        };
         let (requested, purpose) = self.purpose();
-        let purpose = if requested == index { purpose } else { Purpose::Narrow };
+        let purpose = if requested == index {
+            purpose
+        } else {
+            Purpose::Narrow
+        };
         let nothing = self.posterior.answer() == 0;
         self.posterior.update(index, evidence);
-        self.probes.push(Probed { load, purpose, evidence });
-        let agrees = (evidence.pass_probability >= 0.5) != nothing && (self.posterior.answer() == 0) == nothing;
+        self.probes.push(Probed {
+            load,
+            purpose,
+            evidence,
+        });
+        let agrees = (evidence.pass_probability >= 0.5) != nothing
+            && (self.posterior.answer() == 0) == nothing;
         match purpose {
             // Only probes of a load confirm that load.
             Purpose::Confirm if agrees && self.near(index) => {
-                self.confirmed = if self.confirming == Some(index) { self.confirmed + 1 } else { 1 };
+                self.confirmed = if self.confirming == Some(index) {
+                    self.confirmed + 1
+                } else {
+                    1
+                };
                 self.confirming = Some(index);
             }
             Purpose::Confirm => (self.confirming, self.confirmed) = (None, 0),
-            Purpose::Bracket | Purpose::Narrow if self.confirming.is_some_and(|index| !self.near(index)) => {
+            Purpose::Bracket | Purpose::Narrow
+                if self.confirming.is_some_and(|index| !self.near(index)) =>
+            {
                 (self.confirming, self.confirmed) = (None, 0);
             }
             Purpose::Bracket | Purpose::Narrow => {}
@@ -139,7 +161,10 @@ impl Search {
             Some(index) => (index, Purpose::Bracket),
             None if self.narrow() => {
                 let confirming = self.confirming.filter(|&index| self.near(index));
-                (confirming.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)), Purpose::Confirm)
+                (
+                    confirming.unwrap_or_else(|| self.posterior.answer().saturating_sub(1)),
+                    Purpose::Confirm,
+                )
             }
             None => (self.narrowing(), Purpose::Narrow),
         }
@@ -150,15 +175,24 @@ impl Search {
     fn narrowing(&self) -> usize {
         let middle = self.posterior.middle();
         let ratio = |index: &usize| self.grid[*index] / self.grid[middle];
-        let below = (0..middle).rev().find(|index| ratio(index) * (1.0 + self.precision) <= 1.0);
-        let above = (middle + 1..self.grid.len()).find(|index| ratio(index) >= 1.0 + self.precision);
-        [Some(middle), below, above].into_iter().flatten().min_by_key(|&index| self.posterior.probes(index)).unwrap_or(middle)
+        let below = (0..middle)
+            .rev()
+            .find(|index| ratio(index) * (1.0 + self.precision) <= 1.0);
+        let above =
+            (middle + 1..self.grid.len()).find(|index| ratio(index) >= 1.0 + self.precision);
+        [Some(middle), below, above]
+            .into_iter()
+            .flatten()
+            .min_by_key(|&index| self.posterior.probes(index))
+            .unwrap_or(middle)
     }
 
     /// The next load outside of the probed range, while all its loads pass or all fail.
     fn next_bracket(&self) -> Option<usize> {
         let probed = || (0..self.grid.len()).filter(|&index| self.posterior.probed(index));
-        let Some((least, greatest)) = probed().next().zip(probed().next_back()) else { return Some(self.start) };
+        let Some((least, greatest)) = probed().next().zip(probed().next_back()) else {
+            return Some(self.start);
+        };
         let last = self.grid.len() - 1;
         if probed().all(|index| self.pass_probability(index) >= 0.5) && greatest < last {
             return Some(above(&self.grid, greatest));
@@ -174,7 +208,8 @@ impl Search {
         let (low, high) = self.posterior.interval(MASS);
         let answer = self.posterior.answer().saturating_sub(1);
         let within = (self.grid[index] / self.grid[answer] - 1.0).abs() <= self.precision;
-        (low..=high.max(1)).contains(&(index + 1)) && (within || self.whole && index.abs_diff(answer) <= 1)
+        (low..=high.max(1)).contains(&(index + 1))
+            && (within || self.whole && index.abs_diff(answer) <= 1)
     }
 
     /// The estimated number of grid values that pass: up to the confirmed load, or by the posterior.
@@ -192,14 +227,19 @@ impl Search {
         if low == high || self.whole && low > 0 && high - low == 1 {
             return true;
         }
-        let Some(value) = self.value(answer) else { return false };
+        let Some(value) = self.value(answer) else {
+            return false;
+        };
         let near = |bound: f64| (bound / value - 1.0).abs() <= self.precision;
         self.value(low).is_some_and(near) && near(self.posterior.upper(high))
     }
 
     /// The maximum load if the first `count` grid values pass; None for 0.
     fn value(&self, count: usize) -> Option<f64> {
-        count.checked_sub(1).and_then(|index| self.grid.get(index)).copied()
+        count
+            .checked_sub(1)
+            .and_then(|index| self.grid.get(index))
+            .copied()
     }
 
     /// The result so far.
@@ -209,7 +249,9 @@ impl Search {
         let probed = !self.probes.is_empty();
         let extent = match answer {
             0 => Extent::Nothing,
-            count if count == self.grid.len() && self.posterior.probed(count - 1) => Extent::AtLeast,
+            count if count == self.grid.len() && self.posterior.probed(count - 1) => {
+                Extent::AtLeast
+            }
             _ => Extent::Within,
         };
         Finding {
@@ -226,9 +268,16 @@ impl Search {
     /// A load that fails significantly, and the largest load above it that passes significantly.
     fn contrary(&self) -> Option<(f64, f64)> {
         let significant = |holds: bool| {
-            let sure = move |p: f64| if holds { p >= SIGNIFICANT } else { p <= 1.0 - SIGNIFICANT };
-            (0..self.grid.len())
-                .filter(move |&index| self.posterior.probed(index) && sure(self.posterior.pass_probability(index)))
+            let sure = move |p: f64| {
+                if holds {
+                    p >= SIGNIFICANT
+                } else {
+                    p <= 1.0 - SIGNIFICANT
+                }
+            };
+            (0..self.grid.len()).filter(move |&index| {
+                self.posterior.probed(index) && sure(self.posterior.pass_probability(index))
+            })
         };
         let fails = significant(false).next()?;
         let holds = significant(true).next_back()?;
@@ -238,13 +287,16 @@ impl Search {
 
 /// The grid index at which a search begins.
 fn start_index(spec: &SearchSpec, grid: &[f64]) -> usize {
-    grid.partition_point(|value| *value < spec.start).min(grid.len().saturating_sub(1))
+    grid.partition_point(|value| *value < spec.start)
+        .min(grid.len().saturating_sub(1))
 }
 
 /// The grid index one stride above `from`, which is not the last.
 fn above(grid: &[f64], from: usize) -> usize {
     let aim = grid[from] * STRIDE;
-    grid.partition_point(|value| *value <= aim).saturating_sub(1).max(from + 1)
+    grid.partition_point(|value| *value <= aim)
+        .saturating_sub(1)
+        .max(from + 1)
 }
 
 /// The grid index one stride below `from`, which is not the first.

@@ -30,7 +30,9 @@ pub fn changes(load: &Load, lane: u32, lanes: u32) -> Vec<Change> {
         Shape::Closed { users: count } => starts(*count, load.spread).filter_map(change).collect(),
         Shape::Static { batch } => starts(*batch, Nanos::ZERO).filter_map(change).collect(),
         Shape::Users { stages } => steps(stages).into_iter().filter_map(change).collect(),
-        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => Vec::new(),
+        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => {
+            Vec::new()
+        }
     }
 }
 
@@ -45,7 +47,12 @@ fn steps(stages: &[UserStage]) -> Vec<(Nanos, bool)> {
         let jump = stage.from.abs_diff(users);
         steps.extend((0..jump).map(|_| (start, stage.from > users)));
         let climb = stage.to.abs_diff(stage.from);
-        let step = |j: u32| (start + part(stage.span, 2 * u64::from(j) - 1, climb), stage.to > stage.from);
+        let step = |j: u32| {
+            (
+                start + part(stage.span, 2 * u64::from(j) - 1, climb),
+                stage.to > stage.from,
+            )
+        };
         steps.extend((1..=climb).map(step));
         users = stage.to;
     }
@@ -62,16 +69,31 @@ mod tests {
     use super::*;
 
     fn load(shape: Shape, spread: u64) -> Load {
-        Load { spread: Nanos(spread), ..Load::new(shape) }
+        Load {
+            spread: Nanos(spread),
+            ..Load::new(shape)
+        }
     }
 
     fn stages(stages: &[(u32, u32, u64)]) -> Load {
-        let stages = stages.iter().map(|&(from, to, span)| UserStage { from, to, span: Nanos(span) });
-        load(Shape::Users { stages: stages.collect() }, 0)
+        let stages = stages.iter().map(|&(from, to, span)| UserStage {
+            from,
+            to,
+            span: Nanos(span),
+        });
+        load(
+            Shape::Users {
+                stages: stages.collect(),
+            },
+            0,
+        )
     }
 
     fn list_changes(load: &Load, lane: u32, lanes: u32) -> Vec<(u64, bool)> {
-        changes(load, lane, lanes).into_iter().map(|change| (change.at.0, change.more)).collect()
+        changes(load, lane, lanes)
+            .into_iter()
+            .map(|change| (change.at.0, change.more))
+            .collect()
     }
 
     #[test]
@@ -83,9 +105,19 @@ mod tests {
 
     #[test]
     fn a_ramp_steps_where_the_line_passes_the_half() {
-        assert_eq!(list_changes(&stages(&[(1, 3, 100)]), 0, 1), [(0, true), (25, true), (75, true)]);
+        assert_eq!(
+            list_changes(&stages(&[(1, 3, 100)]), 0, 1),
+            [(0, true), (25, true), (75, true)]
+        );
         let spike = stages(&[(1, 1, 10), (3, 3, 10), (2, 0, 10)]);
-        let known = [(0, true), (10, true), (10, true), (20, false), (22, false), (27, false)];
+        let known = [
+            (0, true),
+            (10, true),
+            (10, true),
+            (20, false),
+            (22, false),
+            (27, false),
+        ];
         assert_eq!(list_changes(&spike, 0, 1), known);
     }
 
@@ -94,19 +126,36 @@ mod tests {
         let profile = stages(&[(4, 64, 1000), (7, 7, 10), (9, 0, 500), (0, 5, 50)]);
         let all = list_changes(&profile, 0, 1);
         for lanes in 1..=5 {
-            let mut each: Vec<Vec<(u64, bool)>> = (0..lanes).map(|lane| list_changes(&profile, lane, lanes)).collect();
+            let mut each: Vec<Vec<(u64, bool)>> = (0..lanes)
+                .map(|lane| list_changes(&profile, lane, lanes))
+                .collect();
             let mut at: Vec<u64> = all.iter().map(|change| change.0).collect();
             at.dedup();
             let count = |changes: &[(u64, bool)], at: u64| {
-                changes.iter().filter(|change| change.0 <= at).map(|change| if change.1 { 1i64 } else { -1 }).sum::<i64>()
+                changes
+                    .iter()
+                    .filter(|change| change.0 <= at)
+                    .map(|change| if change.1 { 1i64 } else { -1 })
+                    .sum::<i64>()
             };
             for at in at {
                 let counts: Vec<i64> = each.iter().map(|changes| count(changes, at)).collect();
-                assert_eq!(counts.iter().sum::<i64>(), count(&all, at), "{lanes} lanes at {at}");
+                assert_eq!(
+                    counts.iter().sum::<i64>(),
+                    count(&all, at),
+                    "{lanes} lanes at {at}"
+                );
                 assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1);
             }
             let total: usize = each.iter().map(Vec::len).sum();
-            assert_eq!((total, each.iter_mut().all(|changes| changes.is_sorted_by_key(|change| change.0))), (all.len(), true));
+            assert_eq!(
+                (
+                    total,
+                    each.iter_mut()
+                        .all(|changes| changes.is_sorted_by_key(|change| change.0))
+                ),
+                (all.len(), true)
+            );
         }
     }
 }

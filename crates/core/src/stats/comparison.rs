@@ -35,12 +35,17 @@ impl Group {
         }
         let mean = values.iter().sum::<f64>() / n as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        Some(Group { n, mean, variance: (n > 1).then(|| squares / (n as f64 - 1.0)) })
+        Some(Group {
+            n,
+            mean,
+            variance: (n > 1).then(|| squares / (n as f64 - 1.0)),
+        })
     }
 
     /// Bounds of the mean, each at one-sided confidence `level`; None for fewer than two values.
     pub fn ends(&self, level: f64) -> Option<(f64, f64)> {
-        let half_width = t_quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
+        let half_width =
+            t_quantile(level, self.n as f64 - 1.0) * (self.variance? / self.n as f64).sqrt();
         Some((self.mean - half_width, self.mean + half_width))
     }
 
@@ -61,12 +66,17 @@ fn error(a: Group, b: Group) -> Option<(f64, f64)> {
         (Some(variance_a), Some(variance_b)) => {
             let (left, right) = (part(a, variance_a), part(b, variance_b));
             let parts = left.powi(2) / (a.n as f64 - 1.0) + right.powi(2) / (b.n as f64 - 1.0);
-            let freedom = if parts > 0.0 { (left + right).powi(2) / parts } else { (a.n + b.n) as f64 - 2.0 };
+            let freedom = if parts > 0.0 {
+                (left + right).powi(2) / parts
+            } else {
+                (a.n + b.n) as f64 - 2.0
+            };
             Some(((left + right).sqrt(), freedom))
         }
-        (Some(variance), None) | (None, Some(variance)) => {
-            Some(((part(a, variance) + part(b, variance)).sqrt(), (a.n + b.n) as f64 - 2.0))
-        }
+        (Some(variance), None) | (None, Some(variance)) => Some((
+            (part(a, variance) + part(b, variance)).sqrt(),
+            (a.n + b.n) as f64 - 2.0,
+        )),
         (None, None) => None,
     }
 }
@@ -82,7 +92,12 @@ pub fn difference(a: Group, b: Group, level: f64, least: f64) -> Option<Differen
         () if error > 0.0 => (2.0 * t_above(value.abs() / error, freedom)).min(1.0),
         () => 0.0,
     };
-    Some(Difference { value, low: value - half_width, high: value + half_width, p })
+    Some(Difference {
+        value,
+        low: value - half_width,
+        high: value + half_width,
+        p,
+    })
 }
 
 /// The smallest difference that `runs` replicates per side with standard deviation `sd` detect with probability `power` at
@@ -154,7 +169,11 @@ fn ascending_order(p: &[f64]) -> Vec<usize> {
     order
 }
 
-fn adjust_in_order(p: &[f64], order: Vec<usize>, mut adjusted: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
+fn adjust_in_order(
+    p: &[f64],
+    order: Vec<usize>,
+    mut adjusted: impl FnMut(usize, f64) -> f64,
+) -> Vec<f64> {
     let mut all = vec![1.0; p.len()];
     for (place, index) in order.into_iter().enumerate() {
         if let (Some(slot), Some(&value)) = (all.get_mut(index), p.get(index)) {
@@ -176,9 +195,16 @@ mod tests {
     #[test]
     fn welch_has_the_known_degrees_of_freedom() {
         // Variances 1 and 13: standard error √(14/3), 2.305882 degrees of freedom; Student's t integrated numerically.
-        let seen = difference(group(&[1.0, 2.0, 3.0]), group(&[2.0, 4.0, 9.0]), 0.975, 0.0).unwrap();
-        assert!((seen.value + 3.0).abs() < 1e-12 && (seen.p - 0.283834).abs() < 1e-5, "{seen:?}");
-        assert!((seen.low + 11.207702).abs() < 1e-4 && (seen.high - 5.207702).abs() < 1e-4, "{seen:?}");
+        let seen =
+            difference(group(&[1.0, 2.0, 3.0]), group(&[2.0, 4.0, 9.0]), 0.975, 0.0).unwrap();
+        assert!(
+            (seen.value + 3.0).abs() < 1e-12 && (seen.p - 0.283834).abs() < 1e-5,
+            "{seen:?}"
+        );
+        assert!(
+            (seen.low + 11.207702).abs() < 1e-4 && (seen.high - 5.207702).abs() < 1e-4,
+            "{seen:?}"
+        );
     }
 
     #[test]
@@ -188,24 +214,53 @@ mod tests {
         let reach = 2.776445 * 2.5f64.sqrt() * 1.2f64.sqrt();
         assert!((many.prediction_half_width(0.975).unwrap() - reach).abs() < 1e-4);
         let edge = difference(group(&[100.0 + reach]), many, 0.975, 0.0).unwrap();
-        assert!((edge.p - 0.05).abs() < 1e-5 && edge.low.abs() < 1e-4, "{edge:?}");
-        assert_eq!(difference(many, group(&[100.0 - reach]), 0.975, 0.0).map(|own| own.value > 0.0), Some(true));
-        assert_eq!((difference(group(&[1.0]), group(&[2.0]), 0.975, 0.0), Group::from_values(&[])), (None, None));
+        assert!(
+            (edge.p - 0.05).abs() < 1e-5 && edge.low.abs() < 1e-4,
+            "{edge:?}"
+        );
+        assert_eq!(
+            difference(many, group(&[100.0 - reach]), 0.975, 0.0).map(|own| own.value > 0.0),
+            Some(true)
+        );
+        assert_eq!(
+            (
+                difference(group(&[1.0]), group(&[2.0]), 0.975, 0.0),
+                Group::from_values(&[])
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn equal_replicates_differ_by_nothing_or_surely() {
-        let p = |b: f64, least| difference(group(&[1.0; 3]), group(&[b; 3]), 0.975, least).unwrap().p;
+        let p = |b: f64, least| {
+            difference(group(&[1.0; 3]), group(&[b; 3]), 0.975, least)
+                .unwrap()
+                .p
+        };
         assert_eq!((p(1.0, 0.0), p(2.0, 0.0)), (1.0, 0.0));
-        assert!(p(2.0, 1.0) > 0.3, "a least error holds where the replicates show none");
+        assert!(
+            p(2.0, 1.0) > 0.3,
+            "a least error holds where the replicates show none"
+        );
     }
 
     #[test]
     fn more_runs_show_less() {
         let of = |runs| detectable(0.02, runs, 0.975, 0.8).unwrap();
         // (t(0.975; 4) + t(0.8; 4)) · 0.02 · √(2/3) = (2.7764 + 0.9410) · 0.01633.
-        assert!((of(3) - 0.0607).abs() < 1e-4 && of(3) > of(5) && of(5) > of(20), "{}", of(3));
-        assert_eq!((detectable(0.02, 1, 0.975, 0.8), detectable_by_one(0.02, 1, 0.975, 0.8)), (None, None));
+        assert!(
+            (of(3) - 0.0607).abs() < 1e-4 && of(3) > of(5) && of(5) > of(20),
+            "{}",
+            of(3)
+        );
+        assert_eq!(
+            (
+                detectable(0.02, 1, 0.975, 0.8),
+                detectable_by_one(0.02, 1, 0.975, 0.8)
+            ),
+            (None, None)
+        );
         // (2.2622 + 0.8834) · 0.02 · √1.1.
         assert!((detectable_by_one(0.02, 10, 0.975, 0.8).unwrap() - 0.06598).abs() < 1e-4);
     }
@@ -239,14 +294,20 @@ mod tests {
     }
 
     fn near(seen: &[f64], known: &[f64]) {
-        assert!(seen.len() == known.len() && seen.iter().zip(known).all(|(a, b)| (a - b).abs() < 1e-12), "{seen:?} {known:?}");
+        assert!(
+            seen.len() == known.len() && seen.iter().zip(known).all(|(a, b)| (a - b).abs() < 1e-12),
+            "{seen:?} {known:?}"
+        );
     }
 
     #[test]
     fn the_published_examples() {
         // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm"), and "BH".
         near(&holm(&[0.01, 0.04, 0.03, 0.005]), &[0.03, 0.06, 0.06, 0.02]);
-        near(&benjamini_hochberg(&[0.01, 0.04, 0.03, 0.005]), &[0.02, 0.04, 0.04, 0.02]);
+        near(
+            &benjamini_hochberg(&[0.01, 0.04, 0.03, 0.005]),
+            &[0.02, 0.04, 0.04, 0.02],
+        );
     }
 
     #[test]

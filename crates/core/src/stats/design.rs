@@ -18,7 +18,9 @@ pub struct Unit {
 
 /// Σ amount / Σ weight; zero without weight.
 pub fn ratio<'a>(units: impl IntoIterator<Item = &'a Unit>) -> f64 {
-    let (amount, weight) = units.into_iter().fold((0.0, 0.0), |sum, unit| (sum.0 + unit.amount, sum.1 + unit.weight));
+    let (amount, weight) = units.into_iter().fold((0.0, 0.0), |sum, unit| {
+        (sum.0 + unit.amount, sum.1 + unit.weight)
+    });
     if weight > 0.0 { amount / weight } else { 0.0 }
 }
 
@@ -51,7 +53,13 @@ struct Estimate {
 
 impl Dependence {
     /// Independent values.
-    pub const NONE: Dependence = Dependence { estimates: [Estimate { times: 1.0, freedom: f64::INFINITY }; 3], long: false };
+    pub const NONE: Dependence = Dependence {
+        estimates: [Estimate {
+            times: 1.0,
+            freedom: f64::INFINITY,
+        }; 3],
+        long: false,
+    };
 
     /// The larger of both, per estimate.
     pub fn or_greater(self, other: Dependence) -> Dependence {
@@ -67,19 +75,26 @@ impl Dependence {
                 *estimate = other;
             }
         }
-        Dependence { estimates, long: self.long || other.long }
+        Dependence {
+            estimates,
+            long: self.long || other.long,
+        }
     }
 
     /// The estimated design effect, at least 1.
     pub fn times(&self) -> f64 {
-        self.estimates.iter().fold(1.0, |most, own| own.times.max(most))
+        self.estimates
+            .iter()
+            .fold(1.0, |most, own| own.times.max(most))
     }
 
     /// The design effect for a bound at confidence `level`, at least 1. A variance of few batches is itself uncertain, which the
     /// factor of Korn and Graubard (Survey Methodology 24, 1998) covers by Student's t.
     pub fn effect(&self, level: f64) -> f64 {
         let factor = |own: &Estimate| (t_quantile(level, own.freedom) / score(level)).powi(2);
-        self.estimates.iter().fold(1.0, |most, own| (own.times * factor(own)).max(most))
+        self.estimates
+            .iter()
+            .fold(1.0, |most, own| (own.times * factor(own)).max(most))
     }
 }
 
@@ -91,23 +106,50 @@ impl Dependence {
 /// autocorrelation (Geyer, [`inflation`]); by 20 and by 10 batch means (Law, "Simulation modeling and analysis", 5th edition,
 /// section 9.5.3); and by rounds if there are 5 or more. Neither batches nor lags cross rounds.
 pub fn dependence(units: &[Unit], rounds: &[u32]) -> Dependence {
-    let (share, weight) = (ratio(units), units.iter().map(|unit| unit.weight).sum::<f64>());
+    let (share, weight) = (
+        ratio(units),
+        units.iter().map(|unit| unit.weight).sum::<f64>(),
+    );
     // A single request does not show how its gaps are correlated.
     if let [only] = units {
         let [_, b, c] = Dependence::NONE.estimates;
-        return Dependence { estimates: [Estimate { times: only.weight.max(1.0), freedom: f64::INFINITY }, b, c], long: false };
+        return Dependence {
+            estimates: [
+                Estimate {
+                    times: only.weight.max(1.0),
+                    freedom: f64::INFINITY,
+                },
+                b,
+                c,
+            ],
+            long: false,
+        };
     }
-    of_residuals(&residuals(units, share), rounds, share * (1.0 - share) * weight, units.iter().all(|unit| unit.weight == 1.0))
+    of_residuals(
+        &residuals(units, share),
+        rounds,
+        share * (1.0 - share) * weight,
+        units.iter().all(|unit| unit.weight == 1.0),
+    )
 }
 
 /// The dependence of flags, one per request of one round.
 pub fn flag_dependence(flags: &[bool]) -> Dependence {
-    let units: Vec<Unit> = flags.iter().map(|flag| Unit { amount: f64::from(u8::from(*flag)), weight: 1.0 }).collect();
+    let units: Vec<Unit> = flags
+        .iter()
+        .map(|flag| Unit {
+            amount: f64::from(u8::from(*flag)),
+            weight: 1.0,
+        })
+        .collect();
     dependence(&units, &[])
 }
 
 fn residuals(units: &[Unit], ratio: f64) -> Vec<f64> {
-    units.iter().map(|unit| unit.amount - ratio * unit.weight).collect()
+    units
+        .iter()
+        .map(|unit| unit.amount - ratio * unit.weight)
+        .collect()
 }
 
 /// `single`: a unit is one value, so that its variance does not depend on clusters.
@@ -120,22 +162,43 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
     let series: Vec<Vec<f64>> = own.iter().map(|round| round.to_vec()).collect();
     let neighbours = inflation(&series);
     let by_unit: f64 = residuals.iter().map(|residual| residual * residual).sum();
-    let whole = || own.iter().map(|round| round.iter().sum()).collect::<Vec<f64>>();
+    let whole = || {
+        own.iter()
+            .map(|round| round.iter().sum())
+            .collect::<Vec<f64>>()
+    };
     let (most, fewer) = match n {
         _ if own.len() >= ROUND_BATCHES => (whole(), Vec::new()),
         n if n < FEW => (batches(&own, n, n), Vec::new()),
         n if n < MANY => (batches(&own, n, BATCHES[1]), Vec::new()),
         _ => (batches(&own, n, BATCHES[0]), batches(&own, n, BATCHES[1])),
     };
-    let by_round = if own.len() >= ROUNDS { whole() } else { Vec::new() };
+    let by_round = if own.len() >= ROUNDS {
+        whole()
+    } else {
+        Vec::new()
+    };
     let estimate = |squares: f64, groups: &[f64]| Estimate {
         times: squares / independent,
-        freedom: if groups.len() > 1 { groups.len() as f64 - 1.0 } else { f64::INFINITY },
+        freedom: if groups.len() > 1 {
+            groups.len() as f64 - 1.0
+        } else {
+            f64::INFINITY
+        },
     };
-    let longest = own.iter().map(|round| round.len()).max().unwrap_or_default();
+    let longest = own
+        .iter()
+        .map(|round| round.len())
+        .max()
+        .unwrap_or_default();
     Dependence {
         estimates: [
-            estimate((by_unit * neighbours.times).max(squares(&most)).max(independent), &most),
+            estimate(
+                (by_unit * neighbours.times)
+                    .max(squares(&most))
+                    .max(independent),
+                &most,
+            ),
             estimate(squares(&fewer), &fewer),
             estimate(squares(&by_round), &by_round),
         ],
@@ -146,7 +209,11 @@ fn of_residuals(residuals: &[f64], rounds: &[u32], independent: f64, single: boo
 /// The variance of a total from the sums of its k groups: k ÷ (k − 1) × Σ sum²; 0 for fewer than two.
 pub(super) fn squares(sums: &[f64]) -> f64 {
     let k = sums.len() as f64;
-    if k > 1.0 { sums.iter().map(|sum| sum * sum).sum::<f64>() * k / (k - 1.0) } else { 0.0 }
+    if k > 1.0 {
+        sums.iter().map(|sum| sum * sum).sum::<f64>() * k / (k - 1.0)
+    } else {
+        0.0
+    }
 }
 
 /// Splits the residuals by round; a single part if `rounds` is empty.
@@ -165,9 +232,17 @@ pub(super) fn by_round<'a>(residuals: &'a [f64], rounds: &[u32]) -> Vec<&'a [f64
 /// Sums over about `wanted` consecutive batches of nearly equal size that do not cross rounds.
 fn batches(rounds: &[&[f64]], n: usize, wanted: usize) -> Vec<f64> {
     let cut = |round: &&[f64]| {
-        let (length, count) = (round.len(), ((wanted * round.len()) as f64 / n as f64).round().max(1.0) as usize);
-        let batch =
-            |index: usize| round.get(index * length / count..(index + 1) * length / count).unwrap_or_default().iter().sum();
+        let (length, count) = (
+            round.len(),
+            ((wanted * round.len()) as f64 / n as f64).round().max(1.0) as usize,
+        );
+        let batch = |index: usize| {
+            round
+                .get(index * length / count..(index + 1) * length / count)
+                .unwrap_or_default()
+                .iter()
+                .sum()
+        };
         (0..count).map(batch).collect::<Vec<f64>>()
     };
     rounds.iter().flat_map(cut).collect()
@@ -184,7 +259,11 @@ const MOST: usize = 8192;
 /// yields n, as do equal values.
 pub fn effective(series: &[Vec<f64>]) -> f64 {
     let n = series.iter().map(Vec::len).sum::<usize>() as f64;
-    if n > 0.0 { n / inflation(series).times } else { 0.0 }
+    if n > 0.0 {
+        n / inflation(series).times
+    } else {
+        0.0
+    }
 }
 
 /// The inflation of the variance of a mean by autocorrelation.
@@ -200,18 +279,37 @@ pub struct Inflation {
 pub fn inflation(series: &[Vec<f64>]) -> Inflation {
     let n = series.iter().map(Vec::len).sum::<usize>();
     let freedom = n as f64 - series.iter().filter(|own| !own.is_empty()).count() as f64;
-    let variance = around(series).iter().flatten().map(|off| off * off).sum::<f64>() / freedom;
+    let variance = around(series)
+        .iter()
+        .flatten()
+        .map(|off| off * off)
+        .sum::<f64>()
+        / freedom;
     let size = n.div_ceil(MOST).max(1);
-    let means: Vec<Vec<f64>> = series.iter().map(|own| own.chunks_exact(size).filter_map(mean).collect()).collect();
+    let means: Vec<Vec<f64>> = series
+        .iter()
+        .map(|own| own.chunks_exact(size).filter_map(mean).collect())
+        .collect();
     let (long_run, lag) = long_run(&around(&means));
     let known = variance > 0.0 && long_run > 0.0;
-    let times = if known { (long_run * size as f64 / variance).clamp(1.0, n as f64) } else { 1.0 };
-    Inflation { times, lag: lag * size }
+    let times = if known {
+        (long_run * size as f64 / variance).clamp(1.0, n as f64)
+    } else {
+        1.0
+    };
+    Inflation {
+        times,
+        lag: lag * size,
+    }
 }
 
 /// Deviations of each series from its mean.
 fn around(series: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let off = |own: &Vec<f64>| mean(own).map_or_else(Vec::new, |middle| own.iter().map(|value| value - middle).collect());
+    let off = |own: &Vec<f64>| {
+        mean(own).map_or_else(Vec::new, |middle| {
+            own.iter().map(|value| value - middle).collect()
+        })
+    };
     series.iter().map(off).collect()
 }
 
@@ -221,7 +319,12 @@ fn around(series: &[Vec<f64>]) -> Vec<Vec<f64>> {
 /// variance. Over all lags from −l to l that is (2 l + 1) r ÷ n of V, so the sum is divided by the rest, at least one half.
 fn long_run(off: &[Vec<f64>]) -> (f64, usize) {
     let n = off.iter().map(Vec::len).sum::<usize>() as f64;
-    let product = |own: &Vec<f64>, lag: usize| own.iter().zip(own.iter().skip(lag)).map(|(a, b)| a * b).sum::<f64>();
+    let product = |own: &Vec<f64>, lag: usize| {
+        own.iter()
+            .zip(own.iter().skip(lag))
+            .map(|(a, b)| a * b)
+            .sum::<f64>()
+    };
     let at = |lag: usize| off.iter().map(|own| product(own, lag)).sum::<f64>() / n;
     let longest = off.iter().map(Vec::len).max().unwrap_or_default();
     let mut sum = 0.0;
@@ -250,23 +353,52 @@ mod tests {
 
     #[test]
     fn a_ratio_weighs_and_an_empty_one_is_zero() {
-        let units = [Unit { amount: 10.0, weight: 1.0 }, Unit { amount: 20.0, weight: 4.0 }];
+        let units = [
+            Unit {
+                amount: 10.0,
+                weight: 1.0,
+            },
+            Unit {
+                amount: 20.0,
+                weight: 4.0,
+            },
+        ];
         assert_eq!(ratio(&units), 6.0);
-        assert_eq!(ratio(&[Unit { amount: 1.0, weight: 0.0 }]), 0.0);
+        assert_eq!(
+            ratio(&[Unit {
+                amount: 1.0,
+                weight: 0.0
+            }]),
+            0.0
+        );
     }
 
     fn drawn(clusters: usize, size: usize, alike: bool) -> Vec<Unit> {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let mut one = || f64::from(u8::from(rng.random_range(0.0..1.0) < 0.1));
-        let mut amount = || if alike { one() * size as f64 } else { (0..size).map(|_| one()).sum() };
-        (0..clusters).map(|_| Unit { amount: amount(), weight: size as f64 }).collect()
+        let mut amount = || {
+            if alike {
+                one() * size as f64
+            } else {
+                (0..size).map(|_| one()).sum()
+            }
+        };
+        (0..clusters)
+            .map(|_| Unit {
+                amount: amount(),
+                weight: size as f64,
+            })
+            .collect()
     }
 
     #[test]
     fn equal_values_in_a_request_count_as_one() {
         let of = |alike| dependence(&drawn(2000, 20, alike), &[]).times();
         let (alike, free) = (of(true), of(false));
-        assert!((17.0..30.0).contains(&alike) && (1.0..2.2).contains(&free), "{alike} {free}");
+        assert!(
+            (17.0..30.0).contains(&alike) && (1.0..2.2).contains(&free),
+            "{alike} {free}"
+        );
     }
 
     /// Flags as requests of one value each.
@@ -278,21 +410,42 @@ mod tests {
     fn known_effects_of_known_flags() {
         // Computed again with numpy and scipy; Student's factors are 0.904894 for 20 batches and 0.805149 for 10.
         let block = flag_dependence(&flags(200, |k| k < 20));
-        assert!((block.effect(0.95) - 27.600148287193).abs() < 1e-9, "{block:?}");
+        assert!(
+            (block.effect(0.95) - 27.600148287193).abs() < 1e-9,
+            "{block:?}"
+        );
         let bursts = flag_dependence(&flags(1000, |k| k % 200 < 10));
-        assert!((bursts.effect(0.95) - 10.821996465449).abs() < 1e-9, "{bursts:?}");
+        assert!(
+            (bursts.effect(0.95) - 10.821996465449).abs() < 1e-9,
+            "{bursts:?}"
+        );
         let few = flag_dependence(&flags(100, |k| k / 5 % 10 == 0));
         assert!((few.effect(0.95) - 6.401218661462).abs() < 1e-9, "{few:?}");
         // Evenly spread flags keep nothing but Student's factor.
         let even = flag_dependence(&flags(200, |k| k % 10 == 0));
-        assert!((even.effect(0.95) - 1.105101555606).abs() < 1e-9 && !even.long, "{even:?}");
-        assert_eq!([flag_dependence(&[true; 500]), flag_dependence(&flags(19, |k| k < 5))], [Dependence::NONE; 2]);
+        assert!(
+            (even.effect(0.95) - 1.105101555606).abs() < 1e-9 && !even.long,
+            "{even:?}"
+        );
+        assert_eq!(
+            [
+                flag_dependence(&[true; 500]),
+                flag_dependence(&flags(19, |k| k < 5))
+            ],
+            [Dependence::NONE; 2]
+        );
     }
 
     #[test]
     fn gaps_of_a_request_share_its_luck() {
-        let units =
-            |n: usize| (0..n).map(|k| Unit { amount: if k % 10 == 0 { 40.0 } else { 0.0 }, weight: 40.0 }).collect::<Vec<_>>();
+        let units = |n: usize| {
+            (0..n)
+                .map(|k| Unit {
+                    amount: if k % 10 == 0 { 40.0 } else { 0.0 },
+                    weight: 40.0,
+                })
+                .collect::<Vec<_>>()
+        };
         assert!((dependence(&units(100), &[]).effect(0.95) - 49.680266916948).abs() < 1e-9);
         // Five requests are five batches: 5/4 of 40, with 4 degrees of freedom.
         assert!((dependence(&units(5), &[]).effect(0.95) - 96.756455009853).abs() < 1e-9);
@@ -300,7 +453,10 @@ mod tests {
 
     #[test]
     fn neither_batches_nor_lags_cross_rounds() {
-        let own = |k: usize| Unit { amount: f64::from(u8::from(k % 100 < 5)), weight: 1.0 };
+        let own = |k: usize| Unit {
+            amount: f64::from(u8::from(k % 100 < 5)),
+            weight: 1.0,
+        };
         let units: Vec<Unit> = (0..200).map(own).collect();
         let rounds: Vec<u32> = (0..200).map(|k| k / 100).collect();
         assert!((dependence(&units, &rounds).effect(0.95) - 6.126941818019).abs() < 1e-9);
@@ -309,22 +465,39 @@ mod tests {
     #[test]
     fn independent_values_lose_little() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(11);
-        let mut effects: Vec<f64> =
-            (0..300).map(|_| flag_dependence(&flags(1000, |_| rng.random_range(0.0..1.0) < 0.05)).effect(0.95)).collect();
+        let mut effects: Vec<f64> = (0..300)
+            .map(|_| {
+                flag_dependence(&flags(1000, |_| rng.random_range(0.0..1.0) < 0.05)).effect(0.95)
+            })
+            .collect();
         effects.sort_by(f64::total_cmp);
-        assert!(effects[150] < 1.35 && effects[285] < 2.4, "{} {}", effects[150], effects[285]);
+        assert!(
+            effects[150] < 1.35 && effects[285] < 2.4,
+            "{} {}",
+            effects[150],
+            effects[285]
+        );
     }
 
     #[test]
     fn a_long_memory_shows() {
-        assert!(flag_dependence(&flags(400, |k| k < 100)).long && !flag_dependence(&flags(400, |k| k % 20 == 0)).long);
+        assert!(
+            flag_dependence(&flags(400, |k| k < 100)).long
+                && !flag_dependence(&flags(400, |k| k % 20 == 0)).long
+        );
     }
 
     #[test]
     fn what_the_requests_of_a_round_have_in_common_counts_from_five_rounds_on() {
         // Sums of ±5 around the mean in six rounds of ten, alike within: 6/5 · 150 against 60/4.
         let rounds: Vec<u32> = (0..60).map(|index| index / 10).collect();
-        let units: Vec<Unit> = rounds.iter().map(|round| Unit { amount: f64::from(round % 2), weight: 1.0 }).collect();
+        let units: Vec<Unit> = rounds
+            .iter()
+            .map(|round| Unit {
+                amount: f64::from(round % 2),
+                weight: 1.0,
+            })
+            .collect();
         assert!((dependence(&units, &rounds).times() - 180.0 / 15.0).abs() < 1e-9);
         // Four rounds are too few.
         assert!(dependence(&units[..40], &rounds[..40]).times() < 12.0);
@@ -345,17 +518,29 @@ mod tests {
     fn known_series_are_worth_what_theory_says() {
         for (phi, n) in [(0.0, 1000), (0.5, 1000), (0.9, 4000), (0.9, 20_000)] {
             let known = n as f64 * (1.0 - phi) / (1.0 + phi);
-            let mut seen: Vec<f64> = (0..11).map(|seed| effective(&[autoregression(n, phi, seed)]) / known).collect();
+            let mut seen: Vec<f64> = (0..11)
+                .map(|seed| effective(&[autoregression(n, phi, seed)]) / known)
+                .collect();
             seen.sort_by(f64::total_cmp);
-            assert!((0.85..1.15).contains(&seen[5]), "phi {phi}, n {n}: median {} of what is known", seen[5]);
+            assert!(
+                (0.85..1.15).contains(&seen[5]),
+                "phi {phi}, n {n}: median {} of what is known",
+                seen[5]
+            );
         }
     }
 
     #[test]
     fn independent_values_are_hardly_ever_taken_for_half_of_themselves() {
         for (n, series) in [(200, 1u64), (40, 5), (2000, 1)] {
-            let draw = |seed| (0..series).map(|own| autoregression(n, 0.0, seed * series + own)).collect::<Vec<_>>();
-            let low = (0..500).filter(|&seed| effective(&draw(seed)) < n as f64 * series as f64 / 2.0).count();
+            let draw = |seed| {
+                (0..series)
+                    .map(|own| autoregression(n, 0.0, seed * series + own))
+                    .collect::<Vec<_>>()
+            };
+            let low = (0..500)
+                .filter(|&seed| effective(&draw(seed)) < n as f64 * series as f64 / 2.0)
+                .count();
             assert!(low <= 10, "{low} of 500 at {series} times n = {n}");
         }
     }
@@ -376,7 +561,13 @@ mod tests {
     fn the_effective_sample_size_is_at_most_n() {
         let turns: Vec<f64> = (0..100).map(|place| f64::from(place % 2)).collect();
         assert_eq!(
-            [vec![turns], vec![vec![3.0; 50]], vec![vec![1.0], vec![2.0]], vec![]].map(|own| effective(&own)),
+            [
+                vec![turns],
+                vec![vec![3.0; 50]],
+                vec![vec![1.0], vec![2.0]],
+                vec![]
+            ]
+            .map(|own| effective(&own)),
             [100.0, 50.0, 2.0, 0.0]
         );
     }

@@ -21,8 +21,16 @@ pub fn density(score: f64) -> f64 {
 /// Combines independent z-scores with weights: Σ w z / √Σ w² (Stouffer and others, "The American Soldier" 1, 1949; weights:
 /// Liptak, 1958). With w = √n it is the score of the pooled samples. 0 without scores.
 pub fn pooled(scores: impl IntoIterator<Item = (f64, f64)>) -> f64 {
-    let (sum, squares) = scores.into_iter().fold((0.0, 0.0), |(sum, squares), (z, w)| (sum + w * z, squares + w * w));
-    if squares > 0.0 { sum / squares.sqrt() } else { 0.0 }
+    let (sum, squares) = scores
+        .into_iter()
+        .fold((0.0, 0.0), |(sum, squares), (z, w)| {
+            (sum + w * z, squares + w * w)
+        });
+    if squares > 0.0 {
+        sum / squares.sqrt()
+    } else {
+        0.0
+    }
 }
 
 /// Degrees of freedom from which on Student's t is treated as normal.
@@ -39,7 +47,9 @@ pub fn t_above(t: f64, freedom: f64) -> f64 {
 }
 
 fn student(freedom: f64) -> Option<StudentsT> {
-    StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| freedom < MANY)
+    StudentsT::new(0.0, 1.0, freedom)
+        .ok()
+        .filter(|_| freedom < MANY)
 }
 
 /// The result of a Kolmogorov-Smirnov test.
@@ -61,7 +71,10 @@ pub fn kolmogorov_smirnov(values: &[f64], cdf: impl Fn(f64) -> f64) -> Option<Fi
         (share - below).abs().max((below + 1.0 / n - share).abs())
     };
     let distance = sorted.iter().enumerate().map(gap).reduce(f64::max)?;
-    Some(Fit { distance, p_value: p_value(n, distance) })
+    Some(Fit {
+        distance,
+        p_value: p_value(n, distance),
+    })
 }
 
 /// The limiting distribution with the small-sample correction of Stephens, Journal of the Royal Statistical Society B 32 (1970),
@@ -71,7 +84,9 @@ fn p_value(n: f64, distance: f64) -> f64 {
     if scaled < 0.2 {
         return 1.0; // The series converges slowly here, and the value differs from 1 by less than 1e-12.
     }
-    let term = |k: i32| (-2.0 * (f64::from(k) * scaled).powi(2)).exp() * if k % 2 == 1 { 2.0 } else { -2.0 };
+    let term = |k: i32| {
+        (-2.0 * (f64::from(k) * scaled).powi(2)).exp() * if k % 2 == 1 { 2.0 } else { -2.0 }
+    };
     (1..=100).map(term).sum::<f64>().clamp(0.0, 1.0)
 }
 
@@ -94,9 +109,15 @@ mod tests {
 
     #[test]
     fn the_tabled_values() {
-        assert!((t_quantile(0.975, 4.0) - 2.776445).abs() < 1e-5 && (t_quantile(0.975, f64::INFINITY) - 1.959964).abs() < 1e-5);
+        assert!(
+            (t_quantile(0.975, 4.0) - 2.776445).abs() < 1e-5
+                && (t_quantile(0.975, f64::INFINITY) - 1.959964).abs() < 1e-5
+        );
         // R: pt(-2, 3).
-        assert!((t_above(2.0, 3.0) - 0.0696630).abs() < 1e-6 && (t_above(1.959964, 1e9) - 0.025).abs() < 1e-6);
+        assert!(
+            (t_above(2.0, 3.0) - 0.0696630).abs() < 1e-6
+                && (t_above(1.959964, 1e9) - 0.025).abs() < 1e-6
+        );
     }
 
     fn uniform(x: f64) -> f64 {

@@ -43,7 +43,11 @@ pub fn quantile(sorted: &[f64], p: f64, method: Method) -> Option<f64> {
             let step = above - below;
             let fraction = position - position.floor();
             // From the nearer end, like numpy, so that rounding never leaves the interval.
-            Some(if fraction < 0.5 { below + step * fraction } else { above - step * (1.0 - fraction) })
+            Some(if fraction < 0.5 {
+                below + step * fraction
+            } else {
+                above - step * (1.0 - fraction)
+            })
         }
     }
 }
@@ -69,7 +73,10 @@ mod tests {
     fn the_rank_is_the_ceiling_of_p_n() {
         let positions = [0.0, 0.01, 0.5, 0.501, 0.99, 0.999, 1.0].map(|p| rank(100, p));
         assert_eq!(positions, [1, 1, 50, 51, 99, 100, 100]);
-        assert_eq!((rank(1, 0.999), rank(3, 1.0 / 3.0), rank(10_000, 0.999)), (1, 1, 9990));
+        assert_eq!(
+            (rank(1, 0.999), rank(3, 1.0 / 3.0), rank(10_000, 0.999)),
+            (1, 1, 9990)
+        );
     }
 
     #[test]
@@ -84,22 +91,35 @@ mod tests {
     fn a_quantile_of_nothing_does_not_exist() {
         assert_eq!(quantile(&[], 0.5, Method::NearestRank), None);
         assert_eq!(quantile(&[7.0], 0.0, Method::NearestRank), Some(7.0));
-        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5, Method::NearestRank), Some(2.0));
+        assert_eq!(
+            quantile(&[1.0, 2.0, 3.0, 4.0], 0.5, Method::NearestRank),
+            Some(2.0)
+        );
     }
 
     #[test]
     fn linear_quantiles_are_those_of_numpy() {
         // numpy.percentile([1, 2, 4, 8, 16], [0, 10, 50, 75, 90, 99, 100])
         let values = [1.0, 2.0, 4.0, 8.0, 16.0];
-        let found = [0.0, 0.1, 0.5, 0.75, 0.9, 0.99, 1.0].map(|p| quantile(&values, p, Method::Linear).unwrap());
+        let found = [0.0, 0.1, 0.5, 0.75, 0.9, 0.99, 1.0]
+            .map(|p| quantile(&values, p, Method::Linear).unwrap());
         assert_eq!(found, [1.0, 1.4, 4.0, 8.0, 12.8, 15.68, 16.0]);
-        assert_eq!((quantile(&[3.0], 0.99, Method::Linear), quantile(&[], 0.5, Method::Linear)), (Some(3.0), None));
+        assert_eq!(
+            (
+                quantile(&[3.0], 0.99, Method::Linear),
+                quantile(&[], 0.5, Method::Linear)
+            ),
+            (Some(3.0), None)
+        );
     }
 
     #[test]
     fn the_usual_median_is_between_the_middle_two() {
         let median = |values: &[f64]| quantile(values, 0.5, Method::Averaged);
-        assert_eq!((median(&[1.0, 2.0, 4.0, 8.0]), median(&[1.0, 2.0, 4.0])), (Some(3.0), Some(2.0)));
+        assert_eq!(
+            (median(&[1.0, 2.0, 4.0, 8.0]), median(&[1.0, 2.0, 4.0])),
+            (Some(3.0), Some(2.0))
+        );
         assert_eq!((median(&[5.0]), median(&[])), (Some(5.0), None));
     }
 

@@ -36,7 +36,11 @@ pub fn decide(n: f64, breaking: f64, tail: f64, level: f64) -> Decision {
 /// prior, Beta(breaking + ½, n − breaking + ½) (Brown, Cai and DasGupta, "Interval estimation for a binomial proportion",
 /// Statistical Science 16, 2001). ½ without samples. Non-integer arguments are effective sample sizes.
 pub fn chance(n: f64, breaking: f64, tail: f64) -> f64 {
-    if n > 0.0 { at_least(n, tail, breaking + 0.5) } else { 0.5 }
+    if n > 0.0 {
+        at_least(n, tail, breaking + 0.5)
+    } else {
+        0.5
+    }
 }
 
 /// The maximum number of `n` samples that may exceed the limit while the claim is confirmed. `effect` is the design effect. None
@@ -49,7 +53,11 @@ pub fn allowed(n: u64, effect: f64, tail: f64, level: f64) -> Option<u64> {
     let (mut good, mut bad) = (0, n);
     while bad - good > 1 {
         let middle = good + (bad - good) / 2;
-        if holds(middle) { good = middle } else { bad = middle }
+        if holds(middle) {
+            good = middle
+        } else {
+            bad = middle
+        }
     }
     Some(good)
 }
@@ -68,7 +76,9 @@ pub fn needed_to_decide(n: f64, share: f64, tail: f64, level: f64) -> Option<u64
     if share < tail {
         least(n, guess, |n| at_most(n, tail, share * n) <= 1.0 - level)
     } else {
-        least(n, guess, |n| share > tail && at_least(n, tail, share * n) <= 1.0 - level)
+        least(n, guess, |n| {
+            share > tail && at_least(n, tail, share * n) <= 1.0 - level
+        })
     }
 }
 
@@ -88,7 +98,11 @@ fn least(start: f64, guess: f64, enough: impl Fn(f64) -> bool) -> Option<u64> {
     }
     while high - low > 1.0 {
         let middle = ((low + high) / 2.0).floor();
-        if enough(middle) { high = middle } else { low = middle }
+        if enough(middle) {
+            high = middle
+        } else {
+            low = middle
+        }
     }
     Some(high as u64)
 }
@@ -116,11 +130,18 @@ mod tests {
         assert_eq!(decide(473.0, 1.0, 0.01, 0.95), Decision::Holds);
         assert_eq!(decide(472.0, 1.0, 0.01, 0.95), Decision::Open);
         assert_eq!(
-            (allowed(298, 1.0, 0.01, 0.95), allowed(299, 1.0, 0.01, 0.95), allowed(473, 1.0, 0.01, 0.95)),
+            (
+                allowed(298, 1.0, 0.01, 0.95),
+                allowed(299, 1.0, 0.01, 0.95),
+                allowed(473, 1.0, 0.01, 0.95)
+            ),
             (None, Some(0), Some(1))
         );
         // 1 − 0.99⁵ = 0.049: a single slow one of five already refutes p99.
-        assert_eq!((decide(5.0, 1.0, 0.01, 0.95), decide(6.0, 1.0, 0.01, 0.95)), (Decision::Broken, Decision::Open));
+        assert_eq!(
+            (decide(5.0, 1.0, 0.01, 0.95), decide(6.0, 1.0, 0.01, 0.95)),
+            (Decision::Broken, Decision::Open)
+        );
         assert_eq!(decide(0.0, 0.0, 0.01, 0.95), Decision::Open);
     }
 
@@ -129,9 +150,16 @@ mod tests {
         assert_eq!(needed_to_decide(100.0, 0.0, 0.01, 0.95), Some(299));
         assert_eq!(needed_to_decide(100.0, 0.01, 0.01, 0.95), None);
         let more = needed_to_decide(100.0, 0.05, 0.10, 0.95).unwrap();
-        assert!(decide(more as f64, (more / 20) as f64, 0.10, 0.95) == Decision::Holds && more > 100, "{more}");
+        assert!(
+            decide(more as f64, (more / 20) as f64, 0.10, 0.95) == Decision::Holds && more > 100,
+            "{more}"
+        );
         let worse = needed_to_decide(40.0, 0.15, 0.10, 0.95).unwrap();
-        assert!(decide(worse as f64, (worse * 6).div_ceil(40) as f64, 0.10, 0.95) == Decision::Broken && worse > 40, "{worse}");
+        assert!(
+            decide(worse as f64, (worse * 6).div_ceil(40) as f64, 0.10, 0.95) == Decision::Broken
+                && worse > 40,
+            "{worse}"
+        );
     }
 
     #[test]
@@ -141,20 +169,36 @@ mod tests {
             for share in [0.0, 0.03, 0.049, 0.051, 0.08] {
                 let more = needed_to_decide(n, share, 0.05, 0.95).unwrap() as f64;
                 let decided = |n: f64| decide(n, share * n, 0.05, 0.95) != Decision::Open;
-                assert!(more >= n && decided(more) && (more - 1.0 < n || !decided(more - 1.0)), "{n} {share}: {more}");
+                assert!(
+                    more >= n && decided(more) && (more - 1.0 < n || !decided(more - 1.0)),
+                    "{n} {share}: {more}"
+                );
             }
         }
     }
 
     #[test]
     fn the_chance_of_a_claim_lies_between_its_two_exact_tests() {
-        for (n, t) in [(59.0, 0.0), (200.0, 9.0), (200.0, 10.0), (200.0, 15.0), (40.0, 40.0)] {
+        for (n, t) in [
+            (59.0, 0.0),
+            (200.0, 9.0),
+            (200.0, 10.0),
+            (200.0, 15.0),
+            (40.0, 40.0),
+        ] {
             let chance = chance(n, t, 0.05);
             let (lower, upper) = (at_least(n, 0.05, t + 1.0), at_least(n, 0.05, t));
-            assert!(lower <= chance && chance <= upper, "{n} {t}: {lower} {chance} {upper}");
+            assert!(
+                lower <= chance && chance <= upper,
+                "{n} {t}: {lower} {chance} {upper}"
+            );
         }
         // The density of Beta(9.5, 191.5) summed from 0 to 0.05 by the midpoint rule.
-        assert!((chance(200.0, 9.0, 0.05) - 0.610072).abs() < 1e-6, "{}", chance(200.0, 9.0, 0.05));
+        assert!(
+            (chance(200.0, 9.0, 0.05) - 0.610072).abs() < 1e-6,
+            "{}",
+            chance(200.0, 9.0, 0.05)
+        );
         assert_eq!(chance(0.0, 0.0, 0.05), 0.5);
     }
 
@@ -164,13 +208,18 @@ mod tests {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
         let mut wrong = [0; 2];
         for _ in 0..2000 {
-            let t = (0..150).filter(|_| rng.random_range(0.0..1.0) < 0.1).count() as f64;
+            let t = (0..150)
+                .filter(|_| rng.random_range(0.0..1.0) < 0.1)
+                .count() as f64;
             let decision = decide(150.0, t, 0.1, 0.95);
             wrong[0] += u32::from(decision == Decision::Holds);
             wrong[1] += u32::from(decision == Decision::Broken);
         }
         // 5 % of 2000 is 100; three standard deviations are 29.
-        assert!(wrong.iter().all(|&count| (30..=129).contains(&count)), "{wrong:?}");
+        assert!(
+            wrong.iter().all(|&count| (30..=129).contains(&count)),
+            "{wrong:?}"
+        );
     }
 
     proptest! {

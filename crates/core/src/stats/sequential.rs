@@ -50,7 +50,15 @@ impl Sequential {
     /// A test of the claim that at most a share `allowed`, 0 ≤ allowed < 1, exceeds the limit. It refutes a true claim with a
     /// probability of at most `alpha`, and decides nothing before `least` requests.
     pub fn new(allowed: f64, alpha: f64, least: u64) -> Sequential {
-        Sequential { allowed, least: least.max(1), enough: -alpha.ln(), n: 0, breaking: 0, flags: Vec::new(), effect: (1.0, 0) }
+        Sequential {
+            allowed,
+            least: least.max(1),
+            enough: -alpha.ln(),
+            n: 0,
+            breaking: 0,
+            flags: Vec::new(),
+            effect: (1.0, 0),
+        }
     }
 
     /// Adds one request; returns whether the claim is refuted.
@@ -74,7 +82,14 @@ impl Sequential {
         }
         if self.n >= self.effect.1 + self.effect.1 / RENEW {
             let seen = design::flag_dependence(&self.flags).effect(1.0 - (-self.enough).exp());
-            self.effect = (if self.n < KNOWN { seen.max(UNKNOWN) } else { seen }, self.n);
+            self.effect = (
+                if self.n < KNOWN {
+                    seen.max(UNKNOWN)
+                } else {
+                    seen
+                },
+                self.n,
+            );
         }
         self.effect.0
     }
@@ -88,7 +103,11 @@ impl Sequential {
     pub fn evidence(&self) -> f64 {
         let (q, k, n) = (self.allowed, self.breaking as f64, self.n as f64);
         if q <= 0.0 {
-            return if self.breaking > 0 { f64::INFINITY } else { 0.0 };
+            return if self.breaking > 0 {
+                f64::INFINITY
+            } else {
+                0.0
+            };
         }
         let b = ((1.0 - q) / q).max(1.0);
         let beta = ln_gamma(1.0 + k) + ln_gamma(b + n - k) - ln_gamma(1.0 + b + n);
@@ -115,7 +134,10 @@ pub struct AlphaSpending {
 impl AlphaSpending {
     /// Looks with a total error probability of at most `alpha`, 0 < alpha < 1.
     pub fn new(alpha: f64) -> AlphaSpending {
-        AlphaSpending { alpha: alpha / 2.0, next: FIRST }
+        AlphaSpending {
+            alpha: alpha / 2.0,
+            next: FIRST,
+        }
     }
 
     /// Whether `breaking` of `n` samples refute the claim that at most a share `tail` exceeds the limit. Always false between two
@@ -142,7 +164,10 @@ mod tests {
     /// After how many of `most` requests each of `runs` with this true share was refuted.
     fn stops(share: f64, allowed: f64, least: u64, (runs, most): (u64, u64)) -> Vec<u64> {
         let run = |seed| {
-            let (mut rng, mut test) = (ChaCha8Rng::seed_from_u64(seed), Sequential::new(allowed, 0.01, least));
+            let (mut rng, mut test) = (
+                ChaCha8Rng::seed_from_u64(seed),
+                Sequential::new(allowed, 0.01, least),
+            );
             (1..=most).find(|_| test.observe(rng.random::<f64>() < share))
         };
         (0..runs).filter_map(run).collect()
@@ -151,18 +176,33 @@ mod tests {
     #[test]
     fn the_evidence_is_the_mixture_of_likelihood_ratios() {
         // By the midpoint rule over the cut prior, for b = 19 and for b = 1.
-        for (allowed, flags) in [(0.05, [true, false, false, true]), (0.5, [true, true, true, false])] {
+        for (allowed, flags) in [
+            (0.05, [true, false, false, true]),
+            (0.5, [true, true, true, false]),
+        ] {
             let mut test = Sequential::new(allowed, 0.01, 1);
             let b = f64::max((1.0 - allowed) / allowed, 1.0);
             let (steps, mut mass, mut mixed) = (200_000, 0.0, 0.0);
             for step in 0..steps {
                 let q: f64 = allowed + (1.0 - allowed) * (f64::from(step) + 0.5) / f64::from(steps);
-                let (density, odds) = ((1.0 - q).powf(b - 1.0), [(1.0 - q) / (1.0 - allowed), q / allowed]);
+                let (density, odds) = (
+                    (1.0 - q).powf(b - 1.0),
+                    [(1.0 - q) / (1.0 - allowed), q / allowed],
+                );
                 mass += density;
-                mixed += density * flags.iter().map(|&flag| odds[usize::from(flag)]).product::<f64>();
+                mixed += density
+                    * flags
+                        .iter()
+                        .map(|&flag| odds[usize::from(flag)])
+                        .product::<f64>();
             }
             flags.iter().for_each(|&flag| _ = test.observe(flag));
-            assert!((test.evidence() - (mixed / mass).ln()).abs() < 1e-6, "{} {}", test.evidence(), (mixed / mass).ln());
+            assert!(
+                (test.evidence() - (mixed / mass).ln()).abs() < 1e-6,
+                "{} {}",
+                test.evidence(),
+                (mixed / mass).ln()
+            );
         }
         assert!(Sequential::new(0.05, 0.01, 1).evidence().abs() < 1e-12);
     }
@@ -193,10 +233,17 @@ mod tests {
         // Ten neighbours alike: the evidence alone ends two runs of five at the edge of the claim.
         let (mut alone, mut ended) = (0, 0);
         for seed in 0..300 {
-            let (mut rng, mut test) = (ChaCha8Rng::seed_from_u64(seed), Sequential::new(0.1, 0.01, 200));
+            let (mut rng, mut test) = (
+                ChaCha8Rng::seed_from_u64(seed),
+                Sequential::new(0.1, 0.01, 200),
+            );
             let (mut by_evidence, mut last) = (false, false);
             let mut step = |place: u32| {
-                last = if place.is_multiple_of(10) { rng.random::<f64>() < 0.1 } else { last };
+                last = if place.is_multiple_of(10) {
+                    rng.random::<f64>() < 0.1
+                } else {
+                    last
+                };
                 let ends = test.observe(last);
                 by_evidence |= test.counts().0 >= 200 && test.evidence() >= 100f64.ln();
                 ends
@@ -204,14 +251,22 @@ mod tests {
             let by_both = (0..1000).filter(|place| step(*place)).count() > 0;
             (alone, ended) = (alone + u32::from(by_evidence), ended + u32::from(by_both));
         }
-        assert!(alone > 60 && ended <= 9, "{alone} by the evidence alone, {ended} of 300");
+        assert!(
+            alone > 60 && ended <= 9,
+            "{alone} by the evidence alone, {ended} of 300"
+        );
     }
 
     #[test]
     fn what_none_may_break_is_lost_with_one_request() {
         let mut none = Sequential::new(0.0, 0.01, 3);
         assert_eq!(
-            [none.observe(false), none.observe(true), none.observe(false), none.observe(false)],
+            [
+                none.observe(false),
+                none.observe(true),
+                none.observe(false),
+                none.observe(false)
+            ],
             [false, false, true, false]
         );
         assert_eq!((none.counts(), none.observe(true)), ((4, 1), true));
@@ -219,14 +274,31 @@ mod tests {
 
     #[test]
     fn millions_of_requests_leave_it_exact() {
-        let mut test = Sequential { n: 10_000_000, breaking: 100_000, ..Sequential::new(0.01, 0.01, 1) };
+        let mut test = Sequential {
+            n: 10_000_000,
+            breaking: 100_000,
+            ..Sequential::new(0.01, 0.01, 1)
+        };
         // At the claimed share itself, evidence falls with the root of n.
-        assert!((-12.0..0.0).contains(&test.evidence()), "{}", test.evidence());
+        assert!(
+            (-12.0..0.0).contains(&test.evidence()),
+            "{}",
+            test.evidence()
+        );
         test.breaking = 102_000;
-        assert!(test.evidence() > 4.6, "6 standard deviations: {}", test.evidence());
+        assert!(
+            test.evidence() > 4.6,
+            "6 standard deviations: {}",
+            test.evidence()
+        );
     }
 
-    fn refuted_at(share: f64, tail: f64, most: u64, rng: &mut rand_chacha::ChaCha8Rng) -> Option<u64> {
+    fn refuted_at(
+        share: f64,
+        tail: f64,
+        most: u64,
+        rng: &mut rand_chacha::ChaCha8Rng,
+    ) -> Option<u64> {
         let (mut looks, mut breaking) = (AlphaSpending::new(0.01), 0);
         (1..=most).find(|&n| {
             breaking += u64::from(rng.random_range(0.0..1.0) < share);
@@ -237,15 +309,26 @@ mod tests {
     #[test]
     fn a_claim_that_holds_is_refuted_no_more_often_than_allowed() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
-        let wrong = (0..3000).filter(|_| refuted_at(0.05, 0.05, 1024, &mut rng).is_some()).count();
-        assert!((1..=30).contains(&wrong), "{wrong} of 3000, where 30 are allowed");
+        let wrong = (0..3000)
+            .filter(|_| refuted_at(0.05, 0.05, 1024, &mut rng).is_some())
+            .count();
+        assert!(
+            (1..=30).contains(&wrong),
+            "{wrong} of 3000, where 30 are allowed"
+        );
     }
 
     #[test]
     fn a_hopeless_claim_is_refuted_at_the_first_look() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
-        let early = (0..100).filter(|_| refuted_at(0.9, 0.05, 1024, &mut rng) == Some(16)).count();
+        let early = (0..100)
+            .filter(|_| refuted_at(0.9, 0.05, 1024, &mut rng) == Some(16))
+            .count();
         assert_eq!(early, 100);
-        assert_eq!(refuted_at(1.0, 0.05, 15, &mut rng), None, "no look, no ruling");
+        assert_eq!(
+            refuted_at(1.0, 0.05, 15, &mut rng),
+            None,
+            "no look, no ruling"
+        );
     }
 }

@@ -12,12 +12,20 @@ use statrs::function::gamma::ln_gamma;
 /// The upper bound at confidence `level` of the share, after `hits` of `n`: 1 without samples. Non-integer arguments are
 /// effective sample sizes.
 pub fn upper(hits: f64, n: f64, level: f64) -> f64 {
-    if hits >= n { 1.0 } else { boundary(|share| at_most(n, share, hits) > 1.0 - level) }
+    if hits >= n {
+        1.0
+    } else {
+        boundary(|share| at_most(n, share, hits) > 1.0 - level)
+    }
 }
 
 /// The lower bound at confidence `level` of the share, after `hits` of `n`: 0 without samples.
 pub fn lower(hits: f64, n: f64, level: f64) -> f64 {
-    if hits <= 0.0 || n <= 0.0 { 0.0 } else { boundary(|share| at_least(n, share, hits) <= 1.0 - level) }
+    if hits <= 0.0 || n <= 0.0 {
+        0.0
+    } else {
+        boundary(|share| at_least(n, share, hits) <= 1.0 - level)
+    }
 }
 
 /// The smallest number of hits of `n` whose lower bound at confidence `level` is above `share`. None if `n` is too small.
@@ -31,7 +39,11 @@ fn boundary(left: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
-        if left(middle) { low = middle } else { high = middle }
+        if left(middle) {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     high
 }
@@ -101,12 +113,19 @@ const TOLERANCE: f64 = 1e-7;
 /// Statistical Society 98, 1935). 1 without samples.
 pub fn fisher_exact(a: (u64, u64), b: (u64, u64)) -> f64 {
     let (hits, n) = (a.0 + b.0, a.1 + b.1);
-    let choose = |n: u64, k: u64| ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0);
+    let choose = |n: u64, k: u64| {
+        ln_gamma(n as f64 + 1.0) - ln_gamma(k as f64 + 1.0) - ln_gamma((n - k) as f64 + 1.0)
+    };
     let all = choose(n, hits);
     let ln_likelihood = |k: u64| choose(a.1, k) + choose(b.1, hits - k) - all;
     let (least, most) = (hits.saturating_sub(b.1), hits.min(a.1));
     let observed = ln_likelihood(a.0.clamp(least, most)) + TOLERANCE;
-    (least..=most).map(ln_likelihood).filter(|table| *table <= observed).map(f64::exp).sum::<f64>().min(1.0)
+    (least..=most)
+        .map(ln_likelihood)
+        .filter(|table| *table <= observed)
+        .map(f64::exp)
+        .sum::<f64>()
+        .min(1.0)
 }
 
 #[cfg(test)]
@@ -121,7 +140,12 @@ mod tests {
         assert!((upper(0.0, 100.0, 0.95) - (1.0 - 0.05f64.powf(0.01))).abs() < 1e-12);
         assert!((lower(100.0, 100.0, 0.95) - 0.05f64.powf(0.01)).abs() < 1e-12);
         assert_eq!(
-            (upper(10.0, 10.0, 0.95), lower(0.0, 10.0, 0.95), upper(0.0, 0.0, 0.95), lower(0.0, 0.0, 0.95)),
+            (
+                upper(10.0, 10.0, 0.95),
+                lower(0.0, 10.0, 0.95),
+                upper(0.0, 0.0, 0.95),
+                lower(0.0, 0.0, 0.95)
+            ),
             (1.0, 0.0, 1.0, 0.0)
         );
     }
@@ -137,11 +161,21 @@ mod tests {
     fn so_few_of_a_sample_are_no_chance() {
         // 1 − 0.99^n is 5 % at n = 5.1; of 50 and of 1000 the tails are R's pbinom(k − 1, n, 0.01, lower.tail = FALSE).
         let of = |n| decisive(n, 0.01, 0.95);
-        assert_eq!([of(0), of(1), of(5), of(6), of(50), of(1000)], [None, Some(1), Some(1), Some(2), Some(3), Some(16)]);
-        assert_eq!(decisive(3, 0.5, 0.95), None, "three of three are one in eight");
+        assert_eq!(
+            [of(0), of(1), of(5), of(6), of(50), of(1000)],
+            [None, Some(1), Some(1), Some(2), Some(3), Some(16)]
+        );
+        assert_eq!(
+            decisive(3, 0.5, 0.95),
+            None,
+            "three of three are one in eight"
+        );
         for n in [1, 14, 99, 100, 700] {
             let (fewest, all) = (of(n).unwrap() as f64, n as f64);
-            assert!(lower(fewest, all, 0.95) > 0.01 && lower(fewest - 1.0, all, 0.95) <= 0.01, "{n}");
+            assert!(
+                lower(fewest, all, 0.95) > 0.01 && lower(fewest - 1.0, all, 0.95) <= 0.01,
+                "{n}"
+            );
         }
     }
 
@@ -160,8 +194,14 @@ mod tests {
         assert!((at_least(4.0, 0.5, 3.0) - 5.0 / 16.0).abs() < 1e-14);
         assert!((at_most(29.0, 0.1, 0.0) - 0.9f64.powi(29)).abs() < 1e-14);
         assert_eq!((at_most(5.0, 0.0, 0.0), at_most(5.0, 1.0, 4.0)), (1.0, 0.0));
-        assert_eq!((at_least(5.0, 0.0, 1.0), at_least(5.0, 1.0, 5.0)), (0.0, 1.0));
-        assert_eq!((at_least(5.0, 0.3, 0.0), at_most(5.0, 0.3, 5.0)), (1.0, 1.0));
+        assert_eq!(
+            (at_least(5.0, 0.0, 1.0), at_least(5.0, 1.0, 5.0)),
+            (0.0, 1.0)
+        );
+        assert_eq!(
+            (at_least(5.0, 0.3, 0.0), at_most(5.0, 0.3, 5.0)),
+            (1.0, 1.0)
+        );
     }
 
     #[test]

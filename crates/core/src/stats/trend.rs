@@ -34,9 +34,17 @@ pub fn mann_kendall(series: &[Vec<f64>]) -> Option<Trend> {
         }
     }
     let tied = slopes.contains(&0.0);
-    let p_value = if slopes.len() <= EXACT_PAIRS && !tied { exact(series, score) } else { normal(series, score) };
+    let p_value = if slopes.len() <= EXACT_PAIRS && !tied {
+        exact(series, score)
+    } else {
+        normal(series, score)
+    };
     sort(&mut slopes);
-    Some(Trend { score, p_value, slope: quantile(&slopes, 0.5, Method::Averaged)? })
+    Some(Trend {
+        score,
+        p_value,
+        slope: quantile(&slopes, 0.5, Method::Averaged)?,
+    })
 }
 
 /// The exact p-value. The number of falling pairs in a random order has the generating function ∏ (1 + x + … + xᵏ⁻¹) ÷ k, over k
@@ -47,14 +55,21 @@ fn exact(series: &[Vec<f64>], score: i64) -> f64 {
         let mut sum = 0.0;
         let grown = (0..chances.len() + k - 1).map(|place| {
             sum += chances.get(place).copied().unwrap_or(0.0);
-            sum -= place.checked_sub(k).and_then(|gone| chances.get(gone)).copied().unwrap_or(0.0);
+            sum -= place
+                .checked_sub(k)
+                .and_then(|gone| chances.get(gone))
+                .copied()
+                .unwrap_or(0.0);
             sum / k as f64
         });
         chances = grown.collect();
     }
     let pairs = chances.len() as i64 - 1;
     let far = |falling: i64| (pairs - 2 * falling).abs() >= score.abs();
-    let tails = (0..).zip(&chances).filter(|(falling, _)| far(*falling)).map(|(_, chance)| chance);
+    let tails = (0..)
+        .zip(&chances)
+        .filter(|(falling, _)| far(*falling))
+        .map(|(_, chance)| chance);
     tails.sum::<f64>().clamp(0.0, 1.0)
 }
 
@@ -62,14 +77,21 @@ fn exact(series: &[Vec<f64>], score: i64) -> f64 {
 fn normal(series: &[Vec<f64>], score: i64) -> f64 {
     let variance: f64 = series.iter().map(|own| variance(own)).sum();
     let off = (score.abs() - 1).max(0) as f64;
-    if variance > 0.0 { (2.0 * probability(-off / variance.sqrt())).min(1.0) } else { 1.0 }
+    if variance > 0.0 {
+        (2.0 * probability(-off / variance.sqrt())).min(1.0)
+    } else {
+        1.0
+    }
 }
 
 fn variance(own: &[f64]) -> f64 {
     let term = |n: usize| (n * n.saturating_sub(1) * (2 * n + 5)) as f64;
     let mut sorted = own.to_vec();
     sort(&mut sorted);
-    let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|tied| term(tied.len())).sum();
+    let ties: f64 = sorted
+        .chunk_by(|a, b| a == b)
+        .map(|tied| term(tied.len()))
+        .sum();
     (term(own.len()) - ties) / 18.0
 }
 
@@ -80,7 +102,10 @@ fn variance(own: &[f64]) -> f64 {
 pub fn wait_growth(waits: &[f64], rate: f64) -> Option<f64> {
     let third = waits.len() / 3;
     let mean = |waits: &[f64]| waits.iter().sum::<f64>() / 1e3 / waits.len() as f64;
-    let (middle, last) = (waits.get(third..2 * third)?, waits.get(2 * third..3 * third)?);
+    let (middle, last) = (
+        waits.get(third..2 * third)?,
+        waits.get(2 * third..3 * third)?,
+    );
     (third > 0).then(|| (mean(last) - mean(middle)) * rate / (third as f64).sqrt())
 }
 
@@ -95,9 +120,19 @@ const PAIRED: usize = 200;
 pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let step = points.len().div_ceil(PAIRED).max(1);
     let some: Vec<(f64, f64)> = points.iter().copied().step_by(step).collect();
-    let pairs = some.iter().enumerate().flat_map(|(at, a)| some.iter().skip(at + 1).map(move |b| (a, b)));
-    let slope = lower_median(pairs.filter(|(a, b)| a.0 != b.0).map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)))?;
-    Some((slope, lower_median(some.iter().map(|point| point.1 - slope * point.0))?))
+    let pairs = some
+        .iter()
+        .enumerate()
+        .flat_map(|(at, a)| some.iter().skip(at + 1).map(move |b| (a, b)));
+    let slope = lower_median(
+        pairs
+            .filter(|(a, b)| a.0 != b.0)
+            .map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)),
+    )?;
+    Some((
+        slope,
+        lower_median(some.iter().map(|point| point.1 - slope * point.0))?,
+    ))
 }
 
 fn lower_median(values: impl Iterator<Item = f64>) -> Option<f64> {
@@ -139,7 +174,10 @@ struct Bin {
 impl Bin {
     fn merge(self, other: Bin) -> Bin {
         let [a, b] = [self.sums, other.sums];
-        Bin { n: self.n + other.n, sums: [a[0] + b[0], a[1] + b[1], a[2] + b[2]] }
+        Bin {
+            n: self.n + other.n,
+            sums: [a[0] + b[0], a[1] + b[1], a[2] + b[2]],
+        }
     }
 
     fn mean(&self, which: usize) -> f64 {
@@ -168,14 +206,22 @@ pub struct JointTrend {
 
 impl Default for JointTrend {
     fn default() -> JointTrend {
-        JointTrend { full: Vec::with_capacity(BINS), open: Bin::default(), size: FIRST, grew_from: None }
+        JointTrend {
+            full: Vec::with_capacity(BINS),
+            open: Bin::default(),
+            size: FIRST,
+            grew_from: None,
+        }
     }
 }
 
 impl JointTrend {
     /// Adds an observation of both series; returns their growth once it is detected.
     pub fn observe(&mut self, at: f64, series: [f64; 2]) -> Option<Growth> {
-        self.open = self.open.merge(Bin { n: 1, sums: [at, series[0], series[1]] });
+        self.open = self.open.merge(Bin {
+            n: 1,
+            sums: [at, series[0], series[1]],
+        });
         if self.open.n < self.size {
             return None;
         }
@@ -183,11 +229,21 @@ impl JointTrend {
         if self.full.len() < BINS {
             return None;
         }
-        let slopes = self.full.get(BINS / 2..).and_then(|window| Some([growing(window, 1)?, growing(window, 2)?]));
+        let slopes = self
+            .full
+            .get(BINS / 2..)
+            .and_then(|window| Some([growing(window, 1)?, growing(window, 2)?]));
         let began = self.full.get(BINS / 2).map(|bin| bin.mean(0));
-        let seen = self.grew_from.zip(slopes).map(|(from, slopes)| Growth { from, slopes });
+        let seen = self
+            .grew_from
+            .zip(slopes)
+            .map(|(from, slopes)| Growth { from, slopes });
         self.grew_from = began.filter(|_| slopes.is_some());
-        self.full = self.full.chunks(2).filter_map(|pair| pair.iter().copied().reduce(Bin::merge)).collect();
+        self.full = self
+            .full
+            .chunks(2)
+            .filter_map(|pair| pair.iter().copied().reduce(Bin::merge))
+            .collect();
         self.size *= 2;
         seen
     }
@@ -199,11 +255,22 @@ fn growing(bins: &[Bin], which: usize) -> Option<f64> {
     let middle = |of: usize| bins.iter().map(|bin| bin.mean(of)).sum::<f64>() / n;
     let (time, level) = (middle(0), middle(which));
     let spread: f64 = bins.iter().map(|bin| (bin.mean(0) - time).powi(2)).sum();
-    let slope = bins.iter().map(|bin| (bin.mean(0) - time) * (bin.mean(which) - level)).sum::<f64>() / spread;
-    let score = |bin: &Bin| (bin.mean(0) - time) * (bin.mean(which) - level - slope * (bin.mean(0) - time));
+    let slope = bins
+        .iter()
+        .map(|bin| (bin.mean(0) - time) * (bin.mean(which) - level))
+        .sum::<f64>()
+        / spread;
+    let score =
+        |bin: &Bin| (bin.mean(0) - time) * (bin.mean(which) - level - slope * (bin.mean(0) - time));
     let scores: Vec<f64> = bins.iter().map(score).collect();
     let lags = bins.len() / 4;
-    let at = |lag: usize| scores.iter().zip(scores.iter().skip(lag)).map(|(a, b)| a * b).sum::<f64>();
+    let at = |lag: usize| {
+        scores
+            .iter()
+            .zip(scores.iter().skip(lag))
+            .map(|(a, b)| a * b)
+            .sum::<f64>()
+    };
     let weighed = |lag: usize| 2.0 * (1.0 - lag as f64 / (lags + 1) as f64) * at(lag);
     let variance = at(0) + (1..=lags).map(weighed).sum::<f64>();
     let error = (variance.max(0.0) * n / (n - 2.0)).sqrt() / spread;
@@ -223,12 +290,18 @@ const FEWEST: usize = 4;
 pub fn knee(points: &[(f64, f64)]) -> Option<usize> {
     let (first, last) = (points.first()?, points.last()?);
     let (width, height) = (last.0 - first.0, last.1 - first.1);
-    let finite = points.iter().all(|point| point.0.is_finite() && point.1.is_finite());
+    let finite = points
+        .iter()
+        .all(|point| point.0.is_finite() && point.1.is_finite());
     if points.len() < FEWEST || !finite || width <= 0.0 || height <= 0.0 {
         return None;
     }
     let depth = |point: &(f64, f64)| (point.0 - first.0) / width - (point.1 - first.1) / height;
-    let deepest = points.iter().map(depth).enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let deepest = points
+        .iter()
+        .map(depth)
+        .enumerate()
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
     (deepest.1 > 1.0 / (points.len() - 1) as f64).then_some(deepest.0)
 }
 
@@ -252,28 +325,45 @@ mod tests {
     #[test]
     fn few_values_have_the_exact_probability() {
         let rising = of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
-        assert!(rising.score == 10 && close(rising.p_value, 2.0 / 120.0) && rising.slope == 1.0, "{rising:?}");
+        assert!(
+            rising.score == 10 && close(rising.p_value, 2.0 / 120.0) && rising.slope == 1.0,
+            "{rising:?}"
+        );
         assert!(close(of(&[3.0, 2.0, 1.0]).p_value, 1.0 / 3.0));
         let mixed = of(&[3.0, 1.0, 4.0, 1.5, 5.0, 9.0, 2.6, 5.3]);
-        assert!(mixed.score == 12 && close(mixed.p_value, 0.178_869_047_619_047_62), "{mixed:?}");
+        assert!(
+            mixed.score == 12 && close(mixed.p_value, 0.178_869_047_619_047_62),
+            "{mixed:?}"
+        );
         assert!(close(mixed.slope, 0.433_333_333_333_333_33));
-        assert_eq!((mann_kendall(&[]), mann_kendall(&[vec![1.0]])), (None, None));
+        assert_eq!(
+            (mann_kendall(&[]), mann_kendall(&[vec![1.0]])),
+            (None, None)
+        );
     }
 
     /// Beside a count by hand of the variance: 10 values, two tied pairs and a triple.
     #[test]
     fn ties_take_the_normal_law_with_less_variance() {
         let tied = of(&[1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 6.0, 6.0]);
-        assert!(close(variance(&[1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 6.0, 6.0]), (2250.0 - 18.0 - 66.0 - 18.0) / 18.0));
+        assert!(close(
+            variance(&[1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 6.0, 6.0]),
+            (2250.0 - 18.0 - 66.0 - 18.0) / 18.0
+        ));
         assert_eq!(tied.score, 40);
-        assert!((tied.p_value - 2.0 * probability(-39.0 / (2148.0f64 / 18.0).sqrt())).abs() < 1e-12);
+        assert!(
+            (tied.p_value - 2.0 * probability(-39.0 / (2148.0f64 / 18.0).sqrt())).abs() < 1e-12
+        );
         assert_eq!(of(&[7.0; 6]).p_value, 1.0);
     }
 
     #[test]
     fn series_are_compared_with_themselves_alone() {
         let both = mann_kendall(&[vec![10.0, 11.0, 12.0], vec![1.0, 2.0, 3.0]]).unwrap();
-        assert!(both.score == 6 && close(both.p_value, 2.0 / 36.0) && both.slope == 1.0, "{both:?}");
+        assert!(
+            both.score == 6 && close(both.p_value, 2.0 / 36.0) && both.slope == 1.0,
+            "{both:?}"
+        );
     }
 
     #[test]
@@ -281,21 +371,37 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let mut alarms = |n: usize, series: usize, level: f64| {
             let mut one = || (0..n).map(|_| rng.random::<f64>()).collect::<Vec<f64>>();
-            let mut draw = || mann_kendall(&(0..series).map(|_| one()).collect::<Vec<_>>()).unwrap().p_value <= level + 1e-12;
+            let mut draw = || {
+                mann_kendall(&(0..series).map(|_| one()).collect::<Vec<_>>())
+                    .unwrap()
+                    .p_value
+                    <= level + 1e-12
+            };
             (0..2000).filter(|_| draw()).count()
         };
         // 1.67 % of 5 values, 5 % of 3 series of 40.
         let seen = [alarms(5, 1, 1.0 / 60.0), alarms(40, 3, 0.05)];
-        assert!((20..=50).contains(&seen[0]) && (75..=130).contains(&seen[1]), "{seen:?} of 2000");
+        assert!(
+            (20..=50).contains(&seen[0]) && (75..=130).contains(&seen[1]),
+            "{seen:?} of 2000"
+        );
     }
 
     #[test]
     fn a_few_wild_points_do_not_bend_the_line() {
-        let mut points: Vec<(f64, f64)> = (0..1000).map(|k| (f64::from(k), 5.0 + 0.5 * f64::from(k))).collect();
-        points.iter_mut().step_by(10).for_each(|point| point.1 += 1e6);
+        let mut points: Vec<(f64, f64)> = (0..1000)
+            .map(|k| (f64::from(k), 5.0 + 0.5 * f64::from(k)))
+            .collect();
+        points
+            .iter_mut()
+            .step_by(10)
+            .for_each(|point| point.1 += 1e6);
         points.rotate_left(7);
         let (slope, start) = fit_line(&points).unwrap();
-        assert!((slope - 0.5).abs() < 1e-9 && (start - 5.0).abs() < 1e-9, "{slope} {start}");
+        assert!(
+            (slope - 0.5).abs() < 1e-9 && (start - 5.0).abs() < 1e-9,
+            "{slope} {start}"
+        );
     }
 
     #[test]
@@ -311,9 +417,13 @@ mod tests {
         let mut wait = |mean: f64| -mean * (1.0 - rng.random::<f64>()).ln();
         let whole = |time: f64| (time * 1e9) as u64;
         let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
-        let (mut ends, mut arrival): (BinaryHeap<Reverse<(u64, u64)>>, f64) = (BinaryHeap::new(), 0.0);
+        let (mut ends, mut arrival): (BinaryHeap<Reverse<(u64, u64)>>, f64) =
+            (BinaryHeap::new(), 0.0);
         for reply in 1..=most {
-            while ends.peek().is_none_or(|Reverse((end, _))| *end > whole(arrival)) {
+            while ends
+                .peek()
+                .is_none_or(|Reverse((end, _))| *end > whole(arrival))
+            {
                 let start = free.pop().unwrap().0.max(whole(arrival));
                 let end = start + whole(wait(1.0));
                 free.push(Reverse(end));
@@ -321,7 +431,9 @@ mod tests {
                 arrival += wait(1.0 / (load * f64::from(servers)));
             }
             let Reverse((end, waited)) = ends.pop().unwrap();
-            if let Some(growth) = drift.observe(end as f64 / 1e9, [ends.len() as f64, waited as f64 / 1e9]) {
+            if let Some(growth) =
+                drift.observe(end as f64 / 1e9, [ends.len() as f64, waited as f64 / 1e9])
+            {
                 return Some((reply, growth));
             }
         }
@@ -330,15 +442,25 @@ mod tests {
 
     #[test]
     fn a_busy_server_is_hardly_ever_taken_for_one_that_falls_behind() {
-        let stops: Vec<usize> =
-            [1, 8, 32].map(|servers| (0..300).filter_map(|seed| stop(servers, 0.8, 2048, seed)).count()).into();
-        assert!(stops.iter().sum::<usize>() <= 9, "at a load of 80 %, of 300 runs each: {stops:?}");
+        let stops: Vec<usize> = [1, 8, 32]
+            .map(|servers| {
+                (0..300)
+                    .filter_map(|seed| stop(servers, 0.8, 2048, seed))
+                    .count()
+            })
+            .into();
+        assert!(
+            stops.iter().sum::<usize>() <= 9,
+            "at a load of 80 %, of 300 runs each: {stops:?}"
+        );
     }
 
     #[test]
     fn one_that_falls_behind_is_found_within_a_bounded_number_of_replies() {
         for servers in [1, 8, 32] {
-            let mut replies: Vec<u64> = (0..50).filter_map(|seed| Some(stop(servers, 1.2, 8192, seed)?.0)).collect();
+            let mut replies: Vec<u64> = (0..50)
+                .filter_map(|seed| Some(stop(servers, 1.2, 8192, seed)?.0))
+                .collect();
             replies.sort_unstable();
             assert_eq!(replies.len(), 50, "every overloaded run is stopped");
             assert!(replies[25] <= 1024 && replies[44] <= 2048, "{replies:?}");
@@ -348,12 +470,19 @@ mod tests {
     #[test]
     fn growth_has_a_start_and_slopes() {
         let (mut drift, noise) = (JointTrend::default(), |at: u64| (at * 7 % 5) as f64 / 100.0);
-        let grown =
-            (1..=512).find_map(|at| drift.observe(at as f64, [10.0 + at as f64 + noise(at), 2.0 * at as f64 - noise(at)]));
+        let grown = (1..=512).find_map(|at| {
+            drift.observe(
+                at as f64,
+                [10.0 + at as f64 + noise(at), 2.0 * at as f64 - noise(at)],
+            )
+        });
         let Growth { from, slopes } = grown.unwrap();
         // The window before the last began with the 33rd of 64 bins of 4.
         assert_eq!(from, 130.5);
-        assert!((slopes[0] - 1.0).abs() < 1e-3 && (slopes[1] - 2.0).abs() < 1e-3, "{slopes:?}");
+        assert!(
+            (slopes[0] - 1.0).abs() < 1e-3 && (slopes[1] - 2.0).abs() < 1e-3,
+            "{slopes:?}"
+        );
     }
 
     #[test]
@@ -362,25 +491,57 @@ mod tests {
             let mut drift = JointTrend::default();
             (1..=4096).find_map(|at| drift.observe(at as f64, [at as f64, second(at)]))
         };
-        assert_eq!((run(|_| 5.0), run(|_| 0.0), run(|at| -(at as f64)), run(|_| f64::NAN)), (None, None, None, None));
+        assert_eq!(
+            (
+                run(|_| 5.0),
+                run(|_| 0.0),
+                run(|at| -(at as f64)),
+                run(|_| f64::NAN)
+            ),
+            (None, None, None, None)
+        );
         assert!(run(|at| at as f64).is_some());
     }
 
     #[test]
     fn the_knee_is_where_the_curve_turns_up() {
-        assert_eq!(knee(&[(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.2), (4.0, 9.0)]), Some(3));
+        assert_eq!(
+            knee(&[(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.2), (4.0, 9.0)]),
+            Some(3)
+        );
         // The queue of a single server at 10 to 90 % of its capacity: deepest where the slope is that of the chord.
-        let queue: Vec<(f64, f64)> = (1..=9).map(|k| f64::from(k) / 10.0).map(|busy| (busy, 1.0 / (1.0 - busy))).collect();
+        let queue: Vec<(f64, f64)> = (1..=9)
+            .map(|k| f64::from(k) / 10.0)
+            .map(|busy| (busy, 1.0 / (1.0 - busy)))
+            .collect();
         assert_eq!(knee(&queue), Some(6));
     }
 
     #[test]
     fn other_curves_have_no_knee() {
-        assert_eq!(knee(&[(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)]), None);
-        assert_eq!(knee(&[(0.0, 0.0), (1.0, 3.0), (2.0, 3.9), (3.0, 4.0)]), None, "it bends downwards");
-        assert_eq!(knee(&[(0.0, 1.0), (1.0, 1.0), (2.0, 9.0)]), None, "three points");
-        assert_eq!(knee(&[(0.0, 2.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]), None, "it falls");
-        assert_eq!(knee(&[(0.0, 1.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, 9.0)]), None);
+        assert_eq!(
+            knee(&[(0.0, 0.0), (1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)]),
+            None
+        );
+        assert_eq!(
+            knee(&[(0.0, 0.0), (1.0, 3.0), (2.0, 3.9), (3.0, 4.0)]),
+            None,
+            "it bends downwards"
+        );
+        assert_eq!(
+            knee(&[(0.0, 1.0), (1.0, 1.0), (2.0, 9.0)]),
+            None,
+            "three points"
+        );
+        assert_eq!(
+            knee(&[(0.0, 2.0), (1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]),
+            None,
+            "it falls"
+        );
+        assert_eq!(
+            knee(&[(0.0, 1.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, 9.0)]),
+            None
+        );
         assert_eq!(knee(&[]), None);
     }
 }

@@ -43,18 +43,44 @@ impl Process {
 
 /// Starts a command; returns its process and its output. `name` is its name in errors.
 pub fn start(spec: &CommandSpec, name: &str) -> Result<(Arc<Process>, Output), PromptError> {
-    let start_error = |source: io::Error| PromptError::NoCommand { command: name.to_owned(), cwd: spec.cwd.clone(), source };
-    let (program, arguments) = spec.argv.split_first().ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
+    let start_error = |source: io::Error| PromptError::NoCommand {
+        command: name.to_owned(),
+        cwd: spec.cwd.clone(),
+        source,
+    };
+    let (program, arguments) = spec
+        .argv
+        .split_first()
+        .ok_or_else(|| start_error(io::ErrorKind::InvalidInput.into()))?;
     let errors = tempfile::tempfile().map_err(start_error)?;
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(&spec.cwd).envs(spec.env.iter().map(|(name, value)| (name, value)));
+    command
+        .args(arguments)
+        .current_dir(&spec.cwd)
+        .envs(spec.env.iter().map(|(name, value)| (name, value)));
     // In a separate process group, so that its children can be stopped with it, and Ctrl-C in the terminal does not reach it.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().map_err(start_error)?).process_group(0);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors.try_clone().map_err(start_error)?)
+        .process_group(0);
     let mut child = command.spawn().map_err(start_error)?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (Some(group), Some(stdout)) = (group, child.stdout.take()) else { return Err(start_error(io::ErrorKind::Other.into())) };
-    let process = Arc::new(Process { group, ended: AtomicBool::new(false) });
-    let output = Output { child, stdout, errors, process: process.clone(), spec: spec.clone(), name: name.to_owned() };
+    let (Some(group), Some(stdout)) = (group, child.stdout.take()) else {
+        return Err(start_error(io::ErrorKind::Other.into()));
+    };
+    let process = Arc::new(Process {
+        group,
+        ended: AtomicBool::new(false),
+    });
+    let output = Output {
+        child,
+        stdout,
+        errors,
+        process: process.clone(),
+        spec: spec.clone(),
+        name: name.to_owned(),
+    };
     Ok((process, output))
 }
 
@@ -80,18 +106,32 @@ impl Output {
             return Ok(());
         }
         let stderr = self.read_stderr().unwrap_or_default();
-        Err(io::Error::other(PromptError::Command { command: self.name.clone(), how: describe(status), stderr }))
+        Err(io::Error::other(PromptError::Command {
+            command: self.name.clone(),
+            how: describe(status),
+            stderr,
+        }))
     }
 
     fn read_stderr(&mut self) -> io::Result<String> {
         let length = self.errors.seek(SeekFrom::End(0))?;
-        self.errors.seek(SeekFrom::Start(length.saturating_sub(SHOWN_STDERR)))?;
+        self.errors
+            .seek(SeekFrom::Start(length.saturating_sub(SHOWN_STDERR)))?;
         let mut bytes = Vec::new();
         (&self.errors).take(SHOWN_STDERR).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
         // An incomplete line may begin inside a secret.
-        let lines = text.split_once('\n').filter(|_| length > SHOWN_STDERR).map_or(text.as_ref(), |(_, rest)| rest);
-        Ok(self.spec.redact(lines).trim().lines().map(|line| format!("\n  {line}")).collect())
+        let lines = text
+            .split_once('\n')
+            .filter(|_| length > SHOWN_STDERR)
+            .map_or(text.as_ref(), |(_, rest)| rest);
+        Ok(self
+            .spec
+            .redact(lines)
+            .trim()
+            .lines()
+            .map(|line| format!("\n  {line}"))
+            .collect())
     }
 }
 
@@ -136,12 +176,20 @@ mod tests {
         let command = CommandSpec {
             argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
             cwd: cwd.display().to_string(),
-            env: vec![("LLMSCEN_SEED".to_owned(), "7".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())],
+            env: vec![
+                ("LLMSCEN_SEED".to_owned(), "7".to_owned()),
+                ("LLMSCEN_MODEL".to_owned(), "m".to_owned()),
+            ],
             timeout: Nanos::from_millis(20_000),
             secrets: Vec::new(),
         };
         let (path, strict, on_exhausted) = (Some("gen".to_owned()), true, OnExhausted::Stop);
-        DatasetSpec { path, strict, on_exhausted, ..DatasetSpec::new(Source::Command(command)) }
+        DatasetSpec {
+            path,
+            strict,
+            on_exhausted,
+            ..DatasetSpec::new(Source::Command(command))
+        }
     }
 
     fn open(script: &str) -> Result<Opened, PromptError> {
@@ -149,7 +197,10 @@ mod tests {
     }
 
     fn texts(opened: &Opened) -> Vec<String> {
-        (0..).map_while(|seq| opened.prompts.session(seq)).map(|mut session| session.turns.remove(0).text).collect()
+        (0..)
+            .map_while(|seq| opened.prompts.session(seq))
+            .map(|mut session| session.turns.remove(0).text)
+            .collect()
     }
 
     #[test]
@@ -157,13 +208,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = r#"pwd > seen; printf '{"q": "s%s %s"}\n{"q": "two"}\n' "$LLMSCEN_SEED" "$LLMSCEN_MODEL""#;
         let columns = [("prompt".to_owned(), "q".to_owned())].into();
-        let spec = DatasetSpec { columns, ..spec(script, folder.path()) };
+        let spec = DatasetSpec {
+            columns,
+            ..spec(script, folder.path())
+        };
         let rows = opened(&spec).unwrap();
         assert_eq!(texts(&rows), ["s7 m", "two"]);
         let seen = std::fs::read_to_string(folder.path().join("seen")).unwrap();
-        assert_eq!(Path::new(seen.trim()).canonicalize().unwrap(), folder.path().canonicalize().unwrap());
-        let again = opened(&DatasetSpec { on_exhausted: OnExhausted::Cycle, ..spec }).unwrap();
-        assert_eq!(again.prompts.session(3).unwrap().turns[0].text, "two", "the printed rows come again");
+        assert_eq!(
+            Path::new(seen.trim()).canonicalize().unwrap(),
+            folder.path().canonicalize().unwrap()
+        );
+        let again = opened(&DatasetSpec {
+            on_exhausted: OnExhausted::Cycle,
+            ..spec
+        })
+        .unwrap();
+        assert_eq!(
+            again.prompts.session(3).unwrap().turns[0].text,
+            "two",
+            "the printed rows come again"
+        );
     }
 
     #[test]
@@ -176,7 +241,13 @@ mod tests {
         assert_eq!(rows.prompts.len(), None);
         // A pipe and one read are filled ahead, and no more: rows are about 16 bytes.
         std::thread::sleep(Duration::from_millis(300));
-        let count = || std::fs::read_to_string(folder.path().join("count")).unwrap().trim().parse::<u64>().unwrap_or(0);
+        let count = || {
+            std::fs::read_to_string(folder.path().join("count"))
+                .unwrap()
+                .trim()
+                .parse::<u64>()
+                .unwrap_or(0)
+        };
         let waits = (0..120).any(|_| {
             let held = count();
             std::thread::sleep(Duration::from_secs(1));
@@ -188,7 +259,10 @@ mod tests {
         std::thread::sleep(Duration::from_millis(100));
         let _ = std::fs::remove_file(&alive);
         std::thread::sleep(Duration::from_millis(300));
-        assert!(!alive.exists(), "what it started in the background has ended too");
+        assert!(
+            !alive.exists(),
+            "what it started in the background has ended too"
+        );
     }
 
     #[test]
@@ -198,16 +272,29 @@ mod tests {
             error("echo no model >&2; exit 3"),
             "the command of the dataset failed with exit status 3 (`dataset.command: gen`)\n  no model"
         );
-        assert!(error("true").contains("`gen` is empty"), "{}", error("true"));
+        assert!(
+            error("true").contains("`gen` is empty"),
+            "{}",
+            error("true")
+        );
         let fault = |script: &str| {
             let rows = open(script).unwrap();
             let sent = texts(&rows);
             (sent, rows.prompts.fault().expect("a fault").to_string())
         };
         let (sent, bad) = fault("echo '{\"prompt\": \"a\"}'; echo; echo loading; sleep 0.2");
-        assert!(sent == ["a"] && bad.starts_with("`gen`:3: not JSON"), "{sent:?} {bad}");
-        let (sent, broken) = fault("echo '{\"prompt\": \"a\"}'; sleep 0.1; echo late >&2; kill -9 $$");
-        assert!(sent == ["a"] && broken.contains("failed with signal 9") && broken.ends_with("\n  late"), "{sent:?} {broken}");
+        assert!(
+            sent == ["a"] && bad.starts_with("`gen`:3: not JSON"),
+            "{sent:?} {bad}"
+        );
+        let (sent, broken) =
+            fault("echo '{\"prompt\": \"a\"}'; sleep 0.1; echo late >&2; kill -9 $$");
+        assert!(
+            sent == ["a"]
+                && broken.contains("failed with signal 9")
+                && broken.ends_with("\n  late"),
+            "{sent:?} {broken}"
+        );
     }
 
     #[test]
@@ -218,12 +305,20 @@ mod tests {
             command.timeout = Nanos::from_millis(200);
         }
         let error = opened(&silent).unwrap_err().to_string();
-        assert!(error.starts_with("the command of the dataset printed no row within 0.2 s; raise `dataset.timeout`"), "{error}");
+        assert!(
+            error.starts_with(
+                "the command of the dataset printed no row within 0.2 s; raise `dataset.timeout`"
+            ),
+            "{error}"
+        );
         assert!(began.elapsed() < Duration::from_secs(30));
         if let Source::Command(command) = &mut silent.source {
             command.argv = vec!["no-such-program".to_owned()];
         }
         let error = opened(&silent).unwrap_err().to_string();
-        assert!(error.starts_with("cannot start the command of the dataset in "), "{error}");
+        assert!(
+            error.starts_with("cannot start the command of the dataset in "),
+            "{error}"
+        );
     }
 }

@@ -31,20 +31,36 @@ pub struct FormatOptions {
 
 impl FormatOptions {
     /// Rows with columns, in any format.
-    pub const ROWS: FormatOptions = FormatOptions { plain_lines: false, bare_lists: false, list_columns: &[] };
+    pub const ROWS: FormatOptions = FormatOptions {
+        plain_lines: false,
+        bare_lists: false,
+        list_columns: &[],
+    };
 }
 
 /// The extension of a file in lower case, without that of its compression.
 pub fn extension(path: &Path) -> String {
-    let extension = |path: &Path| path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let extension = |path: &Path| {
+        path.extension()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_ascii_lowercase()
+    };
     match extension(path).as_str() {
-        "gz" | "gzip" | "zst" | "zstd" => extension(Path::new(path.file_stem().unwrap_or_default())),
+        "gz" | "gzip" | "zst" | "zstd" => {
+            extension(Path::new(path.file_stem().unwrap_or_default()))
+        }
         plain => plain.to_owned(),
     }
 }
 
 /// The format of a text that begins with `head`. `complete`: `head` is the complete text. None: more bytes are needed.
-pub fn detect(options: FormatOptions, extension: &str, head: &[u8], complete: bool) -> Option<Format> {
+pub fn detect(
+    options: FormatOptions,
+    extension: &str,
+    head: &[u8],
+    complete: bool,
+) -> Option<Format> {
     match extension {
         _ if options.plain_lines => return Some(Format::Plain),
         "csv" => return Some(Format::Csv(b',')),
@@ -56,12 +72,25 @@ pub fn detect(options: FormatOptions, extension: &str, head: &[u8], complete: bo
     match head.get(blank) {
         None if !enough => None,
         // A text may begin with a bracket: `[CLS] hello`.
-        Some(b'[') if matches!(extension, "txt" | "text") && !may_continue_list(&head[blank + 1..]) => Some(Format::Plain),
-        Some(b'[') => list_is_row(options, &head[blank + 1..], enough)
-            .map(|row| if row { Format::Lines } else { Format::List(blank, None) }),
+        Some(b'[')
+            if matches!(extension, "txt" | "text") && !may_continue_list(&head[blank + 1..]) =>
+        {
+            Some(Format::Plain)
+        }
+        Some(b'[') => list_is_row(options, &head[blank + 1..], enough).map(|row| {
+            if row {
+                Format::Lines
+            } else {
+                Format::List(blank, None)
+            }
+        }),
         Some(b'{') if !matches!(extension, "jsonl" | "ndjson") => {
             let found = find_list_in_mapping(options, &head[blank..], complete, enough);
-            found.map(|list| list.map_or(Format::Lines, |(key, at)| Format::List(blank + at, Some(key))))
+            found.map(|list| {
+                list.map_or(Format::Lines, |(key, at)| {
+                    Format::List(blank + at, Some(key))
+                })
+            })
         }
         Some(byte) if matches!(extension, "txt" | "text") && *byte != b'{' => Some(Format::Plain),
         _ => Some(Format::Lines),
@@ -70,7 +99,9 @@ pub fn detect(options: FormatOptions, extension: &str, head: &[u8], complete: bo
 
 /// Whether a JSON list may continue with `rest`.
 fn may_continue_list(rest: &[u8]) -> bool {
-    rest.trim_ascii_start().first().is_none_or(|byte| b"{[\"]".contains(byte))
+    rest.trim_ascii_start()
+        .first()
+        .is_none_or(|byte| b"{[\"]".contains(byte))
 }
 
 /// Whether the list that continues with `rest` is a row itself (a list of messages). None: more bytes are needed.
@@ -89,7 +120,12 @@ fn list_is_row(options: FormatOptions, rest: &[u8], enough: bool) -> Option<bool
 
 /// The list of rows in the mapping at the beginning of `head`: its key and offset. A mapping that is followed by others or has
 /// no list of mappings is a row itself: `Some(None)`. None: more bytes are needed.
-fn find_list_in_mapping(options: FormatOptions, head: &[u8], complete: bool, enough: bool) -> Option<Option<(String, usize)>> {
+fn find_list_in_mapping(
+    options: FormatOptions,
+    head: &[u8],
+    complete: bool,
+    enough: bool,
+) -> Option<Option<(String, usize)>> {
     let mapping = scan_mapping(head);
     let rows = |(key, at): &&(String, usize)| {
         let inner = head[*at..].strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
@@ -101,7 +137,11 @@ fn find_list_in_mapping(options: FormatOptions, head: &[u8], complete: bool, eno
         Some(end) if !head[end..].trim_ascii().is_empty() => Some(None),
         Some(_) => complete.then_some(list),
         // A mapping over several lines is not a line of JSONL.
-        None if list.is_some() && head[1..].iter().find(|byte| !b" \t\r".contains(byte)) == Some(&b'\n') => Some(list),
+        None if list.is_some()
+            && head[1..].iter().find(|byte| !b" \t\r".contains(byte)) == Some(&b'\n') =>
+        {
+            Some(list)
+        }
         None => enough.then_some(list),
     }
 }
@@ -129,8 +169,12 @@ fn scan_mapping(bytes: &[u8]) -> PartialMapping {
             Some(b',') => at = skip_blanks(bytes, at + 1),
             _ => {}
         }
-        let Some(end) = skip_value(bytes, at) else { return mapping };
-        let Ok(key) = serde_json::from_slice::<String>(&bytes[at..end]) else { return mapping };
+        let Some(end) = skip_value(bytes, at) else {
+            return mapping;
+        };
+        let Ok(key) = serde_json::from_slice::<String>(&bytes[at..end]) else {
+            return mapping;
+        };
         let colon = skip_blanks(bytes, end);
         if bytes.get(colon) != Some(&b':') {
             return mapping;
@@ -139,7 +183,9 @@ fn scan_mapping(bytes: &[u8]) -> PartialMapping {
         if at < bytes.len() {
             mapping.members.push((key, at));
         }
-        let Some(end) = skip_value(bytes, at) else { return mapping };
+        let Some(end) = skip_value(bytes, at) else {
+            return mapping;
+        };
         at = end;
     }
 }
@@ -177,7 +223,11 @@ fn skip_value(bytes: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const CHAT: FormatOptions = FormatOptions { plain_lines: false, bare_lists: true, list_columns: &["messages"] };
+    const CHAT: FormatOptions = FormatOptions {
+        plain_lines: false,
+        bare_lists: true,
+        list_columns: &["messages"],
+    };
 
     fn detected(extension: &str, text: &str) -> Option<Format> {
         detect(CHAT, extension, text.as_bytes(), true)
@@ -197,34 +247,74 @@ mod tests {
             ("txt", "[CLS] hello\n", Format::Plain),
             ("txt", "[\"a\"]", Format::List(0, None)),
             ("json", " [\n{\"a\": 1}]", Format::List(1, None)),
-            ("jsonl", "[{\"role\": \"user\"}]\n[{\"role\": \"user\"}]\n", Format::Lines),
+            (
+                "jsonl",
+                "[{\"role\": \"user\"}]\n[{\"role\": \"user\"}]\n",
+                Format::Lines,
+            ),
             ("json", "[[{\"role\": \"user\"}]]", Format::List(0, None)),
             ("", "Why?", Format::Lines),
             ("", "", Format::Lines),
         ];
         for (extension, text, format) in cases {
-            assert_eq!(detected(extension, text), Some(format), "{extension}: {text}");
+            assert_eq!(
+                detected(extension, text),
+                Some(format),
+                "{extension}: {text}"
+            );
         }
-        assert_eq!(detect(FormatOptions { plain_lines: true, ..CHAT }, "json", b"[", true), Some(Format::Plain));
+        assert_eq!(
+            detect(
+                FormatOptions {
+                    plain_lines: true,
+                    ..CHAT
+                },
+                "json",
+                b"[",
+                true
+            ),
+            Some(Format::Plain)
+        );
     }
 
     #[test]
     fn a_mapping_is_a_row_or_contains_the_rows() {
-        assert_eq!(detected("json", r#"{"v": {"x": [1]}, "data": [{"a": 1}]}"#), inside(26, "data"));
-        assert_eq!(detected("json", "{\"a\": [{}]}\n{\"a\": [{}]}\n"), Some(Format::Lines));
-        assert_eq!(detected("jsonl", r#"{"data": [{"a": 1}]}"#), Some(Format::Lines));
-        assert_eq!(detected("json", r#"{"messages": [{"role": "user"}]}"#), Some(Format::Lines));
-        assert_eq!(detected("json", r#"{"tags": ["a", "b"]}"#), Some(Format::Lines));
+        assert_eq!(
+            detected("json", r#"{"v": {"x": [1]}, "data": [{"a": 1}]}"#),
+            inside(26, "data")
+        );
+        assert_eq!(
+            detected("json", "{\"a\": [{}]}\n{\"a\": [{}]}\n"),
+            Some(Format::Lines)
+        );
+        assert_eq!(
+            detected("jsonl", r#"{"data": [{"a": 1}]}"#),
+            Some(Format::Lines)
+        );
+        assert_eq!(
+            detected("json", r#"{"messages": [{"role": "user"}]}"#),
+            Some(Format::Lines)
+        );
+        assert_eq!(
+            detected("json", r#"{"tags": ["a", "b"]}"#),
+            Some(Format::Lines)
+        );
     }
 
     #[test]
     fn a_beginning_is_enough_where_it_is_clear() {
         let partly = |extension: &str, text: &str| detect(CHAT, extension, text.as_bytes(), false);
-        assert_eq!(partly("json", "{\n  \"n\": 3, \"data\": [{\"q\": \"wh"), inside(20, "data"));
+        assert_eq!(
+            partly("json", "{\n  \"n\": 3, \"data\": [{\"q\": \"wh"),
+            inside(20, "data")
+        );
         assert_eq!(partly("json", "{\"n\": 3, \"data\": [{\"q\": \"wh"), None);
         assert_eq!(partly("json", "{\"n\": 3}\n{"), Some(Format::Lines));
         assert_eq!(partly("json", "[{\"content\": \"x\", \"ro"), None);
-        assert_eq!(partly("json", "[{\"content\": \"x\", \"role\": \""), Some(Format::Lines));
+        assert_eq!(
+            partly("json", "[{\"content\": \"x\", \"role\": \""),
+            Some(Format::Lines)
+        );
         assert_eq!(partly("json", "  "), None);
         let long = format!("{{\"n\": 3, \"data\": [{{\"q\": \"{}", "x".repeat(HEAD));
         assert_eq!(partly("json", &long), inside(17, "data"));
@@ -232,7 +322,8 @@ mod tests {
 
     #[test]
     fn the_extension_of_a_compression_is_skipped() {
-        let extensions = ["a/b.JSONL", "b.csv.gz", "b.txt.zst", "b.gz", "b"].map(|path| extension(Path::new(path)));
+        let extensions = ["a/b.JSONL", "b.csv.gz", "b.txt.zst", "b.gz", "b"]
+            .map(|path| extension(Path::new(path)));
         assert_eq!(extensions, ["jsonl", "csv", "txt", "", ""]);
     }
 }

@@ -46,8 +46,15 @@ enum Availability {
 
 impl FilePrompts {
     /// Starts to read.
-    pub fn start(parser: RowParser, origin: Origin, first: u64, order_seed: u64) -> Result<FilePrompts, PromptError> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    pub fn start(
+        parser: RowParser,
+        origin: Origin,
+        first: u64,
+        order_seed: u64,
+    ) -> Result<FilePrompts, PromptError> {
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(MAX_THREADS);
         FilePrompts::start_with_threads(parser, origin, first, order_seed, threads)
     }
 
@@ -59,17 +66,34 @@ impl FilePrompts {
         threads: usize,
     ) -> Result<FilePrompts, PromptError> {
         let cycle = parser.spec.on_exhausted == OnExhausted::Cycle;
-        let process = if let Origin::Printed(process, _) = &origin { Some(process.clone()) } else { None };
+        let process = if let Origin::Printed(process, _) = &origin {
+            Some(process.clone())
+        } else {
+            None
+        };
         let reader = Arc::new(Reader::new(parser, process));
         let shared = reader.clone();
         let work = move || {
-            let read = catch_unwind(AssertUnwindSafe(|| read_rows(&shared, origin, order_seed, threads)));
+            let read = catch_unwind(AssertUnwindSafe(|| {
+                read_rows(&shared, origin, order_seed, threads)
+            }));
             // A thread that panics must not leave a caller waiting.
-            let read = read.unwrap_or_else(|_| Err(PromptError::Panicked { path: shared.parser.path.clone() }));
+            let read = read.unwrap_or_else(|_| {
+                Err(PromptError::Panicked {
+                    path: shared.parser.path.clone(),
+                })
+            });
             read.unwrap_or_else(|fault| shared.fail(fault));
         };
-        Builder::new().name("rows".into()).spawn(work).map_err(PromptError::Thread)?;
-        Ok(FilePrompts { reader, first, cycle })
+        Builder::new()
+            .name("rows".into())
+            .spawn(work)
+            .map_err(PromptError::Thread)?;
+        Ok(FilePrompts {
+            reader,
+            first,
+            cycle,
+        })
     }
 
     /// Waits until enough rows were parsed that most errors would have shown: 1000 rows, 1 MiB, or all. Of a command one
@@ -89,9 +113,16 @@ impl FilePrompts {
             let done = index.parsed as u64;
             let total = index.scanned.then_some(index.rows.len() as u64);
             drop(index);
-            let late = self.reader.parser.command().filter(|command| began.elapsed() > Duration::from(command.timeout));
+            let late = self
+                .reader
+                .parser
+                .command()
+                .filter(|command| began.elapsed() > Duration::from(command.timeout));
             if let Some(command) = late {
-                return Err(PromptError::Silent { command: command.display(), seconds: command.timeout.secs() });
+                return Err(PromptError::Silent {
+                    command: command.display(),
+                    seconds: command.timeout.secs(),
+                });
             }
             progress(Progress::Rows { done, total });
             index = self.reader.wait(self.reader.index(), PROGRESS_INTERVAL);
@@ -131,7 +162,9 @@ impl FilePrompts {
         loop {
             let availability = self.availability(&index, seq);
             let left = until.saturating_duration_since(Instant::now());
-            let Availability::Unread(number) = availability else { return (index, availability) };
+            let Availability::Unread(number) = availability else {
+                return (index, availability);
+            };
             if left.is_zero() {
                 return (index, availability);
             }
@@ -145,7 +178,12 @@ impl FilePrompts {
 }
 
 /// The work of the reader thread.
-fn read_rows(reader: &Reader, origin: Origin, order_seed: u64, threads: usize) -> Result<(), PromptError> {
+fn read_rows(
+    reader: &Reader,
+    origin: Origin,
+    order_seed: u64,
+    threads: usize,
+) -> Result<(), PromptError> {
     let mut scan = Scan::start(origin, reader)?;
     if reader.parser.spec.order == Order::Shuffle {
         // A permutation needs all rows, so an error anywhere in the file precedes the first row.
@@ -155,7 +193,9 @@ fn read_rows(reader: &Reader, origin: Origin, order_seed: u64, threads: usize) -
             }
         }
         let mut index = reader.index();
-        index.rows.shuffle(&mut ChaCha8Rng::seed_from_u64(order_seed));
+        index
+            .rows
+            .shuffle(&mut ChaCha8Rng::seed_from_u64(order_seed));
         index.scanned = true;
     }
     let mut scanned = Ok(());
@@ -204,10 +244,18 @@ impl Prompts for FilePrompts {
             return ready;
         }
         let span = row.span();
-        match self.reader.read(span).map(|bytes| self.reader.parser.parse(&bytes, row.tokens())) {
+        match self
+            .reader
+            .read(span)
+            .map(|bytes| self.reader.parser.parse(&bytes, row.tokens()))
+        {
             Ok(ParsedRow::Usable(session)) => Some(session),
             Ok(_) => {
-                self.reader.fail(self.reader.row_error(span.start, 0, "the row changed during the run".into()));
+                self.reader.fail(self.reader.row_error(
+                    span.start,
+                    0,
+                    "the row changed during the run".into(),
+                ));
                 None
             }
             Err(fault) => {
@@ -241,7 +289,9 @@ impl Prompts for FilePrompts {
         let mut problems: Vec<String> = index.notes.iter().take(invalid).cloned().collect();
         if invalid > problems.len() {
             let path = self.reader.parser.path.display();
-            problems.push(format!("{path}: {invalid} of {rows} dataset rows are invalid and were left out"));
+            problems.push(format!(
+                "{path}: {invalid} of {rows} dataset rows are invalid and were left out"
+            ));
         }
         let excluded = index.left_out() - invalid;
         if excluded > 0 {

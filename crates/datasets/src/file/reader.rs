@@ -28,7 +28,13 @@ pub struct Reader {
 impl Reader {
     /// A reader of no rows yet.
     pub fn new(parser: RowParser, process: Option<Arc<Process>>) -> Reader {
-        Reader { parser, text: OnceLock::new(), index: Mutex::default(), changed: Condvar::new(), process }
+        Reader {
+            parser,
+            text: OnceLock::new(),
+            index: Mutex::default(),
+            changed: Condvar::new(),
+            process,
+        }
     }
 
     /// The rows found and parsed so far.
@@ -37,8 +43,15 @@ impl Reader {
     }
 
     /// Waits until the index changes, or the timeout is over.
-    pub fn wait<'g>(&self, index: MutexGuard<'g, RowIndex>, timeout: Duration) -> MutexGuard<'g, RowIndex> {
-        self.changed.wait_timeout(index, timeout).unwrap_or_else(PoisonError::into_inner).0
+    pub fn wait<'g>(
+        &self,
+        index: MutexGuard<'g, RowIndex>,
+        timeout: Duration,
+    ) -> MutexGuard<'g, RowIndex> {
+        self.changed
+            .wait_timeout(index, timeout)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     /// Records the error that ends the reading; later ones are ignored.
@@ -60,8 +73,14 @@ impl Reader {
 
     /// The bytes of a row.
     pub fn read(&self, span: Span) -> Result<Vec<u8>, PromptError> {
-        let bytes = self.text.get().map_or_else(|| Err(std::io::ErrorKind::NotFound.into()), |text| text.read(span));
-        bytes.map_err(|source| PromptError::Read { path: self.parser.path.clone(), source })
+        let bytes = self.text.get().map_or_else(
+            || Err(std::io::ErrorKind::NotFound.into()),
+            |text| text.read(span),
+        );
+        bytes.map_err(|source| PromptError::Read {
+            path: self.parser.path.clone(),
+            source,
+        })
     }
 
     /// Counts the lines of the next piece of the text, for errors.
@@ -72,7 +91,10 @@ impl Reader {
     /// The line of the byte at an offset, from 1.
     fn line(&self, offset: u64) -> usize {
         let mark = self.index().line_marks.before(offset);
-        let line_ends = self.text.get().and_then(|text| text.count_line_ends(mark.offset, offset).ok());
+        let line_ends = self
+            .text
+            .get()
+            .and_then(|text| text.count_line_ends(mark.offset, offset).ok());
         // A text that can no longer be read causes another error.
         1 + mark.line_ends + line_ends.unwrap_or_default()
     }
@@ -80,7 +102,12 @@ impl Reader {
     /// The error of the row at an offset. `lines_below` is where in the row the problem is.
     pub fn row_error(&self, offset: u64, lines_below: usize, problem: String) -> PromptError {
         let path = self.parser.path.clone();
-        PromptError::Row { path, line: self.line(offset) + lines_below, problem, expected: self.parser.kind.expected }
+        PromptError::Row {
+            path,
+            line: self.line(offset) + lines_below,
+            problem,
+            expected: self.parser.kind.expected,
+        }
     }
 
     /// Adds rows that the scan found.
@@ -88,7 +115,11 @@ impl Reader {
         let mut index = self.index();
         if index.rows.len() + rows.len() > u32::MAX as usize {
             drop(index);
-            return Err(self.row_error(rows.first().map_or(0, |row| row.start), 0, "more than 4294967295 rows".into()));
+            return Err(self.row_error(
+                rows.first().map_or(0, |row| row.start),
+                0,
+                "more than 4294967295 rows".into(),
+            ));
         }
         index.add_rows(rows);
         Ok(())
@@ -110,15 +141,22 @@ impl Reader {
 
     /// Parses rows in threads and records the results in the order of the rows.
     pub fn parse(&self, rows: &[FoundRow], threads: usize) -> Result<(), PromptError> {
-        let mut results: Vec<Result<ParsedRow, PromptError>> = rows.iter().map(|_| Ok(ParsedRow::Excluded)).collect();
+        let mut results: Vec<Result<ParsedRow, PromptError>> =
+            rows.iter().map(|_| Ok(ParsedRow::Excluded)).collect();
         let share = rows.len().div_ceil(threads);
         let parts = rows.chunks(share).zip(results.chunks_mut(share));
         process_in_threads(parts, threads, &Builder::new, &|(rows, results)| {
             for (row, result) in rows.iter().zip(results) {
-                *result = self.read(row.span()).map(|bytes| self.parser.parse(&bytes, None));
+                *result = self
+                    .read(row.span())
+                    .map(|bytes| self.parser.parse(&bytes, None));
             }
         });
-        let open_bytes = if self.process.is_some() { 0 } else { OPEN_BYTES };
+        let open_bytes = if self.process.is_some() {
+            0
+        } else {
+            OPEN_BYTES
+        };
         let mut described = self.index().notes.len();
         for (row, result) in rows.iter().zip(results) {
             let parsed = result?;
@@ -134,19 +172,37 @@ impl Reader {
     ///
     /// # Errors
     /// The row makes the dataset unusable.
-    fn check(&self, row: FoundRow, parsed: &ParsedRow, describe: bool) -> Result<Option<String>, PromptError> {
+    fn check(
+        &self,
+        row: FoundRow,
+        parsed: &ParsedRow,
+        describe: bool,
+    ) -> Result<Option<String>, PromptError> {
         let start = row.span().start;
         match parsed {
             ParsedRow::NotUtf8(byte) => {
                 let byte = start + *byte as u64;
-                Err(PromptError::Utf8 { path: self.parser.path.clone(), line: self.line(byte), byte: byte as usize })
+                Err(PromptError::Utf8 {
+                    path: self.parser.path.clone(),
+                    line: self.line(byte),
+                    byte: byte as usize,
+                })
             }
-            ParsedRow::Invalid { lines_below, problem } if self.parser.spec.strict => {
+            ParsedRow::Invalid {
+                lines_below,
+                problem,
+            } if self.parser.spec.strict => {
                 Err(self.row_error(start, *lines_below, problem.clone()))
             }
-            ParsedRow::Invalid { lines_below, problem } if describe => {
+            ParsedRow::Invalid {
+                lines_below,
+                problem,
+            } if describe => {
                 let line = self.line(start) + lines_below;
-                Ok(Some(format!("{}:{line}: {problem}; the row was left out", self.parser.path.display())))
+                Ok(Some(format!(
+                    "{}:{line}: {problem}; the row was left out",
+                    self.parser.path.display()
+                )))
             }
             ParsedRow::Usable(_) | ParsedRow::Excluded | ParsedRow::Invalid { .. } => Ok(None),
         }
@@ -173,12 +229,22 @@ impl Reader {
         }
         let mut reasons = Vec::new();
         if invalid < rows {
-            reasons.push(format!("{} of {rows} are blank or outside `prompt_tokens`", rows - invalid));
+            reasons.push(format!(
+                "{} of {rows} are blank or outside `prompt_tokens`",
+                rows - invalid
+            ));
         }
         if let Some(first) = index.notes.first() {
-            reasons.push(format!("{invalid} of {rows} are invalid\n  {first}; expected {}", self.parser.kind.expected));
+            reasons.push(format!(
+                "{invalid} of {rows} are invalid\n  {first}; expected {}",
+                self.parser.kind.expected
+            ));
         }
-        PromptError::NoRows { path, dropped: rows as u64, why: reasons.join(", ") }
+        PromptError::NoRows {
+            path,
+            dropped: rows as u64,
+            why: reasons.join(", "),
+        }
     }
 }
 

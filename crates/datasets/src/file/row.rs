@@ -72,14 +72,21 @@ struct RowProblem {
 
 impl From<String> for RowProblem {
     fn from(problem: String) -> RowProblem {
-        RowProblem { lines_below: 0, problem }
+        RowProblem {
+            lines_below: 0,
+            problem,
+        }
     }
 }
 
 impl RowParser {
     /// The command that prints the rows, of a dataset that has one.
     pub fn command(&self) -> Option<&CommandSpec> {
-        if let Source::Command(command) = &self.spec.source { Some(command) } else { None }
+        if let Source::Command(command) = &self.spec.source {
+            Some(command)
+        } else {
+            None
+        }
     }
 
     /// The session of a row. `tokens` is the length of its prompt, where it was counted before.
@@ -90,13 +97,26 @@ impl RowParser {
         };
         let turns = match self.parse_turns(text) {
             Ok(turns) => turns,
-            Err(RowProblem { lines_below, problem }) => return ParsedRow::Invalid { lines_below, problem },
+            Err(RowProblem {
+                lines_below,
+                problem,
+            }) => {
+                return ParsedRow::Invalid {
+                    lines_below,
+                    problem,
+                };
+            }
         };
         if self.spec.one_text && !turns.iter().all(message::is_one_text) {
-            let problem = "the API takes one text per request, and the row has more than one".into();
-            return ParsedRow::Invalid { lines_below: 0, problem };
+            let problem =
+                "the API takes one text per request, and the row has more than one".into();
+            return ParsedRow::Invalid {
+                lines_below: 0,
+                problem,
+            };
         }
-        self.make_session(turns, tokens).map_or(ParsedRow::Excluded, ParsedRow::Usable)
+        self.make_session(turns, tokens)
+            .map_or(ParsedRow::Excluded, ParsedRow::Usable)
     }
 
     fn parse_turns(&self, text: &str) -> Result<Vec<Prompt>, RowProblem> {
@@ -108,12 +128,19 @@ impl RowParser {
 
     fn parse_columns(&self, text: &str) -> Result<Row<'_>, RowProblem> {
         let columns = &self.spec.columns;
-        let single_column = |name: &str, value: Value| Row::new(Map::from_iter([(name.to_owned(), value)]), columns);
+        let single_column = |name: &str, value: Value| {
+            Row::new(Map::from_iter([(name.to_owned(), value)]), columns)
+        };
         match self.format.get() {
             Some((Format::Csv(delimiter), header)) => {
                 let record = parse_record(text, *delimiter)?;
                 if record.len() != header.len() {
-                    return Err(format!("the record has {} fields, the header has {}", record.len(), header.len()).into());
+                    return Err(format!(
+                        "the record has {} fields, the header has {}",
+                        record.len(),
+                        header.len()
+                    )
+                    .into());
                 }
                 Ok(Row::from_record(header, record.iter(), columns))
             }
@@ -121,11 +148,19 @@ impl RowParser {
             _ => match serde_json::from_str(text) {
                 Ok(Value::Object(fields)) => Ok(Row::new(fields, columns)),
                 Ok(Value::String(text)) => Ok(single_column("text", text.into())),
-                Ok(list @ Value::Array(_)) if self.kind.formats.bare_lists => {
-                    Ok(single_column(self.kind.formats.list_columns.first().unwrap_or(&"messages"), list))
-                }
+                Ok(list @ Value::Array(_)) if self.kind.formats.bare_lists => Ok(single_column(
+                    self.kind
+                        .formats
+                        .list_columns
+                        .first()
+                        .unwrap_or(&"messages"),
+                    list,
+                )),
                 Ok(_) => Err("the row is not a JSON object".to_owned().into()),
-                Err(error) => Err(RowProblem { lines_below: error.line().saturating_sub(1), problem: json_problem(&error) }),
+                Err(error) => Err(RowProblem {
+                    lines_below: error.line().saturating_sub(1),
+                    problem: json_problem(&error),
+                }),
             },
         }
     }
@@ -167,9 +202,16 @@ impl RowParser {
 /// The fields of one record of CSV.
 pub fn parse_record(text: &str, delimiter: u8) -> Result<csv::StringRecord, String> {
     let mut reader = csv::ReaderBuilder::new();
-    reader.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(text.len().max(1));
+    reader
+        .has_headers(false)
+        .flexible(true)
+        .delimiter(delimiter)
+        .buffer_capacity(text.len().max(1));
     let mut record = csv::StringRecord::new();
-    reader.from_reader(text.as_bytes()).read_record(&mut record).map_err(|error| error.to_string())?;
+    reader
+        .from_reader(text.as_bytes())
+        .read_record(&mut record)
+        .map_err(|error| error.to_string())?;
     Ok(record)
 }
 
@@ -184,7 +226,11 @@ pub struct Row<'a> {
 impl<'a> Row<'a> {
     /// A row of JSON, Parquet or plain text.
     pub fn new(fields: Map<String, Value>, columns: &'a BTreeMap<String, String>) -> Row<'a> {
-        Row { fields, columns, untyped: false }
+        Row {
+            fields,
+            columns,
+            untyped: false,
+        }
     }
 
     /// A record of CSV. A cell is a number where JSON writes the number the same way.
@@ -194,17 +240,26 @@ impl<'a> Row<'a> {
         columns: &'a BTreeMap<String, String>,
     ) -> Row<'a> {
         let cell = |cell: &str| {
-            let number = serde_json::from_str::<Number>(cell).ok().filter(|number| number.to_string() == cell);
+            let number = serde_json::from_str::<Number>(cell)
+                .ok()
+                .filter(|number| number.to_string() == cell);
             number.map_or_else(|| cell.into(), Value::Number)
         };
-        Row { fields: header.iter().cloned().zip(cells.map(cell)).collect(), columns, untyped: true }
+        Row {
+            fields: header.iter().cloned().zip(cells.map(cell)).collect(),
+            columns,
+            untyped: true,
+        }
     }
 
     /// The first of these fields that is not null, and its name in the file. Where the scenario names the column of one of
     /// them, only that column counts.
     pub fn get(&self, names: &[&str]) -> Option<(String, &Value)> {
-        let find =
-            |path: &str| find_value(&self.fields, path).filter(|value| !value.is_null()).map(|value| (path.to_owned(), value));
+        let find = |path: &str| {
+            find_value(&self.fields, path)
+                .filter(|value| !value.is_null())
+                .map(|value| (path.to_owned(), value))
+        };
         match self.configured_column(names) {
             Some(path) => find(path),
             None => names.iter().find_map(|name| find(name)),
@@ -217,7 +272,9 @@ impl<'a> Row<'a> {
 
     /// The error of a row without any of these fields.
     pub fn missing_field(&self, names: &[&str]) -> String {
-        let missing = self.configured_column(names).map_or_else(|| names.join("` or `"), String::clone);
+        let missing = self
+            .configured_column(names)
+            .map_or_else(|| names.join("` or `"), String::clone);
         let present: Vec<&str> = self.fields.keys().map(String::as_str).collect();
         let fields = present.join(", ");
         match find_value(&self.fields, &missing) {
@@ -228,7 +285,8 @@ impl<'a> Row<'a> {
 
     /// A required text, unchanged.
     pub fn text(&self, names: &[&str]) -> Result<String, String> {
-        self.text_if(names)?.ok_or_else(|| self.missing_field(names))
+        self.text_if(names)?
+            .ok_or_else(|| self.missing_field(names))
     }
 
     /// An optional text.
@@ -243,19 +301,31 @@ impl<'a> Row<'a> {
 
     /// An optional whole number.
     pub fn count_if(&self, names: &[&str]) -> Result<Option<u64>, String> {
-        let Some((name, value)) = self.get(names).filter(|(_, value)| !self.is_empty_cell(value)) else { return Ok(None) };
-        parse_count(value).map(Some).ok_or_else(|| format!("`{name}` is not a whole number"))
+        let Some((name, value)) = self
+            .get(names)
+            .filter(|(_, value)| !self.is_empty_cell(value))
+        else {
+            return Ok(None);
+        };
+        parse_count(value)
+            .map(Some)
+            .ok_or_else(|| format!("`{name}` is not a whole number"))
     }
 
     /// An optional list, also as JSON in a text, because CSV has no lists.
     pub fn list_if(&self, names: &[&str]) -> Result<Option<(String, Vec<Value>)>, String> {
-        match self.get(names).filter(|(_, value)| !self.is_empty_cell(value)) {
+        match self
+            .get(names)
+            .filter(|(_, value)| !self.is_empty_cell(value))
+        {
             None => Ok(None),
             Some((name, Value::Array(list))) => Ok(Some((name, list.clone()))),
-            Some((name, Value::String(text))) if text.trim_start().starts_with('[') => match serde_json::from_str(text) {
-                Ok(list) => Ok(Some((name, list))),
-                Err(error) => Err(format!("`{name}` is {}", json_problem(&error))),
-            },
+            Some((name, Value::String(text))) if text.trim_start().starts_with('[') => {
+                match serde_json::from_str(text) {
+                    Ok(list) => Ok(Some((name, list))),
+                    Err(error) => Err(format!("`{name}` is {}", json_problem(&error))),
+                }
+            }
             Some((name, _)) => Err(format!("`{name}` is not a list")),
         }
     }
@@ -270,7 +340,9 @@ impl<'a> Row<'a> {
         let named: Vec<(String, Value)> = self
             .columns
             .iter()
-            .filter_map(|(name, path)| Some((name.clone(), find_value(&self.fields, path)?.clone())))
+            .filter_map(|(name, path)| {
+                Some((name.clone(), find_value(&self.fields, path)?.clone()))
+            })
             .collect();
         self.fields.extend(named);
         self.fields
@@ -283,18 +355,22 @@ fn find_value<'v>(fields: &'v Map<String, Value>, path: &str) -> Option<&'v Valu
         return Some(value);
     }
     let (head, rest) = path.split_once('.')?;
-    rest.split('.').try_fold(fields.get(head)?, |value, step| match value {
-        Value::Array(list) => list.get(step.parse::<usize>().ok()?),
-        value => value.get(step),
-    })
+    rest.split('.')
+        .try_fold(fields.get(head)?, |value, step| match value {
+            Value::Array(list) => list.get(step.parse::<usize>().ok()?),
+            value => value.get(step),
+        })
 }
 
 /// A whole number, also one that is written as a text or with a fraction of zero.
 pub fn parse_count(value: &Value) -> Option<u64> {
     match value {
-        Value::Number(number) => {
-            number.as_u64().or_else(|| number.as_f64().filter(|n| *n >= 0.0 && n.fract() == 0.0).map(|n| n as u64))
-        }
+        Value::Number(number) => number.as_u64().or_else(|| {
+            number
+                .as_f64()
+                .filter(|n| *n >= 0.0 && n.fract() == 0.0)
+                .map(|n| n as u64)
+        }),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     }
@@ -318,30 +394,67 @@ mod tests {
 
     #[test]
     fn columns_name_fields_by_their_path_and_the_row_keeps_its_own_names() {
-        let columns = BTreeMap::from([("prompt".to_owned(), "meta.turns.0.q".to_owned()), ("x".to_owned(), "a.b".to_owned())]);
-        let row = row(&json!({ "meta": { "turns": [{ "q": " Why? " }] }, "a.b": 3, "prompt": "not this" }), &columns);
+        let columns = BTreeMap::from([
+            ("prompt".to_owned(), "meta.turns.0.q".to_owned()),
+            ("x".to_owned(), "a.b".to_owned()),
+        ]);
+        let row = row(
+            &json!({ "meta": { "turns": [{ "q": " Why? " }] }, "a.b": 3, "prompt": "not this" }),
+            &columns,
+        );
         assert_eq!(row.text(&["prompt", "text"]).unwrap(), " Why? ");
-        assert_eq!(row.text(&["question", "prompt"]).unwrap(), " Why? ", "any of the names may be given a column");
+        assert_eq!(
+            row.text(&["question", "prompt"]).unwrap(),
+            " Why? ",
+            "any of the names may be given a column"
+        );
         let fields = row.into_fields();
-        assert_eq!((&fields["prompt"], &fields["x"]), (&json!(" Why? "), &json!(3)));
+        assert_eq!(
+            (&fields["prompt"], &fields["x"]),
+            (&json!(" Why? "), &json!(3))
+        );
         assert_eq!(fields["meta"]["turns"][0]["q"], " Why? ");
     }
 
     #[test]
     fn missing_fields_and_wrong_types_are_errors() {
         let none = BTreeMap::new();
-        let unnamed = row(&json!({ "id": 1, "query": [], "nil": null, "n": "7", "list": "[1, 2]", "bad": "[1" }), &none);
-        assert_eq!(unnamed.text(&["question"]).unwrap_err(), "the row has no `question` (fields: id, query, nil, n, list, bad)");
-        assert!(unnamed.text(&["nil"]).unwrap_err().starts_with("`nil` of the row is null"));
+        let unnamed = row(
+            &json!({ "id": 1, "query": [], "nil": null, "n": "7", "list": "[1, 2]", "bad": "[1" }),
+            &none,
+        );
+        assert_eq!(
+            unnamed.text(&["question"]).unwrap_err(),
+            "the row has no `question` (fields: id, query, nil, n, list, bad)"
+        );
+        assert!(
+            unnamed
+                .text(&["nil"])
+                .unwrap_err()
+                .starts_with("`nil` of the row is null")
+        );
         assert_eq!(unnamed.text(&["id"]).unwrap_err(), "`id` is not a text");
-        assert_eq!(unnamed.count_if(&["query"]).unwrap_err(), "`query` is not a whole number");
-        assert_eq!((unnamed.count_if(&["n"]), unnamed.count_if(&["nil"])), (Ok(Some(7)), Ok(None)));
+        assert_eq!(
+            unnamed.count_if(&["query"]).unwrap_err(),
+            "`query` is not a whole number"
+        );
+        assert_eq!(
+            (unnamed.count_if(&["n"]), unnamed.count_if(&["nil"])),
+            (Ok(Some(7)), Ok(None))
+        );
         assert_eq!(unnamed.list_if(&["list"]).unwrap().unwrap().1, [1, 2]);
-        assert!(unnamed.list_if(&["bad"]).unwrap_err().starts_with("`bad` is not JSON ("));
+        assert!(
+            unnamed
+                .list_if(&["bad"])
+                .unwrap_err()
+                .starts_with("`bad` is not JSON (")
+        );
         assert_eq!(unnamed.list_if(&["n"]).unwrap_err(), "`n` is not a list");
         let columns = BTreeMap::from([("question".to_owned(), "q".to_owned())]);
         assert_eq!(
-            row(&json!({ "question": "x" }), &columns).text(&["question"]).unwrap_err(),
+            row(&json!({ "question": "x" }), &columns)
+                .text(&["question"])
+                .unwrap_err(),
             "the row has no `q` (fields: question)"
         );
     }
@@ -350,14 +463,31 @@ mod tests {
     fn cells_are_numbers_where_json_writes_them_so_and_texts_where_a_text_is_needed() {
         let (none, header) = (BTreeMap::new(), ["a", "b", "c", "d"].map(str::to_owned));
         let row = Row::from_record(&header, ["128", "007", "1.5", "1.50"].into_iter(), &none);
-        assert_eq!((row.count_if(&["a"]), row.text(&["a"])), (Ok(Some(128)), Ok("128".to_owned())));
+        assert_eq!(
+            (row.count_if(&["a"]), row.text(&["a"])),
+            (Ok(Some(128)), Ok("128".to_owned()))
+        );
         let fields = Value::Object(row.into_fields());
-        assert_eq!(fields, json!({ "a": 128, "b": "007", "c": 1.5, "d": "1.50" }));
+        assert_eq!(
+            fields,
+            json!({ "a": 128, "b": "007", "c": 1.5, "d": "1.50" })
+        );
     }
 
     #[test]
     fn counts_are_whole_numbers_only() {
-        let values = [json!(3), json!(3.0), json!(" 3 "), json!(3.5), json!(-1), json!("x"), json!(true)];
-        assert_eq!(values.each_ref().map(parse_count), [Some(3), Some(3), Some(3), None, None, None, None]);
+        let values = [
+            json!(3),
+            json!(3.0),
+            json!(" 3 "),
+            json!(3.5),
+            json!(-1),
+            json!("x"),
+            json!(true),
+        ];
+        assert_eq!(
+            values.each_ref().map(parse_count),
+            [Some(3), Some(3), Some(3), None, None, None, None]
+        );
     }
 }

@@ -33,7 +33,10 @@ const NOT_COUNTED: u32 = u32::MAX;
 
 impl FoundRow {
     pub fn span(self) -> Span {
-        Span { start: self.start, len: self.len }
+        Span {
+            start: self.start,
+            len: self.len,
+        }
     }
 
     /// Tokens of its prompt, where they were counted.
@@ -79,7 +82,11 @@ pub struct RowIndex {
 
 impl RowIndex {
     pub fn add_rows(&mut self, rows: &[Span]) {
-        self.rows.extend(rows.iter().map(|row| FoundRow { start: row.start, len: row.len, tokens: NOT_COUNTED }));
+        self.rows.extend(rows.iter().map(|row| FoundRow {
+            start: row.start,
+            len: row.len,
+            tokens: NOT_COUNTED,
+        }));
     }
 
     /// Number of sessions found so far.
@@ -103,7 +110,8 @@ impl RowIndex {
     /// Whether fewer than `ahead` sessions are prepared beyond the last requested one.
     pub fn needs_rows(&self, ahead: u64) -> bool {
         let count = self.session_count();
-        count <= self.requested || (count < self.requested.saturating_add(ahead) && self.ready_bytes < READY_BYTES)
+        count <= self.requested
+            || (count < self.requested.saturating_add(ahead) && self.ready_bytes < READY_BYTES)
     }
 
     /// The rows to parse next; empty where all found rows were parsed.
@@ -124,16 +132,21 @@ impl RowIndex {
     pub fn commit(&mut self, parsed: ParsedRow, note: Option<String>, open_bytes: usize) {
         let index = self.parsed;
         let session_number = self.session_count();
-        let Some(row) = self.rows.get_mut(index) else { return };
+        let Some(row) = self.rows.get_mut(index) else {
+            return;
+        };
         let size = row.len as usize;
         self.notes.extend(note);
         match parsed {
             ParsedRow::Usable(session) => {
                 let tokens = session.turns.first().and_then(|prompt| prompt.tokens);
-                row.tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok()).unwrap_or(NOT_COUNTED);
+                row.tokens = tokens
+                    .and_then(|tokens| u32::try_from(tokens).ok())
+                    .unwrap_or(NOT_COUNTED);
                 self.usable.push(index as u32);
                 // Sessions far before the requested one are read again if they are requested.
-                let near = session_number >= self.taken && session_number.saturating_add(AHEAD) > self.requested;
+                let near = session_number >= self.taken
+                    && session_number.saturating_add(AHEAD) > self.requested;
                 if near && (session_number >= self.requested || self.ready_bytes < READY_BYTES) {
                     self.ready_bytes += size;
                     self.ready.insert(session_number, (size, session));
@@ -144,7 +157,8 @@ impl RowIndex {
         }
         self.parsed += 1;
         self.parsed_bytes += size;
-        if !self.usable.is_empty() && (self.parsed >= OPEN_ROWS || self.parsed_bytes >= open_bytes) {
+        if !self.usable.is_empty() && (self.parsed >= OPEN_ROWS || self.parsed_bytes >= open_bytes)
+        {
             self.open();
         }
     }
@@ -166,7 +180,11 @@ impl RowIndex {
         if let Some((index, _)) = self.row(number) {
             self.reported_rows = self.reported_rows.max(index + 1);
         }
-        while let Some(first) = self.ready.first_entry().filter(|entry| *entry.key() <= number) {
+        while let Some(first) = self
+            .ready
+            .first_entry()
+            .filter(|entry| *entry.key() <= number)
+        {
             let (found, (size, session)) = first.remove_entry();
             self.ready_bytes -= size;
             if found == number {
@@ -178,11 +196,15 @@ impl RowIndex {
 
     /// Number of reported rows that are not sent.
     pub fn left_out(&self) -> usize {
-        self.reported_rows - self.usable.partition_point(|index| (*index as usize) < self.reported_rows)
+        self.reported_rows
+            - self
+                .usable
+                .partition_point(|index| (*index as usize) < self.reported_rows)
     }
 
     /// Number of reported rows that are invalid.
     pub fn reported_invalid(&self) -> usize {
-        self.invalid.partition_point(|index| (*index as usize) < self.reported_rows)
+        self.invalid
+            .partition_point(|index| (*index as usize) < self.reported_rows)
     }
 }

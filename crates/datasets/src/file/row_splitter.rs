@@ -21,7 +21,10 @@ pub struct Flaw {
 
 impl Flaw {
     pub fn new(at: u64, problem: &str) -> Flaw {
-        Flaw { at, problem: problem.to_owned() }
+        Flaw {
+            at,
+            problem: problem.to_owned(),
+        }
     }
 }
 
@@ -43,8 +46,13 @@ fn push_row(start: u64, end: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
 
 /// Checks the length of a row from `start` to `end`, so that a text without line ends does not fill the disk or the memory.
 fn check_length(start: Option<u64>, end: u64) -> Result<(), Flaw> {
-    let Some(start) = start.filter(|start| end - start > bounds::ROW) else { return Ok(()) };
-    Err(Flaw::new(start, &format!("the row is longer than {}", bounds::size(bounds::ROW))))
+    let Some(start) = start.filter(|start| end - start > bounds::ROW) else {
+        return Ok(());
+    };
+    Err(Flaw::new(
+        start,
+        &format!("the row is longer than {}", bounds::size(bounds::ROW)),
+    ))
 }
 
 /// Lines that are not blank, without their line ends (`\n` or `\r\n`).
@@ -66,7 +74,12 @@ struct PartialLine {
 impl Lines {
     fn grow(&mut self, part: &[u8], at: u64) {
         let Some(last) = part.last() else { return };
-        let line = self.line.get_or_insert(PartialLine { start: at, end: at, blank: true, after_cr: false });
+        let line = self.line.get_or_insert(PartialLine {
+            start: at,
+            end: at,
+            blank: true,
+            after_cr: false,
+        });
         line.end = at + part.len() as u64;
         line.blank &= part.trim_ascii().is_empty();
         line.after_cr = *last == b'\r';
@@ -75,7 +88,11 @@ impl Lines {
     /// Ends the line, by a line feed or the end of the text.
     fn close(&mut self, line_feed: bool, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         match self.line.take() {
-            Some(line) if !line.blank => push_row(line.start, line.end - u64::from(line_feed && line.after_cr), rows),
+            Some(line) if !line.blank => push_row(
+                line.start,
+                line.end - u64::from(line_feed && line.after_cr),
+                rows,
+            ),
             _ => Ok(()),
         }
     }
@@ -93,7 +110,10 @@ impl RowSplitter for Lines {
             at += end as u64 + 1;
         }
         self.grow(rest, at);
-        check_length(self.line.as_ref().map(|line| line.start), at + rest.len() as u64)
+        check_length(
+            self.line.as_ref().map(|line| line.start),
+            at + rest.len() as u64,
+        )
     }
 
     fn end(&mut self, _at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
@@ -123,13 +143,21 @@ pub struct CsvRecords {
 
 impl CsvRecords {
     pub fn new(delimiter: u8) -> CsvRecords {
-        CsvRecords { delimiter, state: CsvState::Start, start: None }
+        CsvRecords {
+            delimiter,
+            state: CsvState::Start,
+            start: None,
+        }
     }
 
     fn close(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         let start = self.start.replace(at + 1).unwrap_or(at);
         self.state = CsvState::Start;
-        if at > start { push_row(start, at, rows) } else { Ok(()) }
+        if at > start {
+            push_row(start, at, rows)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -144,22 +172,28 @@ impl RowSplitter for CsvRecords {
                     Some(next) => (used, self.state) = (used + next + 1, CsvState::Quote),
                     None => break,
                 },
-                CsvState::Quote if byte == b'"' => (used, self.state) = (used + 1, CsvState::Quoted),
+                CsvState::Quote if byte == b'"' => {
+                    (used, self.state) = (used + 1, CsvState::Quoted)
+                }
                 CsvState::Quote => self.state = CsvState::Plain,
-                CsvState::Start if byte == b'"' => (used, self.state) = (used + 1, CsvState::Quoted),
-                CsvState::Start | CsvState::Plain => match memchr3(self.delimiter, b'\n', b'\r', &piece[used..]) {
-                    Some(next) => {
-                        used += next + 1;
-                        match piece.get(used - 1) == Some(&self.delimiter) {
-                            true => self.state = CsvState::Start,
-                            false => self.close(at + used as u64 - 1, rows)?,
+                CsvState::Start if byte == b'"' => {
+                    (used, self.state) = (used + 1, CsvState::Quoted)
+                }
+                CsvState::Start | CsvState::Plain => {
+                    match memchr3(self.delimiter, b'\n', b'\r', &piece[used..]) {
+                        Some(next) => {
+                            used += next + 1;
+                            match piece.get(used - 1) == Some(&self.delimiter) {
+                                true => self.state = CsvState::Start,
+                                false => self.close(at + used as u64 - 1, rows)?,
+                            }
+                        }
+                        None => {
+                            self.state = CsvState::Plain;
+                            break;
                         }
                     }
-                    None => {
-                        self.state = CsvState::Plain;
-                        break;
-                    }
-                },
+                }
             }
         }
         check_length(self.start, at + piece.len() as u64)
@@ -167,7 +201,10 @@ impl RowSplitter for CsvRecords {
 
     fn end(&mut self, at: u64, rows: &mut Vec<Span>) -> Result<(), Flaw> {
         if self.state == CsvState::Quoted {
-            return Err(Flaw::new(self.start.unwrap_or(at), "a quote in this record is not closed"));
+            return Err(Flaw::new(
+                self.start.unwrap_or(at),
+                "a quote in this record is not closed",
+            ));
         }
         self.close(at, rows)
     }
@@ -184,7 +221,12 @@ enum ListState {
     /// Before an element; the first one may be missing.
     Before { first: bool },
     /// In a list, a mapping or a text that begins at `start`.
-    Inside { start: u64, depth: u32, text: bool, escaped: bool },
+    Inside {
+        start: u64,
+        depth: u32,
+        text: bool,
+        escaped: bool,
+    },
     /// In a number or a word.
     Scalar { start: u64 },
     /// After an element.
@@ -203,12 +245,21 @@ pub struct JsonList {
 impl JsonList {
     /// The text begins with the bracket of the list, or blanks before it.
     pub fn new(member: bool) -> JsonList {
-        JsonList { state: ListState::Outside, member }
+        JsonList {
+            state: ListState::Outside,
+            member,
+        }
     }
 
     /// Processes the first bytes of `rest`, which are at offset `at`; returns their number.
     fn step(&mut self, rest: &[u8], at: u64, rows: &mut Vec<Span>) -> Result<usize, Flaw> {
-        if let ListState::Inside { start, depth, text, escaped } = &mut self.state {
+        if let ListState::Inside {
+            start,
+            depth,
+            text,
+            escaped,
+        } = &mut self.state
+        {
             let used = skip_inside(rest, depth, text, escaped);
             if *depth == 0 && !*text {
                 push_row(*start, at + used as u64, rows)?;
@@ -218,31 +269,49 @@ impl JsonList {
         }
         if let ListState::Scalar { start } = self.state {
             let is_end = |byte: &u8| byte.is_ascii_whitespace() || b",]".contains(byte);
-            let Some(used) = rest.iter().position(is_end) else { return Ok(rest.len()) };
+            let Some(used) = rest.iter().position(is_end) else {
+                return Ok(rest.len());
+            };
             push_row(start, at + used as u64, rows)?;
             self.state = ListState::After;
             return Ok(used);
         }
         let blanks = rest.len() - rest.trim_ascii_start().len();
-        let Some(byte) = rest.get(blanks) else { return Ok(blanks) };
+        let Some(byte) = rest.get(blanks) else {
+            return Ok(blanks);
+        };
         let at = at + blanks as u64;
-        self.between(*byte, at).map(|consumed| blanks + usize::from(consumed)).map_err(|problem| Flaw::new(at, problem))
+        self.between(*byte, at)
+            .map(|consumed| blanks + usize::from(consumed))
+            .map_err(|problem| Flaw::new(at, problem))
     }
 
     /// Processes a byte between elements that is not blank; false where the byte is the beginning of an element.
     fn between(&mut self, byte: u8, at: u64) -> Result<bool, &'static str> {
         let (state, consumed) = match (&self.state, byte) {
             (ListState::Outside, b'[') => (ListState::Before { first: true }, true),
-            (ListState::Before { first: true }, b']') | (ListState::After, b']') => (ListState::Done, true),
-            (ListState::Outside, _) | (ListState::Before { .. }, b']' | b',') => return Err(NO_ELEMENT),
-            (ListState::Before { .. }, b'{' | b'[' | b'"') => {
-                (ListState::Inside { start: at, depth: 0, text: false, escaped: false }, false)
+            (ListState::Before { first: true }, b']') | (ListState::After, b']') => {
+                (ListState::Done, true)
             }
+            (ListState::Outside, _) | (ListState::Before { .. }, b']' | b',') => {
+                return Err(NO_ELEMENT);
+            }
+            (ListState::Before { .. }, b'{' | b'[' | b'"') => (
+                ListState::Inside {
+                    start: at,
+                    depth: 0,
+                    text: false,
+                    escaped: false,
+                },
+                false,
+            ),
             (ListState::Before { .. }, _) => (ListState::Scalar { start: at }, false),
             (ListState::After, b',') => (ListState::Before { first: false }, true),
             (ListState::Done, _) if self.member => (ListState::Done, true),
             (ListState::Done, _) => return Err(MORE),
-            (ListState::After | ListState::Inside { .. } | ListState::Scalar { .. }, _) => return Err(NO_SEPARATOR),
+            (ListState::After | ListState::Inside { .. } | ListState::Scalar { .. }, _) => {
+                return Err(NO_SEPARATOR);
+            }
         };
         self.state = state;
         Ok(consumed)
@@ -256,7 +325,9 @@ fn skip_inside(bytes: &[u8], depth: &mut u32, text: &mut bool, escaped: &mut boo
         if std::mem::take(escaped) {
             at += 1;
         } else if *text {
-            let Some(next) = memchr2(b'"', b'\\', &bytes[at..]) else { return bytes.len() };
+            let Some(next) = memchr2(b'"', b'\\', &bytes[at..]) else {
+                return bytes.len();
+            };
             (*text, *escaped) = (bytes[at + next] == b'\\', bytes[at + next] == b'\\');
             at += next + 1;
         } else {
@@ -292,7 +363,11 @@ impl RowSplitter for JsonList {
     }
 
     fn end(&mut self, at: u64, _rows: &mut Vec<Span>) -> Result<(), Flaw> {
-        if matches!(self.state, ListState::Done) { Ok(()) } else { Err(Flaw::new(at, NO_END)) }
+        if matches!(self.state, ListState::Done) {
+            Ok(())
+        } else {
+            Err(Flaw::new(at, NO_END))
+        }
     }
 }
 
@@ -301,7 +376,11 @@ mod tests {
     use super::*;
 
     /// The rows of a text that is read in pieces of this size.
-    fn found(mut splitter: impl RowSplitter, text: &str, piece: usize) -> Result<Vec<String>, Flaw> {
+    fn found(
+        mut splitter: impl RowSplitter,
+        text: &str,
+        piece: usize,
+    ) -> Result<Vec<String>, Flaw> {
         let mut rows = Vec::new();
         for (index, part) in text.as_bytes().chunks(piece).enumerate() {
             splitter.push(part, (index * piece) as u64, &mut rows)?;
@@ -326,35 +405,65 @@ mod tests {
     fn csv_rows(text: &str) -> Result<Vec<String>, Flaw> {
         let rows = found(CsvRecords::new(b','), text, text.len());
         for piece in 1..text.len() {
-            assert_eq!(found(CsvRecords::new(b','), text, piece), rows, "in pieces of {piece}");
+            assert_eq!(
+                found(CsvRecords::new(b','), text, piece),
+                rows,
+                "in pieces of {piece}"
+            );
         }
         rows
     }
 
     #[test]
     fn line_ends_between_quotes_do_not_end_a_record() {
-        let rows = ["a,b", "1,\"two\nlines, \"\"quoted\"\"\"", "5\" pipe,x\"y", "\"\",", "\"q\"tail,\"\r\n\""];
+        let rows = [
+            "a,b",
+            "1,\"two\nlines, \"\"quoted\"\"\"",
+            "5\" pipe,x\"y",
+            "\"\",",
+            "\"q\"tail,\"\r\n\"",
+        ];
         assert_eq!(csv_rows(&rows.join("\n")).unwrap(), rows);
-        assert_eq!(csv_rows(&format!("{}\r\n\r\n", rows.join("\r\n"))).unwrap(), rows);
+        assert_eq!(
+            csv_rows(&format!("{}\r\n\r\n", rows.join("\r\n"))).unwrap(),
+            rows
+        );
     }
 
     #[test]
     fn an_unclosed_quote_is_reported_at_its_record() {
-        assert_eq!(csv_rows("a,b\n1,\"x\n2,y\n"), Err(Flaw::new(4, "a quote in this record is not closed")));
+        assert_eq!(
+            csv_rows("a,b\n1,\"x\n2,y\n"),
+            Err(Flaw::new(4, "a quote in this record is not closed"))
+        );
     }
 
     fn list_rows(text: &str) -> Result<Vec<String>, Flaw> {
         let rows = found(JsonList::new(false), text, text.len());
         for piece in 1..text.len() {
-            assert_eq!(found(JsonList::new(false), text, piece), rows, "in pieces of {piece}");
+            assert_eq!(
+                found(JsonList::new(false), text, piece),
+                rows,
+                "in pieces of {piece}"
+            );
         }
         rows
     }
 
     #[test]
     fn elements_of_every_kind_are_found() {
-        let rows = [r#"{"a":1}"#, r#"{"a":[1,{"b":"]}\"\\"}]}"#, "null", r#""x, \" y""#, "[]", "-1.5e3"];
-        assert_eq!(list_rows(&format!(" [\n{} \n] \n", rows.join(",\n"))).unwrap(), rows);
+        let rows = [
+            r#"{"a":1}"#,
+            r#"{"a":[1,{"b":"]}\"\\"}]}"#,
+            "null",
+            r#""x, \" y""#,
+            "[]",
+            "-1.5e3",
+        ];
+        assert_eq!(
+            list_rows(&format!(" [\n{} \n] \n", rows.join(",\n"))).unwrap(),
+            rows
+        );
         assert_eq!(list_rows(&format!("[{}]", rows.join(","))).unwrap(), rows);
         assert_eq!(list_rows("[]").unwrap(), Vec::<String>::new());
     }
@@ -363,7 +472,10 @@ mod tests {
     fn a_list_inside_a_mapping_ends_with_its_bracket() {
         let mapping = r#"[{"a": 1}, 2], "rest": [3]}"#;
         for piece in 1..mapping.len() {
-            assert_eq!(found(JsonList::new(true), mapping, piece).unwrap(), [r#"{"a": 1}"#, "2"]);
+            assert_eq!(
+                found(JsonList::new(true), mapping, piece).unwrap(),
+                [r#"{"a": 1}"#, "2"]
+            );
         }
     }
 

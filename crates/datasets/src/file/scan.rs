@@ -34,7 +34,12 @@ pub struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// Opens a text, and reads until its format is known.
     pub fn start(origin: Origin, reader: &'a Reader) -> Result<Scan<'a>, PromptError> {
-        let Opened { stream, text, spool, json } = origin.open(&reader.parser.path)?;
+        let Opened {
+            stream,
+            text,
+            spool,
+            json,
+        } = origin.open(&reader.parser.path)?;
         reader.set_text(text);
         let mut scan = Scan {
             reader,
@@ -48,8 +53,17 @@ impl<'a> Scan<'a> {
             pending: None,
         };
         let head = scan.read_head(json)?;
-        let list_offset = if let Format::List(offset, _) = scan.format { offset } else { 0 };
-        let begin = list_offset + if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+        let list_offset = if let Format::List(offset, _) = scan.format {
+            offset
+        } else {
+            0
+        };
+        let begin = list_offset
+            + if head.starts_with(BYTE_ORDER_MARK) {
+                BYTE_ORDER_MARK.len()
+            } else {
+                0
+            };
         scan.splitter = match &scan.format {
             Format::Plain | Format::Lines => Box::new(Lines::default()),
             Format::List(_, key) => Box::new(JsonList::new(key.is_some())),
@@ -88,12 +102,22 @@ impl<'a> Scan<'a> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // The stream of a command that failed carries a `PromptError`.
                 Err(source) => {
-                    return Err(source.downcast().unwrap_or_else(|source| PromptError::Read { path: path(), source }));
+                    return Err(source
+                        .downcast()
+                        .unwrap_or_else(|source| PromptError::Read {
+                            path: path(),
+                            source,
+                        }));
                 }
             }
         };
         if let Some(spool) = &mut self.spool {
-            spool.write_all(&self.chunk[..count]).map_err(|source| PromptError::Spool { path: path(), source })?;
+            spool
+                .write_all(&self.chunk[..count])
+                .map_err(|source| PromptError::Spool {
+                    path: path(),
+                    source,
+                })?;
         }
         self.reader.count_lines(self.offset, &self.chunk[..count]);
         self.offset += count as u64;
@@ -111,13 +135,21 @@ impl<'a> Scan<'a> {
             let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&head);
             if text.starts_with(b"PAR1") {
                 let format = "a compressed parquet file";
-                return Err(PromptError::Format { path: parser.path.clone(), format, instead: "an uncompressed parquet file" });
+                return Err(PromptError::Format {
+                    path: parser.path.clone(),
+                    format,
+                    instead: "an uncompressed parquet file",
+                });
             }
             if text.len() as u64 > bounds::ROW {
                 let problem = format!("no row ends within {}", bounds::size(bounds::ROW));
                 return Err(self.reader.row_error(0, 0, problem));
             }
-            let known = if json { Some(Format::Lines) } else { detect(parser.kind.formats, &extension, text, count == 0) };
+            let known = if json {
+                Some(Format::Lines)
+            } else {
+                detect(parser.kind.formats, &extension, text, count == 0)
+            };
             if let Some(format) = known {
                 self.format = format;
                 return Ok(head);
@@ -127,7 +159,11 @@ impl<'a> Scan<'a> {
 
     fn add(&mut self, mut rows: Vec<Span>, pushed: Result<(), Flaw>) -> Result<(), PromptError> {
         if !rows.is_empty() {
-            let header = if self.header { self.read_header(rows.remove(0))? } else { Vec::new() };
+            let header = if self.header {
+                self.read_header(rows.remove(0))?
+            } else {
+                Vec::new()
+            };
             self.header = false;
             // Later calls leave the first value.
             let _ = self.reader.parser.format.set((self.format.clone(), header));
@@ -139,10 +175,16 @@ impl<'a> Scan<'a> {
     fn read_header(&self, row: Span) -> Result<Vec<String>, PromptError> {
         let error = |problem| self.reader.row_error(row.start, 0, problem);
         let bytes = self.reader.read(row)?;
-        let Format::Csv(delimiter) = self.format else { return Ok(Vec::new()) };
-        let text = std::str::from_utf8(&bytes).map_err(|_| error("the header is not UTF-8".into()))?;
-        let header: Vec<String> =
-            parse_record(text, delimiter).map_err(error)?.iter().map(|name| name.trim().to_owned()).collect();
+        let Format::Csv(delimiter) = self.format else {
+            return Ok(Vec::new());
+        };
+        let text =
+            std::str::from_utf8(&bytes).map_err(|_| error("the header is not UTF-8".into()))?;
+        let header: Vec<String> = parse_record(text, delimiter)
+            .map_err(error)?
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .collect();
         let mut names = HashSet::new();
         match header.iter().find(|name| !names.insert(name.as_str())) {
             Some(name) => Err(error(format!("duplicate column `{name}` in the header"))),

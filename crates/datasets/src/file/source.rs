@@ -43,8 +43,11 @@ impl Text {
         let len = span.len as usize;
         match self {
             Text::Fixed(bytes) => {
-                let row = usize::try_from(span.start).ok().and_then(|start| bytes.get(start..start.checked_add(len)?));
-                row.map(<[u8]>::to_vec).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+                let row = usize::try_from(span.start)
+                    .ok()
+                    .and_then(|start| bytes.get(start..start.checked_add(len)?));
+                row.map(<[u8]>::to_vec)
+                    .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
             }
             Text::Disk(file) => {
                 let mut row = vec![0; len];
@@ -88,7 +91,10 @@ impl LineMarks {
     /// Counts the next piece of the text, which begins at `offset`.
     pub fn add(&mut self, offset: u64, piece: &[u8]) {
         if offset >= self.marks.last().map_or(0, |mark| mark.offset) + MARK_DISTANCE {
-            self.marks.push(LineMark { offset, line_ends: self.line_ends });
+            self.marks.push(LineMark {
+                offset,
+                line_ends: self.line_ends,
+            });
         }
         self.line_ends += memchr_iter(b'\n', piece).count();
     }
@@ -96,7 +102,10 @@ impl LineMarks {
     /// The last mark at or before an offset.
     pub fn before(&self, offset: u64) -> LineMark {
         let count = self.marks.partition_point(|mark| mark.offset <= offset);
-        count.checked_sub(1).and_then(|last| self.marks.get(last).copied()).unwrap_or_default()
+        count
+            .checked_sub(1)
+            .and_then(|last| self.marks.get(last).copied())
+            .unwrap_or_default()
     }
 }
 
@@ -113,7 +122,14 @@ pub struct Opened {
 impl Origin {
     /// Opens and decompresses. Compression is recognized by the first bytes, whatever the name of the file.
     pub fn open(self, path: &Path) -> Result<Opened, PromptError> {
-        let plain = |stream, text| Ok(Opened { stream, text, spool: None, json: false });
+        let plain = |stream, text| {
+            Ok(Opened {
+                stream,
+                text,
+                spool: None,
+                json: false,
+            })
+        };
         let file = match self {
             Origin::Fixed(bytes) => return plain(Box::new(bytes), Text::Fixed(bytes)),
             Origin::Printed(_, stream) => return spooled(stream, true, path),
@@ -121,7 +137,10 @@ impl Origin {
             Origin::Slow(stream) => return spooled(stream, false, path),
             Origin::Disk(file) => file,
         };
-        let read_error = |source| PromptError::Read { path: path.to_owned(), source };
+        let read_error = |source| PromptError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let regular = file.metadata().map_err(read_error)?.is_file();
         let copy = file.try_clone().map_err(read_error)?;
         let (magic, stream) = decompress(Box::new(file), path)?;
@@ -129,12 +148,26 @@ impl Origin {
             Magic::Parquet if regular => {
                 let mut file = copy;
                 file.rewind().map_err(read_error)?;
-                let rows = Records::open(file).map_err(|source| PromptError::Parquet { path: path.to_owned(), source })?;
-                spooled(Box::new(JsonLines { rows, line: Cursor::default() }), true, path)
+                let rows = Records::open(file).map_err(|source| PromptError::Parquet {
+                    path: path.to_owned(),
+                    source,
+                })?;
+                spooled(
+                    Box::new(JsonLines {
+                        rows,
+                        line: Cursor::default(),
+                    }),
+                    true,
+                    path,
+                )
             }
             Magic::Parquet => {
                 let format = "a parquet file from a pipe";
-                Err(PromptError::Format { path: path.to_owned(), format, instead: "a file on disk" })
+                Err(PromptError::Format {
+                    path: path.to_owned(),
+                    format,
+                    instead: "a file on disk",
+                })
             }
             Magic::None if regular => plain(stream, Text::Disk(copy)),
             Magic::None | Magic::Compressed => spooled(stream, false, path),
@@ -143,10 +176,18 @@ impl Origin {
 }
 
 fn spooled(stream: Stream, json: bool, path: &Path) -> Result<Opened, PromptError> {
-    let spool_error = |source| PromptError::Spool { path: path.to_owned(), source };
+    let spool_error = |source| PromptError::Spool {
+        path: path.to_owned(),
+        source,
+    };
     let spool = tempfile::tempfile().map_err(spool_error)?;
     let text = Text::Disk(spool.try_clone().map_err(spool_error)?);
-    Ok(Opened { stream, text, spool: Some(spool), json })
+    Ok(Opened {
+        stream,
+        text,
+        spool: Some(spool),
+        json,
+    })
 }
 
 /// The kind of a file, by its first bytes.
@@ -161,13 +202,22 @@ enum Magic {
 
 /// The text of a file, decompressed where it is gzip or zstd.
 fn decompress(mut file: Stream, path: &Path) -> Result<(Magic, Stream), PromptError> {
-    let read_error = |source| PromptError::Read { path: path.to_owned(), source };
+    let read_error = |source| PromptError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let mut first = Vec::with_capacity(4);
-    (&mut file).take(4).read_to_end(&mut first).map_err(read_error)?;
+    (&mut file)
+        .take(4)
+        .read_to_end(&mut first)
+        .map_err(read_error)?;
     let stream = BufReader::new(Cursor::new(first.clone()).chain(file));
     Ok(match first.as_slice() {
         [0x1f, 0x8b, ..] => (Magic::Compressed, Box::new(MultiGzDecoder::new(stream))),
-        [0x28, 0xb5, 0x2f, 0xfd] => (Magic::Compressed, Box::new(zstd::Decoder::with_buffer(stream).map_err(read_error)?)),
+        [0x28, 0xb5, 0x2f, 0xfd] => (
+            Magic::Compressed,
+            Box::new(zstd::Decoder::with_buffer(stream).map_err(read_error)?),
+        ),
         b"PAR1" => (Magic::Parquet, Box::new(stream)),
         _ => (Magic::None, Box::new(stream)),
     })
@@ -186,7 +236,9 @@ impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for Json
             if count > 0 || buffer.is_empty() {
                 return Ok(count);
             }
-            let Some(row) = self.rows.next() else { return Ok(0) };
+            let Some(row) = self.rows.next() else {
+                return Ok(0);
+            };
             let mut line = serde_json::to_vec(&row.map_err(io::Error::other)?)?;
             line.write_all(b"\n")?;
             self.line = Cursor::new(line);
@@ -196,22 +248,42 @@ impl<I: Iterator<Item = Result<Map<String, Value>, ParquetError>>> Read for Json
 
 /// Reads a small text file at once: decompressed, in UTF-8, without a byte order mark.
 pub fn read_text(path: &Path) -> Result<String, PromptError> {
-    let read_error = |source| PromptError::Read { path: path.to_owned(), source };
-    let (magic, stream) = decompress(Box::new(bounds::open_stream(path).map_err(read_error)?), path)?;
+    let read_error = |source| PromptError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let (magic, stream) = decompress(
+        Box::new(bounds::open_stream(path).map_err(read_error)?),
+        path,
+    )?;
     if magic == Magic::Parquet {
-        return Err(PromptError::Format { path: path.to_owned(), format: "a parquet file", instead: "plain text" });
+        return Err(PromptError::Format {
+            path: path.to_owned(),
+            format: "a parquet file",
+            instead: "plain text",
+        });
     }
     let bytes = bounds::read_stream(stream, bounds::DATA).map_err(read_error)?;
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1;
-        PromptError::Utf8 { path: path.to_owned(), line, byte }
+        let line = error.as_bytes()[..byte]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
+        PromptError::Utf8 {
+            path: path.to_owned(),
+            line,
+            byte,
+        }
     })?;
     if text.starts_with('\u{feff}') {
         text.drain(..'\u{feff}'.len_utf8());
     }
     if text.trim_ascii().is_empty() {
-        return Err(PromptError::Empty { path: path.to_owned() });
+        return Err(PromptError::Empty {
+            path: path.to_owned(),
+        });
     }
     Ok(text)
 }
@@ -234,9 +306,16 @@ mod tests {
         packer.write_all("\u{feff}grüße\n".as_bytes()).unwrap();
         let packed = packer.finish().unwrap();
         assert_eq!(written(&packed).unwrap(), "grüße\n");
-        assert_eq!(written(&zstd::encode_all("grüße".as_bytes(), 1).unwrap()).unwrap(), "grüße");
+        assert_eq!(
+            written(&zstd::encode_all("grüße".as_bytes(), 1).unwrap()).unwrap(),
+            "grüße"
+        );
         assert_eq!(written("\u{feff}a".as_bytes()).unwrap(), "a");
-        assert!(written(&packed[..packed.len() - 9]).unwrap_err().starts_with("cannot read the dataset d.txt: "));
+        assert!(
+            written(&packed[..packed.len() - 9])
+                .unwrap_err()
+                .starts_with("cannot read the dataset d.txt: ")
+        );
     }
 
     #[test]
@@ -248,24 +327,48 @@ mod tests {
         }
         for offset in [0, 1, 999, MARK_DISTANCE, 1_234_567, 2 << 20] {
             let mark = marks.before(offset);
-            assert!(mark.offset <= offset && offset - mark.offset < MARK_DISTANCE + 1000, "{mark:?} for {offset}");
-            let between = Text::Fixed(text).count_line_ends(mark.offset, offset).unwrap();
-            assert_eq!((mark.line_ends + between) as u64, offset / 2, "before {offset}");
+            assert!(
+                mark.offset <= offset && offset - mark.offset < MARK_DISTANCE + 1000,
+                "{mark:?} for {offset}"
+            );
+            let between = Text::Fixed(text)
+                .count_line_ends(mark.offset, offset)
+                .unwrap();
+            assert_eq!(
+                (mark.line_ends + between) as u64,
+                offset / 2,
+                "before {offset}"
+            );
         }
     }
 
     #[test]
     fn a_bad_byte_is_found_by_line_and_offset() {
         let error = written(b"one\ntwo\nth\xff").unwrap_err();
-        assert!(error.starts_with("the dataset d.txt is not UTF-8: line 3, byte 10 of the file"), "{error}");
+        assert!(
+            error.starts_with("the dataset d.txt is not UTF-8: line 3, byte 10 of the file"),
+            "{error}"
+        );
     }
 
     #[test]
     fn unreadable_files_are_errors() {
         assert_eq!(written(b"").unwrap_err(), "the dataset d.txt is empty");
-        assert_eq!(written(b" \r\n\n").unwrap_err(), "the dataset d.txt is empty");
-        assert!(written(b"PAR1").unwrap_err().ends_with("convert it to plain text"));
-        let gone = read_text(Path::new("/nowhere/d.txt")).unwrap_err().to_string();
-        assert!(gone.starts_with("cannot read the dataset /nowhere/d.txt: No such file"), "{gone}");
+        assert_eq!(
+            written(b" \r\n\n").unwrap_err(),
+            "the dataset d.txt is empty"
+        );
+        assert!(
+            written(b"PAR1")
+                .unwrap_err()
+                .ends_with("convert it to plain text")
+        );
+        let gone = read_text(Path::new("/nowhere/d.txt"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            gone.starts_with("cannot read the dataset /nowhere/d.txt: No such file"),
+            "{gone}"
+        );
     }
 }

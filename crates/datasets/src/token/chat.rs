@@ -14,7 +14,15 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
 /// Special tokens of a tokenizer_config.json that a template may use.
-const SPECIAL_TOKENS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
+const SPECIAL_TOKENS: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+    "sep_token",
+    "cls_token",
+    "mask_token",
+];
 const NAME: &str = "chat_template";
 
 /// A compiled chat template.
@@ -41,20 +49,31 @@ impl ChatTemplate {
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
         environment.set_syntax(syntax.build().map_err(|error| error.to_string())?);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", tojson);
         environment.add_function("strftime_now", |format: String| strftime(&format));
-        environment.add_function("raise_exception", |message: String| -> Result<Jinja, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, message))
-        });
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Jinja, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, message))
+            },
+        );
         for name in SPECIAL_TOKENS {
             let given = config.get(name);
-            if let Some(token) = given.and_then(|value| value.get("content").unwrap_or(value).as_str()) {
+            if let Some(token) =
+                given.and_then(|value| value.get("content").unwrap_or(value).as_str())
+            {
                 environment.add_global(name, token.to_owned());
             }
         }
-        environment.add_template_owned(NAME, source).map_err(|error| describe(&error))?;
-        Ok(ChatTemplate { environment, uses_parts })
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(|error| describe(&error))?;
+        Ok(ChatTemplate {
+            environment,
+            uses_parts,
+        })
     }
 
     /// The text that the model reads before its reply. `tools` are those of the request.
@@ -62,9 +81,15 @@ impl ChatTemplate {
     /// # Errors
     /// The message of the template, which may reject roles or their order.
     pub fn render(&self, messages: &[Value], tools: Option<&Value>) -> Result<String, String> {
-        let messages: Vec<Value> = messages.iter().map(|message| self.normalize(message)).collect();
+        let messages: Vec<Value> = messages
+            .iter()
+            .map(|message| self.normalize(message))
+            .collect();
         let context = json!({ "messages": messages, "tools": tools, "documents": null, "add_generation_prompt": true });
-        let template = self.environment.get_template(NAME).map_err(|error| describe(&error))?;
+        let template = self
+            .environment
+            .get_template(NAME)
+            .map_err(|error| describe(&error))?;
         bounds::render(&template, Jinja::from(Serde(&context))).map_err(|error| describe(&error))
     }
 
@@ -73,17 +98,30 @@ impl ChatTemplate {
     fn normalize(&self, message: &Value) -> Value {
         let mut message = message.clone();
         let text = text_of(&message);
-        let Some(fields) = message.as_object_mut() else { return message };
+        let Some(fields) = message.as_object_mut() else {
+            return message;
+        };
         match fields.get("content") {
             Some(Value::Array(_)) if self.uses_parts => {}
-            _ if self.uses_parts && text.is_empty() => _ = fields.insert("content".into(), json!([])),
-            _ if self.uses_parts => _ = fields.insert("content".into(), json!([{ "type": "text", "text": text }])),
+            _ if self.uses_parts && text.is_empty() => {
+                _ = fields.insert("content".into(), json!([]))
+            }
+            _ if self.uses_parts => {
+                _ = fields.insert("content".into(), json!([{ "type": "text", "text": text }]))
+            }
             Some(Value::String(_)) => {}
             _ => _ = fields.insert("content".into(), json!(text)),
         }
-        for call in fields.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        for call in fields
+            .get_mut("tool_calls")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if let Some(arguments) = call.pointer_mut("/function/arguments")
-                && let Some(parsed) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
+                && let Some(parsed) = arguments
+                    .as_str()
+                    .and_then(|text| serde_json::from_str(text).ok())
             {
                 *arguments = parsed;
             }
@@ -96,14 +134,20 @@ impl ChatTemplate {
 pub fn text_of(message: &Value) -> String {
     match message.get("content") {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n"),
+        Some(Value::Array(parts)) => parts
+            .iter()
+            .filter_map(|part| part.get("text")?.as_str())
+            .collect::<Vec<_>>()
+            .join("\n"),
         _ => String::new(),
     }
 }
 
 /// The message and the line, without the excerpt.
 fn describe(error: &Error) -> String {
-    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    let detail = error
+        .detail()
+        .map_or_else(|| error.kind().to_string(), str::to_owned);
     match error.line() {
         Some(line) => format!("{detail} (line {line})"),
         None => detail,
@@ -115,8 +159,12 @@ fn split_tags(source: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut rest = Some(source);
     std::iter::from_fn(move || {
         let text = rest.take()?;
-        let found = text.split_once("{%").and_then(|(before, tag)| Some((before, tag.split_once("%}")?)));
-        let Some((before, (tag, after))) = found else { return Some((text, None)) };
+        let found = text
+            .split_once("{%")
+            .and_then(|(before, tag)| Some((before, tag.split_once("%}")?)));
+        let Some((before, (tag, after))) = found else {
+            return Some((text, None));
+        };
         rest = Some(after);
         Some((before, Some(tag)))
     })
@@ -141,15 +189,22 @@ fn replace_generation_tags(source: &str) -> String {
 
 /// Whether there is a loop over `content`, by which servers recognize templates that need parts.
 fn loops_over_content(source: &str) -> bool {
-    let loops = split_tags(source).filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
-    let mut over = loops.filter_map(|each| each.split_once(" in ")?.1.split([' ', '|']).find(|word| !word.is_empty()));
+    let loops = split_tags(source)
+        .filter_map(|(_, tag)| tag?.trim_matches(['-', '+', ' ']).strip_prefix("for "));
+    let mut over = loops.filter_map(|each| {
+        each.split_once(" in ")?
+            .1
+            .split([' ', '|'])
+            .find(|word| !word.is_empty())
+    });
     over.any(|list| list.trim_end_matches(['\'', '"', ']']).ends_with("content"))
 }
 
 /// `json.dumps` with the defaults of Hugging Face: no HTML escapes, no ASCII escapes, a blank after `,` and `:`. Supports `indent`,
 /// `sort_keys` and `ensure_ascii`.
 fn tojson(Serde(mut json): Serde<Value>, options: Kwargs) -> Result<String, Error> {
-    let invalid = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    let invalid =
+        |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let indent: Option<usize> = options.get("indent")?;
     let ascii: Option<bool> = options.get("ensure_ascii")?;
     let sorted: Option<bool> = options.get("sort_keys")?;
@@ -158,11 +213,18 @@ fn tojson(Serde(mut json): Serde<Value>, options: Kwargs) -> Result<String, Erro
         json.sort_all_objects();
     }
     let text = match indent {
-        Some(width) => write_json(&json, PrettyFormatter::with_indent(" ".repeat(width).as_bytes())),
+        Some(width) => write_json(
+            &json,
+            PrettyFormatter::with_indent(" ".repeat(width).as_bytes()),
+        ),
         None => write_json(&json, PythonSpacing),
     };
     let text = text.map_err(invalid)?;
-    Ok(if ascii == Some(true) { escape_non_ascii(&text) } else { text })
+    Ok(if ascii == Some(true) {
+        escape_non_ascii(&text)
+    } else {
+        text
+    })
 }
 
 fn write_json(json: &Value, formatter: impl Formatter) -> serde_json::Result<String> {
@@ -175,12 +237,28 @@ fn write_json(json: &Value, formatter: impl Formatter) -> serde_json::Result<Str
 struct PythonSpacing;
 
 impl Formatter for PythonSpacing {
-    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+    fn begin_array_value<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        if first {
+            Ok(())
+        } else {
+            writer.write_all(b", ")
+        }
     }
 
-    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+    fn begin_object_key<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        if first {
+            Ok(())
+        } else {
+            writer.write_all(b", ")
+        }
     }
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
@@ -194,7 +272,10 @@ fn escape_non_ascii(text: &str) -> String {
     for letter in text.chars() {
         match letter.is_ascii() {
             true => ascii.push(letter),
-            false => letter.encode_utf16(&mut units).iter().for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}"))),
+            false => letter
+                .encode_utf16(&mut units)
+                .iter()
+                .for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}"))),
         }
     }
     ascii

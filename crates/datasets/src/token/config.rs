@@ -17,10 +17,20 @@ pub const TEMPLATE: &str = "chat_template.jinja";
 /// tokenizer.json.
 pub fn read_config(tokenizer: &Path) -> Result<Map<String, Value>, TokenError> {
     let config = tokenizer.with_file_name(CONFIG);
-    let text = if is_tokenizer_json(tokenizer) { read_optional(&config)? } else { None };
-    let malformed =
-        |error: serde_json::Error| TokenError::Malformed { path: config.clone(), what: CONFIG, reason: error.to_string() };
-    text.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str(&text).map_err(malformed))
+    let text = if is_tokenizer_json(tokenizer) {
+        read_optional(&config)?
+    } else {
+        None
+    };
+    let malformed = |error: serde_json::Error| TokenError::Malformed {
+        path: config.clone(),
+        what: CONFIG,
+        reason: error.to_string(),
+    };
+    text.map_or_else(
+        || Ok(Map::new()),
+        |text| serde_json::from_str(&text).map_err(malformed),
+    )
 }
 
 fn is_tokenizer_json(tokenizer: &Path) -> bool {
@@ -36,9 +46,17 @@ pub fn read_chat_template(tokenizer: &Path) -> Result<Option<(ChatTemplate, Path
     let fields = read_config(tokenizer)?;
     let (path, source) = match read_optional(&template_file)? {
         Some(source) => (template_file, Some(source)),
-        None => (tokenizer.with_file_name(CONFIG), fields.get("chat_template").and_then(default_template).map(str::to_owned)),
+        None => (
+            tokenizer.with_file_name(CONFIG),
+            fields
+                .get("chat_template")
+                .and_then(default_template)
+                .map(str::to_owned),
+        ),
     };
-    let Some(source) = source else { return Ok(None) };
+    let Some(source) = source else {
+        return Ok(None);
+    };
     match ChatTemplate::new(&source, &fields) {
         Ok(template) => Ok(Some((template, path))),
         Err(reason) => Err(TokenError::Template { path, reason }),
@@ -55,7 +73,9 @@ pub fn bos_token(fields: &Map<String, Value>) -> Option<&str> {
 fn default_template(value: &Value) -> Option<&str> {
     match value {
         Value::Array(all) => {
-            let default = all.iter().find(|each| each.get("name").is_some_and(|name| name == "default"))?;
+            let default = all
+                .iter()
+                .find(|each| each.get("name").is_some_and(|name| name == "default"))?;
             default.get("template")?.as_str()
         }
         one => one.as_str(),
@@ -67,7 +87,10 @@ fn read_optional(path: &Path) -> Result<Option<String>, TokenError> {
     match bounds::read_text(path, bounds::CONFIG) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(TokenError::Read { path: path.to_owned(), source }),
+        Err(source) => Err(TokenError::Read {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -86,9 +109,12 @@ mod tests {
             std::fs::write(folder.path().join(TEMPLATE), own).unwrap();
         }
         let name = folder.path().display().to_string();
-        let tokenizer = Tokenizer::load(folder.path()).map_err(|error| error.to_string().replace(&name, "."))?;
+        let tokenizer = Tokenizer::load(folder.path())
+            .map_err(|error| error.to_string().replace(&name, "."))?;
         let message = json!({ "role": "user", "content": "x" });
-        Ok(tokenizer.chat_template().map(|template| template.render(&[message], None).unwrap()))
+        Ok(tokenizer
+            .chat_template()
+            .map(|template| template.render(&[message], None).unwrap()))
     }
 
     #[test]
@@ -98,10 +124,16 @@ mod tests {
             json!({ "bos_token": "<b>", "chat_template": [other, { "name": name, "template": "{{ bos_token }}list" }] })
                 .to_string()
         };
-        assert_eq!(read_by(r#"{"chat_template": "text"}"#, None), Ok(Some("text".into())));
+        assert_eq!(
+            read_by(r#"{"chat_template": "text"}"#, None),
+            Ok(Some("text".into()))
+        );
         assert_eq!(read_by(&list("default"), None), Ok(Some("<b>list".into())));
         assert_eq!(read_by(&list("other"), None), Ok(None));
-        assert_eq!(read_by(&list("default"), Some("{{ bos_token }}own")), Ok(Some("<b>own".into())));
+        assert_eq!(
+            read_by(&list("default"), Some("{{ bos_token }}own")),
+            Ok(Some("<b>own".into()))
+        );
         assert_eq!(read_by("{}", None), Ok(None));
     }
 
@@ -119,9 +151,15 @@ mod tests {
             "./tokenizer_config.json is not a tokenizer_config.json: EOF while parsing an object at line 1 column 1"
         );
         let error = read_by(r#"{"chat_template": "{% if %}"}"#, None).unwrap_err();
-        assert!(error.starts_with("invalid chat template in ./tokenizer_config.json: ") && error.ends_with("(line 1)"));
+        assert!(
+            error.starts_with("invalid chat template in ./tokenizer_config.json: ")
+                && error.ends_with("(line 1)")
+        );
         let error = read_by("{}", Some("{{")).unwrap_err();
-        assert!(error.starts_with("invalid chat template in ./chat_template.jinja: "), "{error}");
+        assert!(
+            error.starts_with("invalid chat template in ./chat_template.jinja: "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -130,6 +168,11 @@ mod tests {
         let other = folder.path().join("other.json");
         std::fs::copy(folder.path().join(TOKENIZER), &other).unwrap();
         assert!(Tokenizer::load(&other).unwrap().chat_template().is_none());
-        assert!(Tokenizer::load(&folder.path().join(TOKENIZER)).unwrap().chat_template().is_some());
+        assert!(
+            Tokenizer::load(&folder.path().join(TOKENIZER))
+                .unwrap()
+                .chat_template()
+                .is_some()
+        );
     }
 }

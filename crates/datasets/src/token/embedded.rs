@@ -38,19 +38,44 @@ impl Embedded {
     /// The content of an equivalent tokenizer.json.
     fn to_json(&self) -> Result<Value, String> {
         if self.kind != "gpt2" {
-            return Err(format!("its kind is `{}`; only `gpt2` (byte-level BPE) is supported", self.kind));
+            return Err(format!(
+                "its kind is `{}`; only `gpt2` (byte-level BPE) is supported",
+                self.kind
+            ));
         }
         let pre = self.find_pre_tokenizer()?;
         let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false });
-        let split =
-            |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
-        let pieces: Vec<Value> = pre.patterns.iter().map(split).chain([bytes.clone()]).collect();
-        let normalizer = if pre.composed { json!({ "type": "NFC" }) } else { Value::Null };
-        let merges: Option<Vec<(&str, &str)>> = self.merges.iter().map(|merge| merge.split_once(' ')).collect();
+        let split = |regex: &&str| json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated", "invert": false });
+        let pieces: Vec<Value> = pre
+            .patterns
+            .iter()
+            .map(split)
+            .chain([bytes.clone()])
+            .collect();
+        let normalizer = if pre.composed {
+            json!({ "type": "NFC" })
+        } else {
+            Value::Null
+        };
+        let merges: Option<Vec<(&str, &str)>> = self
+            .merges
+            .iter()
+            .map(|merge| merge.split_once(' '))
+            .collect();
         let merges = merges.ok_or("a merge is not two tokens separated by a blank")?;
-        let vocab: Map<String, Value> = self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
+        let vocab: Map<String, Value> = self
+            .tokens
+            .iter()
+            .zip(0u32..)
+            .map(|(token, id)| (token.clone(), id.into()))
+            .collect();
         let kinds = self.types.iter().copied().chain(std::iter::repeat(0));
-        let special = self.tokens.iter().zip(kinds).zip(0u32..).filter(|((_, kind), _)| matches!(*kind, CONTROL | USER_DEFINED));
+        let special = self
+            .tokens
+            .iter()
+            .zip(kinds)
+            .zip(0u32..)
+            .filter(|((_, kind), _)| matches!(*kind, CONTROL | USER_DEFINED));
         let added: Vec<Value> = special
             .map(|((token, kind), id)| {
                 json!({ "id": id, "content": token, "special": kind == CONTROL, "single_word": false, "lstrip": false,
@@ -67,18 +92,28 @@ impl Embedded {
     fn find_pre_tokenizer(&self) -> Result<&'static PreTokenizer, String> {
         let supported = || format!("supported are {}", pre_tokenizer::names().join(", "));
         match self.pre_tokenizer.as_str() {
-            "" => Err(format!("the file does not name its pre-tokenizer; {}", supported())),
-            name => {
-                pre_tokenizer::find(name).ok_or_else(|| format!("the pre-tokenizer `{name}` is not supported; {}", supported()))
-            }
+            "" => Err(format!(
+                "the file does not name its pre-tokenizer; {}",
+                supported()
+            )),
+            name => pre_tokenizer::find(name).ok_or_else(|| {
+                format!(
+                    "the pre-tokenizer `{name}` is not supported; {}",
+                    supported()
+                )
+            }),
         }
     }
 
     /// The special tokens that the chat template may use, by name.
     fn special_tokens(&self) -> Map<String, Value> {
         let names = [("bos_token", self.bos), ("eos_token", self.eos)];
-        let known =
-            names.into_iter().filter_map(|(name, id)| Some((name.to_owned(), self.tokens.get(id? as usize)?.clone().into())));
+        let known = names.into_iter().filter_map(|(name, id)| {
+            Some((
+                name.to_owned(),
+                self.tokens.get(id? as usize)?.clone().into(),
+            ))
+        });
         known.collect()
     }
 }
@@ -93,27 +128,51 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenError::Embedded`] where its kind is not supported and there is no tokenizer.json next to it, [`TokenError::Template`] for
     /// its chat template.
-    pub fn embedded(path: &Path, data: &Embedded) -> Result<(Tokenizer, TemplateSource), TokenError> {
+    pub fn embedded(
+        path: &Path,
+        data: &Embedded,
+    ) -> Result<(Tokenizer, TemplateSource), TokenError> {
         let tokenizer_json = path.with_file_name(TOKENIZER);
         let (tokenizer, adds_bos) = match data.to_json() {
             Ok(json) => {
-                let default = pre_tokenizer::find(&data.pre_tokenizer).is_some_and(|pre| pre.adds_bos);
-                (Tokenizer::parse(path, json.to_string().as_bytes())?, Some(data.adds_bos.unwrap_or(default)))
+                let default =
+                    pre_tokenizer::find(&data.pre_tokenizer).is_some_and(|pre| pre.adds_bos);
+                (
+                    Tokenizer::parse(path, json.to_string().as_bytes())?,
+                    Some(data.adds_bos.unwrap_or(default)),
+                )
             }
             Err(_) if tokenizer_json.exists() => (Tokenizer::load(&tokenizer_json)?, data.adds_bos),
-            Err(reason) => return Err(TokenError::Embedded { path: path.to_owned(), reason }),
+            Err(reason) => {
+                return Err(TokenError::Embedded {
+                    path: path.to_owned(),
+                    reason,
+                });
+            }
         };
         let (chat, source) = match &data.template {
             Some(source) => {
-                let refused = |reason| TokenError::Template { path: path.to_owned(), reason };
-                (Some(ChatTemplate::new(source, &data.special_tokens()).map_err(refused)?), TemplateSource::Gguf)
+                let refused = |reason| TokenError::Template {
+                    path: path.to_owned(),
+                    reason,
+                };
+                (
+                    Some(ChatTemplate::new(source, &data.special_tokens()).map_err(refused)?),
+                    TemplateSource::Gguf,
+                )
             }
             None => match read_chat_template(&tokenizer_json)? {
                 Some((template, file)) => (Some(template), TemplateSource::File(file)),
                 None => (None, TemplateSource::None),
             },
         };
-        Ok((Tokenizer { chat, ..tokenizer.with_bos(adds_bos, data.bos) }, source))
+        Ok((
+            Tokenizer {
+                chat,
+                ..tokenizer.with_bos(adds_bos, data.bos)
+            },
+            source,
+        ))
     }
 }
 
@@ -137,48 +196,98 @@ mod tests {
         let inner = super::super::builtin_tokenizer();
         let whole: Value = serde_json::from_str(&inner.to_string(false).unwrap()).unwrap();
         let merges = whole["model"]["merges"].as_array().unwrap();
-        let merges = merges.iter().map(|pair| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap())).collect();
+        let merges = merges
+            .iter()
+            .map(|pair| {
+                format!(
+                    "{} {}",
+                    pair[0].as_str().unwrap(),
+                    pair[1].as_str().unwrap()
+                )
+            })
+            .collect();
         let mut tokens: Vec<String> = (0..8192).map(|id| inner.id_to_token(id).unwrap()).collect();
         tokens.extend(["<s>".to_owned(), "<end>".to_owned()]);
         let types = (0..8194).map(|id| if id < 8192 { 1 } else { 3 }).collect();
         let template =
             Some("{{ bos_token }}{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}".into());
         let (bos, eos) = (Some(8192), Some(8193));
-        Embedded { kind: "gpt2".into(), pre_tokenizer: split.into(), tokens, types, merges, bos, eos, adds_bos: None, template }
+        Embedded {
+            kind: "gpt2".into(),
+            pre_tokenizer: split.into(),
+            tokens,
+            types,
+            merges,
+            bos,
+            eos,
+            adds_bos: None,
+            template,
+        }
     }
 
     #[test]
     fn it_reads_as_the_file_that_it_was_made_of() {
         let path = Path::new("m.gguf");
-        let (gpt, builtin) = (Tokenizer::embedded(path, &data("gpt-2")).unwrap().0, Tokenizer::builtin());
+        let (gpt, builtin) = (
+            Tokenizer::embedded(path, &data("gpt-2")).unwrap().0,
+            Tokenizer::builtin(),
+        );
         let text = "What would you cook in 1984,  on a rainy\n evening? naïve 中文 🙂";
         assert_eq!(gpt.encode(text, true), builtin.encode(text, true));
         assert_eq!(gpt.decode(&gpt.encode(text, false).unwrap()).unwrap(), text);
         let hi = builtin.encode("hi", false).unwrap();
-        assert_eq!(gpt.encode("<s>hi<end>", true).unwrap(), [&[8192], &hi[..], &[8193]].concat());
-        assert_eq!(gpt.decode(&[&[8192], &hi[..], &[8193]].concat()).unwrap(), "hi");
-        let chat = gpt.chat(&[json!({ "role": "user", "content": "hi" })], None).unwrap();
+        assert_eq!(
+            gpt.encode("<s>hi<end>", true).unwrap(),
+            [&[8192], &hi[..], &[8193]].concat()
+        );
+        assert_eq!(
+            gpt.decode(&[&[8192], &hi[..], &[8193]].concat()).unwrap(),
+            "hi"
+        );
+        let chat = gpt
+            .chat(&[json!({ "role": "user", "content": "hi" })], None)
+            .unwrap();
         assert_eq!(chat, "<s>hi<end>");
     }
 
     fn encoded(split: &str, text: &str) -> Vec<u32> {
-        Tokenizer::embedded(Path::new("m.gguf"), &data(split)).unwrap().0.encode(text, true).unwrap()
+        Tokenizer::embedded(Path::new("m.gguf"), &data(split))
+            .unwrap()
+            .0
+            .encode(text, true)
+            .unwrap()
     }
 
     /// The pieces, each tokenized alone.
     fn ids(pieces: &[&str]) -> Vec<u32> {
         let builtin = Tokenizer::builtin();
-        pieces.iter().flat_map(|piece| builtin.encode(piece, false).unwrap()).collect()
+        pieces
+            .iter()
+            .flat_map(|piece| builtin.encode(piece, false).unwrap())
+            .collect()
     }
 
     #[test]
     fn families_split_numbers_each_in_its_way() {
         assert_eq!(encoded("qwen2", "1984"), ids(&["1", "9", "8", "4"]));
-        assert_eq!(encoded("smollm", "in 1984"), ids(&["in", " ", "1", "9", "8", "4"]));
-        assert_eq!(encoded("llama-bpe", "1984"), [vec![8192], ids(&["198", "4"])].concat());
-        assert_eq!(encoded("tekken", "1984"), [vec![8192], ids(&["1", "9", "8", "4"])].concat());
+        assert_eq!(
+            encoded("smollm", "in 1984"),
+            ids(&["in", " ", "1", "9", "8", "4"])
+        );
+        assert_eq!(
+            encoded("llama-bpe", "1984"),
+            [vec![8192], ids(&["198", "4"])].concat()
+        );
+        assert_eq!(
+            encoded("tekken", "1984"),
+            [vec![8192], ids(&["1", "9", "8", "4"])].concat()
+        );
         assert_eq!(encoded("deepseek-llm", "1984"), ids(&["1984"]));
-        assert_eq!(encoded("dbrx", "1984"), ids(&["198", "4"]), "no BOS unless the file asks for one");
+        assert_eq!(
+            encoded("dbrx", "1984"),
+            ids(&["198", "4"]),
+            "no BOS unless the file asks for one"
+        );
     }
 
     #[test]
@@ -191,24 +300,52 @@ mod tests {
                 continue;
             }
             seen.push(patterns);
-            let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &data(name)).unwrap().0;
-            assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap()).unwrap(), text, "{name}");
+            let tokenizer = Tokenizer::embedded(Path::new("m.gguf"), &data(name))
+                .unwrap()
+                .0;
+            assert_eq!(
+                tokenizer
+                    .decode(&tokenizer.encode(text, true).unwrap())
+                    .unwrap(),
+                text,
+                "{name}"
+            );
         }
-        assert!(pre_tokenizer::names().windows(2).all(|pair| pair[0] < pair[1]), "each name is there once");
+        assert!(
+            pre_tokenizer::names()
+                .windows(2)
+                .all(|pair| pair[0] < pair[1]),
+            "each name is there once"
+        );
     }
 
     #[test]
     fn other_kinds_are_errors_with_the_action() {
-        let text = |data: &Embedded| Tokenizer::embedded(Path::new("m.gguf"), data).unwrap_err().to_string();
-        let piece = Embedded { kind: "llama".into(), ..data("gpt-2") };
+        let text = |data: &Embedded| {
+            Tokenizer::embedded(Path::new("m.gguf"), data)
+                .unwrap_err()
+                .to_string()
+        };
+        let piece = Embedded {
+            kind: "llama".into(),
+            ..data("gpt-2")
+        };
         assert_eq!(
             text(&piece),
             "the tokenizer in m.gguf is not supported: its kind is `llama`; only `gpt2` (byte-level BPE) is supported; add the \
              tokenizer.json of the model to its folder"
         );
         let unknown = text(&data("afmoe"));
-        assert!(unknown.contains("the pre-tokenizer `afmoe` is not supported; supported are a.x-4.0, bailingmoe, "), "{unknown}");
-        assert!(unknown.ends_with("; add the tokenizer.json of the model to its folder"), "{unknown}");
+        assert!(
+            unknown.contains(
+                "the pre-tokenizer `afmoe` is not supported; supported are a.x-4.0, bailingmoe, "
+            ),
+            "{unknown}"
+        );
+        assert!(
+            unknown.ends_with("; add the tokenizer.json of the model to its folder"),
+            "{unknown}"
+        );
         assert!(text(&data("")).contains("the file does not name its pre-tokenizer"));
     }
 
@@ -217,26 +354,65 @@ mod tests {
         let folder = super::super::trained::CHATML.folder("byte-level");
         let path = folder.path().join("m.gguf");
         let message = [json!({ "role": "user", "content": "hi" })];
-        let unknown = Embedded { pre_tokenizer: "afmoe".into(), ..data("afmoe") };
+        let unknown = Embedded {
+            pre_tokenizer: "afmoe".into(),
+            ..data("afmoe")
+        };
         let (own, source) = Tokenizer::embedded(&path, &unknown).unwrap();
-        assert_eq!((own.chat(&message, None).unwrap().as_str(), source), ("<s>hi<end>", TemplateSource::Gguf));
-        let without = Embedded { template: None, ..unknown };
+        assert_eq!(
+            (own.chat(&message, None).unwrap().as_str(), source),
+            ("<s>hi<end>", TemplateSource::Gguf)
+        );
+        let without = Embedded {
+            template: None,
+            ..unknown
+        };
         let (beside, source) = Tokenizer::embedded(&path, &without).unwrap();
-        assert!(beside.chat(&message, None).unwrap().contains("<|im_start|>user"), "{:?}", beside.chat(&message, None));
-        assert_eq!(source, TemplateSource::File(folder.path().join("tokenizer_config.json")));
-        let alone = Tokenizer::embedded(Path::new("m.gguf"), &Embedded { template: None, ..data("gpt-2") }).unwrap();
+        assert!(
+            beside
+                .chat(&message, None)
+                .unwrap()
+                .contains("<|im_start|>user"),
+            "{:?}",
+            beside.chat(&message, None)
+        );
+        assert_eq!(
+            source,
+            TemplateSource::File(folder.path().join("tokenizer_config.json"))
+        );
+        let alone = Tokenizer::embedded(
+            Path::new("m.gguf"),
+            &Embedded {
+                template: None,
+                ..data("gpt-2")
+            },
+        )
+        .unwrap();
         assert!(alone.0.chat_template().is_none() && alone.1 == TemplateSource::None);
     }
 
     #[test]
     fn the_file_says_whether_plain_text_begins_with_bos() {
         let with = |adds_bos: Option<bool>, split: &str| {
-            let data = Embedded { adds_bos, ..data(split) };
-            Tokenizer::embedded(Path::new("m.gguf"), &data).unwrap().0.encode("hi", true).unwrap()
+            let data = Embedded {
+                adds_bos,
+                ..data(split)
+            };
+            Tokenizer::embedded(Path::new("m.gguf"), &data)
+                .unwrap()
+                .0
+                .encode("hi", true)
+                .unwrap()
         };
         let hi = ids(&["hi"]);
         let bos = [vec![8192], hi.clone()].concat();
-        assert_eq!((with(None, "gpt-2"), with(Some(true), "gpt-2")), (hi.clone(), bos.clone()));
-        assert_eq!((with(None, "llama-bpe"), with(Some(false), "llama-bpe")), (bos, hi));
+        assert_eq!(
+            (with(None, "gpt-2"), with(Some(true), "gpt-2")),
+            (hi.clone(), bos.clone())
+        );
+        assert_eq!(
+            (with(None, "llama-bpe"), with(Some(false), "llama-bpe")),
+            (bos, hi)
+        );
     }
 }

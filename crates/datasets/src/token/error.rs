@@ -33,7 +33,9 @@ pub enum TokenError {
         reason: String,
     },
     /// The tokenizer in a GGUF file is not supported.
-    #[error("the tokenizer in {path} is not supported: {reason}; add the tokenizer.json of the model to its folder")]
+    #[error(
+        "the tokenizer in {path} is not supported: {reason}; add the tokenizer.json of the model to its folder"
+    )]
     Embedded {
         /// Path of the file.
         path: PathBuf,
@@ -55,7 +57,9 @@ pub enum TokenError {
         reason: String,
     },
     /// Some text cannot be tokenized.
-    #[error("the tokenizer {path} cannot tokenize every text ({reason}); its unknown token may be missing")]
+    #[error(
+        "the tokenizer {path} cannot tokenize every text ({reason}); its unknown token may be missing"
+    )]
     Partial {
         /// Path of the file.
         path: PathBuf,
@@ -63,7 +67,9 @@ pub enum TokenError {
         reason: String,
     },
     /// No text of that length was found.
-    #[error("no text of exactly {wanted} tokens was found with this tokenizer; the nearest had {nearest}")]
+    #[error(
+        "no text of exactly {wanted} tokens was found with this tokenizer; the nearest had {nearest}"
+    )]
     NoFit {
         /// Requested tokens.
         wanted: u64,

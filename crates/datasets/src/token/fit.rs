@@ -25,17 +25,29 @@ impl Pool {
     /// tokens that decode to printable text. Never special and added tokens.
     fn new(tokenizer: &Tokenizer) -> Pool {
         let added = tokenizer.inner.get_added_tokens_decoder();
-        let mut ids: Vec<u32> = tokenizer.inner.get_vocab(false).into_values().filter(|id| !added.contains_key(id)).collect();
+        let mut ids: Vec<u32> = tokenizer
+            .inner
+            .get_vocab(false)
+            .into_values()
+            .filter(|id| !added.contains_key(id))
+            .collect();
         ids.sort_unstable();
         let decoded = |ids: &[u32]| tokenizer.inner.decode(ids, false).unwrap_or_default();
         let unknown = tokenizer.unknown_token();
         ids.retain(|&id| Some(id) != unknown && printable(&decoded(&[id])));
-        let anchor = ids.iter().copied().find(|&id| decoded(&[id]).chars().all(char::is_alphanumeric));
+        let anchor = ids
+            .iter()
+            .copied()
+            .find(|&id| decoded(&[id]).chars().all(char::is_alphanumeric));
         let words: Vec<u32> = match anchor {
             None => Vec::new(),
             Some(anchor) => {
                 let head = decoded(&[anchor]);
-                let is_word = |id: &u32| decoded(&[anchor, *id]).strip_prefix(&head).is_some_and(spaced_word);
+                let is_word = |id: &u32| {
+                    decoded(&[anchor, *id])
+                        .strip_prefix(&head)
+                        .is_some_and(spaced_word)
+                };
                 ids.iter().copied().filter(is_word).collect()
             }
         };
@@ -43,7 +55,9 @@ impl Pool {
     }
 
     fn draw(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
-        (0..n).map(|_| self.0[rng.random_range(0..self.0.len())]).collect()
+        (0..n)
+            .map(|_| self.0[rng.random_range(0..self.0.len())])
+            .collect()
     }
 }
 
@@ -52,7 +66,8 @@ fn printable(text: &str) -> bool {
 }
 
 fn spaced_word(text: &str) -> bool {
-    text.strip_prefix(' ').is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
+    text.strip_prefix(' ')
+        .is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
 }
 
 impl Tokenizer {
@@ -61,7 +76,12 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenError::NoFit`] where no such text was found in a limited number of tries, or the slot has `n` tokens without text.
-    pub fn random_text(&self, n: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, TokenError> {
+    pub fn random_text(
+        &self,
+        n: u64,
+        slot: &Slot,
+        rng: &mut impl Rng,
+    ) -> Result<String, TokenError> {
         let pool = self.pool.get_or_init(|| Pool::new(self));
         let base = self.count_without_text(slot);
         if n == base && n == 0 {
@@ -81,7 +101,13 @@ impl Tokenizer {
     }
 
     /// Draws one text and corrects it. The error is its length.
-    fn try_random_text(&self, n: u64, base: u64, slot: &Slot, rng: &mut impl Rng) -> Result<String, u64> {
+    fn try_random_text(
+        &self,
+        n: u64,
+        base: u64,
+        slot: &Slot,
+        rng: &mut impl Rng,
+    ) -> Result<String, u64> {
         let pool = self.pool.get_or_init(|| Pool::new(self));
         let mut ids = pool.draw((n - base) as usize, rng);
         for _ in 0..ROUNDS {
@@ -105,8 +131,14 @@ impl Tokenizer {
 
     /// The longest beginning of `text` with which there are `n` tokens, if the cut is near its end.
     fn shorten(&self, text: &str, n: u64, slot: &Slot) -> Option<String> {
-        let ends = text.char_indices().rev().take(CUTS).map(|(end, _)| text[..end].trim_end());
-        ends.filter(|head| !head.is_empty()).find(|head| self.measure(slot, head) == Some(n)).map(str::to_owned)
+        let ends = text
+            .char_indices()
+            .rev()
+            .take(CUTS)
+            .map(|(end, _)| text[..end].trim_end());
+        ends.filter(|head| !head.is_empty())
+            .find(|head| self.measure(slot, head) == Some(n))
+            .map(str::to_owned)
     }
 
     fn decode_and_count(&self, ids: &[u32], slot: &Slot) -> Option<(String, u64)> {
@@ -119,7 +151,10 @@ impl Tokenizer {
     fn unknown_token(&self) -> Option<u32> {
         use tokenizers::ModelWrapper;
         match self.inner.get_model() {
-            ModelWrapper::BPE(model) => model.unk_token.as_ref().and_then(|name| self.inner.token_to_id(name)),
+            ModelWrapper::BPE(model) => model
+                .unk_token
+                .as_ref()
+                .and_then(|name| self.inner.token_to_id(name)),
             ModelWrapper::WordPiece(model) => self.inner.token_to_id(&model.unk_token),
             ModelWrapper::WordLevel(model) => self.inner.token_to_id(&model.unk_token),
             ModelWrapper::Unigram(_) => self.inner.token_to_id("<unk>"),
@@ -141,19 +176,36 @@ mod tests {
 
     #[test]
     fn whole_words_are_drawn_where_there_are_any() {
-        let words: Vec<usize> = ALL.iter().map(|(_, tokenizer)| Pool::new(tokenizer).0.len()).collect();
+        let words: Vec<usize> = ALL
+            .iter()
+            .map(|(_, tokenizer)| Pool::new(tokenizer).0.len())
+            .collect();
         for ((name, tokenizer), words) in ALL.iter().zip(words) {
-            let text = tokenizer.random_text(40, &Slot::default(), &mut rng(1)).unwrap();
+            let text = tokenizer
+                .random_text(40, &Slot::default(), &mut rng(1))
+                .unwrap();
             assert!(words >= MIN_WORDS, "{name}: {words}");
-            assert!(text.chars().all(|c| c == ' ' || c.is_alphabetic()), "{name}: {text}");
+            assert!(
+                text.chars().all(|c| c == ' ' || c.is_alphabetic()),
+                "{name}: {text}"
+            );
         }
     }
 
     #[test]
     fn equal_generators_give_equal_text_and_others_do_not() {
         let builtin = Tokenizer::builtin();
-        assert_eq!(builtin.random_text(0, &Slot::default(), &mut rng(1)).unwrap(), "");
-        let [a, b, c] = [1, 1, 2].map(|seed| builtin.random_text(32, &Slot::default(), &mut rng(seed)).unwrap());
+        assert_eq!(
+            builtin
+                .random_text(0, &Slot::default(), &mut rng(1))
+                .unwrap(),
+            ""
+        );
+        let [a, b, c] = [1, 1, 2].map(|seed| {
+            builtin
+                .random_text(32, &Slot::default(), &mut rng(seed))
+                .unwrap()
+        });
         assert_eq!(a, b);
         assert_ne!(a, c);
     }
@@ -161,12 +213,31 @@ mod tests {
     #[test]
     fn a_vocabulary_that_cannot_fit_says_how_near_it_came() {
         let vocab = [("ab".to_owned(), 0), ("[UNK]".to_owned(), 1)];
-        let model =
-            tokenizers::models::wordlevel::WordLevel::builder().vocab(vocab.into()).unk_token("[UNK]".into()).build().unwrap();
+        let model = tokenizers::models::wordlevel::WordLevel::builder()
+            .vocab(vocab.into())
+            .unk_token("[UNK]".into())
+            .build()
+            .unwrap();
         let single = Tokenizer::wrap(Inner::new(model), false);
-        assert_eq!(single.random_text(1, &Slot::default(), &mut rng(1)).unwrap(), "ab");
-        let error = single.random_text(3, &Slot::default(), &mut rng(1)).unwrap_err();
-        assert!(matches!(error, TokenError::NoFit { wanted: 3, nearest: 1 }), "{error}");
+        assert_eq!(
+            single
+                .random_text(1, &Slot::default(), &mut rng(1))
+                .unwrap(),
+            "ab"
+        );
+        let error = single
+            .random_text(3, &Slot::default(), &mut rng(1))
+            .unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TokenError::NoFit {
+                    wanted: 3,
+                    nearest: 1
+                }
+            ),
+            "{error}"
+        );
     }
 
     #[test]
@@ -174,13 +245,26 @@ mod tests {
         let (_, plain) = ALL.iter().find(|(name, _)| *name == "wordpiece").unwrap();
         let mut inner = plain.inner.clone();
         let mark = ("[CLS]".to_owned(), inner.token_to_id("[CLS]").unwrap());
-        inner.with_post_processor(Some(tokenizers::processors::bert::BertProcessing::new(mark.clone(), mark)));
+        inner.with_post_processor(Some(tokenizers::processors::bert::BertProcessing::new(
+            mark.clone(),
+            mark,
+        )));
         let read = |text: &str| inner.encode_fast(text, true).unwrap().len() as u64;
         let tokenizer = Tokenizer::wrap(inner.clone(), false).for_plain_text();
         let messages = [serde_json::json!({ "role": "user", "content": crate::token::MARK })];
-        for slot in [tokenizer.plain_text_slot(), tokenizer.slot(&messages).unwrap()] {
+        for slot in [
+            tokenizer.plain_text_slot(),
+            tokenizer.slot(&messages).unwrap(),
+        ] {
             let text = tokenizer.random_text(40, &slot, &mut rng(1)).unwrap();
-            assert_eq!((read(&text), tokenizer.count_prompt(&text), tokenizer.count(&text)), (40, Some(40), Some(38)));
+            assert_eq!(
+                (
+                    read(&text),
+                    tokenizer.count_prompt(&text),
+                    tokenizer.count(&text)
+                ),
+                (40, Some(40), Some(38))
+            );
             let cut = tokenizer.truncate_text(12, &slot, &text).unwrap();
             assert_eq!(read(&cut), 12);
         }

@@ -38,19 +38,28 @@ impl Text<'_> {
         let text = self.text.trim();
         let more = self.more.trim();
         if bytes < text.len() {
-            return (text[..text.floor_char_boundary(bytes)].trim_end().to_owned(), false);
+            return (
+                text[..text.floor_char_boundary(bytes)]
+                    .trim_end()
+                    .to_owned(),
+                false,
+            );
         }
         let mut taken = text.to_owned();
         let mut from = more.ceil_char_boundary(self.from % more.len().max(1));
         if from > 0 {
-            from = more[from..].find(char::is_whitespace).map_or(0, |blank| from + blank);
+            from = more[from..]
+                .find(char::is_whitespace)
+                .map_or(0, |blank| from + blank);
         }
         while taken.len() < bytes && !more.is_empty() {
             if !taken.is_empty() {
                 taken.push('\n');
             }
             let rest = more[from..].trim_start();
-            taken.push_str(&rest[..rest.floor_char_boundary(bytes.saturating_sub(taken.len()).max(4))]);
+            taken.push_str(
+                &rest[..rest.floor_char_boundary(bytes.saturating_sub(taken.len()).max(4))],
+            );
             from = 0;
         }
         (taken.trim_end().to_owned(), more.is_empty())
@@ -69,7 +78,11 @@ struct Tokens {
 
 impl Tokens {
     fn end(&self, tokens: usize) -> usize {
-        tokens.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
+        tokens
+            .checked_sub(1)
+            .and_then(|last| self.ends.get(last))
+            .copied()
+            .unwrap_or(0)
     }
 }
 
@@ -88,18 +101,40 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenError::NoFit`] where no such text was found.
-    pub fn fit_text(&self, n: u64, slot: &Slot, text: Text<'_>, rng: &mut impl Rng) -> Result<String, TokenError> {
+    pub fn fit_text(
+        &self,
+        n: u64,
+        slot: &Slot,
+        text: Text<'_>,
+        rng: &mut impl Rng,
+    ) -> Result<String, TokenError> {
         let no_fit = |nearest| TokenError::NoFit { wanted: n, nearest };
-        let (raw, count) = self.take_enough(n, slot, text).ok_or_else(|| no_fit(self.count_without_text(slot)))?;
+        let (raw, count) = self
+            .take_enough(n, slot, text)
+            .ok_or_else(|| no_fit(self.count_without_text(slot)))?;
         if count <= n {
-            return if count == n { Ok(raw) } else { self.end_with_random_words(n, slot, &raw, rng) };
+            return if count == n {
+                Ok(raw)
+            } else {
+                self.end_with_random_words(n, slot, &raw, rng)
+            };
         }
         let tokens = self.tokenize(slot, &raw).ok_or_else(|| no_fit(count))?;
         for near in [NEAR, usize::MAX] {
-            let Some(cut) = self.cut_near(n, slot, &raw, &tokens, near) else { continue };
-            let heads = WORDS.iter().map(|&words| raw[..tokens.end(cut.at.saturating_sub(words))].trim_end());
-            let with_random_words = heads.filter_map(|head| self.end_with_random_words(n, slot, head, rng).ok());
-            if let Some(found) = cut.exact.into_iter().chain(with_random_words).find(|text| self.measure(slot, text) == Some(n)) {
+            let Some(cut) = self.cut_near(n, slot, &raw, &tokens, near) else {
+                continue;
+            };
+            let heads = WORDS
+                .iter()
+                .map(|&words| raw[..tokens.end(cut.at.saturating_sub(words))].trim_end());
+            let with_random_words =
+                heads.filter_map(|head| self.end_with_random_words(n, slot, head, rng).ok());
+            if let Some(found) = cut
+                .exact
+                .into_iter()
+                .chain(with_random_words)
+                .find(|text| self.measure(slot, text) == Some(n))
+            {
                 return Ok(found);
             }
         }
@@ -111,8 +146,21 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenError::NoFit`] where the slot has more tokens without text.
     pub fn truncate_text(&self, n: u64, slot: &Slot, text: &str) -> Result<String, TokenError> {
-        let no_fit = || TokenError::NoFit { wanted: n, nearest: self.count_without_text(slot) };
-        let (raw, count) = self.take_enough(n, slot, Text { text, more: "", from: 0 }).ok_or_else(no_fit)?;
+        let no_fit = || TokenError::NoFit {
+            wanted: n,
+            nearest: self.count_without_text(slot),
+        };
+        let (raw, count) = self
+            .take_enough(
+                n,
+                slot,
+                Text {
+                    text,
+                    more: "",
+                    from: 0,
+                },
+            )
+            .ok_or_else(no_fit)?;
         let complete = raw.len() == text.trim().len();
         // Blanks at the ends may change the count in either direction.
         if complete && self.measure(slot, text).is_some_and(|count| count <= n) {
@@ -123,13 +171,20 @@ impl Tokenizer {
         }
         let tokens = self.tokenize(slot, &raw).ok_or_else(no_fit)?;
         let fits = |text: &String| self.measure(slot, text).is_some_and(|count| count <= n);
-        let cuts = [NEAR, usize::MAX].into_iter().filter_map(|near| self.cut_near(n, slot, &raw, &tokens, near));
-        cuts.flat_map(|cut| [cut.exact, cut.below]).flatten().find(fits).ok_or_else(no_fit)
+        let cuts = [NEAR, usize::MAX]
+            .into_iter()
+            .filter_map(|near| self.cut_near(n, slot, &raw, &tokens, near));
+        cuts.flat_map(|cut| [cut.exact, cut.below])
+            .flatten()
+            .find(fits)
+            .ok_or_else(no_fit)
     }
 
     /// A beginning of a text with at least `n` tokens, or the complete text, and its number of tokens.
     fn take_enough(&self, n: u64, slot: &Slot, text: Text<'_>) -> Option<(String, u64)> {
-        let mut bytes = (n as usize).saturating_mul(BYTES_PER_TOKEN).saturating_add(64);
+        let mut bytes = (n as usize)
+            .saturating_mul(BYTES_PER_TOKEN)
+            .saturating_add(64);
         for _ in 0..DOUBLINGS {
             let (raw, complete) = text.take(bytes);
             let count = self.measure(slot, &raw)?;
@@ -143,23 +198,51 @@ impl Tokenizer {
 
     fn tokenize(&self, slot: &Slot, raw: &str) -> Option<Tokens> {
         let place = slot.before.len()..slot.before.len() + raw.len();
-        let encoding = self.inner.encode([&slot.before, raw, &slot.after].concat(), false).ok()?;
+        let encoding = self
+            .inner
+            .encode([&slot.before, raw, &slot.after].concat(), false)
+            .ok()?;
         let offsets = encoding.get_offsets();
-        let first = offsets.iter().position(|&(start, end)| start >= place.start && end > place.start)?;
-        let ends = offsets[first..].iter().take_while(|(_, end)| *end <= place.end);
-        let ends = ends.map(|(_, end)| raw.floor_char_boundary(end - place.start)).collect();
-        Some(Tokens { ids: encoding.get_ids().to_vec(), first, ends })
+        let first = offsets
+            .iter()
+            .position(|&(start, end)| start >= place.start && end > place.start)?;
+        let ends = offsets[first..]
+            .iter()
+            .take_while(|(_, end)| *end <= place.end);
+        let ends = ends
+            .map(|(_, end)| raw.floor_char_boundary(end - place.start))
+            .collect();
+        Some(Tokens {
+            ids: encoding.get_ids().to_vec(),
+            first,
+            ends,
+        })
     }
 
     /// Finds a cut in the `near` tokens before the length. None: these cannot be tokenized separately.
-    fn cut_near(&self, n: u64, slot: &Slot, raw: &str, tokens: &Tokens, near: usize) -> Option<Cut> {
+    fn cut_near(
+        &self,
+        n: u64,
+        slot: &Slot,
+        raw: &str,
+        tokens: &Tokens,
+        near: usize,
+    ) -> Option<Cut> {
         let excess = (tokens.ids.len() as u64 + slot.omitted()).saturating_sub(n) as usize;
-        let mut cut = Cut { exact: None, below: None, at: tokens.ends.len().saturating_sub(excess).max(1) };
+        let mut cut = Cut {
+            exact: None,
+            below: None,
+            at: tokens.ends.len().saturating_sub(excess).max(1),
+        };
         let anchor = cut.at.saturating_sub(near);
         let start = tokens.end(anchor);
         let place = match anchor {
             0 => slot.clone(),
-            _ => self.after_tokens(slot, &[&slot.before, &raw[..start]].concat(), &tokens.ids[..tokens.first + anchor]),
+            _ => self.after_tokens(
+                slot,
+                &[&slot.before, &raw[..start]].concat(),
+                &tokens.ids[..tokens.first + anchor],
+            ),
         };
         let mut longest = 0;
         let mut try_cut = |cut: &mut Cut, end: usize| {
@@ -194,7 +277,13 @@ impl Tokenizer {
     }
 
     /// `head`, followed by random words up to `n` tokens.
-    fn end_with_random_words(&self, n: u64, slot: &Slot, head: &str, rng: &mut impl Rng) -> Result<String, TokenError> {
+    fn end_with_random_words(
+        &self,
+        n: u64,
+        slot: &Slot,
+        head: &str,
+        rng: &mut impl Rng,
+    ) -> Result<String, TokenError> {
         if head.is_empty() {
             return self.random_text(n, slot, rng);
         }
@@ -205,8 +294,15 @@ impl Tokenizer {
 
 /// The offsets of characters around an offset, the last one first.
 fn character_ends(text: &str, around: usize) -> impl Iterator<Item = usize> {
-    let ahead = text[around..].char_indices().map(|(at, _)| around + at).take(CHARACTERS);
-    let behind = text[..around].char_indices().rev().map(|(at, _)| at).take(CHARACTERS);
+    let ahead = text[around..]
+        .char_indices()
+        .map(|(at, _)| around + at)
+        .take(CHARACTERS);
+    let behind = text[..around]
+        .char_indices()
+        .rev()
+        .map(|(at, _)| at)
+        .take(CHARACTERS);
     let mut ends: Vec<usize> = ahead.chain(behind).collect();
     ends.sort_unstable();
     ends.into_iter().rev()
@@ -226,8 +322,10 @@ mod tests {
     const PROSE: &str = include_str!("../../data/openqa.jsonl");
 
     static CHATTING: LazyLock<Vec<(String, Tokenizer)>> = LazyLock::new(|| {
-        let all =
-            CHATS.iter().flat_map(|chat| ALL.iter().map(move |(kind, _)| (format!("{} {kind}", chat.name), chat.over(kind))));
+        let all = CHATS.iter().flat_map(|chat| {
+            ALL.iter()
+                .map(move |(kind, _)| (format!("{} {kind}", chat.name), chat.over(kind)))
+        });
         all.collect()
     });
 
@@ -236,12 +334,19 @@ mod tests {
     }
 
     fn messages(text: &str) -> Vec<Value> {
-        vec![json!({ "role": "system", "content": "Be terse." }), json!({ "role": "user", "content": text })]
+        vec![
+            json!({ "role": "system", "content": "Be terse." }),
+            json!({ "role": "user", "content": text }),
+        ]
     }
 
     /// The row as it is, with what continues it.
     fn own(text: &str) -> Text<'_> {
-        Text { text, more: text, from: 0 }
+        Text {
+            text,
+            more: text,
+            from: 0,
+        }
     }
 
     /// A part of the prose, a few letters of other scripts in it.
@@ -301,13 +406,18 @@ mod tests {
         let text = " zero an even number?";
         let n = tokenizer.count(text).unwrap();
         assert!(tokenizer.count(text.trim()).unwrap() > n);
-        assert_eq!(tokenizer.truncate_text(n, &Slot::default(), text).unwrap(), text);
+        assert_eq!(
+            tokenizer.truncate_text(n, &Slot::default(), text).unwrap(),
+            text
+        );
     }
 
     #[test]
     fn a_long_text_is_cut_to_its_own_beginning() {
         let tokenizer = Tokenizer::builtin();
-        let fitted = tokenizer.fit_text(1000, &Slot::default(), own(PROSE), &mut rng(1)).unwrap();
+        let fitted = tokenizer
+            .fit_text(1000, &Slot::default(), own(PROSE), &mut rng(1))
+            .unwrap();
         assert_eq!(tokenizer.count(&fitted), Some(1000));
         assert!(PROSE.starts_with(&fitted));
     }
@@ -316,10 +426,19 @@ mod tests {
     fn a_short_text_goes_on_with_itself_or_with_another_from_the_next_word_on() {
         let tokenizer = Tokenizer::builtin();
         let slot = Slot::default();
-        let again = tokenizer.fit_text(13, &slot, own(" The sky is blue. "), &mut rng(1)).unwrap();
+        let again = tokenizer
+            .fit_text(13, &slot, own(" The sky is blue. "), &mut rng(1))
+            .unwrap();
         assert_eq!(again, "The sky is blue.\nThe sky is blue.\nThe");
-        let other = Text { text: "The sky is blue.", more: "one two three", from: 1 };
-        assert_eq!(tokenizer.fit_text(12, &slot, other, &mut rng(1)).unwrap(), "The sky is blue.\ntwo three\none two");
+        let other = Text {
+            text: "The sky is blue.",
+            more: "one two three",
+            from: 1,
+        };
+        assert_eq!(
+            tokenizer.fit_text(12, &slot, other, &mut rng(1)).unwrap(),
+            "The sky is blue.\ntwo three\none two"
+        );
     }
 
     #[test]
@@ -327,8 +446,17 @@ mod tests {
         let tokenizer = CHATS[0].over("builtin");
         let slot = tokenizer.slot(&messages(MARK)).unwrap();
         let alone = tokenizer.count_without_text(&slot);
-        let error = tokenizer.fit_text(alone, &slot, own("The sky"), &mut rng(1)).unwrap_err();
-        assert!(matches!(error, TokenError::NoFit { nearest, .. } if nearest == alone), "{error}");
-        assert!(tokenizer.truncate_text(alone - 1, &slot, "The sky").is_err());
+        let error = tokenizer
+            .fit_text(alone, &slot, own("The sky"), &mut rng(1))
+            .unwrap_err();
+        assert!(
+            matches!(error, TokenError::NoFit { nearest, .. } if nearest == alone),
+            "{error}"
+        );
+        assert!(
+            tokenizer
+                .truncate_text(alone - 1, &slot, "The sky")
+                .is_err()
+        );
     }
 }

@@ -20,12 +20,9 @@ pub struct PreTokenizer {
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-const LLAMA3: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN35: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -38,10 +35,20 @@ const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 const DIGIT: &str = r"\p{N}";
 const DIGITS_3: &str = r"\p{N}{1,3}";
 
-const PLAIN: PreTokenizer = PreTokenizer { names: &[], patterns: &[], composed: false, ignore_merges: false, adds_bos: false };
+const PLAIN: PreTokenizer = PreTokenizer {
+    names: &[],
+    patterns: &[],
+    composed: false,
+    ignore_merges: false,
+    adds_bos: false,
+};
 
 static ALL: [PreTokenizer; 26] = [
-    PreTokenizer { names: &["default"], patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"], ..PLAIN },
+    PreTokenizer {
+        names: &["default"],
+        patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+        ..PLAIN
+    },
     PreTokenizer {
         names: &[
             "gpt-2",
@@ -60,40 +67,130 @@ static ALL: [PreTokenizer; 26] = [
         ..PLAIN
     },
     PreTokenizer {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
+        names: &[
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
         patterns: &[DIGIT, GPT2],
         ..PLAIN
     },
     PreTokenizer {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
+        names: &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+        ],
         patterns: &[LLAMA3],
         ignore_merges: true,
         adds_bos: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], patterns: &[LLAMA3], ..PLAIN },
-    PreTokenizer { names: &["glm4", "glm5"], patterns: &[LLAMA3], ignore_merges: true, ..PLAIN },
-    PreTokenizer { names: &["qwen2"], patterns: &[QWEN2], composed: true, ..PLAIN },
     PreTokenizer {
-        names: &["deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "kormo", "grok-2"],
+        names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
+        patterns: &[LLAMA3],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["glm4", "glm5"],
+        patterns: &[LLAMA3],
+        ignore_merges: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["qwen2"],
+        patterns: &[QWEN2],
+        composed: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &[
+            "deepseek-r1-qwen",
+            "stablelm2",
+            "megrez",
+            "hunyuan",
+            "solar-open",
+            "kormo",
+            "grok-2",
+        ],
         patterns: &[QWEN2],
         ..PLAIN
     },
-    PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], composed: true, ..PLAIN },
-    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O], ..PLAIN },
-    PreTokenizer { names: &["tiny_aya", "cohere2moe"], patterns: &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O], ..PLAIN },
-    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], ignore_merges: true, adds_bos: true, ..PLAIN },
-    PreTokenizer { names: &["kimi-k2"], patterns: &[KIMI], ..PLAIN },
     PreTokenizer {
-        names: &["deepseek-llm"],
-        patterns: &[r"[\r\n]", CASED, r"\s?[!-/:-~！-／：-～‘-‟\u{3000}-。]+", r"\s+$", CJK, r"\p{N}+"],
+        names: &["qwen35"],
+        patterns: &[QWEN35],
+        composed: true,
         ..PLAIN
     },
-    PreTokenizer { names: &["deepseek-coder"], patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT], ..PLAIN },
-    PreTokenizer { names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"], patterns: &[DIGITS_3, HAN_KANA, DEEPSEEK3], ..PLAIN },
-    PreTokenizer { names: &["falcon"], patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"], ..PLAIN },
-    PreTokenizer { names: &["bloom", "poro-chat", "gpt3-finnish"], patterns: &[BLOOM], ..PLAIN },
-    PreTokenizer { names: &["viking"], patterns: &[BLOOM, DIGIT], ..PLAIN },
+    PreTokenizer {
+        names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"],
+        patterns: &[GPT4O],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["tiny_aya", "cohere2moe"],
+        patterns: &[r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["tekken"],
+        patterns: &[TEKKEN],
+        ignore_merges: true,
+        adds_bos: true,
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["kimi-k2"],
+        patterns: &[KIMI],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-llm"],
+        patterns: &[
+            r"[\r\n]",
+            CASED,
+            r"\s?[!-/:-~！-／：-～‘-‟\u{3000}-。]+",
+            r"\s+$",
+            CJK,
+            r"\p{N}+",
+        ],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-coder"],
+        patterns: &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, DIGIT],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        patterns: &[DIGITS_3, HAN_KANA, DEEPSEEK3],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["falcon"],
+        patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["bloom", "poro-chat", "gpt3-finnish"],
+        patterns: &[BLOOM],
+        ..PLAIN
+    },
+    PreTokenizer {
+        names: &["viking"],
+        patterns: &[BLOOM, DIGIT],
+        ..PLAIN
+    },
     PreTokenizer {
         names: &["seed-coder"],
         patterns: &[
@@ -103,7 +200,9 @@ static ALL: [PreTokenizer; 26] = [
     },
     PreTokenizer {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        patterns: &[r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+        patterns: &[
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        ],
         ..PLAIN
     },
     PreTokenizer {
@@ -131,10 +230,16 @@ static ALL: [PreTokenizer; 26] = [
     },
     PreTokenizer {
         names: &["ufakzeka"],
-        patterns: &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
+        patterns: &[
+            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ],
         ..PLAIN
     },
-    PreTokenizer { names: &["laguna"], patterns: &[r"[^\n]+|[\n]+", QWEN2], ..PLAIN },
+    PreTokenizer {
+        names: &["laguna"],
+        patterns: &[r"[^\n]+|[\n]+", QWEN2],
+        ..PLAIN
+    },
 ];
 
 /// The pre-tokenizer of that name.
@@ -144,7 +249,10 @@ pub fn find(name: &str) -> Option<&'static PreTokenizer> {
 
 /// The names of all, in order of the alphabet.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = ALL.iter().flat_map(|each| each.names.iter().copied()).collect();
+    let mut names: Vec<&str> = ALL
+        .iter()
+        .flat_map(|each| each.names.iter().copied())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -157,7 +265,10 @@ mod tests {
     fn the_documentation_lists_all() {
         let page = include_str!("../../../../docs/local.md");
         for name in names() {
-            assert!(page.contains(&format!("`{name}`")), "docs/local.md lacks `{name}`");
+            assert!(
+                page.contains(&format!("`{name}`")),
+                "docs/local.md lacks `{name}`"
+            );
         }
     }
 }

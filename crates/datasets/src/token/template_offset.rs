@@ -30,12 +30,18 @@ pub struct Slot {
 impl Slot {
     /// The same place without the text after it.
     pub fn front(&self) -> Slot {
-        Slot { before: self.before.clone(), ..Slot::default() }
+        Slot {
+            before: self.before.clone(),
+            ..Slot::default()
+        }
     }
 
     /// The place after `words`, which follow `before`.
     pub fn behind(&self, words: &str) -> Slot {
-        Slot { before: [&self.before, words].concat(), ..self.clone() }
+        Slot {
+            before: [&self.before, words].concat(),
+            ..self.clone()
+        }
     }
 
     /// Tokens outside the counted part.
@@ -53,21 +59,31 @@ impl Tokenizer {
         let whole = self.chat(messages, None)?;
         let parts: Vec<&str> = whole.split(MARK).collect();
         match parts.as_slice() {
-            [before, after] => Ok(Slot { before: (*before).to_owned(), after: (*after).to_owned(), ..self.plain_text_slot() }),
-            _ => Err(TokenError::Refused { reason: "its output does not contain the user's text unchanged".into() }),
+            [before, after] => Ok(Slot {
+                before: (*before).to_owned(),
+                after: (*after).to_owned(),
+                ..self.plain_text_slot()
+            }),
+            _ => Err(TokenError::Refused {
+                reason: "its output does not contain the user's text unchanged".into(),
+            }),
         }
     }
 
     /// The place of a prompt without other text.
     pub fn plain_text_slot(&self) -> Slot {
-        Slot { omitted: self.prompt_special, ..Slot::default() }
+        Slot {
+            omitted: self.prompt_special,
+            ..Slot::default()
+        }
     }
 
     /// Number of tokens that the model reads with `text` in this place. None where the tokenizer rejects it, or where tokens at the
     /// far ends change.
     pub fn measure(&self, slot: &Slot, text: &str) -> Option<u64> {
         let ids = self.ids(&[&slot.before, text, &slot.after].concat())?;
-        (ids.starts_with(&slot.lead) && ids.ends_with(&slot.tail)).then_some(ids.len() as u64 + slot.omitted)
+        (ids.starts_with(&slot.lead) && ids.ends_with(&slot.tail))
+            .then_some(ids.len() as u64 + slot.omitted)
     }
 
     /// Number of tokens of a slot without a text. A blank before the text belongs to the text.
@@ -78,7 +94,8 @@ impl Tokenizer {
 
     /// Number of tokens that a system message and the chat template add, besides the special tokens of plain text.
     pub fn count_template(&self, slot: &Slot) -> u64 {
-        self.count_without_text(slot).saturating_sub(self.plain_text_special)
+        self.count_without_text(slot)
+            .saturating_sub(self.plain_text_special)
     }
 
     /// The place after `prefix`, whose tokens must not depend on the text after it.
@@ -101,17 +118,31 @@ impl Tokenizer {
         let near = rest.floor_char_boundary(NEAR);
         let part = match rest[..near].rfind(' ') {
             Some(end) if near < rest.len() => &rest[..end],
-            _ => return Some(Slot { after: [rest, &slot.after].concat(), ..slot.clone() }),
+            _ => {
+                return Some(Slot {
+                    after: [rest, &slot.after].concat(),
+                    ..slot.clone()
+                });
+            }
         };
         let ids = self.ids(&[&slot.before, sample, part].concat())?;
         let tail = ids[ids.len().saturating_sub(TAIL)..].to_vec();
         let omitted = total.checked_sub(ids.len() as u64)?;
-        Some(Slot { before: slot.before.clone(), after: part.to_owned(), omitted, lead: slot.lead.clone(), tail })
+        Some(Slot {
+            before: slot.before.clone(),
+            after: part.to_owned(),
+            omitted,
+            lead: slot.lead.clone(),
+            tail,
+        })
     }
 
     /// The ids of a text without special tokens. None where the tokenizer rejects it.
     pub fn ids(&self, text: &str) -> Option<Vec<u32>> {
-        self.inner.encode_fast(text, false).ok().map(|encoding| encoding.get_ids().to_vec())
+        self.inner
+            .encode_fast(text, false)
+            .ok()
+            .map(|encoding| encoding.get_ids().to_vec())
     }
 
     /// The place after `head`, which has these `ids`; the last ones may change.
@@ -130,7 +161,10 @@ impl Tokenizer {
     /// Where the part of `head` begins that is enough to tokenize again, and how many of its `ids` that part has.
     fn window(&self, head: &str, ids: &[u32]) -> (usize, usize) {
         let near = head.floor_char_boundary(head.len().saturating_sub(NEAR));
-        let blanks = head[near..].match_indices(' ').take(STARTS).map(|(at, _)| near + at);
+        let blanks = head[near..]
+            .match_indices(' ')
+            .take(STARTS)
+            .map(|(at, _)| near + at);
         // Some tokenizers make a word's blank a part of it, others drop it.
         let mut starts = blanks.flat_map(|at| [at, at + 1]).filter(|_| near > 0);
         let found = starts.find_map(|start| {
@@ -161,9 +195,17 @@ mod tests {
     fn the_slot_is_what_the_template_puts_around_the_text() {
         let tokenizer = CHATML.over("byte-level");
         let slot = tokenizer.slot(&messages(MARK)).unwrap();
-        assert_eq!((slot.before.as_str(), slot.after.as_str()), ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"));
-        assert_eq!(tokenizer.measure(&slot, "the sky"), tokenizer.count_messages(&messages("the sky")));
-        let twice = tokenizer.slot(&[messages(MARK), messages(MARK)].concat()).unwrap_err();
+        assert_eq!(
+            (slot.before.as_str(), slot.after.as_str()),
+            ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n")
+        );
+        assert_eq!(
+            tokenizer.measure(&slot, "the sky"),
+            tokenizer.count_messages(&messages("the sky"))
+        );
+        let twice = tokenizer
+            .slot(&[messages(MARK), messages(MARK)].concat())
+            .unwrap_err();
         assert!(matches!(twice, TokenError::Refused { .. }), "{twice}");
     }
 
@@ -173,15 +215,36 @@ mod tests {
             for (kind, _) in ALL.iter() {
                 let tokenizer = chat.over(kind);
                 let slot = tokenizer.slot(&messages(MARK)).unwrap();
-                let bare = Slot { before: slot.before.clone(), ..Slot::default() };
-                let prefix = tokenizer.random_text(tokenizer.count_without_text(&bare) + 500, &bare, &mut rng(1)).unwrap();
-                let lead = tokenizer.ids(&[&slot.before, prefix.as_str()].concat()).unwrap();
+                let bare = Slot {
+                    before: slot.before.clone(),
+                    ..Slot::default()
+                };
+                let prefix = tokenizer
+                    .random_text(
+                        tokenizer.count_without_text(&bare) + 500,
+                        &bare,
+                        &mut rng(1),
+                    )
+                    .unwrap();
+                let lead = tokenizer
+                    .ids(&[&slot.before, prefix.as_str()].concat())
+                    .unwrap();
                 let behind = tokenizer.behind(&slot, &prefix).unwrap();
-                assert!(behind.before.len() < 1000, "{} {kind}: all of {} bytes are measured", chat.name, behind.before.len());
+                assert!(
+                    behind.before.len() < 1000,
+                    "{} {kind}: all of {} bytes are measured",
+                    chat.name,
+                    behind.before.len()
+                );
                 for seed in 0..10 {
                     let n = lead.len() as u64 + 60 + seed;
-                    let text = format!("{prefix} {}", tokenizer.random_text(n, &behind, &mut rng(seed)).unwrap());
-                    let all = tokenizer.ids(&tokenizer.chat(&messages(&text), None).unwrap()).unwrap();
+                    let text = format!(
+                        "{prefix} {}",
+                        tokenizer.random_text(n, &behind, &mut rng(seed)).unwrap()
+                    );
+                    let all = tokenizer
+                        .ids(&tokenizer.chat(&messages(&text), None).unwrap())
+                        .unwrap();
                     assert!(all.starts_with(&lead), "{} {kind}", chat.name);
                     assert_eq!(all.len() as u64, n, "{} {kind}", chat.name);
                 }
@@ -193,21 +256,42 @@ mod tests {
     fn a_text_that_would_change_the_prefix_does_not_count() {
         let tokenizer = Tokenizer::builtin();
         let behind = tokenizer.behind(&Slot::default(), "the sky is bl").unwrap();
-        let glued = Slot { before: "the sky is bl".into(), ..behind.clone() };
-        assert_eq!((tokenizer.measure(&glued, "ue"), tokenizer.measure(&glued, " day").is_some()), (None, true));
+        let glued = Slot {
+            before: "the sky is bl".into(),
+            ..behind.clone()
+        };
+        assert_eq!(
+            (
+                tokenizer.measure(&glued, "ue"),
+                tokenizer.measure(&glued, " day").is_some()
+            ),
+            (None, true)
+        );
     }
 
     #[test]
     fn a_beginning_can_be_exchanged_without_looking_at_the_end() {
         for (kind, tokenizer) in ALL.iter() {
-            let draw = |n, seed| tokenizer.random_text(n, &Slot::default(), &mut rng(seed)).unwrap();
+            let draw = |n, seed| {
+                tokenizer
+                    .random_text(n, &Slot::default(), &mut rng(seed))
+                    .unwrap()
+            };
             let (sample, rest) = (draw(20, 1), format!("\n{}", draw(900, 2)));
             let total = tokenizer.count(&[sample.as_str(), &rest].concat()).unwrap();
-            let ahead = tokenizer.ahead(&Slot::default(), &sample, &rest, total).unwrap();
+            let ahead = tokenizer
+                .ahead(&Slot::default(), &sample, &rest, total)
+                .unwrap();
             assert!(ahead.after.len() < rest.len() / 4, "{kind}");
             for seed in 3..13 {
-                let other = tokenizer.random_text(total, &ahead, &mut rng(seed)).unwrap();
-                assert_eq!(tokenizer.count(&[other.as_str(), &rest].concat()), Some(total), "{kind}: {other}");
+                let other = tokenizer
+                    .random_text(total, &ahead, &mut rng(seed))
+                    .unwrap();
+                assert_eq!(
+                    tokenizer.count(&[other.as_str(), &rest].concat()),
+                    Some(total),
+                    "{kind}: {other}"
+                );
             }
         }
     }

@@ -20,8 +20,12 @@ fn special(name: &str) -> AddedToken {
     AddedToken::from(name, true)
 }
 
-fn train<T: Trainer>(inner: &mut Inner, mut trainer: T, wrap: impl Fn(T::Model) -> ModelWrapper, mut model: T::Model)
-where
+fn train<T: Trainer>(
+    inner: &mut Inner,
+    mut trainer: T,
+    wrap: impl Fn(T::Model) -> ModelWrapper,
+    mut model: T::Model,
+) where
     T::Model: Model,
 {
     let words = |line: &str| {
@@ -29,8 +33,14 @@ where
         if let Some(split) = inner.get_pre_tokenizer() {
             tokenizers::PreTokenizer::pre_tokenize(split, &mut text).unwrap();
         }
-        let parts = text.get_splits(tokenizers::OffsetReferential::Original, tokenizers::OffsetType::Byte);
-        Ok(parts.into_iter().map(|(part, ..)| part.to_owned()).collect())
+        let parts = text.get_splits(
+            tokenizers::OffsetReferential::Original,
+            tokenizers::OffsetType::Byte,
+        );
+        Ok(parts
+            .into_iter()
+            .map(|(part, ..)| part.to_owned())
+            .collect())
     };
     trainer.feed(TEXT.lines(), words).unwrap();
     let special = trainer.train(&mut model).unwrap();
@@ -45,10 +55,17 @@ fn empty() -> Inner {
 fn byte_level() -> Inner {
     let mut inner = empty();
     let bytes = ByteLevel::new(false, true, true);
-    inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
+    inner
+        .with_pre_tokenizer(Some(bytes))
+        .with_decoder(Some(bytes));
     let trainer = BpeTrainer::builder().vocab_size(900).show_progress(false);
     let trainer = trainer.initial_alphabet(ByteLevel::alphabet().into_iter().collect());
-    train(&mut inner, trainer.special_tokens(vec![special("<|end|>")]).build(), ModelWrapper::BPE, BPE::default());
+    train(
+        &mut inner,
+        trainer.special_tokens(vec![special("<|end|>")]).build(),
+        ModelWrapper::BPE,
+        BPE::default(),
+    );
     inner
 }
 
@@ -57,14 +74,19 @@ fn plain_bpe() -> Inner {
     let mut inner = empty();
     inner.with_pre_tokenizer(Some(Whitespace {}));
     let model = BPE::builder().unk_token("<unk>".into()).build().unwrap();
-    let trainer = BpeTrainer::builder().vocab_size(400).show_progress(false).special_tokens(vec![special("<unk>")]);
+    let trainer = BpeTrainer::builder()
+        .vocab_size(400)
+        .show_progress(false)
+        .special_tokens(vec![special("<unk>")]);
     train(&mut inner, trainer.build(), ModelWrapper::BPE, model);
     inner
 }
 
 fn unigram() -> Inner {
     let mut inner = empty();
-    inner.with_pre_tokenizer(Some(Metaspace::default())).with_decoder(Some(Metaspace::default()));
+    inner
+        .with_pre_tokenizer(Some(Metaspace::default()))
+        .with_decoder(Some(Metaspace::default()));
     let trainer = UnigramTrainer::builder()
         .vocab_size(600)
         .show_progress(false)
@@ -72,24 +94,49 @@ fn unigram() -> Inner {
         .special_tokens(vec![special("<unk>")])
         .build()
         .unwrap();
-    train(&mut inner, trainer, ModelWrapper::Unigram, Unigram::default());
+    train(
+        &mut inner,
+        trainer,
+        ModelWrapper::Unigram,
+        Unigram::default(),
+    );
     inner
 }
 
 fn wordpiece() -> Inner {
     let mut inner = empty();
-    inner.with_normalizer(Some(BertNormalizer::default())).unwrap();
-    inner.with_pre_tokenizer(Some(BertPreTokenizer)).with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
+    inner
+        .with_normalizer(Some(BertNormalizer::default()))
+        .unwrap();
+    inner
+        .with_pre_tokenizer(Some(BertPreTokenizer))
+        .with_decoder(Some(tokenizers::decoders::wordpiece::WordPiece::default()));
     let special = ["[UNK]", "[CLS]"].map(special).to_vec();
-    let trainer = WordPieceTrainer::builder().vocab_size(700).show_progress(false).special_tokens(special).build();
-    train(&mut inner, trainer, ModelWrapper::WordPiece, WordPiece::default());
+    let trainer = WordPieceTrainer::builder()
+        .vocab_size(700)
+        .show_progress(false)
+        .special_tokens(special)
+        .build();
+    train(
+        &mut inner,
+        trainer,
+        ModelWrapper::WordPiece,
+        WordPiece::default(),
+    );
     inner
 }
 
 /// Every kind, by name.
 pub static ALL: LazyLock<Vec<(&str, Tokenizer)>> = LazyLock::new(|| {
-    let trained = [("byte-level", byte_level()), ("bpe", plain_bpe()), ("unigram", unigram()), ("wordpiece", wordpiece())];
-    let trained = trained.into_iter().map(|(name, inner)| (name, Tokenizer::wrap(inner, false)));
+    let trained = [
+        ("byte-level", byte_level()),
+        ("bpe", plain_bpe()),
+        ("unigram", unigram()),
+        ("wordpiece", wordpiece()),
+    ];
+    let trained = trained
+        .into_iter()
+        .map(|(name, inner)| (name, Tokenizer::wrap(inner, false)));
     trained.chain([("builtin", Tokenizer::builtin())]).collect()
 });
 
@@ -123,7 +170,12 @@ pub const LLAMA3: Chat = Chat {
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
 {%- endif %}
 ",
-    special: &["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+    special: &[
+        "<|begin_of_text|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|eot_id|>",
+    ],
     bos: "<|begin_of_text|>",
 };
 
@@ -160,8 +212,7 @@ pub const CHATS: [Chat; 3] = [CHATML, LLAMA3, MISTRAL];
 impl Chat {
     /// The tokenizer_config.json of its model.
     pub fn config(&self) -> Map<String, Value> {
-        let object =
-            json!({ "chat_template": self.source, "bos_token": self.bos, "eos_token": { "content": "</s>", "lstrip": false } });
+        let object = json!({ "chat_template": self.source, "bos_token": self.bos, "eos_token": { "content": "</s>", "lstrip": false } });
         object.as_object().cloned().unwrap_or_default()
     }
 
@@ -169,16 +220,28 @@ impl Chat {
     pub fn over(&self, kind: &str) -> Tokenizer {
         let (_, plain) = ALL.iter().find(|(name, _)| *name == kind).unwrap();
         let mut inner = plain.inner.clone();
-        inner.add_special_tokens(self.special.iter().map(|name| special(name))).unwrap();
+        inner
+            .add_special_tokens(self.special.iter().map(|name| special(name)))
+            .unwrap();
         let chat = ChatTemplate::new(self.source, &self.config()).unwrap();
-        Tokenizer { chat: Some(chat), ..Tokenizer::wrap(inner, false) }
+        Tokenizer {
+            chat: Some(chat),
+            ..Tokenizer::wrap(inner, false)
+        }
     }
 
     /// A model folder that holds it.
     pub fn folder(&self, kind: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        self.over(kind).inner.save(dir.path().join("tokenizer.json"), false).unwrap();
-        std::fs::write(dir.path().join("tokenizer_config.json"), Value::Object(self.config()).to_string()).unwrap();
+        self.over(kind)
+            .inner
+            .save(dir.path().join("tokenizer.json"), false)
+            .unwrap();
+        std::fs::write(
+            dir.path().join("tokenizer_config.json"),
+            Value::Object(self.config()).to_string(),
+        )
+        .unwrap();
         dir
     }
 }

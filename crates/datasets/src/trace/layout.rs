@@ -9,7 +9,8 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// The supported layouts, for errors.
-pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Azure LLM (CSV), BurstGPT (CSV) or workload (JSONL) layout";
+pub const EXPECTED: &str =
+    "a log in the Mooncake (JSONL), Azure LLM (CSV), BurstGPT (CSV) or workload (JSONL) layout";
 
 /// One row of a log.
 #[derive(Debug)]
@@ -75,11 +76,15 @@ impl LogFormat {
             Layout::Azure => azure_columns(first),
             Layout::Burstgpt => burstgpt_columns(first),
             Layout::Auto if json => {
-                let row: Map<String, Value> = serde_json::from_str(first).map_err(|error| error.to_string())?;
+                let row: Map<String, Value> =
+                    serde_json::from_str(first).map_err(|error| error.to_string())?;
                 match (row.contains_key("body"), row.contains_key("input_length")) {
                     (true, _) => Ok(LogFormat::Workload),
                     (_, true) => Ok(LogFormat::Mooncake),
-                    _ => Err(format!("no known layout has these keys: {}", row.keys().cloned().collect::<Vec<_>>().join(", "))),
+                    _ => Err(format!(
+                        "no known layout has these keys: {}",
+                        row.keys().cloned().collect::<Vec<_>>().join(", ")
+                    )),
                 }
             }
             Layout::Auto => azure_columns(first)
@@ -105,30 +110,61 @@ impl LogFormat {
 
 /// `TIMESTAMP,ContextTokens,GeneratedTokens`, the time a date.
 fn azure_columns(header: &str) -> Result<LogFormat, String> {
-    find_columns(header, ["TIMESTAMP", "ContextTokens", "GeneratedTokens"], true)
+    find_columns(
+        header,
+        ["TIMESTAMP", "ContextTokens", "GeneratedTokens"],
+        true,
+    )
 }
 
 /// `Timestamp[,Session ID,Elapsed time],Model,Request tokens,Response tokens,Total tokens,Log Type`, the time in seconds.
 fn burstgpt_columns(header: &str) -> Result<LogFormat, String> {
-    find_columns(header, ["Timestamp", "Request tokens", "Response tokens"], false)
+    find_columns(
+        header,
+        ["Timestamp", "Request tokens", "Response tokens"],
+        false,
+    )
 }
 
-fn find_columns(header: &str, [time, input, output]: [&str; 3], dates: bool) -> Result<LogFormat, String> {
+fn find_columns(
+    header: &str,
+    [time, input, output]: [&str; 3],
+    dates: bool,
+) -> Result<LogFormat, String> {
     let names = parse_cells(header);
-    let find = |name: &str| names.iter().position(|column| column.trim().eq_ignore_ascii_case(name));
-    let require = |name: &str| find(name).ok_or_else(|| format!("no column `{name}` (columns: {header})"));
+    let find = |name: &str| {
+        names
+            .iter()
+            .position(|column| column.trim().eq_ignore_ascii_case(name))
+    };
+    let require =
+        |name: &str| find(name).ok_or_else(|| format!("no column `{name}` (columns: {header})"));
     let (time, input, output) = (require(time)?, require(input)?, require(output)?);
-    Ok(LogFormat::Csv(Columns { time, input, output, model: find("Model"), dates }))
+    Ok(LogFormat::Csv(Columns {
+        time,
+        input,
+        output,
+        model: find("Model"),
+        dates,
+    }))
 }
 
 impl Columns {
     fn parse_entry(self, line: &str) -> Result<Entry<'_>, String> {
         let cells = parse_cells(line);
         let cell = |index: usize| {
-            cells.get(index).map(|cell| cell.trim()).ok_or_else(|| format!("the row has only {} columns", cells.len()))
+            cells
+                .get(index)
+                .map(|cell| cell.trim())
+                .ok_or_else(|| format!("the row has only {} columns", cells.len()))
         };
         let time = cell(self.time)?;
-        let at = if self.dates { parse_date(time) } else { parse_decimal(time, 9) }.ok_or_else(|| invalid_time(time))?;
+        let at = if self.dates {
+            parse_date(time)
+        } else {
+            parse_decimal(time, 9)
+        }
+        .ok_or_else(|| invalid_time(time))?;
         let length = |index: usize, what: &str| {
             let text = cell(index)?;
             let whole = text.strip_suffix(".0").unwrap_or(text);
@@ -136,8 +172,19 @@ impl Columns {
         };
         let input = length(self.input, "prompt")?;
         let output = length(self.output, "output")?;
-        let model = self.model.and_then(|index| cell(index).ok()).map(str::to_owned);
-        Ok(Entry { at, model, request: LoggedRequest::Lengths { input, output, blocks: Vec::new() } })
+        let model = self
+            .model
+            .and_then(|index| cell(index).ok())
+            .map(str::to_owned);
+        Ok(Entry {
+            at,
+            model,
+            request: LoggedRequest::Lengths {
+                input,
+                output,
+                blocks: Vec::new(),
+            },
+        })
     }
 }
 
@@ -157,7 +204,15 @@ fn parse_mooncake(line: &str) -> Result<Entry<'_>, String> {
     let at = parse_decimal(&time, 6).ok_or_else(|| invalid_time(&time))?;
     let input = check_tokens(row.input_length.as_u64(), "prompt", &row.input_length)?;
     let output = check_tokens(row.output_length.as_u64(), "output", &row.output_length)?;
-    Ok(Entry { at, model: row.model, request: LoggedRequest::Lengths { input, output, blocks: row.hash_ids } })
+    Ok(Entry {
+        at,
+        model: row.model,
+        request: LoggedRequest::Lengths {
+            input,
+            output,
+            blocks: row.hash_ids,
+        },
+    })
 }
 
 /// `{"timestamp": 12.5, "body": {…}, "headers": {…}}`, the time in seconds or RFC 3339.
@@ -180,9 +235,27 @@ fn parse_workload(line: &str) -> Result<Entry<'_>, String> {
     if !row.body.get().starts_with('{') {
         return Err("`body` is not a JSON object".into());
     }
-    let text = |value: Value| value.as_str().map(str::to_owned).unwrap_or_else(|| value.to_string());
-    let headers = row.headers.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect();
-    Ok(Entry { at, model: None, request: LoggedRequest::Body { body: row.body, headers, output: row.output_length } })
+    let text = |value: Value| {
+        value
+            .as_str()
+            .map(str::to_owned)
+            .unwrap_or_else(|| value.to_string())
+    };
+    let headers = row
+        .headers
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, value)| (name, text(value)))
+        .collect();
+    Ok(Entry {
+        at,
+        model: None,
+        request: LoggedRequest::Body {
+            body: row.body,
+            headers,
+            output: row.output_length,
+        },
+    })
 }
 
 fn invalid_time(text: &str) -> String {
@@ -190,7 +263,11 @@ fn invalid_time(text: &str) -> String {
 }
 
 /// Checks a length: a request without prompt cannot be sent, and one without output had failed when it was logged.
-fn check_tokens(count: Option<u64>, what: &str, text: impl std::fmt::Display) -> Result<u64, String> {
+fn check_tokens(
+    count: Option<u64>,
+    what: &str,
+    text: impl std::fmt::Display,
+) -> Result<u64, String> {
     match count {
         Some(0) => Err(format!("the {what} has no tokens")),
         Some(count) => Ok(count),
@@ -208,12 +285,16 @@ fn parse_cells(line: &str) -> Vec<Cow<'_, str>> {
     let mut chars = line.chars().peekable();
     while let Some(char) = chars.next() {
         match char {
-            '"' if quoted && chars.peek() == Some(&'"') => {
-                cells.last_mut().into_iter().for_each(|cell| cell.extend(chars.next()))
-            }
+            '"' if quoted && chars.peek() == Some(&'"') => cells
+                .last_mut()
+                .into_iter()
+                .for_each(|cell| cell.extend(chars.next())),
             '"' => quoted = !quoted,
             ',' if !quoted => cells.push(String::new()),
-            other => cells.last_mut().into_iter().for_each(|cell| cell.push(other)),
+            other => cells
+                .last_mut()
+                .into_iter()
+                .for_each(|cell| cell.push(other)),
         }
     }
     cells.into_iter().map(Cow::Owned).collect()
@@ -225,26 +306,46 @@ fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
     let text = text.trim();
     let scale = 10i128.pow(u32::try_from(digits).ok()?);
     if text.contains(['e', 'E']) {
-        let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && number.abs() < 1e18)?;
+        let number = text
+            .parse::<f64>()
+            .ok()
+            .filter(|number| number.is_finite() && number.abs() < 1e18)?;
         return Some((number * scale as f64).round() as i128);
     }
-    let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (negative, text) = text
+        .strip_prefix('-')
+        .map_or((false, text), |rest| (true, rest));
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let all_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !all_digits(whole) || !all_digits(rest) {
         return None;
     }
     let whole = i128::from(whole.parse::<u64>().ok()?);
-    let rest: String = rest.chars().chain(std::iter::repeat('0')).take(digits).collect();
-    let value = whole * scale + if digits == 0 { 0 } else { rest.parse::<i128>().ok()? };
+    let rest: String = rest
+        .chars()
+        .chain(std::iter::repeat('0'))
+        .take(digits)
+        .collect();
+    let value = whole * scale
+        + if digits == 0 {
+            0
+        } else {
+            rest.parse::<i128>().ok()?
+        };
     Some(if negative { -value } else { value })
 }
 
 /// Nanoseconds from the Unix epoch to a date in RFC 3339, or with a blank instead of `T`; UTC where it has no offset.
 fn parse_date(text: &str) -> Option<i128> {
     let (day, time) = text.trim().split_once([' ', 'T', 't'])?;
-    let zone = if time.contains(['Z', 'z', '+', '-']) { "" } else { "Z" };
-    OffsetDateTime::parse(&format!("{day}T{time}{zone}"), &Rfc3339).ok().map(OffsetDateTime::unix_timestamp_nanos)
+    let zone = if time.contains(['Z', 'z', '+', '-']) {
+        ""
+    } else {
+        "Z"
+    };
+    OffsetDateTime::parse(&format!("{day}T{time}{zone}"), &Rfc3339)
+        .ok()
+        .map(OffsetDateTime::unix_timestamp_nanos)
 }
 
 #[cfg(test)]
@@ -253,14 +354,21 @@ mod tests {
 
     #[test]
     fn decimals_keep_every_digit() {
-        assert_eq!(parse_decimal("1700000000.123456789", 9), Some(1_700_000_000_123_456_789));
+        assert_eq!(
+            parse_decimal("1700000000.123456789", 9),
+            Some(1_700_000_000_123_456_789)
+        );
         assert_eq!(parse_decimal("27482", 6), Some(27_482_000_000));
         assert_eq!(parse_decimal(" 1.5 ", 6), Some(1_500_000));
         assert_eq!(
             (parse_decimal("-1.5", 9), parse_decimal("1.7e9", 9)),
             (Some(-1_500_000_000), Some(1_700_000_000_000_000_000))
         );
-        assert_eq!(["", ".", "1,5", "x", "1.2.3", "inf", "1e999", "NaN"].map(|text| parse_decimal(text, 9)), [None; 8]);
+        assert_eq!(
+            ["", ".", "1,5", "x", "1.2.3", "inf", "1e999", "NaN"]
+                .map(|text| parse_decimal(text, 9)),
+            [None; 8]
+        );
     }
 
     #[test]
@@ -269,6 +377,9 @@ mod tests {
         assert_eq!(parse_date("2023-11-16 18:15:46.6805900"), known);
         assert_eq!(parse_date("2023-11-16T18:15:46.68059Z"), known);
         assert_eq!(parse_date("2023-11-16 20:15:46.680590+02:00"), known);
-        assert_eq!(["2023-11-16", "18:15:46", "2023-13-01 00:00:00", ""].map(parse_date), [None; 4]);
+        assert_eq!(
+            ["2023-11-16", "18:15:46", "2023-13-01 00:00:00", ""].map(parse_date),
+            [None; 4]
+        );
     }
 }

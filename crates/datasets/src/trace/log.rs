@@ -45,14 +45,35 @@ pub struct Rows {
 
 impl Rows {
     /// Reads a log without its invalid rows.
-    pub fn read(path: &Path, spec: &TraceSpec, strict: bool, notes: &mut Vec<String>) -> Result<Rows, PromptError> {
-        let text = if path == Path::new("builtin") { BUILTIN.to_owned() } else { file::read_text(path)? };
-        let error = |line, problem| PromptError::Row { path: path.to_owned(), line, problem, expected: EXPECTED };
+    pub fn read(
+        path: &Path,
+        spec: &TraceSpec,
+        strict: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Rows, PromptError> {
+        let text = if path == Path::new("builtin") {
+            BUILTIN.to_owned()
+        } else {
+            file::read_text(path)?
+        };
+        let error = |line, problem| PromptError::Row {
+            path: path.to_owned(),
+            line,
+            problem,
+            expected: EXPECTED,
+        };
         let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
-        let mut lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number)).filter(|(line, _)| !line.is_empty());
+        let mut lines = text
+            .lines()
+            .zip(1..)
+            .map(|(line, number)| (line.trim(), number))
+            .filter(|(line, _)| !line.is_empty());
         let mut ahead = lines.clone();
-        let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty { path: path.to_owned() })?;
-        let format = LogFormat::new(spec.layout, first).map_err(|problem| error(number, problem))?;
+        let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty {
+            path: path.to_owned(),
+        })?;
+        let format =
+            LogFormat::new(spec.layout, first).map_err(|problem| error(number, problem))?;
         if format.has_header() {
             lines = ahead;
         }
@@ -72,25 +93,49 @@ impl Rows {
         let dropped = invalid.len() as u64;
         if rows.is_empty() {
             let why = format!("{dropped} are invalid, and no other is between `start` and `end`");
-            return Err(PromptError::NoRows { path: path.to_owned(), dropped, why });
+            return Err(PromptError::NoRows {
+                path: path.to_owned(),
+                dropped,
+                why,
+            });
         }
-        Ok(Rows { path: path.to_owned(), text, format, rows, dropped })
+        Ok(Rows {
+            path: path.to_owned(),
+            text,
+            format,
+            rows,
+            dropped,
+        })
     }
 
     /// Leaves out the rows that do not pass the filter of prompt lengths.
-    pub fn filter(&mut self, pass: impl Fn(&Entry<'_>) -> bool, notes: &mut Vec<String>) -> Result<(), PromptError> {
+    pub fn filter(
+        &mut self,
+        pass: impl Fn(&Entry<'_>) -> bool,
+        notes: &mut Vec<String>,
+    ) -> Result<(), PromptError> {
         let found = self.rows.len();
         let text = &self.text;
         let format = self.format;
-        self.rows.retain(|(_, span)| format.parse_entry(&text[span.clone()]).is_ok_and(|entry| pass(&entry)));
+        self.rows.retain(|(_, span)| {
+            format
+                .parse_entry(&text[span.clone()])
+                .is_ok_and(|entry| pass(&entry))
+        });
         let dropped = (found - self.rows.len()) as u64;
         self.dropped += dropped;
         if self.rows.is_empty() {
             let why = format!("{dropped} of {found} are outside `prompt_tokens`");
-            return Err(PromptError::NoRows { path: self.path.clone(), dropped, why });
+            return Err(PromptError::NoRows {
+                path: self.path.clone(),
+                dropped,
+                why,
+            });
         }
         if dropped > 0 {
-            notes.push(format!("{dropped} of {found} dataset rows are outside `prompt_tokens` and were left out"));
+            notes.push(format!(
+                "{dropped} of {found} dataset rows are outside `prompt_tokens` and were left out"
+            ));
         }
         Ok(())
     }
@@ -121,15 +166,21 @@ impl Rows {
 
     /// Whether any row has an output length.
     pub fn has_output_lengths(&self) -> bool {
-        let known = |entry: Entry<'_>| !matches!(entry.request, LoggedRequest::Body { output: None, .. });
+        let known =
+            |entry: Entry<'_>| !matches!(entry.request, LoggedRequest::Body { output: None, .. });
         (0..self.len()).any(|index| self.entry(index).is_some_and(known))
     }
 }
 
 /// The rows inside the window in the order of their times since its beginning.
-fn select_window(mut rows: Vec<(i128, Range<usize>)>, spec: &TraceSpec) -> Vec<(Nanos, Range<usize>)> {
+fn select_window(
+    mut rows: Vec<(i128, Range<usize>)>,
+    spec: &TraceSpec,
+) -> Vec<(Nanos, Range<usize>)> {
     rows.sort_by_key(|(at, _)| *at);
-    let Some(origin) = rows.first().map(|(at, _)| *at) else { return Vec::new() };
+    let Some(origin) = rows.first().map(|(at, _)| *at) else {
+        return Vec::new();
+    };
     let start = spec.start.unwrap_or_default();
     let after = |at: i128| Nanos(u64::try_from(at - origin).unwrap_or(u64::MAX));
     let inside = |at: &Nanos| *at >= start && spec.end.is_none_or(|end| *at < end);
@@ -142,9 +193,16 @@ fn select_window(mut rows: Vec<(i128, Range<usize>)>, spec: &TraceSpec) -> Vec<(
 
 /// The note on invalid rows, which describes the first ones.
 fn invalid_note(path: &Path, invalid: &[(usize, String)], valid: usize) -> String {
-    let described: Vec<String> =
-        invalid.iter().take(DESCRIBED).map(|(line, problem)| format!("{}:{line}: {problem}", path.display())).collect();
-    let more = if invalid.len() > DESCRIBED { "; …" } else { "" };
+    let described: Vec<String> = invalid
+        .iter()
+        .take(DESCRIBED)
+        .map(|(line, problem)| format!("{}:{line}: {problem}", path.display()))
+        .collect();
+    let more = if invalid.len() > DESCRIBED {
+        "; …"
+    } else {
+        ""
+    };
     format!(
         "{} of {} rows of the log are invalid and were left out: {}{more}",
         invalid.len(),

@@ -9,8 +9,7 @@ const MOONCAKE: &str = r#"{"timestamp": 0, "input_length": 1100, "output_length"
 {"timestamp": 3000, "input_length": 1400, "output_length": 7, "hash_ids": [1, 2, 4]}
 {"timestamp": 1000, "input_length": 30, "output_length": 2, "hash_ids": [9]}
 "#;
-const AZURE: &str =
-    "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
+const AZURE: &str = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,37,4\r\n2023-11-16 18:15:50.9951690,39,10\r\n";
 const BURSTGPT: &str = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
     5,,1.2,ChatGPT,12,18,30,Conversation log\n45,s1,0.1,GPT-4,14,6,20,API log\n118,s2,0.1,GPT-4,9,0,9,API log\n";
 const WORKLOAD: &str = r#"{"timestamp": 1700000000.25, "body": {"model": "a", "messages": [{"role": "user", "content": "hi"}]}, "headers": {"x-user": "u1", "x-n": 3}}
@@ -26,15 +25,30 @@ fn file(content: impl AsRef<[u8]>) -> File {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.log");
     std::fs::write(&path, content).unwrap();
-    File { path: path.display().to_string(), _folder: folder }
+    File {
+        path: path.display().to_string(),
+        _folder: folder,
+    }
 }
 
 fn spec(file: &File, trace: TraceSpec) -> DatasetSpec {
-    DatasetSpec { path: Some(file.path.clone()), ..DatasetSpec::new(Source::Trace(trace)) }
+    DatasetSpec {
+        path: Some(file.path.clone()),
+        ..DatasetSpec::new(Source::Trace(trace))
+    }
 }
 
 fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {
-    open_any(spec, Seed(1), 0, &CacheDir { dir: "unused".into(), hub: String::new() }, &|_| ())
+    open_any(
+        spec,
+        Seed(1),
+        0,
+        &CacheDir {
+            dir: "unused".into(),
+            hub: String::new(),
+        },
+        &|_| (),
+    )
 }
 
 fn prompts(content: impl AsRef<[u8]>, trace: TraceSpec) -> Box<dyn Prompts> {
@@ -53,42 +67,86 @@ fn millis(arrivals: Option<Arc<[Nanos]>>) -> Vec<f64> {
 fn every_layout_is_known_by_its_columns_and_sorted_by_time() {
     let seen = |content: &str| {
         let prompts = prompts(content, TraceSpec::default());
-        let asks = (0..).map_while(|seq| prompts.session(seq)).take(prompts.arrivals().unwrap().len());
-        let asks: Vec<_> = asks.map(|session| (session.turns[0].tokens, session.turns[0].max_tokens)).collect();
+        let asks = (0..)
+            .map_while(|seq| prompts.session(seq))
+            .take(prompts.arrivals().unwrap().len());
+        let asks: Vec<_> = asks
+            .map(|session| (session.turns[0].tokens, session.turns[0].max_tokens))
+            .collect();
         (millis(prompts.arrivals()), asks, prompts.dropped())
     };
     let tokens = |input, output| (Some(input), Some(output));
-    assert_eq!(seen(MOONCAKE), (vec![0.0, 1000.0, 3000.0], vec![tokens(1100, 5), tokens(30, 2), tokens(1400, 7)], 0));
-    assert_eq!(seen(AZURE), (vec![0.0, 4314.579], vec![tokens(37, 4), tokens(39, 10)], 0));
-    assert_eq!(seen(BURSTGPT), (vec![0.0, 40_000.0], vec![tokens(12, 18), tokens(14, 6)], 1), "one had failed");
-    assert_eq!(seen(WORKLOAD), (vec![0.0, 1750.0], vec![(None, None), (None, None)], 0));
+    assert_eq!(
+        seen(MOONCAKE),
+        (
+            vec![0.0, 1000.0, 3000.0],
+            vec![tokens(1100, 5), tokens(30, 2), tokens(1400, 7)],
+            0
+        )
+    );
+    assert_eq!(
+        seen(AZURE),
+        (vec![0.0, 4314.579], vec![tokens(37, 4), tokens(39, 10)], 0)
+    );
+    assert_eq!(
+        seen(BURSTGPT),
+        (vec![0.0, 40_000.0], vec![tokens(12, 18), tokens(14, 6)], 1),
+        "one had failed"
+    );
+    assert_eq!(
+        seen(WORKLOAD),
+        (vec![0.0, 1750.0], vec![(None, None), (None, None)], 0)
+    );
 }
 
 #[test]
 fn equal_block_ids_are_equal_text_and_others_are_not() {
     let prompts = prompts(MOONCAKE, TraceSpec::default());
-    let (a, b) = (prompt(prompts.as_ref(), 0).text, prompt(prompts.as_ref(), 2).text);
+    let (a, b) = (
+        prompt(prompts.as_ref(), 0).text,
+        prompt(prompts.as_ref(), 2).text,
+    );
     let builtin = Tokenizer::builtin();
     let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let shared = builtin.count(&a[..shared]).unwrap();
-    assert!((2 * BLOCK - 1..=2 * BLOCK + 3).contains(&shared), "blocks 1 and 2 are alike, 3 and 4 are not: {shared}");
+    assert!(
+        (2 * BLOCK - 1..=2 * BLOCK + 3).contains(&shared),
+        "blocks 1 and 2 are alike, 3 and 4 are not: {shared}"
+    );
     let c = prompt(prompts.as_ref(), 1).text;
     assert_ne!(a.split(' ').next(), c.split(' ').next());
-    assert_eq!([&a, &b, &c].map(|text| builtin.count(text)), [Some(1100), Some(1400), Some(30)]);
+    assert_eq!(
+        [&a, &b, &c].map(|text| builtin.count(text)),
+        [Some(1100), Some(1400), Some(30)]
+    );
 }
 
 #[test]
 fn another_pass_over_a_log_of_lengths_asks_in_other_words() {
     let prompts = prompts(MOONCAKE, TraceSpec::default());
     assert_eq!(prompts.len(), None);
-    let texts: HashSet<String> = (0..9).map(|seq| prompt(prompts.as_ref(), seq).text).collect();
+    let texts: HashSet<String> = (0..9)
+        .map(|seq| prompt(prompts.as_ref(), seq).text)
+        .collect();
     assert_eq!(texts.len(), 9);
-    assert_eq!((prompt(prompts.as_ref(), 7).tokens, prompt(prompts.as_ref(), 5).tokens), (Some(30), Some(1400)));
+    assert_eq!(
+        (
+            prompt(prompts.as_ref(), 7).tokens,
+            prompt(prompts.as_ref(), 5).tokens
+        ),
+        (Some(30), Some(1400))
+    );
     assert_eq!(prompt(prompts.as_ref(), 7), prompt(prompts.as_ref(), 7));
     let log = file(MOONCAKE);
-    let once = DatasetSpec { on_exhausted: OnExhausted::Stop, ..spec(&log, TraceSpec::default()) };
+    let once = DatasetSpec {
+        on_exhausted: OnExhausted::Stop,
+        ..spec(&log, TraceSpec::default())
+    };
     let once = opened(&once).unwrap().prompts;
-    assert_eq!((once.len(), once.session(2).is_some(), once.session(3)), (Some(3), true, None));
+    assert_eq!(
+        (once.len(), once.session(2).is_some(), once.session(3)),
+        (Some(3), true, None)
+    );
 }
 
 #[test]
@@ -96,69 +154,161 @@ fn the_window_counts_from_the_first_arrival_and_moves_time_zero() {
     let window = |start, end| {
         let [start, end] = [start, end].map(|at: Option<u64>| at.map(Nanos::from_millis));
         let log = file(MOONCAKE.replace("\"timestamp\": ", "\"timestamp\": 70"));
-        opened(&spec(&log, TraceSpec { start, end, ..TraceSpec::default() })).map(|opened| millis(opened.prompts.arrivals()))
+        opened(&spec(
+            &log,
+            TraceSpec {
+                start,
+                end,
+                ..TraceSpec::default()
+            },
+        ))
+        .map(|opened| millis(opened.prompts.arrivals()))
     };
     // 700, 703000, 701000: the first one is the origin.
     assert_eq!(window(None, None).unwrap(), [0.0, 700_300.0, 702_300.0]);
     assert_eq!(window(Some(700_000), None).unwrap(), [300.0, 2300.0]);
-    assert_eq!(window(None, Some(700_300)).unwrap(), [0.0], "the end is not in it");
-    assert_eq!(window(Some(700_300), Some(702_300)).unwrap(), [0.0], "the start is");
+    assert_eq!(
+        window(None, Some(700_300)).unwrap(),
+        [0.0],
+        "the end is not in it"
+    );
+    assert_eq!(
+        window(Some(700_300), Some(702_300)).unwrap(),
+        [0.0],
+        "the start is"
+    );
     let error = window(Some(1), Some(2)).unwrap_err().to_string();
-    assert!(error.ends_with("t.log has no usable row: 0 are invalid, and no other is between `start` and `end`"), "{error}");
+    assert!(
+        error.ends_with(
+            "t.log has no usable row: 0 are invalid, and no other is between `start` and `end`"
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn models_are_mapped_and_unknown_ones_left_to_the_target() {
-    let trace = TraceSpec { model_mapping: BTreeMap::from([("GPT-4".into(), "big".into())]), ..TraceSpec::default() };
+    let trace = TraceSpec {
+        model_mapping: BTreeMap::from([("GPT-4".into(), "big".into())]),
+        ..TraceSpec::default()
+    };
     let burst = prompts(BURSTGPT, trace);
-    assert_eq!([0, 1].map(|seq| prompt(burst.as_ref(), seq).model), [None, Some("big".into())]);
-    let trace = TraceSpec { model_mapping: BTreeMap::from([("a".into(), "b".into())]), ..TraceSpec::default() };
+    assert_eq!(
+        [0, 1].map(|seq| prompt(burst.as_ref(), seq).model),
+        [None, Some("big".into())]
+    );
+    let trace = TraceSpec {
+        model_mapping: BTreeMap::from([("a".into(), "b".into())]),
+        ..TraceSpec::default()
+    };
     let bodies = prompts(WORKLOAD, trace);
     let [first, second] = [0, 1].map(|seq| prompt(bodies.as_ref(), seq));
-    assert_eq!((first.body.unwrap()["model"].clone(), first.model.as_deref()), (json!("b"), Some("b")));
-    assert_eq!((second.body.unwrap().get("model"), second.model), (None, None));
+    assert_eq!(
+        (first.body.unwrap()["model"].clone(), first.model.as_deref()),
+        (json!("b"), Some("b"))
+    );
+    assert_eq!(
+        (second.body.unwrap().get("model"), second.model),
+        (None, None)
+    );
 }
 
 #[test]
 fn a_workload_is_sent_as_it_was_logged() {
     let first = prompt(prompts(WORKLOAD, TraceSpec::default()).as_ref(), 0);
     let body = json!({ "model": "a", "messages": [{ "role": "user", "content": "hi" }] });
-    assert_eq!((first.body.map(Value::Object), first.text.as_str(), first.tokens), (Some(body), "hi", None));
-    assert_eq!(first.headers, [("x-user".to_owned(), "u1".to_owned()), ("x-n".to_owned(), "3".to_owned())]);
+    assert_eq!(
+        (
+            first.body.map(Value::Object),
+            first.text.as_str(),
+            first.tokens
+        ),
+        (Some(body), "hi", None)
+    );
+    assert_eq!(
+        first.headers,
+        [
+            ("x-user".to_owned(), "u1".to_owned()),
+            ("x-n".to_owned(), "3".to_owned())
+        ]
+    );
     let log = file(WORKLOAD);
-    let counted = DatasetSpec { tokenizer: Some("builtin".into()), ..spec(&log, TraceSpec::default()) };
+    let counted = DatasetSpec {
+        tokenizer: Some("builtin".into()),
+        ..spec(&log, TraceSpec::default())
+    };
     let counted = prompt(opened(&counted).unwrap().prompts.as_ref(), 0);
-    assert_eq!((counted.tokens, counted.approximate), (Tokenizer::builtin().count("hi"), true));
+    assert_eq!(
+        (counted.tokens, counted.approximate),
+        (Tokenizer::builtin().count("hi"), true)
+    );
 }
 
 #[test]
 fn outputs_are_matched_where_that_is_asked_for() {
-    let trace = TraceSpec { match_output_length: true, ..TraceSpec::default() };
+    let trace = TraceSpec {
+        match_output_length: true,
+        ..TraceSpec::default()
+    };
     let first = prompt(prompts(AZURE, trace.clone()).as_ref(), 1);
-    assert_eq!((first.max_tokens, Value::Object(first.sampling)), (Some(10), json!({ "min_tokens": 10, "ignore_eos": true })));
-    assert!(prompt(prompts(AZURE, TraceSpec::default()).as_ref(), 1).sampling.is_empty());
+    assert_eq!(
+        (first.max_tokens, Value::Object(first.sampling)),
+        (Some(10), json!({ "min_tokens": 10, "ignore_eos": true }))
+    );
+    assert!(
+        prompt(prompts(AZURE, TraceSpec::default()).as_ref(), 1)
+            .sampling
+            .is_empty()
+    );
     let whole = prompt(prompts(WORKLOAD, trace.clone()).as_ref(), 1);
-    assert_eq!(whole.body.map(Value::Object), Some(json!({ "prompt": "go", "max_tokens": 3 })), "the protocol places the length");
-    assert_eq!((whole.max_tokens, Value::Object(whole.sampling)), (Some(9), json!({ "min_tokens": 9, "ignore_eos": true })));
+    assert_eq!(
+        whole.body.map(Value::Object),
+        Some(json!({ "prompt": "go", "max_tokens": 3 })),
+        "the protocol places the length"
+    );
+    assert_eq!(
+        (whole.max_tokens, Value::Object(whole.sampling)),
+        (Some(9), json!({ "min_tokens": 9, "ignore_eos": true }))
+    );
     let silent = opened(&spec(&file(WORKLOAD.lines().next().unwrap()), trace)).unwrap();
-    assert_eq!(silent.notes, ["the log has no output lengths: `match_output_length` has no effect"]);
+    assert_eq!(
+        silent.notes,
+        ["the log has no output lengths: `match_output_length` has no effect"]
+    );
 }
 
 #[test]
 fn rows_that_do_not_fit_are_named_counted_and_with_strict_refused() {
-    let broken = format!("{AZURE}2023-11-16 18:15:47,x,1\n\nyesterday,1,1\n2023-11-16 18:15:48\n2023-11-16 18:15:48,0,1\n");
+    let broken = format!(
+        "{AZURE}2023-11-16 18:15:47,x,1\n\nyesterday,1,1\n2023-11-16 18:15:48\n2023-11-16 18:15:48,0,1\n"
+    );
     let log = file(&broken);
     let good = opened(&spec(&log, TraceSpec::default())).unwrap();
-    assert_eq!((good.prompts.dropped(), good.prompts.arrivals().unwrap().len()), (4, 2));
+    assert_eq!(
+        (
+            good.prompts.dropped(),
+            good.prompts.arrivals().unwrap().len()
+        ),
+        (4, 2)
+    );
     let known = format!(
         "4 of 6 rows of the log are invalid and were left out: {0}:4: invalid token count of the prompt: x; \
          {0}:6: invalid time: yesterday; {0}:7: the row has only 1 columns; {0}:8: the prompt has no tokens",
         log.path
     );
     assert_eq!(good.notes[0], known);
-    let strict = DatasetSpec { strict: true, ..spec(&log, TraceSpec::default()) };
+    let strict = DatasetSpec {
+        strict: true,
+        ..spec(&log, TraceSpec::default())
+    };
     let error = opened(&strict).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{}:4: invalid token count of the prompt: x; expected a log in", log.path)), "{error}");
+    assert!(
+        error.starts_with(&format!(
+            "{}:4: invalid token count of the prompt: x; expected a log in",
+            log.path
+        )),
+        "{error}"
+    );
     let read = log_of(&log, true).unwrap_err().to_string();
     assert_eq!(read, error, "a log of arrivals alone is as strict");
     assert_eq!(log_of(&log, false).unwrap().arrivals.len(), 2);
@@ -171,56 +321,113 @@ fn log_of(file: &File, strict: bool) -> Result<Log, PromptError> {
 #[test]
 fn a_layout_that_is_not_there_is_an_error_of_its_first_line() {
     let error = |content: &str, layout| {
-        let trace = TraceSpec { layout, ..TraceSpec::default() };
-        opened(&spec(&file(content), trace)).unwrap_err().to_string()
+        let trace = TraceSpec {
+            layout,
+            ..TraceSpec::default()
+        };
+        opened(&spec(&file(content), trace))
+            .unwrap_err()
+            .to_string()
     };
-    assert!(error("a,b\n1,2\n", Layout::Auto).contains("t.log:1: no known layout has these columns: a,b; expected"));
+    assert!(
+        error("a,b\n1,2\n", Layout::Auto)
+            .contains("t.log:1: no known layout has these columns: a,b; expected")
+    );
     assert!(error("{\"a\": 1}\n", Layout::Auto).contains(":1: no known layout has these keys: a;"));
-    assert!(error(AZURE, Layout::Burstgpt).contains(":1: no column `Request tokens` (columns: TIMESTAMP,Con"));
-    assert!(error(MOONCAKE, Layout::Workload).ends_with("3 are invalid, and no other is between `start` and `end`"));
-    let pathless = DatasetSpec { path: None, ..spec(&file(""), TraceSpec::default()) };
-    assert_eq!(opened(&pathless).unwrap_err().to_string(), "a `trace` dataset needs a `path`");
+    assert!(
+        error(AZURE, Layout::Burstgpt)
+            .contains(":1: no column `Request tokens` (columns: TIMESTAMP,Con")
+    );
+    assert!(
+        error(MOONCAKE, Layout::Workload)
+            .ends_with("3 are invalid, and no other is between `start` and `end`")
+    );
+    let pathless = DatasetSpec {
+        path: None,
+        ..spec(&file(""), TraceSpec::default())
+    };
+    assert_eq!(
+        opened(&pathless).unwrap_err().to_string(),
+        "a `trace` dataset needs a `path`"
+    );
 }
 
 #[test]
 fn a_packed_log_and_quoted_cells_are_read() {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packer.write_all(b"Timestamp,Model,Request tokens,Response tokens\n1.5,\"a \"\"b\"\", c\",\"3\",4\n").unwrap();
-    let trace = TraceSpec { model_mapping: BTreeMap::from([("a \"b\", c".into(), "m".into())]), ..TraceSpec::default() };
+    packer
+        .write_all(
+            b"Timestamp,Model,Request tokens,Response tokens\n1.5,\"a \"\"b\"\", c\",\"3\",4\n",
+        )
+        .unwrap();
+    let trace = TraceSpec {
+        model_mapping: BTreeMap::from([("a \"b\", c".into(), "m".into())]),
+        ..TraceSpec::default()
+    };
     let only = prompt(prompts(packer.finish().unwrap(), trace).as_ref(), 0);
-    assert_eq!((only.tokens, only.max_tokens, only.model.as_deref()), (Some(3), Some(4), Some("m")));
+    assert_eq!(
+        (only.tokens, only.max_tokens, only.model.as_deref()),
+        (Some(3), Some(4), Some("m"))
+    );
 }
 
 #[test]
 fn prompt_tokens_leave_out_requests_and_their_arrivals() {
     let log = file(MOONCAKE);
-    let bounded = DatasetSpec { max_tokens: Some(1200), ..spec(&log, TraceSpec::default()) };
+    let bounded = DatasetSpec {
+        max_tokens: Some(1200),
+        ..spec(&log, TraceSpec::default())
+    };
     let prompts = opened(&bounded).unwrap().prompts;
-    assert_eq!((millis(prompts.arrivals()), prompts.dropped()), (vec![0.0, 1000.0], 1));
+    assert_eq!(
+        (millis(prompts.arrivals()), prompts.dropped()),
+        (vec![0.0, 1000.0], 1)
+    );
 }
 
 #[test]
 fn a_long_log_makes_no_text_before_its_turn() {
     // Two billion tokens of text would take the builtin tokenizer the better part of an hour.
     let rows: String = (1..20_000).map(|row| format!("{row},100000,1\n")).collect();
-    let prompts = prompts(format!("Timestamp,Request tokens,Response tokens\n0,10,1\n{rows}"), TraceSpec::default());
-    assert_eq!(prompts.arrivals().unwrap()[19_999], Nanos::from_millis(19_999_000));
+    let prompts = prompts(
+        format!("Timestamp,Request tokens,Response tokens\n0,10,1\n{rows}"),
+        TraceSpec::default(),
+    );
+    assert_eq!(
+        prompts.arrivals().unwrap()[19_999],
+        Nanos::from_millis(19_999_000)
+    );
     assert_eq!(prompt(prompts.as_ref(), 0).tokens, Some(10));
 }
 
 #[test]
 fn a_length_is_all_that_the_model_reads() {
-    let (log, builtin) = (file(MOONCAKE.replace(": 30,", ": 2,")), Tokenizer::builtin());
-    let presided = DatasetSpec { system: Some("Answer in rhymes.".into()), ..spec(&log, TraceSpec::default()) };
+    let (log, builtin) = (
+        file(MOONCAKE.replace(": 30,", ": 2,")),
+        Tokenizer::builtin(),
+    );
+    let presided = DatasetSpec {
+        system: Some("Answer in rhymes.".into()),
+        ..spec(&log, TraceSpec::default())
+    };
     let opened = opened(&presided).unwrap();
     let read = |seq| {
         let user = prompt(opened.prompts.as_ref(), seq).text;
-        let [system, user] =
-            [("system", "Answer in rhymes."), ("user", &user)].map(|(role, content)| json!({ "role": role, "content": content }));
+        let [system, user] = [("system", "Answer in rhymes."), ("user", &user)]
+            .map(|(role, content)| json!({ "role": role, "content": content }));
         builtin.count_messages(&[system, user])
     };
     assert_eq!((read(0), read(2)), (Some(1100), Some(1400)));
     let alone = read(1).unwrap();
-    assert_eq!(prompt(opened.prompts.as_ref(), 1).tokens, Some(alone), "a length that cannot be reached is reported as it is");
-    assert!(alone > 2 && opened.notes[1].starts_with("1 of 3 prompts of the log have no more tokens than"), "{:?}", opened.notes);
+    assert_eq!(
+        prompt(opened.prompts.as_ref(), 1).tokens,
+        Some(alone),
+        "a length that cannot be reached is reported as it is"
+    );
+    assert!(
+        alone > 2
+            && opened.notes[1].starts_with("1 of 3 prompts of the log have no more tokens than"),
+        "{:?}",
+        opened.notes
+    );
 }

@@ -41,7 +41,11 @@ impl TraceText {
     /// The chat template rejects such messages.
     pub fn new(tokenizer: Arc<Tokenizer>, system: Option<&str>) -> Result<TraceText, PromptError> {
         let slot = prompt_slot(&Default::default(), &tokenizer, system)?;
-        Ok(TraceText { tokenizer, slot, blocks: Mutex::default() })
+        Ok(TraceText {
+            tokenizer,
+            slot,
+            blocks: Mutex::default(),
+        })
     }
 
     /// Tokens of system message and chat template.
@@ -60,7 +64,13 @@ impl TraceText {
     /// A text with which the model reads `n` tokens, and its length. Prompts with equal leading block ids and an equal `block_seed`
     /// have equal text there; text without a block id depends on `row_seed`. Where no text of the exact length is found, the
     /// nearest length is used.
-    pub fn generate_with_blocks(&self, n: u64, ids: &[u64], block_seed: Seed, row_seed: Seed) -> Option<(String, u64)> {
+    pub fn generate_with_blocks(
+        &self,
+        n: u64,
+        ids: &[u64],
+        block_seed: Seed,
+        row_seed: Seed,
+    ) -> Option<(String, u64)> {
         let n = n.max(self.base_tokens() + 1);
         let seed = |index: usize| ids.get(index).map_or(row_seed, |id| block_seed.child(*id));
         let full = usize::try_from((n - 1) / BLOCK).ok()?.min(ids.len());
@@ -69,13 +79,19 @@ impl TraceText {
         for index in 0..full {
             chain = chain.child(*ids.get(index)?);
             let before = head.last().map_or(&self.slot, |block| &block.after);
-            let Some(block) = self.block(chain, before, seed(index)) else { break };
+            let Some(block) = self.block(chain, before, seed(index)) else {
+                break;
+            };
             head.push(block);
         }
         while let Some(last) = head.last() {
             // The rest follows the last block. Where no such text is found, it also replaces the last block.
             if let Ok(tail) = self.generate_in(&last.after, n, seed(head.len())) {
-                let parts: Vec<&str> = head.iter().map(|block| block.text.as_str()).chain([tail.as_str()]).collect();
+                let parts: Vec<&str> = head
+                    .iter()
+                    .map(|block| block.text.as_str())
+                    .chain([tail.as_str()])
+                    .collect();
                 let text = parts.join(" ");
                 if self.tokenizer.measure(&self.slot, &text) == Some(n) {
                     return Some((text, n));
@@ -83,8 +99,10 @@ impl TraceText {
             }
             head.pop();
         }
-        let near = (0..=TOLERANCE).flat_map(|difference| [n + difference, n.saturating_sub(difference)]);
-        near.into_iter().find_map(|n| Some((self.generate(n, seed(0)).ok()?, n)))
+        let near =
+            (0..=TOLERANCE).flat_map(|difference| [n + difference, n.saturating_sub(difference)]);
+        near.into_iter()
+            .find_map(|n| Some((self.generate(n, seed(0)).ok()?, n)))
     }
 
     /// The last block of a chain of ids. `before` is the place after the previous block.
@@ -95,9 +113,16 @@ impl TraceText {
         }
         let front = before.front();
         // The first block includes the text before it.
-        let base = if *before == self.slot { 0 } else { self.tokenizer.count_without_text(&front) };
+        let base = if *before == self.slot {
+            0
+        } else {
+            self.tokenizer.count_without_text(&front)
+        };
         let generate = |generator| {
-            let text = self.tokenizer.random_text(base + BLOCK, &front, &mut rng(seed, generator)).ok()?;
+            let text = self
+                .tokenizer
+                .random_text(base + BLOCK, &front, &mut rng(seed, generator))
+                .ok()?;
             let after = self.tokenizer.behind(before, &text)?;
             Some(Arc::new(Block { text, after }))
         };
@@ -111,8 +136,13 @@ impl TraceText {
     }
 
     fn generate_in(&self, slot: &Slot, n: u64, seed: Seed) -> Result<String, TokenError> {
-        let attempt = |generator| self.tokenizer.random_text(n, slot, &mut rng(seed, generator));
-        (1..GENERATORS).fold(attempt(0), |result, generator| result.or_else(|_| attempt(generator)))
+        let attempt = |generator| {
+            self.tokenizer
+                .random_text(n, slot, &mut rng(seed, generator))
+        };
+        (1..GENERATORS).fold(attempt(0), |result, generator| {
+            result.or_else(|_| attempt(generator))
+        })
     }
 }
 

@@ -81,8 +81,14 @@ pub struct Config {
 
 /// The supported family with this name.
 pub fn family(path: &Path, name: &str) -> Result<&'static str, LocalError> {
-    let unknown = || LocalError::Architecture { path: path.to_owned(), architecture: name.to_owned() };
-    FAMILIES.into_iter().find(|known| *known == name).ok_or_else(unknown)
+    let unknown = || LocalError::Architecture {
+        path: path.to_owned(),
+        architecture: name.to_owned(),
+    };
+    FAMILIES
+        .into_iter()
+        .find(|known| *known == name)
+        .ok_or_else(unknown)
 }
 
 impl Config {
@@ -91,22 +97,41 @@ impl Config {
     /// # Errors
     /// A key is missing or has an unsupported value.
     pub fn read(path: &Path, text: &str) -> Result<Config, LocalError> {
-        let malformed = |error: serde_json::Error| LocalError::Malformed { path: path.to_owned(), reason: error.to_string() };
-        let keys = Keys { path: path.to_owned(), map: serde_json::from_str(text).map_err(malformed)? };
+        let malformed = |error: serde_json::Error| LocalError::Malformed {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        let keys = Keys {
+            path: path.to_owned(),
+            map: serde_json::from_str(text).map_err(malformed)?,
+        };
         let architecture = family(path, keys.text("model_type")?.as_str())?;
         if keys.get("quantization_config").is_some() {
-            return Err(keys.key_error("quantization_config", "is not supported; use weights of 16 or 32 bits, or a GGUF file"));
+            return Err(keys.key_error(
+                "quantization_config",
+                "is not supported; use weights of 16 or 32 bits, or a GGUF file",
+            ));
         }
         if keys.text("hidden_act")? != "silu" {
-            return Err(keys.key_error("hidden_act", "is not `silu`; other activations are not supported"));
+            return Err(keys.key_error(
+                "hidden_act",
+                "is not `silu`; other activations are not supported",
+            ));
         }
         let hidden = keys.count("hidden_size")?;
         let heads = keys.count("num_attention_heads")?;
         let attention = keys.flag("attention_bias");
         let bias = match architecture {
-            "qwen2" => Bias { qkv: true, ..Bias::default() },
+            "qwen2" => Bias {
+                qkv: true,
+                ..Bias::default()
+            },
             "mistral" => Bias::default(),
-            _ => Bias { qkv: attention, out: attention, mlp: keys.flag("mlp_bias") },
+            _ => Bias {
+                qkv: attention,
+                out: attention,
+                mlp: keys.flag("mlp_bias"),
+            },
         };
         let (theta, scaling) = keys.rope()?;
         let config = Config {
@@ -125,7 +150,11 @@ impl Config {
             tied: keys.flag("tie_word_embeddings"),
             bias,
             qk_norm: architecture == "qwen3",
-            dtype: keys.get("dtype").or(keys.get("torch_dtype")).and_then(Value::as_str).map(str::to_owned),
+            dtype: keys
+                .get("dtype")
+                .or(keys.get("torch_dtype"))
+                .and_then(Value::as_str)
+                .map(str::to_owned),
             eos: parse_ids(keys.get("eos_token_id")),
         };
         config.validate(path)
@@ -133,13 +162,28 @@ impl Config {
 
     /// Checks that the sizes are consistent.
     pub fn validate(self, path: &Path) -> Result<Config, LocalError> {
-        let error = |key: &str, reason: String| Err(LocalError::Key { path: path.to_owned(), key: key.to_owned(), reason });
+        let error = |key: &str, reason: String| {
+            Err(LocalError::Key {
+                path: path.to_owned(),
+                key: key.to_owned(),
+                reason,
+            })
+        };
         if !self.heads.is_multiple_of(self.kv_heads) {
-            let reason = format!("is {}, which does not divide the {} query heads", self.kv_heads, self.heads);
+            let reason = format!(
+                "is {}, which does not divide the {} query heads",
+                self.kv_heads, self.heads
+            );
             return error("num_key_value_heads", reason);
         }
         if !self.head_dim.is_multiple_of(2) {
-            return error("head_dim", format!("is {}, and rotary positions need an even width", self.head_dim));
+            return error(
+                "head_dim",
+                format!(
+                    "is {}, and rotary positions need an even width",
+                    self.head_dim
+                ),
+            );
         }
         Ok(self)
     }
@@ -167,7 +211,11 @@ impl Keys {
     }
 
     fn key_error(&self, key: &str, reason: &str) -> LocalError {
-        LocalError::Key { path: self.path.clone(), key: key.to_owned(), reason: reason.to_owned() }
+        LocalError::Key {
+            path: self.path.clone(),
+            key: key.to_owned(),
+            reason: reason.to_owned(),
+        }
     }
 
     fn text(&self, key: &str) -> Result<String, LocalError> {
@@ -176,16 +224,27 @@ impl Keys {
     }
 
     fn number(&self, key: &str) -> Result<f64, LocalError> {
-        self.get(key).and_then(Value::as_f64).ok_or_else(|| self.key_error(key, "is missing, or not a number"))
+        self.get(key)
+            .and_then(Value::as_f64)
+            .ok_or_else(|| self.key_error(key, "is missing, or not a number"))
     }
 
     fn count(&self, key: &str) -> Result<usize, LocalError> {
-        let count = self.get(key).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
-        count.filter(|count| *count > 0).ok_or_else(|| self.key_error(key, "is missing, or not a whole number above 0"))
+        let count = self
+            .get(key)
+            .and_then(Value::as_u64)
+            .and_then(|count| usize::try_from(count).ok());
+        count
+            .filter(|count| *count > 0)
+            .ok_or_else(|| self.key_error(key, "is missing, or not a whole number above 0"))
     }
 
     fn count_or(&self, key: &str, default: usize) -> Result<usize, LocalError> {
-        if self.get(key).is_none() { Ok(default) } else { self.count(key) }
+        if self.get(key).is_none() {
+            Ok(default)
+        } else {
+            self.count(key)
+        }
     }
 
     fn flag(&self, key: &str) -> bool {
@@ -200,7 +259,10 @@ impl Keys {
             "qwen2" | "qwen3" => self.flag("use_sliding_window"),
             _ => false,
         };
-        let window = self.get("sliding_window").and_then(Value::as_u64).filter(|_| slides);
+        let window = self
+            .get("sliding_window")
+            .and_then(Value::as_u64)
+            .filter(|_| slides);
         match window.and_then(|window| window_reason(window, limit as u64)) {
             Some(reason) => Err(self.key_error("sliding_window", &reason)),
             None => Ok(limit),
@@ -213,13 +275,27 @@ impl Keys {
             Some(value) => ("rope_parameters", Some(value)),
             None => ("rope_scaling", self.get("rope_scaling")),
         };
-        let Some(object) = object else { return Ok((self.theta(None), Scaling::None)) };
-        let map = object.as_object().cloned().ok_or_else(|| self.key_error(name, "is not a map"))?;
-        let rope = Keys { path: self.path.clone(), map };
-        let kind = rope.get("rope_type").or(rope.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let Some(object) = object else {
+            return Ok((self.theta(None), Scaling::None));
+        };
+        let map = object
+            .as_object()
+            .cloned()
+            .ok_or_else(|| self.key_error(name, "is not a map"))?;
+        let rope = Keys {
+            path: self.path.clone(),
+            map,
+        };
+        let kind = rope
+            .get("rope_type")
+            .or(rope.get("type"))
+            .and_then(Value::as_str)
+            .unwrap_or("default");
         let scaling = match kind {
             "default" => Scaling::None,
-            "linear" => Scaling::Linear { factor: rope.number("factor")? },
+            "linear" => Scaling::Linear {
+                factor: rope.number("factor")?,
+            },
             "llama3" => Scaling::Llama3 {
                 factor: rope.number("factor")?,
                 low: rope.number("low_freq_factor")?,
@@ -227,14 +303,20 @@ impl Keys {
                 original: rope.number("original_max_position_embeddings")?,
             },
             other => {
-                return Err(self.key_error(name, &scaling_reason(other, "`default`, `linear` and `llama3`")));
+                return Err(self.key_error(
+                    name,
+                    &scaling_reason(other, "`default`, `linear` and `llama3`"),
+                ));
             }
         };
         Ok((self.theta(rope.get("rope_theta")), scaling))
     }
 
     fn theta(&self, newer: Option<&Value>) -> f64 {
-        newer.or(self.get("rope_theta")).and_then(Value::as_f64).unwrap_or(10_000.0)
+        newer
+            .or(self.get("rope_theta"))
+            .and_then(Value::as_f64)
+            .unwrap_or(10_000.0)
     }
 }
 
@@ -296,7 +378,8 @@ mod tests {
         for (key, value) in changes.as_object().unwrap() {
             whole[key] = value.clone();
         }
-        Config::read(Path::new("m/config.json"), &whole.to_string()).map_err(|error| error.to_string())
+        Config::read(Path::new("m/config.json"), &whole.to_string())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -305,44 +388,116 @@ mod tests {
         let newer = json!({ "rope_theta": null, "rope_parameters": { "rope_theta": 5e5, "rope_type": "default" },
             "torch_dtype": null, "dtype": "bfloat16" });
         assert_eq!(read(newer).unwrap(), old);
-        assert_eq!((old.head_dim, old.theta, old.eos.as_slice(), old.dtype.as_deref()), (16, 5e5, &[3, 4][..], Some("bfloat16")));
+        assert_eq!(
+            (
+                old.head_dim,
+                old.theta,
+                old.eos.as_slice(),
+                old.dtype.as_deref()
+            ),
+            (16, 5e5, &[3, 4][..], Some("bfloat16"))
+        );
         let three = json!({ "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192 });
         let scaled = read(json!({ "rope_scaling": three })).unwrap();
-        assert_eq!(scaled.scaling, Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 });
+        assert_eq!(
+            scaled.scaling,
+            Scaling::Llama3 {
+                factor: 8.0,
+                low: 1.0,
+                high: 4.0,
+                original: 8192.0
+            }
+        );
     }
 
     #[test]
     fn each_family_has_its_biases_and_norms() {
-        let of = |kind: &str| read(json!({ "model_type": kind, "attention_bias": true })).map(|c| (c.bias, c.qk_norm));
-        assert_eq!(of("llama"), Ok((Bias { qkv: true, out: true, mlp: false }, false)));
-        assert_eq!(of("qwen2"), Ok((Bias { qkv: true, out: false, mlp: false }, false)));
-        assert_eq!(of("qwen3"), Ok((Bias { qkv: true, out: true, mlp: false }, true)));
+        let of = |kind: &str| {
+            read(json!({ "model_type": kind, "attention_bias": true })).map(|c| (c.bias, c.qk_norm))
+        };
+        assert_eq!(
+            of("llama"),
+            Ok((
+                Bias {
+                    qkv: true,
+                    out: true,
+                    mlp: false
+                },
+                false
+            ))
+        );
+        assert_eq!(
+            of("qwen2"),
+            Ok((
+                Bias {
+                    qkv: true,
+                    out: false,
+                    mlp: false
+                },
+                false
+            ))
+        );
+        assert_eq!(
+            of("qwen3"),
+            Ok((
+                Bias {
+                    qkv: true,
+                    out: true,
+                    mlp: false
+                },
+                true
+            ))
+        );
         assert_eq!(of("mistral"), Ok((Bias::default(), false)));
     }
 
     #[test]
     fn a_sliding_window_is_refused_where_it_slides() {
         let of = |kind: &str, on: bool, window: u64| {
-            read(json!({ "model_type": kind, "sliding_window": window, "use_sliding_window": on })).map(|config| config.limit)
+            read(json!({ "model_type": kind, "sliding_window": window, "use_sliding_window": on }))
+                .map(|config| config.limit)
         };
         let reason = "m/config.json: `sliding_window` is 128 of 512 positions, and attention in a sliding window is not supported; \
                       use a model without one, or measure a server";
-        assert_eq!((of("mistral", false, 128), of("qwen2", true, 128)), (Err(reason.into()), Err(reason.into())));
-        let all = [of("qwen2", false, 128), of("llama", true, 128), of("mistral", false, 512), of("qwen3", true, 4096)];
-        assert_eq!(all, [Ok(512), Ok(512), Ok(512), Ok(512)], "switched off, of another family, or as long as the context");
+        assert_eq!(
+            (of("mistral", false, 128), of("qwen2", true, 128)),
+            (Err(reason.into()), Err(reason.into()))
+        );
+        let all = [
+            of("qwen2", false, 128),
+            of("llama", true, 128),
+            of("mistral", false, 512),
+            of("qwen3", true, 4096),
+        ];
+        assert_eq!(
+            all,
+            [Ok(512), Ok(512), Ok(512), Ok(512)],
+            "switched off, of another family, or as long as the context"
+        );
     }
 
     #[test]
     fn what_is_not_computed_is_named() {
         let text = |changes: Value| read(changes).unwrap_err();
         let known = "supported are llama, mistral, qwen2 and qwen3";
-        assert_eq!(text(json!({ "model_type": "gemma" })), format!("m/config.json: unsupported architecture `gemma`; {known}"));
-        assert_eq!(text(json!({ "hidden_size": 0 })), "m/config.json: `hidden_size` is missing, or not a whole number above 0");
+        assert_eq!(
+            text(json!({ "model_type": "gemma" })),
+            format!("m/config.json: unsupported architecture `gemma`; {known}")
+        );
+        assert_eq!(
+            text(json!({ "hidden_size": 0 })),
+            "m/config.json: `hidden_size` is missing, or not a whole number above 0"
+        );
         let yarn = "`rope_scaling` is `yarn`, and this scaling of rotary positions is not supported; supported are `default`, ";
         assert!(text(json!({ "rope_scaling": { "rope_type": "yarn" } })).contains(yarn));
-        assert!(text(json!({ "quantization_config": {} })).contains("use weights of 16 or 32 bits, or a GGUF file"));
-        assert!(text(json!({ "num_key_value_heads": 3 })).contains("does not divide the 4 query heads"));
+        assert!(
+            text(json!({ "quantization_config": {} }))
+                .contains("use weights of 16 or 32 bits, or a GGUF file")
+        );
+        assert!(
+            text(json!({ "num_key_value_heads": 3 })).contains("does not divide the 4 query heads")
+        );
         assert!(text(json!({ "head_dim": 15 })).contains("need an even width"));
     }
 }

@@ -30,19 +30,30 @@ impl Header<'_> {
     /// The file cannot be read, or is not GGUF.
     pub fn open<'a>(path: &'a Path, tally: &mut LoadTally) -> Result<Header<'a>, LocalError> {
         timed(&mut tally.read, || {
-            let file = File::open(path).map_err(|source| LocalError::Read { path: path.to_owned(), source })?;
+            let file = File::open(path).map_err(|source| LocalError::Read {
+                path: path.to_owned(),
+                source,
+            })?;
             let mut file = BufReader::new(file);
             let malformed = |error| LocalError::Malformed {
                 path: path.to_owned(),
                 reason: format!("not a GGUF file: {}", crate::model::first_line(&error)),
             };
             let content = Content::read(&mut file).map_err(malformed)?;
-            Ok(Header { path, file, content })
+            Ok(Header {
+                path,
+                file,
+                content,
+            })
         })
     }
 
     fn key_error(&self, key: &str, reason: &str) -> LocalError {
-        LocalError::Key { path: self.path.to_owned(), key: key.to_owned(), reason: reason.to_owned() }
+        LocalError::Key {
+            path: self.path.to_owned(),
+            key: key.to_owned(),
+            reason: reason.to_owned(),
+        }
     }
 
     fn get(&self, key: &str) -> Option<&Value> {
@@ -58,13 +69,20 @@ impl Header<'_> {
     }
 
     fn count(&self, key: &str) -> Result<usize, LocalError> {
-        let count = self.integer(key).and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0);
+        let count = self
+            .integer(key)
+            .and_then(|count| usize::try_from(count).ok())
+            .filter(|count| *count > 0);
         count.ok_or_else(|| self.key_error(key, "is missing, or not a whole number above 0"))
     }
 
     fn number(&self, key: &str) -> Option<f64> {
         let value = self.get(key)?;
-        value.to_f32().map(f64::from).or_else(|_| value.to_f64()).ok()
+        value
+            .to_f32()
+            .map(f64::from)
+            .or_else(|_| value.to_f64())
+            .ok()
     }
 
     fn has(&self, tensor: &str) -> bool {
@@ -72,7 +90,12 @@ impl Header<'_> {
     }
 
     fn list<T>(&self, key: &str, parse: impl Fn(&Value) -> Option<T>) -> Vec<T> {
-        self.get(key).and_then(|value| value.to_vec().ok()).into_iter().flatten().filter_map(parse).collect()
+        self.get(key)
+            .and_then(|value| value.to_vec().ok())
+            .into_iter()
+            .flatten()
+            .filter_map(parse)
+            .collect()
     }
 
     fn token(&self, key: &str) -> Option<u32> {
@@ -84,7 +107,9 @@ impl Header<'_> {
     /// # Errors
     /// The architecture is not supported, or a key is missing.
     pub fn config(&mut self) -> Result<Config, LocalError> {
-        let named = self.text("general.architecture").ok_or_else(|| self.key_error("general.architecture", "is missing"))?;
+        let named = self
+            .text("general.architecture")
+            .ok_or_else(|| self.key_error("general.architecture", "is missing"))?;
         let architecture = family(self.path, &named)?;
         let key = |end: &str| format!("{architecture}.{end}");
         let context = self.count(&key("context_length"))?;
@@ -97,20 +122,32 @@ impl Header<'_> {
         let scaling = self.scaling(&key("rope.scaling"))?;
         let hidden = self.count(&key("embedding_length"))?;
         let heads = self.count(&key("attention.head_count"))?;
-        let optional =
-            |end: &str, default: usize| if self.get(&key(end)).is_some() { self.count(&key(end)) } else { Ok(default) };
+        let optional = |end: &str, default: usize| {
+            if self.get(&key(end)).is_some() {
+                self.count(&key(end))
+            } else {
+                Ok(default)
+            }
+        };
         let eps = key("attention.layer_norm_rms_epsilon");
-        let embedding = self.content.tensor_infos.get("token_embd.weight").and_then(|info| info.shape.dims().first().copied());
+        let embedding = self
+            .content
+            .tensor_infos
+            .get("token_embd.weight")
+            .and_then(|info| info.shape.dims().first().copied());
         let config = Config {
             architecture,
-            vocabulary: embedding.ok_or_else(|| self.key_error("token_embd.weight", "is missing"))?,
+            vocabulary: embedding
+                .ok_or_else(|| self.key_error("token_embd.weight", "is missing"))?,
             hidden,
             intermediate: self.count(&key("feed_forward_length"))?,
             layers: self.count(&key("block_count"))?,
             heads,
             kv_heads: optional("attention.head_count_kv", heads)?,
             head_dim: optional("attention.key_length", hidden / heads)?,
-            eps: self.number(&eps).ok_or_else(|| self.key_error(&eps, "is missing, or not a number"))?,
+            eps: self
+                .number(&eps)
+                .ok_or_else(|| self.key_error(&eps, "is missing, or not a number"))?,
             theta: self.number(&key("rope.freq_base")).unwrap_or(10_000.0),
             scaling,
             limit: context,
@@ -122,10 +159,16 @@ impl Header<'_> {
             },
             qk_norm: self.has("blk.0.attn_q_norm.weight"),
             dtype: None,
-            eos: ["eos", "eot", "eom"].iter().filter_map(|name| self.token(&format!("tokenizer.ggml.{name}_token_id"))).collect(),
+            eos: ["eos", "eot", "eom"]
+                .iter()
+                .filter_map(|name| self.token(&format!("tokenizer.ggml.{name}_token_id")))
+                .collect(),
         };
         let config = match self.rope_factors()? {
-            Some(factors) => Config { scaling: Scaling::PerFrequency(factors), ..config },
+            Some(factors) => Config {
+                scaling: Scaling::PerFrequency(factors),
+                ..config
+            },
             None => config,
         };
         config.validate(self.path)
@@ -150,8 +193,12 @@ impl Header<'_> {
         if !self.has("rope_freqs.weight") {
             return Ok(None);
         }
-        let read = self.content.tensor(&mut self.file, "rope_freqs.weight", &Device::Cpu);
-        Ok(Some(read.and_then(|tensor| tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())?))
+        let read = self
+            .content
+            .tensor(&mut self.file, "rope_freqs.weight", &Device::Cpu);
+        Ok(Some(read.and_then(|tensor| {
+            tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+        })?))
     }
 
     /// The tokenizer, and the source of its chat template.
@@ -168,7 +215,9 @@ impl Header<'_> {
             merges: self.list("tokenizer.ggml.merges", text),
             bos: self.token("tokenizer.ggml.bos_token_id"),
             eos: self.token("tokenizer.ggml.eos_token_id"),
-            adds_bos: self.get("tokenizer.ggml.add_bos_token").and_then(|value| value.to_bool().ok()),
+            adds_bos: self
+                .get("tokenizer.ggml.add_bos_token")
+                .and_then(|value| value.to_bool().ok()),
             template: self.text("tokenizer.chat_template"),
         };
         Tokenizer::embedded(self.path, &data)
@@ -219,9 +268,16 @@ fn gguf_name(name: &str) -> String {
         "model.norm" => "output_norm".to_owned(),
         "lm_head" => "output".to_owned(),
         layered => {
-            let layer_part = layered.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
-            let found = layer_part.and_then(|(layer, part)| Some((layer, PARTS.iter().find(|(name, _)| *name == part)?.1)));
-            found.map_or_else(|| layered.to_owned(), |(layer, name)| format!("blk.{layer}.{name}"))
+            let layer_part = layered
+                .strip_prefix("model.layers.")
+                .and_then(|rest| rest.split_once('.'));
+            let found = layer_part.and_then(|(layer, part)| {
+                Some((layer, PARTS.iter().find(|(name, _)| *name == part)?.1))
+            });
+            found.map_or_else(
+                || layered.to_owned(),
+                |(layer, name)| format!("blk.{layer}.{name}"),
+            )
         }
     };
     format!("{stem}.{end}")
@@ -229,8 +285,21 @@ fn gguf_name(name: &str) -> String {
 
 impl Gguf {
     /// The weights of a file whose header was read.
-    pub fn new(path: &Path, file: BufReader<File>, content: Content, device: Device, tally: LoadTally) -> Gguf {
-        Gguf { path: path.to_owned(), file, content, device, formats: BTreeMap::new(), tally }
+    pub fn new(
+        path: &Path,
+        file: BufReader<File>,
+        content: Content,
+        device: Device,
+        tally: LoadTally,
+    ) -> Gguf {
+        Gguf {
+            path: path.to_owned(),
+            file,
+            content,
+            device,
+            formats: BTreeMap::new(),
+            tally,
+        }
     }
 
     /// The block format of most parameters.
@@ -241,16 +310,25 @@ impl Gguf {
 
     /// A tensor in the format of the file.
     fn read_tensor(&mut self, name: &str, shape: &[usize]) -> Result<QTensor, LocalError> {
-        let error =
-            |reason: String| LocalError::Malformed { path: self.path.clone(), reason: format!("the tensor `{name}` {reason}") };
-        let Some(info) = self.content.tensor_infos.get(name) else { return Err(error("is missing".into())) };
+        let error = |reason: String| LocalError::Malformed {
+            path: self.path.clone(),
+            reason: format!("the tensor `{name}` {reason}"),
+        };
+        let Some(info) = self.content.tensor_infos.get(name) else {
+            return Err(error("is missing".into()));
+        };
         if info.shape.dims() != shape {
-            return Err(error(format!("is {:?} but the metadata require {shape:?}", info.shape.dims())));
+            return Err(error(format!(
+                "is {:?} but the metadata require {shape:?}",
+                info.shape.dims()
+            )));
         }
         let (content, file, device) = (&self.content, &mut self.file, &self.device);
         let read = timed(&mut self.tally.read, || content.tensor(file, name, device));
-        let tensor = read.map_err(|read_error| error(format!("cannot be read: {}", first_line(&read_error))))?;
-        *self.formats.entry(format_name(tensor.dtype())).or_default() += tensor.shape().elem_count() as u64;
+        let tensor = read
+            .map_err(|read_error| error(format!("cannot be read: {}", first_line(&read_error))))?;
+        *self.formats.entry(format_name(tensor.dtype())).or_default() +=
+            tensor.shape().elem_count() as u64;
         Ok(tensor)
     }
 
@@ -269,7 +347,10 @@ fn format_name(dtype: GgmlDType) -> String {
 impl Weights for Gguf {
     fn matrix(&mut self, name: &str, shape: &[usize; 2]) -> Result<Matrix, LocalError> {
         let tensor = self.read_tensor(&gguf_name(&format!("{name}.weight")), shape)?;
-        if matches!(tensor.dtype(), GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16) {
+        if matches!(
+            tensor.dtype(),
+            GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16
+        ) {
             return Ok(Matrix::Dense(self.dequantize(&tensor)?));
         }
         self.tally.parameters += tensor.shape().elem_count() as u64;
@@ -294,13 +375,32 @@ mod tests {
 
     #[test]
     fn each_format_has_its_names() {
-        let names = ["model.embed_tokens.weight", "lm_head.weight", "model.norm.weight", "model.layers.3.mlp.up_proj.weight"];
-        assert_eq!(names.map(gguf_name), ["token_embd.weight", "output.weight", "output_norm.weight", "blk.3.ffn_up.weight"]);
-        assert_eq!(gguf_name("model.layers.11.self_attn.k_proj.bias"), "blk.11.attn_k.bias");
+        let names = [
+            "model.embed_tokens.weight",
+            "lm_head.weight",
+            "model.norm.weight",
+            "model.layers.3.mlp.up_proj.weight",
+        ];
+        assert_eq!(
+            names.map(gguf_name),
+            [
+                "token_embd.weight",
+                "output.weight",
+                "output_norm.weight",
+                "blk.3.ffn_up.weight"
+            ]
+        );
+        assert_eq!(
+            gguf_name("model.layers.11.self_attn.k_proj.bias"),
+            "blk.11.attn_k.bias"
+        );
     }
 
     #[test]
     fn formats_have_their_usual_names() {
-        assert_eq!([GgmlDType::Q4K, GgmlDType::Q8_0, GgmlDType::F16].map(format_name), ["q4_k", "q8_0", "f16"]);
+        assert_eq!(
+            [GgmlDType::Q4K, GgmlDType::Q8_0, GgmlDType::F16].map(format_name),
+            ["q4_k", "q8_0", "f16"]
+        );
     }
 }

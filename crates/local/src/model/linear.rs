@@ -34,13 +34,19 @@ pub enum Linear {
         bias: Option<Tensor>,
     },
     /// With quantized weights.
-    Quantized { weight: QuantizedMatrix, bias: Option<Tensor> },
+    Quantized {
+        weight: QuantizedMatrix,
+        bias: Option<Tensor>,
+    },
 }
 
 impl Linear {
     pub fn new(matrix: Matrix, bias: Option<Tensor>) -> Result<Linear> {
         Ok(match matrix {
-            Matrix::Dense(weight) => Linear::Dense { weight: weight.t()?, bias },
+            Matrix::Dense(weight) => Linear::Dense {
+                weight: weight.t()?,
+                bias,
+            },
             Matrix::Quantized(weight) => Linear::Quantized { weight, bias },
         })
     }
@@ -93,29 +99,63 @@ pub struct QuantizedMatrix {
 impl QuantizedMatrix {
     /// Converts a tensor on the CPU where another block format is faster.
     pub fn new(tensor: QTensor) -> Result<QuantizedMatrix> {
-        let dtype = if tensor.device().is_cpu() { tensor.dtype() } else { GgmlDType::Q4_0 };
+        let dtype = if tensor.device().is_cpu() {
+            tensor.dtype()
+        } else {
+            GgmlDType::Q4_0
+        };
         let (weight, offsets) = match dtype {
-            GgmlDType::Q4_1 => recode(&tensor, GgmlDType::Q4_0, BlockLayout { offset: Some(8.0), fifth: false })?,
-            GgmlDType::Q5_0 => recode(&tensor, GgmlDType::Q8_0, BlockLayout { offset: None, fifth: true })?,
-            GgmlDType::Q5_1 => recode(&tensor, GgmlDType::Q8_0, BlockLayout { offset: Some(16.0), fifth: true })?,
+            GgmlDType::Q4_1 => recode(
+                &tensor,
+                GgmlDType::Q4_0,
+                BlockLayout {
+                    offset: Some(8.0),
+                    fifth: false,
+                },
+            )?,
+            GgmlDType::Q5_0 => recode(
+                &tensor,
+                GgmlDType::Q8_0,
+                BlockLayout {
+                    offset: None,
+                    fifth: true,
+                },
+            )?,
+            GgmlDType::Q5_1 => recode(
+                &tensor,
+                GgmlDType::Q8_0,
+                BlockLayout {
+                    offset: Some(16.0),
+                    fifth: true,
+                },
+            )?,
             _ => (tensor, None),
         };
-        Ok(QuantizedMatrix { weight: Arc::new(weight), offsets })
+        Ok(QuantizedMatrix {
+            weight: Arc::new(weight),
+            offsets,
+        })
     }
 
     /// The rows of these tokens.
     pub fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let rows = self.weight.embedding(ids)?;
-        let Some(offsets) = &self.offsets else { return Ok(rows) };
+        let Some(offsets) = &self.offsets else {
+            return Ok(rows);
+        };
         let (count, width) = rows.dims2()?;
         let offsets = offsets.index_select(ids, 0)?.unsqueeze(D::Minus1)?;
-        rows.reshape((count, width / BLOCK, BLOCK))?.broadcast_add(&offsets)?.reshape((count, width))
+        rows.reshape((count, width / BLOCK, BLOCK))?
+            .broadcast_add(&offsets)?
+            .reshape((count, width))
     }
 
     /// The product with each row of `x`.
     pub fn product(&self, x: &Tensor) -> Result<Tensor> {
         let product = x.apply_op1_no_bwd(self.weight.as_ref())?;
-        let Some(offsets) = &self.offsets else { return Ok(product) };
+        let Some(offsets) = &self.offsets else {
+            return Ok(product);
+        };
         let (count, width) = x.dims2()?;
         let sums = x.reshape((count, width / BLOCK, BLOCK))?.sum(D::Minus1)?;
         product + sums.matmul(&offsets.t()?)?
@@ -123,7 +163,9 @@ impl QuantizedMatrix {
 
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
-        let offsets = self.offsets.as_ref().map_or(0, |offsets| offsets.elem_count() * offsets.dtype().size_in_bytes());
+        let offsets = self.offsets.as_ref().map_or(0, |offsets| {
+            offsets.elem_count() * offsets.dtype().size_in_bytes()
+        });
         (self.weight.storage_size_in_bytes() + offsets) as u64
     }
 }
@@ -137,9 +179,17 @@ struct BlockLayout {
     fifth: bool,
 }
 
-fn recode(tensor: &QTensor, to: GgmlDType, layout: BlockLayout) -> Result<(QTensor, Option<Tensor>)> {
+fn recode(
+    tensor: &QTensor,
+    to: GgmlDType,
+    layout: BlockLayout,
+) -> Result<(QTensor, Option<Tensor>)> {
     let data = tensor.data()?;
-    let head = if layout.offset.is_some() { 2 * HALF } else { HALF };
+    let head = if layout.offset.is_some() {
+        2 * HALF
+    } else {
+        HALF
+    };
     let size = head + if layout.fifth { FIFTH } else { 0 } + LOW;
     let mut blocks = Vec::new();
     let mut scales = Vec::new();
@@ -152,19 +202,38 @@ fn recode(tensor: &QTensor, to: GgmlDType, layout: BlockLayout) -> Result<(QTens
         blocks.extend_from_slice(scale);
         if layout.fifth {
             let (fifth, low) = bits.split_at(FIFTH);
-            let fifth = fifth.iter().rev().fold(0u32, |all, byte| (all << 8) | u32::from(*byte));
-            let number = |at: usize, four: u8| (i32::from(four | (((fifth >> at) as u8 & 1) << 4)) - 16) as u8;
-            blocks.extend(low.iter().enumerate().map(|(at, byte)| number(at, byte & 15)));
-            blocks.extend(low.iter().enumerate().map(|(at, byte)| number(at + LOW, byte >> 4)));
+            let fifth = fifth
+                .iter()
+                .rev()
+                .fold(0u32, |all, byte| (all << 8) | u32::from(*byte));
+            let number = |at: usize, four: u8| {
+                (i32::from(four | (((fifth >> at) as u8 & 1) << 4)) - 16) as u8
+            };
+            blocks.extend(
+                low.iter()
+                    .enumerate()
+                    .map(|(at, byte)| number(at, byte & 15)),
+            );
+            blocks.extend(
+                low.iter()
+                    .enumerate()
+                    .map(|(at, byte)| number(at + LOW, byte >> 4)),
+            );
         } else {
             blocks.extend_from_slice(bits);
         }
     }
-    let weight = QTensor::new(QStorage::from_data(Cow::Owned(blocks), &Device::Cpu, to)?, tensor.shape().clone())?;
-    let Some(offset) = layout.offset else { return Ok((weight, None)) };
+    let weight = QTensor::new(
+        QStorage::from_data(Cow::Owned(blocks), &Device::Cpu, to)?,
+        tensor.shape().clone(),
+    )?;
+    let Some(offset) = layout.offset else {
+        return Ok((weight, None));
+    };
     let (outputs, inputs) = tensor.shape().dims2()?;
     let plain = |halves: &[u8]| {
-        Tensor::from_raw_buffer(halves, DType::F16, &[outputs, inputs / BLOCK], &Device::Cpu)?.to_dtype(DType::F32)
+        Tensor::from_raw_buffer(halves, DType::F16, &[outputs, inputs / BLOCK], &Device::Cpu)?
+            .to_dtype(DType::F32)
     };
     let offsets = (plain(&minima)? + plain(&scales)?.affine(offset, 0.0)?)?;
     Ok((weight, Some(offsets)))
@@ -177,12 +246,31 @@ mod tests {
     /// Numbers without a pattern, most of them above 0, so that minima are not symmetric.
     fn matrix(outputs: usize, inputs: usize) -> Tensor {
         let number = |at: usize| ((at * 7919 + 13) % 1009) as f32 / 500.0 - 0.7;
-        Tensor::from_vec((0..outputs * inputs).map(number).collect::<Vec<_>>(), (outputs, inputs), &Device::Cpu).unwrap()
+        Tensor::from_vec(
+            (0..outputs * inputs).map(number).collect::<Vec<_>>(),
+            (outputs, inputs),
+            &Device::Cpu,
+        )
+        .unwrap()
     }
 
     fn apart(a: &Tensor, b: &Tensor) -> f32 {
-        let largest = b.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-        (a - b).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap() / largest
+        let largest = b
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap()
+            .to_scalar::<f32>()
+            .unwrap();
+        (a - b)
+            .unwrap()
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap()
+            .to_scalar::<f32>()
+            .unwrap()
+            / largest
     }
 
     #[test]
@@ -200,11 +288,17 @@ mod tests {
             let recoded = QuantizedMatrix::new(tensor).unwrap();
             assert_eq!(recoded.weight.dtype(), to, "{from:?}");
             let rows = recoded.rows(&ids).unwrap();
-            assert!(apart(&rows, &truth.index_select(&ids, 0).unwrap()) < 1e-6, "{from:?}");
+            assert!(
+                apart(&rows, &truth.index_select(&ids, 0).unwrap()) < 1e-6,
+                "{from:?}"
+            );
             let x = matrix(3, 96).affine(0.5, 0.1).unwrap();
             let product = recoded.product(&x).unwrap();
             // The library rounds the input to 8 bits.
-            assert!(apart(&product, &x.matmul(&truth.t().unwrap()).unwrap()) < 0.01, "{from:?}");
+            assert!(
+                apart(&product, &x.matmul(&truth.t().unwrap()).unwrap()) < 0.01,
+                "{from:?}"
+            );
         }
     }
 
@@ -213,11 +307,20 @@ mod tests {
     #[expect(clippy::print_stdout, reason = "the times are its result")]
     fn times() {
         let x = matrix(1, 2048);
-        for kind in
-            [GgmlDType::Q4_0, GgmlDType::Q4_1, GgmlDType::Q5_0, GgmlDType::Q5_1, GgmlDType::Q8_0, GgmlDType::Q4K, GgmlDType::Q6K]
-        {
+        for kind in [
+            GgmlDType::Q4_0,
+            GgmlDType::Q4_1,
+            GgmlDType::Q5_0,
+            GgmlDType::Q5_1,
+            GgmlDType::Q8_0,
+            GgmlDType::Q4K,
+            GgmlDType::Q6K,
+        ] {
             let tensor = || QTensor::quantize(&matrix(2048, 2048), kind).unwrap();
-            let plain = QuantizedMatrix { weight: Arc::new(tensor()), offsets: None };
+            let plain = QuantizedMatrix {
+                weight: Arc::new(tensor()),
+                offsets: None,
+            };
             let fast = QuantizedMatrix::new(tensor()).unwrap();
             let time = |own: &QuantizedMatrix| {
                 let best = (0..20).map(|_| {
@@ -227,7 +330,11 @@ mod tests {
                 });
                 best.min().unwrap()
             };
-            println!("{kind:?}: library {} us, here {} us", time(&plain), time(&fast));
+            println!(
+                "{kind:?}: library {} us, here {} us",
+                time(&plain),
+                time(&fast)
+            );
         }
     }
 }

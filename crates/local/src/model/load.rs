@@ -39,12 +39,17 @@ pub fn check(path: &Path) -> Result<(), LocalError> {
     if path.is_dir() {
         read_config(&path.join("config.json")).map(drop)
     } else {
-        gguf::Header::open(path, &mut LoadTally::default())?.config().map(drop)
+        gguf::Header::open(path, &mut LoadTally::default())?
+            .config()
+            .map(drop)
     }
 }
 
 fn read_config(file: &Path) -> Result<Config, LocalError> {
-    let text = bounds::read_text(file, bounds::CONFIG).map_err(|source| LocalError::Read { path: file.to_owned(), source })?;
+    let text = bounds::read_text(file, bounds::CONFIG).map_err(|source| LocalError::Read {
+        path: file.to_owned(),
+        source,
+    })?;
     Config::read(file, &text)
 }
 
@@ -58,14 +63,29 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
             load_random(name, spec, seed, device)
         } else if path.is_dir() {
             load_folder(path, spec, device)
-        } else if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) {
+        } else if path
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
+        {
             load_gguf(path, spec, device)
         } else {
-            Err(LocalError::NotThere { name: name.to_owned() })
+            Err(LocalError::NotThere {
+                name: name.to_owned(),
+            })
         }
     })?;
-    let Parts { config, network, tokenizer, tally, dtype, notes } = parts;
-    let quantized = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && !path.is_dir();
+    let Parts {
+        config,
+        network,
+        tokenizer,
+        tally,
+        dtype,
+        notes,
+    } = parts;
+    let quantized = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
+        && !path.is_dir();
     let loaded = Loaded {
         model: name.to_owned(),
         architecture: config.architecture.to_owned(),
@@ -80,20 +100,48 @@ pub fn load(name: &str, spec: &Local, seed: Seed) -> Result<(Model, Loaded), Loc
         notes,
     };
     let rope = Rope::new(&config, &network.device)?;
-    let Config { eos, limit, vocabulary, intermediate, .. } = config;
-    Ok((Model { network, rope, cache: None, tokenizer, eos, limit, vocabulary, intermediate, pool }, loaded))
+    let Config {
+        eos,
+        limit,
+        vocabulary,
+        intermediate,
+        ..
+    } = config;
+    Ok((
+        Model {
+            network,
+            rope,
+            cache: None,
+            tokenizer,
+            eos,
+            limit,
+            vocabulary,
+            intermediate,
+            pool,
+        },
+        loaded,
+    ))
 }
 
 fn load_random(name: &str, spec: &Local, seed: Seed, device: Device) -> Result<Parts, LocalError> {
     if name != "random:tiny" {
-        return Err(LocalError::Random { name: name.to_owned() });
+        return Err(LocalError::Random {
+            name: name.to_owned(),
+        });
     }
     let tokenizer = Tokenizer::builtin();
     let config = config::tiny(tokenizer.vocabulary());
     let dtype = compute_dtype(spec.dtype, None);
     let mut weights = RandomWeights::new(seed, dtype, device);
     let network = Network::load(&config, &mut weights, false)?;
-    Ok(Parts { config, network, tokenizer, tally: weights.tally, dtype: dtype.as_str().to_owned(), notes: Vec::new() })
+    Ok(Parts {
+        config,
+        network,
+        tokenizer,
+        tally: weights.tally,
+        dtype: dtype.as_str().to_owned(),
+        notes: Vec::new(),
+    })
 }
 
 fn load_folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> {
@@ -110,8 +158,18 @@ fn load_folder(path: &Path, spec: &Local, device: Device) -> Result<Parts, Local
     let network = Network::load(&config, &mut weights, false)?;
     weights.check_unused(config.tied)?;
     let read = tally.read + weights.tally.read;
-    let tally = LoadTally { read, ..weights.tally };
-    Ok(Parts { config, network, tokenizer, tally, dtype: dtype.as_str().to_owned(), notes: Vec::new() })
+    let tally = LoadTally {
+        read,
+        ..weights.tally
+    };
+    Ok(Parts {
+        config,
+        network,
+        tokenizer,
+        tally,
+        dtype: dtype.as_str().to_owned(),
+        notes: Vec::new(),
+    })
 }
 
 /// The end-of-text tokens of generation_config.json, where chat models define theirs.
@@ -119,8 +177,11 @@ fn read_generation_eos(folder: &Path) -> Result<Vec<u32>, LocalError> {
     let path = folder.join("generation_config.json");
     match bounds::read_text(&path, bounds::CONFIG) {
         Ok(text) => {
-            let value: Value = serde_json::from_str(&text)
-                .map_err(|error| LocalError::Malformed { path: path.clone(), reason: error.to_string() })?;
+            let value: Value =
+                serde_json::from_str(&text).map_err(|error| LocalError::Malformed {
+                    path: path.clone(),
+                    reason: error.to_string(),
+                })?;
             Ok(config::parse_ids(value.get("eos_token_id")))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -131,7 +192,11 @@ fn read_generation_eos(folder: &Path) -> Result<Vec<u32>, LocalError> {
 fn load_gguf(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalError> {
     if !matches!(spec.dtype, Dtype::Auto | Dtype::F32) {
         let reason = "must be omitted for a GGUF file, which is computed in f32".to_owned();
-        return Err(LocalError::Key { path: path.to_owned(), key: "dtype".into(), reason });
+        return Err(LocalError::Key {
+            path: path.to_owned(),
+            key: "dtype".into(),
+            reason,
+        });
     }
     let mut tally = LoadTally::default();
     let mut header = gguf::Header::open(path, &mut tally)?;
@@ -143,7 +208,14 @@ fn load_gguf(path: &Path, spec: &Local, device: Device) -> Result<Parts, LocalEr
     let network = Network::load(&config, &mut weights, interleaved)?;
     let dtype = weights.main_format();
     let notes = vec![template_note(path, &template)];
-    Ok(Parts { config, network, tokenizer, tally: weights.tally, dtype, notes })
+    Ok(Parts {
+        config,
+        network,
+        tokenizer,
+        tally: weights.tally,
+        dtype,
+        notes,
+    })
 }
 
 fn template_note(path: &Path, source: &TemplateSource) -> String {
@@ -151,10 +223,15 @@ fn template_note(path: &Path, source: &TemplateSource) -> String {
     match source {
         TemplateSource::Gguf => format!("`{model}`: the chat template of the GGUF file is used"),
         TemplateSource::File(file) => {
-            format!("`{model}`: the GGUF file has no chat template; the one in {} is used", file.display())
+            format!(
+                "`{model}`: the GGUF file has no chat template; the one in {} is used",
+                file.display()
+            )
         }
         TemplateSource::None => {
-            format!("`{model}`: no chat template; a prompt consists of the contents of its messages, separated by line breaks")
+            format!(
+                "`{model}`: no chat template; a prompt consists of the contents of its messages, separated by line breaks"
+            )
         }
     }
 }
@@ -177,7 +254,11 @@ fn start_pool(spec: &Local) -> Result<ThreadPool, LocalError> {
         device: "cpu".into(),
         reason: format!("cannot start threads: {error}"),
     };
-    ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("model-{at}")).build().map_err(failed)
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|at| format!("model-{at}"))
+        .build()
+        .map_err(failed)
 }
 
 fn open_device(spec: &Local) -> Result<Device, LocalError> {
@@ -191,7 +272,9 @@ fn open_device(spec: &Local) -> Result<Device, LocalError> {
         device: format!("{name}:{index}"),
         reason: match built {
             true => error.to_string(),
-            false => format!("this build has no {name}; build with `--features {name}`, or set `device: cpu`"),
+            false => format!(
+                "this build has no {name}; build with `--features {name}`, or set `device: cpu`"
+            ),
         },
     })
 }
@@ -213,7 +296,8 @@ pub fn device_memory(device: &Device) -> Option<u64> {
     device.synchronize().ok()?;
     #[cfg(feature = "cuda")]
     if device.is_cuda() {
-        let (free, total) = candle_core::cuda_backend::cudarc::driver::result::mem_get_info().ok()?;
+        let (free, total) =
+            candle_core::cuda_backend::cudarc::driver::result::mem_get_info().ok()?;
         return Some(total.saturating_sub(free) as u64);
     }
     #[cfg(feature = "metal")]

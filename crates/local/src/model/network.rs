@@ -55,9 +55,16 @@ pub struct Network {
 
 impl Network {
     /// Loads the weights. `interleaved`: as in GGUF files of Llama models.
-    pub fn load(config: &Config, weights: &mut dyn Weights, interleaved: bool) -> std::result::Result<Network, LocalError> {
-        let embedding = weights.matrix("model.embed_tokens", &[config.vocabulary, config.hidden])?;
-        let layers = (0..config.layers).map(|at| Layer::load(config, weights, at)).collect::<std::result::Result<_, _>>()?;
+    pub fn load(
+        config: &Config,
+        weights: &mut dyn Weights,
+        interleaved: bool,
+    ) -> std::result::Result<Network, LocalError> {
+        let embedding =
+            weights.matrix("model.embed_tokens", &[config.vocabulary, config.hidden])?;
+        let layers = (0..config.layers)
+            .map(|at| Layer::load(config, weights, at))
+            .collect::<std::result::Result<_, _>>()?;
         let norm = norm(config, weights, "model.norm", config.hidden)?;
         let matrix = match config.tied {
             true => embedding.clone(),
@@ -80,12 +87,19 @@ impl Network {
 
     /// Description of the attention kernel, for the report.
     pub fn attention(&self) -> String {
-        format!("matmul + softmax (softmax in f32, keys and values in {}), no flash attention", self.dtype.as_str())
+        format!(
+            "matmul + softmax (softmax in f32, keys and values in {}), no flash attention",
+            self.dtype.as_str()
+        )
     }
 
     /// The dimensions of its cache.
     pub fn width(&self) -> Width {
-        Width { layers: self.layers.len(), heads: self.kv_heads, head_dim: self.head_dim }
+        Width {
+            layers: self.layers.len(),
+            heads: self.kv_heads,
+            head_dim: self.head_dim,
+        }
     }
 
     /// Largest number of values per position in attention with `columns` columns and in the feed-forward network.
@@ -118,14 +132,31 @@ impl Network {
 
     /// The logits of states, in f32.
     pub fn logits(&self, states: &Tensor) -> Result<Tensor> {
-        self.head.forward(&self.norm.forward(states)?)?.to_dtype(DType::F32)
+        self.head
+            .forward(&self.norm.forward(states)?)?
+            .to_dtype(DType::F32)
     }
 
-    fn attend(&self, layer: &Layer, at: usize, x: &Tensor, place: &PiecePosition, cache: &Cache) -> Result<Tensor> {
-        let PiecePosition { rows, positions, .. } = *place;
+    fn attend(
+        &self,
+        layer: &Layer,
+        at: usize,
+        x: &Tensor,
+        place: &PiecePosition,
+        cache: &Cache,
+    ) -> Result<Tensor> {
+        let PiecePosition {
+            rows, positions, ..
+        } = *place;
         let (q_norm, k_norm) = layer.norms.as_ref().map(|(q, k)| (q, k)).unzip();
-        let q = self.rotate(self.split_heads(layer.q.forward(x)?, self.heads, q_norm, place)?, place)?;
-        let k = self.rotate(self.split_heads(layer.k.forward(x)?, self.kv_heads, k_norm, place)?, place)?;
+        let q = self.rotate(
+            self.split_heads(layer.q.forward(x)?, self.heads, q_norm, place)?,
+            place,
+        )?;
+        let k = self.rotate(
+            self.split_heads(layer.k.forward(x)?, self.kv_heads, k_norm, place)?,
+            place,
+        )?;
         let v = self.split_heads(layer.v.forward(x)?, self.kv_heads, None, place)?;
         let (k, v) = cache.set(at, place.start, &k, &v)?;
         // The query heads that share keys are rows of one product, so keys and values are not repeated.
@@ -140,38 +171,71 @@ impl Network {
             scores = by_head.broadcast_add(mask)?.reshape(shape)?;
         }
         let shares = candle_nn::ops::softmax_last_dim(&scores)?.to_dtype(self.dtype)?;
-        let y = shares.matmul(&v)?.reshape((rows, self.heads, positions, self.head_dim))?;
-        let y = if positions == 1 { y } else { y.transpose(1, 2)? };
-        layer.out.forward(&y.reshape((rows * positions, self.heads * self.head_dim))?)
+        let y = shares
+            .matmul(&v)?
+            .reshape((rows, self.heads, positions, self.head_dim))?;
+        let y = if positions == 1 {
+            y
+        } else {
+            y.transpose(1, 2)?
+        };
+        layer
+            .out
+            .forward(&y.reshape((rows * positions, self.heads * self.head_dim))?)
     }
 
     /// Splits into rows × heads × positions × head width, with the norm of each head.
-    fn split_heads(&self, x: Tensor, heads: usize, norm: Option<&Norm>, place: &PiecePosition) -> Result<Tensor> {
+    fn split_heads(
+        &self,
+        x: Tensor,
+        heads: usize,
+        norm: Option<&Norm>,
+        place: &PiecePosition,
+    ) -> Result<Tensor> {
         let x = match norm {
-            Some(norm) => norm.forward(&x.reshape((place.rows * place.positions * heads, self.head_dim))?)?,
+            Some(norm) => {
+                norm.forward(&x.reshape((place.rows * place.positions * heads, self.head_dim))?)?
+            }
             None => x,
         };
         if place.positions == 1 {
             return x.reshape((place.rows, heads, 1, self.head_dim));
         }
-        x.reshape((place.rows, place.positions, heads, self.head_dim))?.transpose(1, 2)?.contiguous()
+        x.reshape((place.rows, place.positions, heads, self.head_dim))?
+            .transpose(1, 2)?
+            .contiguous()
     }
 
     fn rotate(&self, x: Tensor, place: &PiecePosition) -> Result<Tensor> {
         let (cos, sin) = &place.rope;
-        if self.interleaved { rope_i(&x, cos, sin) } else { rope(&x, cos, sin) }
+        if self.interleaved {
+            rope_i(&x, cos, sin)
+        } else {
+            rope(&x, cos, sin)
+        }
     }
 }
 
 impl Layer {
-    fn load(config: &Config, weights: &mut dyn Weights, at: usize) -> std::result::Result<Layer, LocalError> {
+    fn load(
+        config: &Config,
+        weights: &mut dyn Weights,
+        at: usize,
+    ) -> std::result::Result<Layer, LocalError> {
         let (hidden, inner) = (config.hidden, config.intermediate);
-        let (q_width, kv_width) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let (q_width, kv_width) = (
+            config.heads * config.head_dim,
+            config.kv_heads * config.head_dim,
+        );
         let name = |part: &str| format!("model.layers.{at}.{part}");
         let before = norm(config, weights, &name("input_layernorm"), hidden)?;
         let mut linear = |part: &str, outputs: usize, inputs: usize, biased: bool| {
             let matrix = weights.matrix(&name(part), &[outputs, inputs])?;
-            let bias = if biased { Some(weights.vector(&format!("{}.bias", name(part)), outputs)?) } else { None };
+            let bias = if biased {
+                Some(weights.vector(&format!("{}.bias", name(part)), outputs)?)
+            } else {
+                None
+            };
             Ok::<_, LocalError>(Linear::new(matrix, bias)?)
         };
         let q = linear("self_attn.q_proj", q_width, hidden, config.bias.qkv)?;
@@ -189,12 +253,31 @@ impl Layer {
             false => None,
         };
         let between = norm(config, weights, &name("post_attention_layernorm"), hidden)?;
-        Ok(Layer { before, q, k, v, norms, out, between, gate, up, down })
+        Ok(Layer {
+            before,
+            q,
+            k,
+            v,
+            norms,
+            out,
+            between,
+            gate,
+            up,
+            down,
+        })
     }
 }
 
-fn norm(config: &Config, weights: &mut dyn Weights, name: &str, width: usize) -> std::result::Result<Norm, LocalError> {
-    Ok(Norm { weight: weights.vector(&format!("{name}.weight"), width)?, eps: config.eps as f32 })
+fn norm(
+    config: &Config,
+    weights: &mut dyn Weights,
+    name: &str,
+    width: usize,
+) -> std::result::Result<Norm, LocalError> {
+    Ok(Norm {
+        weight: weights.vector(&format!("{name}.weight"), width)?,
+        eps: config.eps as f32,
+    })
 }
 
 /// Positions by which the cache grows.
@@ -222,11 +305,24 @@ pub struct Cache {
 
 impl Cache {
     /// A cache for `rows` × `positions`.
-    pub fn new(width: Width, rows: usize, positions: usize, dtype: DType, device: &Device) -> Result<Cache> {
+    pub fn new(
+        width: Width,
+        rows: usize,
+        positions: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Cache> {
         let capacity = positions.next_multiple_of(BLOCK);
         let empty = || Tensor::zeros((rows, width.heads, capacity, width.head_dim), dtype, device);
-        let layers = (0..width.layers).map(|_| Ok((empty()?, empty()?))).collect::<Result<_>>()?;
-        Ok(Cache { width, rows, capacity, layers })
+        let layers = (0..width.layers)
+            .map(|_| Ok((empty()?, empty()?)))
+            .collect::<Result<_>>()?;
+        Ok(Cache {
+            width,
+            rows,
+            capacity,
+            layers,
+        })
     }
 
     /// Whether a batch with these rows and positions fits.
@@ -239,11 +335,16 @@ impl Cache {
         if positions <= self.capacity {
             return Ok(());
         }
-        let capacity = positions.max(self.capacity + self.capacity / 2).next_multiple_of(BLOCK);
+        let capacity = positions
+            .max(self.capacity + self.capacity / 2)
+            .next_multiple_of(BLOCK);
         for (keys, values) in &mut self.layers {
             for each in [keys, values] {
-                let wider =
-                    Tensor::zeros((self.rows, self.width.heads, capacity, self.width.head_dim), each.dtype(), each.device())?;
+                let wider = Tensor::zeros(
+                    (self.rows, self.width.heads, capacity, self.width.head_dim),
+                    each.dtype(),
+                    each.device(),
+                )?;
                 wider.slice_set(each, 2, 0)?;
                 *each = wider;
             }
@@ -253,8 +354,16 @@ impl Cache {
     }
 
     /// Sets keys and values of a layer from position `start`, and returns all up to their end.
-    pub fn set(&self, layer: usize, start: usize, keys: &Tensor, values: &Tensor) -> Result<(Tensor, Tensor)> {
-        let Some((all_keys, all_values)) = self.layers.get(layer) else { candle_core::bail!("there is no layer {layer}") };
+    pub fn set(
+        &self,
+        layer: usize,
+        start: usize,
+        keys: &Tensor,
+        values: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let Some((all_keys, all_values)) = self.layers.get(layer) else {
+            candle_core::bail!("there is no layer {layer}")
+        };
         all_keys.slice_set(keys, 2, start)?;
         all_values.slice_set(values, 2, start)?;
         let end = start + keys.dim(2)?;
@@ -268,21 +377,43 @@ mod tests {
 
     #[test]
     fn values_are_unchanged_when_the_cache_grows() {
-        let width = Width { layers: 1, heads: 2, head_dim: 2 };
+        let width = Width {
+            layers: 1,
+            heads: 2,
+            head_dim: 2,
+        };
         let mut cache = Cache::new(width, 2, 3, DType::F32, &Device::Cpu).unwrap();
         let some = |from: f32, positions: usize| {
             let count = (8 * positions) as f32;
-            Tensor::arange(from, from + count, &Device::Cpu).unwrap().reshape((2, 2, positions, 2)).unwrap()
+            Tensor::arange(from, from + count, &Device::Cpu)
+                .unwrap()
+                .reshape((2, 2, positions, 2))
+                .unwrap()
         };
-        cache.set(0, 0, &some(0.0, 255), &some(9000.0, 255)).unwrap();
+        cache
+            .set(0, 0, &some(0.0, 255), &some(9000.0, 255))
+            .unwrap();
         assert!(cache.fits(2, 256) && !cache.fits(2, 257) && !cache.fits(1, 1));
         cache.extend_to(257).unwrap();
         assert!(cache.fits(2, 512));
-        let (keys, values) = cache.set(0, 255, &some(5000.0, 2), &some(6000.0, 2)).unwrap();
+        let (keys, values) = cache
+            .set(0, 255, &some(5000.0, 2), &some(6000.0, 2))
+            .unwrap();
         assert_eq!(keys.dims(), [2, 2, 257, 2]);
-        let row =
-            |tensor: &Tensor, position: usize| tensor.get(1).unwrap().get(1).unwrap().to_vec2::<f32>().unwrap()[position].clone();
-        assert_eq!((row(&keys, 254), row(&keys, 256)), (vec![2038.0, 2039.0], vec![5014.0, 5015.0]));
+        let row = |tensor: &Tensor, position: usize| {
+            tensor
+                .get(1)
+                .unwrap()
+                .get(1)
+                .unwrap()
+                .to_vec2::<f32>()
+                .unwrap()[position]
+                .clone()
+        };
+        assert_eq!(
+            (row(&keys, 254), row(&keys, 256)),
+            (vec![2038.0, 2039.0], vec![5014.0, 5015.0])
+        );
         assert_eq!(row(&values, 0), [9000.0 + 1530.0, 9000.0 + 1531.0]);
     }
 }

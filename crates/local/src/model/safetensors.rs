@@ -54,7 +54,12 @@ impl Folder {
     /// Files are missing or not safetensors.
     pub fn open(folder: &Path, dtype: DType, device: Device) -> Result<Folder, LocalError> {
         let mut tally = LoadTally::default();
-        let opened = timed(&mut tally.read, || weight_files(folder)?.into_iter().map(open_shard).collect::<Result<Vec<_>, _>>())?;
+        let opened = timed(&mut tally.read, || {
+            weight_files(folder)?
+                .into_iter()
+                .map(open_shard)
+                .collect::<Result<Vec<_>, _>>()
+        })?;
         let mut tensors = BTreeMap::new();
         let mut shards = Vec::new();
         for (number, (shard, infos)) in opened.into_iter().enumerate() {
@@ -62,7 +67,14 @@ impl Folder {
             tensors.extend(infos.into_iter().map(|(name, info)| (name, (number, info))));
         }
         let unused = tensors.keys().cloned().collect();
-        Ok(Folder { shards, tensors, unused, dtype, device, tally })
+        Ok(Folder {
+            shards,
+            tensors,
+            unused,
+            dtype,
+            device,
+            tally,
+        })
     }
 
     /// Checks that all tensors were read. A `tied` head may be in the file too.
@@ -70,10 +82,14 @@ impl Folder {
     /// # Errors
     /// A tensor is not part of the configured model.
     pub fn check_unused(&self, tied: bool) -> Result<(), LocalError> {
-        let is_known = |name: &&String| name.ends_with("rotary_emb.inv_freq") || (tied && name.as_str() == "lm_head.weight");
+        let is_known = |name: &&String| {
+            name.ends_with("rotary_emb.inv_freq") || (tied && name.as_str() == "lm_head.weight")
+        };
         match self.unused.iter().find(|name| !is_known(name)) {
             None => Ok(()),
-            Some(name) => Err(self.tensor_error(name, "is not part of the model that config.json describes")),
+            Some(name) => {
+                Err(self.tensor_error(name, "is not part of the model that config.json describes"))
+            }
         }
     }
 
@@ -82,7 +98,10 @@ impl Folder {
             return Err(self.tensor_error(name, "is missing"));
         };
         if info.shape != shape {
-            return Err(self.tensor_error(name, &format!("is {:?} but config.json requires {shape:?}", info.shape)));
+            return Err(self.tensor_error(
+                name,
+                &format!("is {:?} but config.json requires {shape:?}", info.shape),
+            ));
         }
         let dtype = match info.dtype.as_str() {
             "F64" => DType::F64,
@@ -90,36 +109,57 @@ impl Folder {
             "F16" => DType::F16,
             "BF16" => DType::BF16,
             other => {
-                return Err(
-                    self.tensor_error(name, &format!("has the unsupported dtype {other}; supported are F64, F32, F16 and BF16"))
-                );
+                return Err(self.tensor_error(
+                    name,
+                    &format!(
+                        "has the unsupported dtype {other}; supported are F64, F32, F16 and BF16"
+                    ),
+                ));
             }
         };
         let [from, to] = info.data_offsets;
-        let bytes =
-            to.checked_sub(from).filter(|bytes| *bytes == (shape.iter().product::<usize>() * dtype.size_in_bytes()) as u64);
+        let bytes = to.checked_sub(from).filter(|bytes| {
+            *bytes == (shape.iter().product::<usize>() * dtype.size_in_bytes()) as u64
+        });
         let (Some(bytes), Some(shard)) = (bytes, self.shards.get_mut(number)) else {
             return Err(self.tensor_error(name, "has another size than its shape"));
         };
         let data = timed(&mut self.tally.read, || {
             let mut data = Vec::new();
-            shard.file.seek(SeekFrom::Start(shard.start.saturating_add(from)))?;
+            shard
+                .file
+                .seek(SeekFrom::Start(shard.start.saturating_add(from)))?;
             shard.file.by_ref().take(bytes).read_to_end(&mut data)?;
             Ok(data)
         });
-        let data = data.map_err(|source| LocalError::Read { path: shard.path.clone(), source })?;
+        let data = data.map_err(|source| LocalError::Read {
+            path: shard.path.clone(),
+            source,
+        })?;
         if data.len() as u64 != bytes {
-            return Err(self.tensor_error(name, "is beyond the end of the file, which may be incomplete"));
+            return Err(self.tensor_error(
+                name,
+                "is beyond the end of the file, which may be incomplete",
+            ));
         }
-        let tensor = timed(&mut self.tally.convert, || Tensor::from_raw_buffer(&data, dtype, shape, &Device::Cpu))?;
+        let tensor = timed(&mut self.tally.convert, || {
+            Tensor::from_raw_buffer(&data, dtype, shape, &Device::Cpu)
+        })?;
         self.unused.remove(name);
         Ok(self.tally.place_tensor(&tensor, self.dtype, &self.device)?)
     }
 
     fn tensor_error(&self, name: &str, reason: &str) -> LocalError {
         let number = self.tensors.get(name).map_or(0, |(number, _)| *number);
-        let path = self.shards.get(number).map(|shard| shard.path.clone()).unwrap_or_default();
-        LocalError::Malformed { path, reason: format!("the tensor `{name}` {reason}") }
+        let path = self
+            .shards
+            .get(number)
+            .map(|shard| shard.path.clone())
+            .unwrap_or_default();
+        LocalError::Malformed {
+            path,
+            reason: format!("the tensor `{name}` {reason}"),
+        }
     }
 }
 
@@ -128,15 +168,26 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, LocalError> {
     if !index.exists() {
         return Ok(vec![folder.join(SINGLE_FILE)]);
     }
-    let malformed = |reason: String| LocalError::Malformed { path: index.clone(), reason };
-    let text = bounds::read_text(&index, bounds::CONFIG).map_err(|source| LocalError::Read { path: index.clone(), source })?;
+    let malformed = |reason: String| LocalError::Malformed {
+        path: index.clone(),
+        reason,
+    };
+    let text = bounds::read_text(&index, bounds::CONFIG).map_err(|source| LocalError::Read {
+        path: index.clone(),
+        source,
+    })?;
     let value: Value = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-    let map = value.get("weight_map").and_then(Value::as_object).ok_or_else(|| malformed("no `weight_map`".into()))?;
+    let map = value
+        .get("weight_map")
+        .and_then(Value::as_object)
+        .ok_or_else(|| malformed("no `weight_map`".into()))?;
     let names: BTreeSet<&str> = map.values().filter_map(Value::as_str).collect();
     // The index must not lead out of its folder.
     let is_file_name = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
     match names.iter().find(|name| !is_file_name(name)) {
-        Some(name) => Err(malformed(format!("`{name}` is not the name of a file in its folder"))),
+        Some(name) => Err(malformed(format!(
+            "`{name}` is not the name of a file in its folder"
+        ))),
         None => Ok(names.into_iter().map(|name| folder.join(name)).collect()),
     }
 }
@@ -149,28 +200,49 @@ fn open_shard(path: PathBuf) -> Result<(Shard, BTreeMap<String, TensorInfo>), Lo
         file.read_exact(&mut length)?;
         let length = u64::from_le_bytes(length);
         let mut header = Vec::new();
-        file.by_ref().take(length.min(MAX_HEADER)).read_to_end(&mut header)?;
+        file.by_ref()
+            .take(length.min(MAX_HEADER))
+            .read_to_end(&mut header)?;
         Ok((file, length, header))
     };
-    let (file, length, header) = read(&path).map_err(|source| LocalError::Read { path: path.clone(), source })?;
-    let malformed = |reason: String| LocalError::Malformed { path: path.clone(), reason };
+    let (file, length, header) = read(&path).map_err(|source| LocalError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    let malformed = |reason: String| LocalError::Malformed {
+        path: path.clone(),
+        reason,
+    };
     if header.len() as u64 != length {
         return Err(malformed("not a safetensors file".into()));
     }
-    let mut entries: BTreeMap<String, Value> =
-        serde_json::from_slice(&header).map_err(|error| malformed(format!("not a safetensors file: {error}")))?;
+    let mut entries: BTreeMap<String, Value> = serde_json::from_slice(&header)
+        .map_err(|error| malformed(format!("not a safetensors file: {error}")))?;
     entries.remove("__metadata__");
     let parse = |(name, value): (String, Value)| {
-        let info = serde_json::from_value(value).map_err(|error| malformed(format!("the tensor `{name}`: {error}")))?;
+        let info = serde_json::from_value(value)
+            .map_err(|error| malformed(format!("the tensor `{name}`: {error}")))?;
         Ok((name, info))
     };
-    let tensors = entries.into_iter().map(parse).collect::<Result<_, LocalError>>()?;
-    Ok((Shard { path, file, start: 8 + length }, tensors))
+    let tensors = entries
+        .into_iter()
+        .map(parse)
+        .collect::<Result<_, LocalError>>()?;
+    Ok((
+        Shard {
+            path,
+            file,
+            start: 8 + length,
+        },
+        tensors,
+    ))
 }
 
 impl Weights for Folder {
     fn matrix(&mut self, name: &str, shape: &[usize; 2]) -> Result<Matrix, LocalError> {
-        Ok(Matrix::Dense(self.tensor(&format!("{name}.weight"), shape)?))
+        Ok(Matrix::Dense(
+            self.tensor(&format!("{name}.weight"), shape)?,
+        ))
     }
 
     fn vector(&mut self, name: &str, width: usize) -> Result<Tensor, LocalError> {

@@ -43,7 +43,12 @@ pub fn timed<T, E>(span: &mut Duration, work: impl FnOnce() -> Result<T, E>) -> 
 
 impl LoadTally {
     /// Converts a CPU tensor, copies it to the device, and counts it.
-    pub fn place_tensor(&mut self, tensor: &Tensor, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+    pub fn place_tensor(
+        &mut self,
+        tensor: &Tensor,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
         let tensor = timed(&mut self.convert, || tensor.to_dtype(dtype))?;
         let tensor = timed(&mut self.place, || {
             let tensor = tensor.to_device(device)?;
@@ -66,7 +71,12 @@ pub struct RandomWeights {
 
 impl RandomWeights {
     pub fn new(seed: Seed, dtype: DType, device: Device) -> RandomWeights {
-        RandomWeights { seed: seed.child("weights"), dtype, device, tally: LoadTally::default() }
+        RandomWeights {
+            seed: seed.child("weights"),
+            dtype,
+            device,
+            tally: LoadTally::default(),
+        }
     }
 }
 
@@ -80,13 +90,22 @@ fn uniform_numbers(seed: Seed, count: usize, bound: f32) -> Vec<f32> {
 impl Weights for RandomWeights {
     fn matrix(&mut self, name: &str, shape: &[usize; 2]) -> Result<Matrix, LocalError> {
         // A variance of 1 / inputs preserves the magnitude of states; embeddings have no inputs.
-        let inputs = if name.ends_with("embed_tokens") { 1 } else { shape[1] };
+        let inputs = if name.ends_with("embed_tokens") {
+            1
+        } else {
+            shape[1]
+        };
         let count = shape.iter().product();
         let seed = self.seed.child(name);
-        let values =
-            timed(&mut self.tally.read, || Ok::<_, LocalError>(uniform_numbers(seed, count, (3.0 / inputs as f32).sqrt())))?;
+        let values = timed(&mut self.tally.read, || {
+            Ok::<_, LocalError>(uniform_numbers(seed, count, (3.0 / inputs as f32).sqrt()))
+        })?;
         let tensor = Tensor::from_vec(values, shape.as_slice(), &Device::Cpu)?;
-        Ok(Matrix::Dense(self.tally.place_tensor(&tensor, self.dtype, &self.device)?))
+        Ok(Matrix::Dense(self.tally.place_tensor(
+            &tensor,
+            self.dtype,
+            &self.device,
+        )?))
     }
 
     fn vector(&mut self, _: &str, width: usize) -> Result<Tensor, LocalError> {
@@ -111,6 +130,9 @@ mod tests {
         assert!(drawn.iter().all(|each| (-2.0..2.0).contains(each)));
         let mean: f32 = drawn.iter().sum::<f32>() / 4096.0;
         let square = drawn.iter().map(|each| each * each).sum::<f32>() / 4096.0;
-        assert!(mean.abs() < 0.06 && (square - 4.0 / 3.0).abs() < 0.08, "{mean} {square}");
+        assert!(
+            mean.abs() < 0.06 && (square - 4.0 / 3.0).abs() < 0.08,
+            "{mean} {square}"
+        );
     }
 }

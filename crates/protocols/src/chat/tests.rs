@@ -6,7 +6,9 @@ use llmscen_core::units::Nanos;
 
 fn add(messages: &mut ChatMessages, events: &[&str]) -> Events {
     let mut seen = Events::default();
-    events.iter().for_each(|event| messages.add_json(event.as_bytes(), &mut seen).unwrap());
+    events
+        .iter()
+        .for_each(|event| messages.add_json(event.as_bytes(), &mut seen).unwrap());
     seen
 }
 
@@ -32,11 +34,30 @@ fn usage_is_the_last_one_or_the_sum_of_one_a_choice() {
     let alone = r#"{"choices":[],"usage":{"completion_tokens":7}}"#;
     assert_eq!(output(&[one]), Some(3));
     assert_eq!(output(&[one, alone]), Some(7));
-    assert_eq!(output(&[one, alone, alone]), Some(7), "the same total twice");
-    assert_eq!(output(&[one, two, more]), Some(8), "one running count a choice");
-    assert_eq!(output(&[one, two, alone]), Some(7), "running counts, then the total");
-    assert_eq!(output(&[one, two, alone, alone]), Some(14), "one count a choice");
-    assert_eq!(output(&[r#"{"choices":[{"index":0},{"index":1}],"usage":{"completion_tokens":9}}"#]), Some(9));
+    assert_eq!(
+        output(&[one, alone, alone]),
+        Some(7),
+        "the same total twice"
+    );
+    assert_eq!(
+        output(&[one, two, more]),
+        Some(8),
+        "one running count a choice"
+    );
+    assert_eq!(
+        output(&[one, two, alone]),
+        Some(7),
+        "running counts, then the total"
+    );
+    assert_eq!(
+        output(&[one, two, alone, alone]),
+        Some(14),
+        "one count a choice"
+    );
+    assert_eq!(
+        output(&[r#"{"choices":[{"index":0},{"index":1}],"usage":{"completion_tokens":9}}"#]),
+        Some(9)
+    );
     assert_eq!(output(&[r#"{"choices":[{"index":0}],"usage":null}"#]), None);
 }
 
@@ -52,27 +73,51 @@ fn every_choice_with_content_is_an_event_of_its_own() {
             r#"{"choices":[{"index":2,"text":"e"}]}"#,
         ],
     );
-    assert_eq!((seen.content, seen.choices, messages.weights()), (5, vec![0, 1, 0, 1, 2], vec![]));
+    assert_eq!(
+        (seen.content, seen.choices, messages.weights()),
+        (5, vec![0, 1, 0, 1, 2], vec![])
+    );
 }
 
 #[test]
 fn running_counts_weigh_the_events_whoever_they_count() {
     let event = |index: u32, count: u32| {
-        format!(r#"{{"choices":[{{"index":{index},"text":"a"}}],"usage":{{"completion_tokens":{count}}}}}"#)
+        format!(
+            r#"{{"choices":[{{"index":{index},"text":"a"}}],"usage":{{"completion_tokens":{count}}}}}"#
+        )
     };
     let read = |counts: &[(u32, u32)], last: &str| {
-        let mut events: Vec<String> = counts.iter().map(|&(index, count)| event(index, count)).collect();
+        let mut events: Vec<String> = counts
+            .iter()
+            .map(|&(index, count)| event(index, count))
+            .collect();
         events.push(last.to_owned());
         let messages = messages(&events.iter().map(String::as_str).collect::<Vec<_>>());
         (messages.weights(), messages.accumulator.usage().output)
     };
     let nothing = r#"{"choices":[]}"#;
     assert_eq!(read(&[(0, 1), (0, 4)], nothing), (vec![1, 3], Some(4)));
-    assert_eq!(read(&[(0, 2), (1, 1), (1, 4), (0, 3)], nothing), (vec![2, 1, 3, 1], Some(7)), "of choices");
-    assert_eq!(read(&[(0, 1), (1, 3), (1, 4), (0, 6)], nothing), (vec![1, 2, 1, 2], Some(6)), "of the request");
+    assert_eq!(
+        read(&[(0, 2), (1, 1), (1, 4), (0, 3)], nothing),
+        (vec![2, 1, 3, 1], Some(7)),
+        "of choices"
+    );
+    assert_eq!(
+        read(&[(0, 1), (1, 3), (1, 4), (0, 6)], nothing),
+        (vec![1, 2, 1, 2], Some(6)),
+        "of the request"
+    );
     let total = r#"{"choices":[],"usage":{"completion_tokens":10}}"#;
-    assert_eq!(read(&[(0, 1), (1, 3), (1, 4), (0, 6)], total), (vec![1, 3, 1, 5], Some(10)), "of choices, by their sum");
-    assert_eq!(read(&[(0, 1)], r#"{"choices":[{"text":"b"}]}"#), (vec![], Some(1)), "an event without a count");
+    assert_eq!(
+        read(&[(0, 1), (1, 3), (1, 4), (0, 6)], total),
+        (vec![1, 3, 1, 5], Some(10)),
+        "of choices, by their sum"
+    );
+    assert_eq!(
+        read(&[(0, 1)], r#"{"choices":[{"text":"b"}]}"#),
+        (vec![], Some(1)),
+        "an event without a count"
+    );
     let both = r#"{"choices":[{"index":0,"text":"a"},{"index":1,"text":"b"}],"usage":{"completion_tokens":5}}"#;
     assert_eq!(read(&[(0, 1)], both).0, [0; 0], "one count for two choices");
 }
@@ -85,8 +130,17 @@ fn text_is_kept_choice_by_choice() {
         r#"{"id":"s","choices":[{"index":1,"delta":{"content":"y"}}]}"#,
         r#"{"id":"r","choices":[{"index":0,"delta":{"content":"b"}}]}"#,
     ]);
-    assert_eq!((reply.text.as_deref(), reply.id.as_deref()), (Some("abxy"), Some("r")));
-    assert_eq!(reply.message, Some(Message { content: "ab".into(), ..Message::default() }));
+    assert_eq!(
+        (reply.text.as_deref(), reply.id.as_deref()),
+        (Some("abxy"), Some("r"))
+    );
+    assert_eq!(
+        reply.message,
+        Some(Message {
+            content: "ab".into(),
+            ..Message::default()
+        })
+    );
 }
 
 #[test]
@@ -98,7 +152,14 @@ fn reasoning_and_audio_are_distinguished_from_the_answer() {
         r#"{"choices":[{"index":1,"delta":{"reasoning":"s","content":"c"}}]}"#,
     ]);
     assert_eq!(reply.text.as_deref(), Some("rabsc"));
-    assert_eq!(reply.message, Some(Message { content: "ab".into(), reasoning: "r".into(), tool_calls: Value::Null }));
+    assert_eq!(
+        reply.message,
+        Some(Message {
+            content: "ab".into(),
+            reasoning: "r".into(),
+            tool_calls: Value::Null
+        })
+    );
 }
 
 #[test]
@@ -121,7 +182,8 @@ fn streamed_tool_calls_equal_those_of_a_reply() {
         r#"{"choices":[{"delta":{"tool_calls":[{"id":"c1","function":{"name":"g","arguments":"{}"}}]}}]}"#,
     ]);
     assert_eq!(unnumbered.message.unwrap().tool_calls, calls);
-    let whole = json!({ "choices": [{ "message": { "content": null, "tool_calls": calls } }] }).to_string();
+    let whole =
+        json!({ "choices": [{ "message": { "content": null, "tool_calls": calls } }] }).to_string();
     assert_eq!(reply(&[&whole]).message.unwrap().tool_calls, calls);
     let custom = json!([{ "id": "c", "type": "custom", "custom": { "name": "f", "input": "x" } }]);
     let whole = json!({ "choices": [{ "message": { "tool_calls": custom } }] }).to_string();
@@ -135,13 +197,22 @@ fn server_times_are_those_of_the_longest_choice() {
         r#"{"choices":[{"text":"a"}],"timings":{"prompt_ms":0.25,"predicted_ms":3}}"#,
     ])
     .server;
-    let expected = ServerTimes { prefill: Some(Nanos(500_000)), decode: Some(Nanos(3_000_000)), ..ServerTimes::default() };
+    let expected = ServerTimes {
+        prefill: Some(Nanos(500_000)),
+        decode: Some(Nanos(3_000_000)),
+        ..ServerTimes::default()
+    };
     assert_eq!(server, expected);
 }
 
 #[test]
 fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
-    let kind = |events: &[&str]| messages(events).ending(true).map(|finish| finish.reason).map_err(|failure| failure.kind);
+    let kind = |events: &[&str]| {
+        messages(events)
+            .ending(true)
+            .map(|finish| finish.reason)
+            .map_err(|failure| failure.kind)
+    };
     let open = r#"{"choices":[{"index":1,"text":"a","finish_reason":""}]}"#;
     let stop = r#"{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}"#;
     let length = r#"{"choices":[{"index":1,"text":"","finish_reason":"length"}]}"#;
@@ -155,27 +226,53 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
 #[test]
 fn too_many_choices_are_an_error() {
     let (mut messages, mut events) = (ChatMessages::new(false), Events::default());
-    let mut add =
-        |index: usize| messages.add_json(format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(), &mut events);
+    let mut add = |index: usize| {
+        messages.add_json(
+            format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(),
+            &mut events,
+        )
+    };
     assert!((0..MAX_CHOICES).all(|index| add(index).is_ok()));
-    assert_eq!(add(MAX_CHOICES).map_err(|failure| failure.message), Err("more than 1024 choices in one response".to_owned()));
-    assert_eq!((add(MAX_CHOICES - 1), events.content as usize), (Ok(()), MAX_CHOICES + 1));
+    assert_eq!(
+        add(MAX_CHOICES).map_err(|failure| failure.message),
+        Err("more than 1024 choices in one response".to_owned())
+    );
+    assert_eq!(
+        (add(MAX_CHOICES - 1), events.content as usize),
+        (Ok(()), MAX_CHOICES + 1)
+    );
 }
 
 #[test]
 fn bytes_that_are_no_utf8_are_replaced() {
     let (mut messages, mut events) = (ChatMessages::new(true), Events::default());
-    assert_eq!(messages.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events), Ok(()));
+    assert_eq!(
+        messages.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events),
+        Ok(())
+    );
     assert_eq!(events.content, 1);
-    assert_eq!(messages.reply(Ok(Finish::default())).text.as_deref(), Some("a\u{FFFD}b"));
+    assert_eq!(
+        messages.reply(Ok(Finish::default())).text.as_deref(),
+        Some("a\u{FFFD}b")
+    );
 }
 
 /// Events that come near each other in all the ways that could be taken for likeness.
 fn keys_fit() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
     use proptest::prelude::*;
     use proptest::sample::select;
-    let text =
-        select(vec!["a", "", "\\n", "é", "\\ud83d", "\"", "x\",\"finish_reason\":\"stop", "\\", "a\",\"content\":\"b", "\t"]);
+    let text = select(vec![
+        "a",
+        "",
+        "\\n",
+        "é",
+        "\\ud83d",
+        "\"",
+        "x\",\"finish_reason\":\"stop",
+        "\\",
+        "a\",\"content\":\"b",
+        "\t",
+    ]);
     let shape = select(vec![
         r#"{"id":"r","choices":[{"index":0,"delta":{"content":"TEXT"},"finish_reason":null}]}"#,
         r#"{"id":"s","choices":[{"index":1,"delta":{"content":"TEXT"}}],"usage":null}"#,
@@ -221,12 +318,19 @@ proptest::proptest! {
 
 #[test]
 fn an_event_of_the_usual_kind_is_known_by_the_one_before_it() {
-    let event = |text: &str| format!(r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":"{text}"}},"usage":null}}]}}"#);
+    let event = |text: &str| {
+        format!(
+            r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":"{text}"}},"usage":null}}]}}"#
+        )
+    };
     let mut messages = ChatMessages::new(true);
     let events = add(&mut messages, &[&event("a")]);
     assert!(messages.add_by_pattern(event("\\u00e9 b").as_bytes(), &mut events.clone()));
     assert!(!messages.add_by_pattern(event("").as_bytes(), &mut events.clone()));
-    assert_eq!(messages.reply(Ok(Finish::default())).text.as_deref(), Some("aé b"));
+    assert_eq!(
+        messages.reply(Ok(Finish::default())).text.as_deref(),
+        Some("aé b")
+    );
 }
 
 #[test]
@@ -236,10 +340,17 @@ fn an_event_follows_the_pattern_only_where_all_but_the_text_is_equal() {
     let json = br#"{"a":"x","b":1}"#;
     let fields: std::collections::HashMap<&str, &RawValue> = serde_json::from_slice(json).unwrap();
     pattern.learn(json, fields["a"]);
-    assert_eq!(pattern.text_in(br#"{"a":"other","b":1}"#), Some(&b"\"other\""[..]));
+    assert_eq!(
+        pattern.text_in(br#"{"a":"other","b":1}"#),
+        Some(&b"\"other\""[..])
+    );
     assert_eq!(pattern.text_in(br#"{"a":"x","b":2}"#), None);
     assert_eq!(pattern.text_in(br#"{"a":,"b":1}"#), Some(&b""[..]));
-    assert_eq!(pattern.text_in(br#"{"a":"b":1}"#), None, "the two ends never overlap");
+    assert_eq!(
+        pattern.text_in(br#"{"a":"b":1}"#),
+        None,
+        "the two ends never overlap"
+    );
     let elsewhere = json.to_vec();
     pattern.learn(&elsewhere, fields["a"]);
     assert_eq!(pattern.text_in(json), None, "a text from elsewhere");
@@ -247,8 +358,14 @@ fn an_event_follows_the_pattern_only_where_all_but_the_text_is_equal() {
 
 #[test]
 fn a_plain_string_is_one_in_json_too() {
-    for (json, plain) in [("\" a~\"", true), ("\"\"", false), ("\"", false), ("\"\\n\"", false), ("\"é\"", false), ("7", false)]
-    {
+    for (json, plain) in [
+        ("\" a~\"", true),
+        ("\"\"", false),
+        ("\"", false),
+        ("\"\\n\"", false),
+        ("\"é\"", false),
+        ("7", false),
+    ] {
         assert_eq!(is_plain(json.as_bytes()), plain, "{json}");
     }
     assert!(!is_plain(b"\"a\x7f\"") && !is_plain(b"\"a\n\"") && !is_plain(b"\"a\",\"b\""));
@@ -261,10 +378,16 @@ fn a_streaming_request_asks_for_usage() {
         body.to_string(),
         r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":true,"stream_options":{"include_usage":true}}"#
     );
-    assert_eq!(Chat.body(false).to_string(), r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":false}"#);
+    assert_eq!(
+        Chat.body(false).to_string(),
+        r#"{"model":"{{ model }}","messages":"{{ messages }}","stream":false}"#
+    );
     assert_eq!(
         Completions.body(true).to_string(),
         r#"{"model":"{{ model }}","prompt":"{{ prompt }}","stream":true,"stream_options":{"include_usage":true}}"#
     );
-    assert_eq!(Completions.body(false).to_string(), r#"{"model":"{{ model }}","prompt":"{{ prompt }}","stream":false}"#);
+    assert_eq!(
+        Completions.body(false).to_string(),
+        r#"{"model":"{{ model }}","prompt":"{{ prompt }}","stream":false}"#
+    );
 }

@@ -18,9 +18,12 @@ impl Path {
     ///
     /// # Errors The path is invalid: the reason and the position.
     pub fn new(path: &str) -> Result<Path, String> {
-        parse_json_path(path)
-            .map(Path)
-            .map_err(|error| format!("`{path}` is no JSONPath: {}", join_error_lines(&error.to_string())))
+        parse_json_path(path).map(Path).map_err(|error| {
+            format!(
+                "`{path}` is no JSONPath: {}",
+                join_error_lines(&error.to_string())
+            )
+        })
     }
 
     /// The selected values, each with its path.
@@ -37,8 +40,13 @@ impl Path {
 
 /// Joins the multi-line error of the parser into one line.
 fn join_error_lines(drawn: &str) -> String {
-    let place = drawn.lines().find_map(|line| line.split_once("--> 1:")).map(|(_, place)| place);
-    let words = drawn.lines().find_map(|line| line.trim_start().strip_prefix("= "));
+    let place = drawn
+        .lines()
+        .find_map(|line| line.split_once("--> 1:"))
+        .map(|(_, place)| place);
+    let words = drawn
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("= "));
     match (place, words) {
         (Some(place), Some(words)) => format!("at character {}, {words}", place.trim()),
         _ => drawn.split_whitespace().collect::<Vec<_>>().join(" "),
@@ -80,14 +88,24 @@ impl Paths {
     ///
     /// # Errors The key of the first invalid path, the path, and the reason.
     pub fn new(extract: &Extract) -> Result<Paths, String> {
-        let one = |key: &str, path: &str| Path::new(path).map_err(|error| format!("`request.extract.{key}`: {error}"));
-        let maybe = |key: &str, path: &Option<String>| path.as_deref().map(|path| one(key, path)).transpose();
+        let one = |key: &str, path: &str| {
+            Path::new(path).map_err(|error| format!("`request.extract.{key}`: {error}"))
+        };
+        let maybe = |key: &str, path: &Option<String>| {
+            path.as_deref().map(|path| one(key, path)).transpose()
+        };
         if extract.text.is_empty() {
-            return Err("`request.extract.text` names no path, so that no token could be seen".into());
+            return Err(
+                "`request.extract.text` names no path, so that no token could be seen".into(),
+            );
         }
         let usage = &extract.usage;
         Ok(Paths {
-            text: extract.text.iter().map(|path| one("text", path)).collect::<Result<_, _>>()?,
+            text: extract
+                .text
+                .iter()
+                .map(|path| one("text", path))
+                .collect::<Result<_, _>>()?,
             choice: maybe("choice", &extract.choice)?,
             usage: [
                 maybe("usage.prompt", &usage.prompt)?,
@@ -102,7 +120,9 @@ impl Paths {
                 None => None,
                 Some(Done::Data(data)) => Some(End::Data(data.trim_ascii().as_bytes().to_vec())),
                 Some(Done::Event(name)) => Some(End::Event(name.as_bytes().to_vec())),
-                Some(Done::Value { path, equals }) => Some(End::Value(one("done", path)?, equals.clone())),
+                Some(Done::Value { path, equals }) => {
+                    Some(End::Value(one("done", path)?, equals.clone()))
+                }
             },
         })
     }
@@ -120,9 +140,15 @@ const MAX_KEY_BYTES: usize = 1 << 10;
 ///
 /// # Errors `decode`: not JSON, or above the limits.
 pub fn parse_tree(json: &[u8], limit: usize) -> Result<Value, Failure> {
-    let openings = json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    let openings = json
+        .iter()
+        .filter(|byte| matches!(byte, b',' | b'[' | b'{'))
+        .count();
     if openings > limit {
-        return Err(Failure::new(FailureKind::Decode, format!("more than {limit} values in one JSON document")));
+        return Err(Failure::new(
+            FailureKind::Decode,
+            format!("more than {limit} values in one JSON document"),
+        ));
     }
     let text = String::from_utf8_lossy(json);
     // A lone surrogate must not make the event unreadable.
@@ -133,17 +159,23 @@ pub fn parse_tree(json: &[u8], limit: usize) -> Result<Value, Failure> {
     let value = value.map_err(|error| decode_failure(&error, json))?;
     match keys_fit(&value, MAX_KEY_BYTES) {
         true => Ok(value),
-        false => Err(Failure::new(FailureKind::Decode, format!("a value lies behind more than {MAX_KEY_BYTES} bytes of keys"))),
+        false => Err(Failure::new(
+            FailureKind::Decode,
+            format!("a value lies behind more than {MAX_KEY_BYTES} bytes of keys"),
+        )),
     }
 }
 
 /// Whether the keys to every value fit into `left` bytes. The JSON parser limits the depth.
 fn keys_fit(value: &Value, left: usize) -> bool {
     match value {
-        Value::Array(values) => left.checked_sub(1).is_some_and(|left| values.iter().all(|value| keys_fit(value, left))),
-        Value::Object(fields) => {
-            fields.iter().all(|(key, value)| left.checked_sub(key.len() + 1).is_some_and(|left| keys_fit(value, left)))
-        }
+        Value::Array(values) => left
+            .checked_sub(1)
+            .is_some_and(|left| values.iter().all(|value| keys_fit(value, left))),
+        Value::Object(fields) => fields.iter().all(|(key, value)| {
+            left.checked_sub(key.len() + 1)
+                .is_some_and(|left| keys_fit(value, left))
+        }),
         _ => true,
     }
 }
@@ -153,7 +185,10 @@ fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
     let (mut out, mut rest) = (String::new(), json);
     while let Some(at) = rest.find('\\') {
         let (head, escape) = rest.split_at(at);
-        let taken = match (surrogate_code(escape), escape.get(6..).and_then(surrogate_code)) {
+        let taken = match (
+            surrogate_code(escape),
+            escape.get(6..).and_then(surrogate_code),
+        ) {
             (Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
             (Some(0xD800..0xE000), _) => {
                 out.push_str(head);
@@ -197,7 +232,11 @@ mod tests {
             (r#""\ud83d\ud83d\ude00\n""#, "\u{FFFD}\u{1F600}\n"),
             (r#""\ud83d\\ude00""#, "\u{FFFD}\\ude00"),
         ] {
-            assert_eq!(parse_tree(text.as_bytes(), 9), Ok(json!(expected)), "{text}");
+            assert_eq!(
+                parse_tree(text.as_bytes(), 9),
+                Ok(json!(expected)),
+                "{text}"
+            );
         }
         assert_eq!(parse_tree(b"\"a\xFFb\"", 9), Ok(json!("a\u{FFFD}b")));
         assert!(message(r#"["\ud83d", \"#, 9).starts_with("the JSON cannot be read"));
@@ -208,10 +247,16 @@ mod tests {
     #[test]
     fn values_and_the_way_to_them_are_bounded() {
         assert!(parse_tree(b"[1,2,3]", 3).is_ok());
-        assert_eq!(message("[1,2,3]", 2), "more than 2 values in one JSON document");
+        assert_eq!(
+            message("[1,2,3]", 2),
+            "more than 2 values in one JSON document"
+        );
         let nested = |length: usize| format!(r#"{{"a":{{"{}":[0]}}}}"#, "k".repeat(length));
         assert!(parse_tree(nested(1020).as_bytes(), 9).is_ok());
-        assert_eq!(message(&nested(1021), 9), "a value lies behind more than 1024 bytes of keys");
+        assert_eq!(
+            message(&nested(1021), 9),
+            "a value lies behind more than 1024 bytes of keys"
+        );
         assert!(message(&"[".repeat(9000), 9000).contains("recursion limit exceeded"));
     }
 }

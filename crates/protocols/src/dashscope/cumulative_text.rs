@@ -27,7 +27,12 @@ struct Text<P> {
 impl<P: Copy + PartialEq> CumulativeTexts<P> {
     /// No texts. Without `keep`, nothing is stored once texts are known to be pieces.
     pub fn new(keep: bool) -> CumulativeTexts<P> {
-        CumulativeTexts { keep, pieces: false, grew: false, texts: Vec::new() }
+        CumulativeTexts {
+            keep,
+            pieces: false,
+            grew: false,
+            texts: Vec::new(),
+        }
     }
 
     /// Whether every non-empty text is new and not stored, so that it need not be decoded.
@@ -41,12 +46,23 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
         if text.is_empty() {
             return false;
         }
-        let known = self.texts.iter().position(|known| known.place == place).unwrap_or_else(|| {
-            self.texts.push(Text { place, text: String::new(), lengths: Vec::new() });
-            self.texts.len() - 1
-        });
+        let known = self
+            .texts
+            .iter()
+            .position(|known| known.place == place)
+            .unwrap_or_else(|| {
+                self.texts.push(Text {
+                    place,
+                    text: String::new(),
+                    lengths: Vec::new(),
+                });
+                self.texts.len() - 1
+            });
         let before = &mut self.texts[known];
-        match text.strip_prefix(before.text.as_str()).filter(|_| !self.pieces) {
+        match text
+            .strip_prefix(before.text.as_str())
+            .filter(|_| !self.pieces)
+        {
             Some(new) => {
                 let first = before.text.is_empty();
                 before.text.push_str(new);
@@ -72,14 +88,19 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
         self.pieces = true;
         for known in &mut self.texts {
             let lengths = std::mem::take(&mut known.lengths);
-            let pieces = lengths.into_iter().filter(|_| self.keep).filter_map(|length| known.text.get(..length));
+            let pieces = lengths
+                .into_iter()
+                .filter(|_| self.keep)
+                .filter_map(|length| known.text.get(..length));
             known.text = pieces.collect();
         }
     }
 
     /// The complete texts.
     pub fn texts(&self) -> impl Iterator<Item = (P, &str)> {
-        self.texts.iter().map(|known| (known.place, known.text.as_str()))
+        self.texts
+            .iter()
+            .map(|known| (known.place, known.text.as_str()))
     }
 }
 
@@ -90,7 +111,10 @@ mod tests {
     /// Which of these texts have new content, and the complete text. A leading `+`: the token count increased.
     fn run(texts: &[&str]) -> (Vec<bool>, String) {
         let mut growth = CumulativeTexts::new(true);
-        let new = texts.iter().map(|text| growth.take(0, text.trim_start_matches('+'), text.starts_with('+'))).collect();
+        let new = texts
+            .iter()
+            .map(|text| growth.take(0, text.trim_start_matches('+'), text.starts_with('+')))
+            .collect();
         let whole = growth.texts().map(|(_, text)| text).collect();
         (new, whole)
     }
@@ -98,26 +122,44 @@ mod tests {
     #[test]
     fn a_text_from_its_beginning_is_new_where_it_grew() {
         let (yes, no) = (true, false);
-        assert_eq!(run(&["+He", "+Hel", "+Hel", "Hel", "Hello", "Hello"]), (vec![yes, yes, no, no, yes, no], "Hello".into()));
+        assert_eq!(
+            run(&["+He", "+Hel", "+Hel", "Hel", "Hello", "Hello"]),
+            (vec![yes, yes, no, no, yes, no], "Hello".into())
+        );
         assert_eq!(run(&["Yes", "Yes"]), (vec![yes, no], "Yes".into()));
         assert_eq!(run(&["", "+a", ""]), (vec![no, yes, no], "a".into()));
-        assert_eq!(run(&["+a", "+a", "+ab"]), (vec![yes, yes, yes], "ab".into()), "taken for a piece at first");
+        assert_eq!(
+            run(&["+a", "+a", "+ab"]),
+            (vec![yes, yes, yes], "ab".into()),
+            "taken for a piece at first"
+        );
     }
 
     #[test]
     fn pieces_are_all_new() {
-        assert_eq!(run(&["+He", "+llo", "+llo"]), (vec![true; 3], "Hellollo".into()));
+        assert_eq!(
+            run(&["+He", "+llo", "+llo"]),
+            (vec![true; 3], "Hellollo".into())
+        );
         assert_eq!(run(&["+ha", "+ha", "+!"]), (vec![true; 3], "haha!".into()));
-        assert_eq!(run(&["+1", "+10", "+, ", "+1"]), (vec![true; 4], "110, 1".into()), "taken for growth at first");
+        assert_eq!(
+            run(&["+1", "+10", "+, ", "+1"]),
+            (vec![true; 4], "110, 1".into()),
+            "taken for growth at first"
+        );
     }
 
     #[test]
     fn what_one_text_shows_holds_for_all() {
         let mut growth = CumulativeTexts::new(true);
-        let new = [(0, "a"), (0, "ab"), (1, "x"), (1, "x"), (0, "ab")].map(|(place, text)| growth.take(place, text, true));
+        let new = [(0, "a"), (0, "ab"), (1, "x"), (1, "x"), (0, "ab")]
+            .map(|(place, text)| growth.take(place, text, true));
         assert_eq!(new, [true, true, true, false, false]);
         assert!(growth.take(1, "y", true) && growth.take(0, "ab", true));
-        assert_eq!(growth.texts().collect::<Vec<_>>(), [(0, "aababab"), (1, "xxy")]);
+        assert_eq!(
+            growth.texts().collect::<Vec<_>>(),
+            [(0, "aababab"), (1, "xxy")]
+        );
     }
 
     #[test]

@@ -68,10 +68,16 @@ impl<'a> Message<'a> {
     ///
     /// # Errors `decode`: the list has elements of another type.
     pub fn parts(&self) -> Result<Option<OneOrMany<Piece<'a>>>, Failure> {
-        let Some(list) = self.content.map(RawValue::get).filter(|json| json.starts_with('[')) else {
+        let Some(list) = self
+            .content
+            .map(RawValue::get)
+            .filter(|json| json.starts_with('['))
+        else {
             return Ok(None);
         };
-        serde_json::from_str(list).map(Some).map_err(|error| decode_failure(&error, list.as_bytes()))
+        serde_json::from_str(list)
+            .map(Some)
+            .map_err(|error| decode_failure(&error, list.as_bytes()))
     }
 }
 
@@ -135,7 +141,11 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
     Usage {
         prompt: parse_count(counts.input_tokens),
         output: parse_count(counts.output_tokens),
-        reasoning: counts.output_tokens_details.and_then(|details| parse_count(details.reasoning_tokens)),
-        cached: counts.prompt_tokens_details.and_then(|details| parse_count(details.cached_tokens)),
+        reasoning: counts
+            .output_tokens_details
+            .and_then(|details| parse_count(details.reasoning_tokens)),
+        cached: counts
+            .prompt_tokens_details
+            .and_then(|details| parse_count(details.cached_tokens)),
     }
 }

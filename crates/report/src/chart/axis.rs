@@ -24,41 +24,78 @@ pub struct Axis {
 impl Axis {
     /// From zero to a round number above the greatest value.
     pub fn from_zero(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
-        let greatest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let greatest = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .fold(0.0, f64::max);
         let span = if greatest > 0.0 { greatest } else { 1.0 };
         let step = round_step(span, 5);
         let count = (span / step - 1e-9).ceil().max(1.0) as u32;
-        let ticks = (0..=count).map(|index| tick(f64::from(index) * step)).collect();
+        let ticks = (0..=count)
+            .map(|index| tick(f64::from(index) * step))
+            .collect();
         let high = (f64::from(count) * step).max(span * HEADROOM);
-        Axis { title: title.into(), low: 0.0, high, log: false, ticks }
+        Axis {
+            title: title.into(),
+            low: 0.0,
+            high,
+            log: false,
+            ticks,
+        }
     }
 
     /// As [`Axis::from_zero`], with ticks at whole numbers only.
     pub fn counts(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Axis {
         let mut axis = Axis::from_zero(title, values.into_iter().chain([1.0]));
-        axis.ticks.retain(|(value, _)| (value - value.round()).abs() < 1e-9);
+        axis.ticks
+            .retain(|(value, _)| (value - value.round()).abs() < 1e-9);
         axis
     }
 
     /// From zero to slightly more than `high`, for time.
     pub fn until(title: impl Into<String>, high: f64) -> Axis {
         let mut axis = Axis::from_zero(title, [high]);
-        axis.high = if high > 0.0 && high.is_finite() { high * 1.01 } else { axis.high };
-        axis.ticks.retain(|(value, _)| *value <= axis.high * (1.0 + 1e-9));
+        axis.high = if high > 0.0 && high.is_finite() {
+            high * 1.01
+        } else {
+            axis.high
+        };
+        axis.ticks
+            .retain(|(value, _)| *value <= axis.high * (1.0 + 1e-9));
         axis
     }
 
     /// Shares from 0 to 100 %.
     pub fn shares(title: impl Into<String>) -> Axis {
-        let ticks = (0..=4).map(|quarter| (f64::from(quarter) * 0.25, format!("{}%", quarter * 25))).collect();
-        Axis { title: title.into(), low: 0.0, high: 1.0, log: false, ticks }
+        let ticks = (0..=4)
+            .map(|quarter| (f64::from(quarter) * 0.25, format!("{}%", quarter * 25)))
+            .collect();
+        Axis {
+            title: title.into(),
+            low: 0.0,
+            high: 1.0,
+            log: false,
+            ticks,
+        }
     }
 
     /// Logarithmic if the positive values span a factor of at least `spread`, otherwise from zero.
     pub fn fit(title: impl Into<String>, values: &[f64], spread: f64) -> Axis {
-        let positive = || values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
-        let (low, high) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
-        if low.is_finite() && high / low >= spread { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) }
+        let positive = || {
+            values
+                .iter()
+                .copied()
+                .filter(|value| value.is_finite() && *value > 0.0)
+        };
+        let (low, high) = (
+            positive().fold(f64::INFINITY, f64::min),
+            positive().fold(0.0, f64::max),
+        );
+        if low.is_finite() && high / low >= spread {
+            Axis::log(title, low, high)
+        } else {
+            Axis::from_zero(title, [high])
+        }
     }
 
     /// A logarithmic axis.
@@ -71,31 +108,66 @@ impl Axis {
         };
         let first = low.log10().floor() as i32;
         let last = high.log10().ceil() as i32;
-        let all: Vec<f64> = (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power))).collect();
-        let below = all.iter().rposition(|value| *value <= low * (1.0 + 1e-9)).unwrap_or(0);
-        let above = all.iter().position(|value| *value >= high * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
-        let ticks: Vec<(f64, String)> = all[below..=above.max(below)].iter().map(|value| tick(*value)).collect();
+        let all: Vec<f64> = (first..=last)
+            .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)))
+            .collect();
+        let below = all
+            .iter()
+            .rposition(|value| *value <= low * (1.0 + 1e-9))
+            .unwrap_or(0);
+        let above = all
+            .iter()
+            .position(|value| *value >= high * (1.0 - 1e-9))
+            .unwrap_or(all.len() - 1);
+        let ticks: Vec<(f64, String)> = all[below..=above.max(below)]
+            .iter()
+            .map(|value| tick(*value))
+            .collect();
         let pad = (high / low).powf(0.03).max(1.01);
-        let axis = Axis { title: title.into(), low: low / pad, high: high * pad, log: true, ticks }.trimmed();
-        if axis.ticks.len() > 1 { axis } else { axis.with_even_ticks() }
+        let axis = Axis {
+            title: title.into(),
+            low: low / pad,
+            high: high * pad,
+            log: true,
+            ticks,
+        }
+        .trimmed();
+        if axis.ticks.len() > 1 {
+            axis
+        } else {
+            axis.with_even_ticks()
+        }
     }
 
     /// Ticks in equal steps, for an axis that is too short for powers of ten.
     pub fn with_even_ticks(mut self) -> Axis {
         let step = round_step(self.high - self.low, 4);
         let first = (self.low / step).ceil();
-        self.ticks = (0..=5).map(|index| tick((first + f64::from(index)) * step)).collect();
+        self.ticks = (0..=5)
+            .map(|index| tick((first + f64::from(index)) * step))
+            .collect();
         self.trimmed()
     }
 
     /// An axis of loads: up to 12 loads are the ticks; logarithmic if they span a factor of at least 8.
     pub fn loads(title: impl Into<String>, values: &[f64]) -> Axis {
-        let mut loads: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+        let mut loads: Vec<f64> = values
+            .iter()
+            .copied()
+            .filter(|value| value.is_finite())
+            .collect();
         loads.sort_by(f64::total_cmp);
         loads.dedup();
-        let (low, high) = (loads.first().copied().unwrap_or(0.0), loads.last().copied().unwrap_or(1.0));
+        let (low, high) = (
+            loads.first().copied().unwrap_or(0.0),
+            loads.last().copied().unwrap_or(1.0),
+        );
         let log = low > 0.0 && high / low >= 8.0;
-        let mut axis = if log { Axis::log(title, low, high) } else { Axis::from_zero(title, [high]) };
+        let mut axis = if log {
+            Axis::log(title, low, high)
+        } else {
+            Axis::from_zero(title, [high])
+        };
         if !log && high > low {
             let pad = (high - low) * 0.06;
             (axis.low, axis.high) = (low - pad, high + pad);
@@ -113,7 +185,11 @@ impl Axis {
             true => (value / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
         };
-        if position.is_finite() { position.clamp(0.0, 1.0) } else { 0.0 }
+        if position.is_finite() {
+            position.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Removes ticks outside the axis.
@@ -137,7 +213,17 @@ impl TimeUnit {
     /// The unit for values in milliseconds.
     pub fn for_values(values: impl IntoIterator<Item = f64>) -> TimeUnit {
         let greatest = values.into_iter().fold(0.0, f64::max);
-        if greatest >= 5000.0 { TimeUnit { name: "s", factor: 1e-3 } } else { TimeUnit { name: "ms", factor: 1.0 } }
+        if greatest >= 5000.0 {
+            TimeUnit {
+                name: "s",
+                factor: 1e-3,
+            }
+        } else {
+            TimeUnit {
+                name: "ms",
+                factor: 1.0,
+            }
+        }
     }
 }
 
@@ -148,7 +234,11 @@ pub fn scaled(points: &[(f64, f64)], x: f64, y: f64) -> Series {
 
 fn tick(value: f64) -> (f64, String) {
     let rounded = (value * 1e9).round() / 1e9;
-    let text = if rounded.fract() == 0.0 && rounded.abs() < 10_000.0 { format!("{rounded}") } else { short_label(rounded) };
+    let text = if rounded.fract() == 0.0 && rounded.abs() < 10_000.0 {
+        format!("{rounded}")
+    } else {
+        short_label(rounded)
+    };
     (value, text)
 }
 
@@ -164,7 +254,10 @@ fn short_label(value: f64) -> String {
 fn round_step(span: f64, parts: u32) -> f64 {
     let raw = span / f64::from(parts);
     let power = 10f64.powi(raw.log10().floor() as i32);
-    let factor = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|factor| factor * power >= raw * (1.0 - 1e-9)).unwrap_or(10.0);
+    let factor = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .find(|factor| factor * power >= raw * (1.0 - 1e-9))
+        .unwrap_or(10.0);
     factor * power
 }
 
@@ -179,14 +272,32 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers() {
-        assert_eq!(labels(&Axis::from_zero("", [87.0])), ["0", "20", "40", "60", "80", "100"]);
-        assert_eq!(labels(&Axis::from_zero("", [0.9])), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
-        assert_eq!(labels(&Axis::from_zero("", [24_000.0])), ["0", "5000", "10k", "15k", "20k", "25k"]);
-        assert_eq!(labels(&Axis::from_zero("", [])), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+        assert_eq!(
+            labels(&Axis::from_zero("", [87.0])),
+            ["0", "20", "40", "60", "80", "100"]
+        );
+        assert_eq!(
+            labels(&Axis::from_zero("", [0.9])),
+            ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+        );
+        assert_eq!(
+            labels(&Axis::from_zero("", [24_000.0])),
+            ["0", "5000", "10k", "15k", "20k", "25k"]
+        );
+        assert_eq!(
+            labels(&Axis::from_zero("", [])),
+            ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+        );
         assert_eq!(labels(&Axis::log("", 3.0, 4_000.0)), ["10", "100", "1000"]);
-        assert_eq!(labels(&Axis::log("", 30.0, 1_500.0)), ["50", "100", "200", "500", "1000"]);
+        assert_eq!(
+            labels(&Axis::log("", 30.0, 1_500.0)),
+            ["50", "100", "200", "500", "1000"]
+        );
         assert_eq!(labels(&Axis::log("", 12.0, 90.0)), ["20", "50"]);
-        assert_eq!(labels(&Axis::until("", 83.0)), ["0", "20", "40", "60", "80"]);
+        assert_eq!(
+            labels(&Axis::until("", 83.0)),
+            ["0", "20", "40", "60", "80"]
+        );
     }
 
     #[test]
@@ -194,7 +305,10 @@ mod tests {
         let axis = Axis::loads("", &[64.0, 1.0, 16.0, 16.0]);
         assert_eq!((labels(&axis), axis.log), (vec!["1", "16", "64"], true));
         let many: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(labels(&Axis::loads("", &many)), ["1", "2", "5", "10", "20", "50", "100"]);
+        assert_eq!(
+            labels(&Axis::loads("", &many)),
+            ["1", "2", "5", "10", "20", "50", "100"]
+        );
         assert!(!Axis::loads("", &[2.0, 4.0]).log);
     }
 
@@ -208,7 +322,11 @@ mod tests {
     #[test]
     fn long_spans_are_seconds() {
         assert_eq!(
-            (TimeUnit::for_values([20.0, 4999.0]).name, TimeUnit::for_values([5000.0]).name, TimeUnit::for_values([]).name),
+            (
+                TimeUnit::for_values([20.0, 4999.0]).name,
+                TimeUnit::for_values([5000.0]).name,
+                TimeUnit::for_values([]).name
+            ),
             ("ms", "s", "ms")
         );
     }

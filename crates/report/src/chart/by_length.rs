@@ -12,15 +12,27 @@ use llmscen_core::stats::trend::fit_line as fit;
 
 /// A quantile, its name, and the least number of gaps for which it differs from the maximum.
 type QuantileLine = (fn(&QuantileBand) -> f64, &'static str, u64);
-const LINES: [QuantileLine; 3] = [(|band| band.p50, "p50", 1), (|band| band.p90, "p90", 10), (|band| band.p99, "p99", 100)];
+const LINES: [QuantileLine; 3] = [
+    (|band| band.p50, "p50", 1),
+    (|band| band.p90, "p90", 10),
+    (|band| band.p99, "p99", 100),
+];
 /// A chart needs at least this many output positions.
 const MIN_POSITIONS: usize = 4;
 
 /// Inter-token latency by output position; None if responses are too short.
 pub fn itl_by_position(report: &Report) -> Option<Figure> {
-    let (panels, remark) =
-        small_multiples(report, "ITL", |case| case.chart_data.by_token.len() >= MIN_POSITIONS, |case, _| itl_picture(case));
-    let scales = if panels.len() > 1 { "each panel has its own scale" } else { "" };
+    let (panels, remark) = small_multiples(
+        report,
+        "ITL",
+        |case| case.chart_data.by_token.len() >= MIN_POSITIONS,
+        |case, _| itl_picture(case),
+    );
+    let scales = if panels.len() > 1 {
+        "each panel has its own scale"
+    } else {
+        ""
+    };
     let sizes = sample_sizes(report.cases.iter(), Metric::Itl);
     (!panels.is_empty()).then(|| Figure {
         name: "itl_by_token",
@@ -37,15 +49,35 @@ fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
     let bands = &case.chart_data.by_token;
     let line = |(value, _, least): &QuantileLine| -> Series {
         let enough = bands.iter().filter(|band| band.n >= *least);
-        enough.map(|band| ((band.from + band.to) / 2.0, value(band))).collect()
+        enough
+            .map(|band| ((band.from + band.to) / 2.0, value(band)))
+            .collect()
     };
     let lines = LINES.map(|quantile| line(&quantile));
     let unit = TimeUnit::for_values(lines.iter().flatten().map(|point| point.1));
-    let values: Vec<f64> = lines.iter().flatten().map(|point| point.1 * unit.factor).collect();
-    let drawn = lines.iter().zip(QUANTILES).filter(|(points, _)| points.len() > 1);
-    let marks = drawn.map(|(points, color)| Mark::Line(scaled(points, 1.0, unit.factor), Stroke::solid(color).thin())).rev();
+    let values: Vec<f64> = lines
+        .iter()
+        .flatten()
+        .map(|point| point.1 * unit.factor)
+        .collect();
+    let drawn = lines
+        .iter()
+        .zip(QUANTILES)
+        .filter(|(points, _)| points.len() > 1);
+    let marks = drawn
+        .map(|(points, color)| {
+            Mark::Line(
+                scaled(points, 1.0, unit.factor),
+                Stroke::solid(color).thin(),
+            )
+        })
+        .rev();
     let x = Axis::until("output token index", bands.last()?.to);
-    Some(PanelContent { x, y: Axis::fit(unit.name, &values, 30.0), marks: marks.collect() })
+    Some(PanelContent {
+        x,
+        y: Axis::fit(unit.name, &values, 30.0),
+        marks: marks.collect(),
+    })
 }
 
 /// The quantiles that any panel shows.
@@ -54,8 +86,15 @@ fn itl_legend(panels: &[Panel]) -> Vec<Entry> {
         let is_line = |mark: &Mark| matches!(mark, Mark::Line(_, stroke) if stroke.color == color);
         panels.iter().any(|panel| panel.marks.iter().any(is_line))
     };
-    let entry = |((_, name, _), color): (&QuantileLine, _)| Entry::new(*name, Swatch::Line(Stroke::solid(color).thin()));
-    LINES.iter().zip(QUANTILES).filter(|(_, color)| shows(*color)).map(entry).collect()
+    let entry = |((_, name, _), color): (&QuantileLine, _)| {
+        Entry::new(*name, Swatch::Line(Stroke::solid(color).thin()))
+    };
+    LINES
+        .iter()
+        .zip(QUANTILES)
+        .filter(|(_, color)| shows(*color))
+        .map(entry)
+        .collect()
 }
 
 /// A trend needs a longest prompt of at least this many times the shortest.
@@ -65,16 +104,28 @@ const MAX_DOTS: usize = 6000;
 
 /// TTFT by prompt length with its trend; None if prompts have about the same length.
 pub fn ttft_by_prompt_length(report: &Report) -> Option<Figure> {
-    let (panels, remark) = small_multiples(report, "TTFT (from send)", lengths_differ, ttft_picture);
-    let scales = if panels.len() > 1 { "each panel has its own scale" } else { "" };
+    let (panels, remark) =
+        small_multiples(report, "TTFT (from send)", lengths_differ, ttft_picture);
+    let scales = if panels.len() > 1 {
+        "each panel has its own scale"
+    } else {
+        ""
+    };
     (!panels.is_empty()).then(|| Figure {
         name: "ttft_by_prompt",
         title: "TTFT by prompt length".to_owned(),
         subtitle: subtitle(
             report,
-            &[remark, scales.to_owned(), "trend per 1000 tokens (1k): median slope of all pairs (Theil–Sen)".to_owned()],
+            &[
+                remark,
+                scales.to_owned(),
+                "trend per 1000 tokens (1k): median slope of all pairs (Theil–Sen)".to_owned(),
+            ],
         ),
-        legend: vec![Entry::new("request", Swatch::Dot(FAN[2])), Entry::new("trend", Swatch::Line(Stroke::solid(INK)))],
+        legend: vec![
+            Entry::new("request", Swatch::Dot(FAN[2])),
+            Entry::new("trend", Swatch::Line(Stroke::solid(INK))),
+        ],
         side: Side::Top,
         columns: columns(panels.len()),
         panels,
@@ -82,8 +133,17 @@ pub fn ttft_by_prompt_length(report: &Report) -> Option<Figure> {
 }
 
 fn lengths_differ(case: &CaseReport) -> bool {
-    let lengths = || case.chart_data.prefill.iter().map(|point| point.0).filter(|length| length.is_finite());
-    let (least, most) = (lengths().fold(f64::INFINITY, f64::min), lengths().fold(0.0, f64::max));
+    let lengths = || {
+        case.chart_data
+            .prefill
+            .iter()
+            .map(|point| point.0)
+            .filter(|length| length.is_finite())
+    };
+    let (least, most) = (
+        lengths().fold(f64::INFINITY, f64::min),
+        lengths().fold(0.0, f64::max),
+    );
     least.is_finite() && most > least && most >= least * MIN_LENGTH_RATIO
 }
 
@@ -94,16 +154,32 @@ fn ttft_picture(case: &CaseReport, panels: usize) -> Option<PanelContent> {
     let (slope, start) = fit(all)?;
     let unit = TimeUnit::for_values(some.iter().map(|point| point.1));
     let points = scaled(&some, 1.0, unit.factor);
-    let (from, to) =
-        some.iter().fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), point| (low.min(point.0), high.max(point.0)));
+    let (from, to) = some
+        .iter()
+        .fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), point| {
+            (low.min(point.0), high.max(point.0))
+        });
     // The line is cut at zero.
-    let line = [from, to].map(|length| (length, (start + slope * length).max(0.0) * unit.factor)).to_vec();
+    let line = [from, to]
+        .map(|length| (length, (start + slope * length).max(0.0) * unit.factor))
+        .to_vec();
     let values: Vec<f64> = points.iter().map(|point| point.1).collect();
     // The slope is in the head of the panel, where it covers no data.
-    let per = if columns(panels) > 2 { "/1k" } else { " per 1000 tokens" };
-    let y = Axis::from_zero(format!("{} · {}{per}", unit.name, millis(slope * 1e3)), values);
+    let per = if columns(panels) > 2 {
+        "/1k"
+    } else {
+        " per 1000 tokens"
+    };
+    let y = Axis::from_zero(
+        format!("{} · {}{per}", unit.name, millis(slope * 1e3)),
+        values,
+    );
     let line = Mark::Line(line, Stroke::solid(INK));
-    Some(PanelContent { x: Axis::from_zero("prompt tokens", [to]), y, marks: vec![Mark::Dots(points, FAN[2], 1.75), line] })
+    Some(PanelContent {
+        x: Axis::from_zero("prompt tokens", [to]),
+        y,
+        marks: vec![Mark::Dots(points, FAN[2], 1.75), line],
+    })
 }
 
 #[cfg(test)]
@@ -114,10 +190,20 @@ mod tests {
     #[test]
     fn a_quantile_is_drawn_if_there_are_enough_gaps() {
         let mut report = sweep(1);
-        let labels =
-            |report: &Report| itl_by_position(report).unwrap().legend.into_iter().map(|entry| entry.label).collect::<Vec<_>>();
+        let labels = |report: &Report| {
+            itl_by_position(report)
+                .unwrap()
+                .legend
+                .into_iter()
+                .map(|entry| entry.label)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(labels(&report), ["p50", "p90", "p99"]);
-        report.cases[0].chart_data.by_token.iter_mut().for_each(|band| band.n = 99);
+        report.cases[0]
+            .chart_data
+            .by_token
+            .iter_mut()
+            .for_each(|band| band.n = 99);
         assert_eq!(labels(&report), ["p50", "p90"]);
     }
 
@@ -126,18 +212,28 @@ mod tests {
         let mut report = sweep(1);
         report.cases[0].chart_data.by_token.truncate(3);
         assert_eq!(itl_by_position(&report), None);
-        assert_eq!(itl_by_position(&report_of(vec![no_data()], Default::default(), 3)), None);
+        assert_eq!(
+            itl_by_position(&report_of(vec![no_data()], Default::default(), 3)),
+            None
+        );
         assert_eq!(itl_by_position(&sweep(100)).unwrap().panels.len(), 12);
     }
 
     #[test]
     fn the_head_shows_the_slope() {
         let mut report = sweep(1);
-        report.cases[0].chart_data.prefill = (1..=50).map(|k| (f64::from(k) * 100.0, 20.0 + f64::from(k) * 3.0)).collect();
+        report.cases[0].chart_data.prefill = (1..=50)
+            .map(|k| (f64::from(k) * 100.0, 20.0 + f64::from(k) * 3.0))
+            .collect();
         let figure = ttft_by_prompt_length(&report).unwrap();
         assert_eq!(figure.panels[0].y.title, "ms · 30 ms per 1000 tokens");
-        let Mark::Line(line, _) = &figure.panels[0].marks[1] else { panic!() };
-        assert!((line[0].1 - 23.0).abs() < 1e-9 && (line[1].1 - 170.0).abs() < 1e-9, "{line:?}");
+        let Mark::Line(line, _) = &figure.panels[0].marks[1] else {
+            panic!()
+        };
+        assert!(
+            (line[0].1 - 23.0).abs() < 1e-9 && (line[1].1 - 170.0).abs() < 1e-9,
+            "{line:?}"
+        );
     }
 
     #[test]
@@ -145,7 +241,10 @@ mod tests {
         let mut report = sweep(1);
         report.cases[0].chart_data.prefill = vec![(512.0, 20.0), (520.0, 30.0)];
         assert_eq!(ttft_by_prompt_length(&report), None);
-        assert_eq!(ttft_by_prompt_length(&report_of(vec![no_data()], Default::default(), 3)), None);
+        assert_eq!(
+            ttft_by_prompt_length(&report_of(vec![no_data()], Default::default(), 3)),
+            None
+        );
         assert_eq!(ttft_by_prompt_length(&sweep(100)).unwrap().panels.len(), 12);
     }
 }

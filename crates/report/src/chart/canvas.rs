@@ -43,7 +43,10 @@ pub enum Anchor {
 }
 
 fn units(point: Point) -> (i32, i32) {
-    ((point.0 * UNITS).round() as i32, (point.1 * UNITS).round() as i32)
+    (
+        (point.0 * UNITS).round() as i32,
+        (point.1 * UNITS).round() as i32,
+    )
 }
 
 fn to_text(error: impl std::fmt::Display) -> String {
@@ -67,43 +70,65 @@ impl<'a> Canvas<'a> {
 
     /// A line through the points.
     pub fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), String> {
-        let style = stroke.color.stroke_width((stroke.width * UNITS).round() as u32);
+        let style = stroke
+            .color
+            .stroke_width((stroke.width * UNITS).round() as u32);
         let points: Vec<(i32, i32)> = points.iter().map(|point| units(*point)).collect();
         match stroke.dash {
-            None => self.area.draw(&PathElement::new(points, style)).map_err(to_text),
+            None => self
+                .area
+                .draw(&PathElement::new(points, style))
+                .map_err(to_text),
             Some((dash, gap)) => {
                 let (dash, gap) = ((dash * UNITS).round() as i32, (gap * UNITS).round() as i32);
-                self.area.draw(&DashedPathElement::new(points, dash, gap, style)).map_err(to_text)
+                self.area
+                    .draw(&DashedPathElement::new(points, dash, gap, style))
+                    .map_err(to_text)
             }
         }
     }
 
     /// A filled rectangle between two corners.
     pub fn fill(&self, corners: [Point; 2], color: RGBColor) -> Result<(), String> {
-        self.area.draw(&Rectangle::new(corners.map(units), color.filled())).map_err(to_text)
+        self.area
+            .draw(&Rectangle::new(corners.map(units), color.filled()))
+            .map_err(to_text)
     }
 
     /// A filled shape with these corners.
     pub fn shape(&self, corners: &[Point], color: RGBColor) -> Result<(), String> {
         let corners: Vec<(i32, i32)> = corners.iter().map(|corner| units(*corner)).collect();
-        self.area.draw(&Polygon::new(corners, color.filled())).map_err(to_text)
+        self.area
+            .draw(&Polygon::new(corners, color.filled()))
+            .map_err(to_text)
     }
 
     /// A filled dot.
     pub fn dot(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
         let radius = (radius * UNITS).round() as i32;
-        self.area.draw(&Circle::new(units(at), radius, color.filled())).map_err(to_text)
+        self.area
+            .draw(&Circle::new(units(at), radius, color.filled()))
+            .map_err(to_text)
     }
 
     /// A circle.
     pub fn ring(&self, at: Point, radius: f64, color: RGBColor) -> Result<(), String> {
-        let (radius, width) = ((radius * UNITS).round() as i32, (1.25 * UNITS).round() as u32);
-        self.area.draw(&Circle::new(units(at), radius, color.stroke_width(width))).map_err(to_text)
+        let (radius, width) = (
+            (radius * UNITS).round() as i32,
+            (1.25 * UNITS).round() as u32,
+        );
+        self.area
+            .draw(&Circle::new(units(at), radius, color.stroke_width(width)))
+            .map_err(to_text)
     }
 
     /// A cross of this half width.
     pub fn cross(&self, (x, y): Point, half: f64, color: RGBColor) -> Result<(), String> {
-        let stroke = Stroke { color, width: 1.75, dash: None };
+        let stroke = Stroke {
+            color,
+            width: 1.75,
+            dash: None,
+        };
         self.line(&[(x - half, y - half), (x + half, y + half)], stroke)?;
         self.line(&[(x - half, y + half), (x + half, y - half)], stroke)
     }
@@ -117,12 +142,17 @@ impl<'a> Canvas<'a> {
         };
         let style = self.style(face).pos(Pos::new(h_pos, VPos::Top));
         let top = at.1 + (HALF_CAPITAL - ASCENT) * face.size;
-        self.area.draw_text(&plain(text), &style, units((at.0, top))).map_err(to_text)
+        self.area
+            .draw_text(&plain(text), &style, units((at.0, top)))
+            .map_err(to_text)
     }
 
     /// The width of a text.
     pub fn width(&self, text: &str, face: Face) -> Result<f64, String> {
-        let (width, _) = self.area.estimate_text_size(&plain(text), &self.style(face)).map_err(to_text)?;
+        let (width, _) = self
+            .area
+            .estimate_text_size(&plain(text), &self.style(face))
+            .map_err(to_text)?;
         Ok(f64::from(width) / UNITS)
     }
 
@@ -137,7 +167,13 @@ impl<'a> Canvas<'a> {
     }
 
     /// `tail`: how many of the kept characters follow the ellipsis.
-    fn cut(&self, text: &str, face: Face, max_width: f64, tail: fn(usize) -> usize) -> Result<String, String> {
+    fn cut(
+        &self,
+        text: &str,
+        face: Face,
+        max_width: f64,
+        tail: fn(usize) -> usize,
+    ) -> Result<String, String> {
         if self.width(text, face)? <= max_width {
             return Ok(text.to_owned());
         }
@@ -145,7 +181,12 @@ impl<'a> Canvas<'a> {
         let cut_to = |kept: usize| -> String {
             let head = kept - tail(kept);
             let rest = chars.len() - tail(kept);
-            chars.iter().take(head).chain(&['…']).chain(chars.iter().skip(rest)).collect()
+            chars
+                .iter()
+                .take(head)
+                .chain(&['…'])
+                .chain(chars.iter().skip(rest))
+                .collect()
         };
         // Binary search for the most characters that fit.
         let mut fits = None;
@@ -161,8 +202,17 @@ impl<'a> Canvas<'a> {
     }
 
     fn style(&self, face: Face) -> TextStyle<'static> {
-        let weight = if face.bold { FontStyle::Bold } else { FontStyle::Normal };
-        FontDesc::new(FontFamily::SansSerif, face.size * UNITS * LINE_HEIGHT, weight).color(&face.color)
+        let weight = if face.bold {
+            FontStyle::Bold
+        } else {
+            FontStyle::Normal
+        };
+        FontDesc::new(
+            FontFamily::SansSerif,
+            face.size * UNITS * LINE_HEIGHT,
+            weight,
+        )
+        .color(&face.color)
     }
 }
 
@@ -193,12 +243,25 @@ const DOTS_PER_PIXEL: f32 = 2.0;
 pub fn png(svg: &str) -> Result<Vec<u8>, String> {
     let fontdb = database().ok_or("the embedded font cannot be read")?;
     let style_sheet = Some("polyline { stroke-linejoin: round; stroke-linecap: round }".to_owned());
-    let tree = Tree::from_str(svg, &Options { fontdb, style_sheet, ..Options::default() }).map_err(|e| e.to_string())?;
+    let tree = Tree::from_str(
+        svg,
+        &Options {
+            fontdb,
+            style_sheet,
+            ..Options::default()
+        },
+    )
+    .map_err(|e| e.to_string())?;
     let scale = DOTS_PER_PIXEL / UNITS as f32;
     let size = |length: f32| (length * scale).round() as u32;
-    let mut pixels = Pixmap::new(size(tree.size().width()), size(tree.size().height())).ok_or("the drawing has no size")?;
+    let mut pixels = Pixmap::new(size(tree.size().width()), size(tree.size().height()))
+        .ok_or("the drawing has no size")?;
     pixels.fill(tiny_skia::Color::WHITE);
-    resvg::render(&tree, Transform::from_scale(scale, scale), &mut pixels.as_mut());
+    resvg::render(
+        &tree,
+        Transform::from_scale(scale, scale),
+        &mut pixels.as_mut(),
+    );
     pixels.encode_png().map_err(|e| e.to_string())
 }
 
@@ -238,20 +301,33 @@ mod tests {
 
     #[test]
     fn logical_pixels_become_quarter_units() {
-        let svg = drawn(|canvas| canvas.line(&[(1.0, 2.0), (3.5, 4.25)], Stroke::solid(INK)).unwrap());
-        assert!(svg.contains(r#"width="400" height="200""#) && svg.contains(r#"points="4,8 14,17 ""#), "{svg}");
+        let svg = drawn(|canvas| {
+            canvas
+                .line(&[(1.0, 2.0), (3.5, 4.25)], Stroke::solid(INK))
+                .unwrap()
+        });
+        assert!(
+            svg.contains(r#"width="400" height="200""#) && svg.contains(r#"points="4,8 14,17 ""#),
+            "{svg}"
+        );
     }
 
     #[test]
     fn foreign_text_cannot_break_the_drawing() {
-        let svg = drawn(|canvas| canvas.text("a\u{0}<b>&\u{1b}", (0.0, 0.0), TICK, Anchor::Left).unwrap());
+        let svg = drawn(|canvas| {
+            canvas
+                .text("a\u{0}<b>&\u{1b}", (0.0, 0.0), TICK, Anchor::Left)
+                .unwrap()
+        });
         assert!(svg.contains("a &lt;b&gt;&amp;\n"), "{svg}");
     }
 
     #[test]
     fn a_long_text_is_cut_to_the_width() {
         drawn(|canvas| {
-            let cut = canvas.cut_end("concurrency=16,max_tokens=128", PANEL, 80.0).unwrap();
+            let cut = canvas
+                .cut_end("concurrency=16,max_tokens=128", PANEL, 80.0)
+                .unwrap();
             assert!(cut.ends_with('…') && cut.starts_with("concurr"), "{cut}");
             assert!(canvas.width(&cut, PANEL).unwrap() <= 80.0);
             assert_eq!(canvas.cut_end("short", PANEL, 80.0).unwrap(), "short");
@@ -262,11 +338,21 @@ mod tests {
     fn an_svg_file_is_sized_in_pixels_and_names_common_fonts() {
         let mut drawn = String::new();
         let canvas = Canvas::new(&mut drawn, (100.0, 50.5)).unwrap();
-        canvas.text("a < b", (10.0, 10.0), TITLE, Anchor::Left).unwrap();
+        canvas
+            .text("a < b", (10.0, 10.0), TITLE, Anchor::Left)
+            .unwrap();
         canvas.finish().unwrap();
         let file = svg_file(&drawn).unwrap();
-        assert!(file.contains("width=\"100\" height=\"50.5\" viewBox=\"0 0 400 202\""), "{file}");
-        assert!(file.contains("a &lt; b") && file.contains(FAMILIES) && !file.contains("\"sans-serif\""), "{file}");
+        assert!(
+            file.contains("width=\"100\" height=\"50.5\" viewBox=\"0 0 400 202\""),
+            "{file}"
+        );
+        assert!(
+            file.contains("a &lt; b")
+                && file.contains(FAMILIES)
+                && !file.contains("\"sans-serif\""),
+            "{file}"
+        );
         assert!(svg_file("no drawing").is_none());
     }
 
@@ -283,8 +369,14 @@ mod tests {
     #[test]
     fn both_weights_are_one_family() {
         let fonts = database().unwrap();
-        let mut faces: Vec<(String, u16)> = fonts.faces().map(|face| (face.families[0].0.clone(), face.weight.0)).collect();
+        let mut faces: Vec<(String, u16)> = fonts
+            .faces()
+            .map(|face| (face.families[0].0.clone(), face.weight.0))
+            .collect();
         faces.sort();
-        assert_eq!(faces, [("Inter".to_owned(), 400), ("Inter".to_owned(), 600)]);
+        assert_eq!(
+            faces,
+            [("Inter".to_owned(), 400), ("Inter".to_owned(), 600)]
+        );
     }
 }

@@ -41,12 +41,18 @@ pub const CHART_NAMES: [&str; 11] = [
 /// # Errors
 /// [`ViewError::Chart`] if drawing fails, which is a bug.
 pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewError> {
-    figures(comparison).iter().map(|figure| render(figure, None, &[Format::Png, Format::Svg])).collect()
+    figures(comparison)
+        .iter()
+        .map(|figure| render(figure, None, &[Format::Png, Format::Svg]))
+        .collect()
 }
 
 fn figures(comparison: &Comparison) -> Vec<Figure> {
     let forests = (1..comparison.sides.len()).filter_map(|run| forest_figure(comparison, run));
-    forests.chain(latency_curves(comparison)).chain(distribution_figures(comparison)).collect()
+    forests
+        .chain(latency_curves(comparison))
+        .chain(distribution_figures(comparison))
+        .collect()
 }
 
 /// The most cases of one chart.
@@ -57,28 +63,50 @@ const MAX_CASES: usize = 12;
 fn select_cases(comparison: &Comparison, ids: &[String], max: usize) -> (Vec<String>, String) {
     let worst = |id: &String| {
         let is_regression = |it: &&Contrast| it.case == *id && it.finding == Finding::Regression;
-        comparison.contrasts.iter().filter(is_regression).filter_map(Contrast::worsening).fold(0.0, f64::max)
+        comparison
+            .contrasts
+            .iter()
+            .filter(is_regression)
+            .filter_map(Contrast::worsening)
+            .fold(0.0, f64::max)
     };
     let mut worsened: Vec<usize> = (0..ids.len()).filter(|&at| worst(&ids[at]) > 0.0).collect();
     worsened.sort_by(|&a, &b| worst(&ids[b]).total_cmp(&worst(&ids[a])));
     worsened.truncate(max);
     let rest: Vec<usize> = (0..ids.len()).filter(|at| !worsened.contains(at)).collect();
-    let others = evenly_spaced(rest.len(), max - worsened.len()).into_iter().map(|at| rest[at]);
+    let others = evenly_spaced(rest.len(), max - worsened.len())
+        .into_iter()
+        .map(|at| rest[at]);
     let mut kept: Vec<usize> = worsened.iter().copied().chain(others).collect();
     kept.sort_unstable();
-    (kept.iter().map(|&at| ids[at].clone()).collect(), shown(kept.len(), ids.len(), "cases"))
+    (
+        kept.iter().map(|&at| ids[at].clone()).collect(),
+        shown(kept.len(), ids.len(), "cases"),
+    )
 }
 
 /// The title of a case's panel: the values that distinguish it, or its id.
 fn panel_title(comparison: &Comparison, id: &str) -> String {
-    let cases: Vec<&CaseReport> = comparison.runs.first().map(|run| run.report.cases.iter().collect()).unwrap_or_default();
-    let title = cases.iter().find(|case| case.id == id).map(|case| CaseNames::new(&cases).title(case));
-    title.filter(|title| !title.is_empty()).unwrap_or_else(|| id.to_owned())
+    let cases: Vec<&CaseReport> = comparison
+        .runs
+        .first()
+        .map(|run| run.report.cases.iter().collect())
+        .unwrap_or_default();
+    let title = cases
+        .iter()
+        .find(|case| case.id == id)
+        .map(|case| CaseNames::new(&cases).title(case));
+    title
+        .filter(|title| !title.is_empty())
+        .unwrap_or_else(|| id.to_owned())
 }
 
 /// The color of a run: that of its side.
 fn run_color(comparison: &Comparison, run: usize) -> RGBColor {
-    side_color(comparison, comparison.runs.get(run).map_or(run, |run| run.side))
+    side_color(
+        comparison,
+        comparison.runs.get(run).map_or(run, |run| run.side),
+    )
 }
 
 fn side_color(comparison: &Comparison, side: usize) -> RGBColor {
@@ -88,17 +116,34 @@ fn side_color(comparison: &Comparison, side: usize) -> RGBColor {
 /// A legend entry for each side: `A  before`, or `A  3 runs`.
 fn side_legend(comparison: &Comparison) -> Vec<Entry> {
     let entry = |(side, label): (usize, &String)| {
-        let runs: Vec<_> = comparison.runs.iter().filter(|run| run.side == side).collect();
-        let source = if let [run] = runs.as_slice() { short_folder(&run.folder) } else { format!("{} runs", runs.len()) };
-        Entry::new(format!("{label}  {source}"), Swatch::Line(Stroke::solid(side_color(comparison, side))))
+        let runs: Vec<_> = comparison
+            .runs
+            .iter()
+            .filter(|run| run.side == side)
+            .collect();
+        let source = if let [run] = runs.as_slice() {
+            short_folder(&run.folder)
+        } else {
+            format!("{} runs", runs.len())
+        };
+        Entry::new(
+            format!("{label}  {source}"),
+            Swatch::Line(Stroke::solid(side_color(comparison, side))),
+        )
     };
     comparison.sides.iter().enumerate().map(entry).collect()
 }
 
 /// The line under the title: scenario and remarks.
 fn subtitle(comparison: &Comparison, remarks: &[String]) -> String {
-    let name = comparison.runs.first().map(|run| run.report.manifest.name.clone()).unwrap_or_default();
-    let parts = std::iter::once(name).chain(remarks.iter().cloned()).filter(|part| !part.is_empty());
+    let name = comparison
+        .runs
+        .first()
+        .map(|run| run.report.manifest.name.clone())
+        .unwrap_or_default();
+    let parts = std::iter::once(name)
+        .chain(remarks.iter().cloned())
+        .filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("  ·  ")
 }
 
@@ -107,7 +152,25 @@ const MAX_ROWS: usize = 14;
 /// The axis covers at most changes by this factor.
 const MAX_FACTOR: f64 = 4.0;
 /// Candidate ticks of the axis.
-const TICKS: [f64; 17] = [0.25, 0.333_333_333, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4, 1.6, 2.0, 3.0, 4.0];
+const TICKS: [f64; 17] = [
+    0.25,
+    0.333_333_333,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    0.95,
+    1.0,
+    1.05,
+    1.1,
+    1.2,
+    1.4,
+    1.6,
+    2.0,
+    3.0,
+    4.0,
+];
 
 /// The forest plot of a side: the change of every measure against the base with its interval, a panel per case. None without intervals.
 pub fn forest_figure(comparison: &Comparison, run: usize) -> Option<Figure> {
@@ -117,24 +180,51 @@ pub fn forest_figure(comparison: &Comparison, run: usize) -> Option<Figure> {
         .filter(|contrast| contrast.run == run)
         .filter_map(|contrast| Some((contrast, contrast.ratio.filter(is_drawable)?)))
         .collect();
-    let mut ids: Vec<String> = contrasts.iter().map(|(contrast, _)| contrast.case.clone()).collect();
+    let mut ids: Vec<String> = contrasts
+        .iter()
+        .map(|(contrast, _)| contrast.case.clone())
+        .collect();
     ids.dedup();
     let (kept, remark) = select_cases(comparison, &ids, MAX_CASES);
-    let drawn = || contrasts.iter().filter(|(contrast, _)| kept.contains(&contrast.case));
+    let drawn = || {
+        contrasts
+            .iter()
+            .filter(|(contrast, _)| kept.contains(&contrast.case))
+    };
     let x = ratio_axis(comparison, drawn().map(|(_, span)| *span))?;
-    let rows_of = |id: &str| contrasts.iter().filter(|(contrast, _)| contrast.case == id).copied().collect::<Vec<_>>();
-    let panels: Vec<Panel> = kept.iter().map(|id| forest_panel(comparison, id, &rows_of(id), &x, kept.len())).collect();
+    let rows_of = |id: &str| {
+        contrasts
+            .iter()
+            .filter(|(contrast, _)| contrast.case == id)
+            .copied()
+            .collect::<Vec<_>>()
+    };
+    let panels: Vec<Panel> = kept
+        .iter()
+        .map(|id| forest_panel(comparison, id, &rows_of(id), &x, kept.len()))
+        .collect();
     let is_cut = kept.iter().any(|id| rows_of(id).len() > MAX_ROWS);
-    let cut = if is_cut { format!("the first {MAX_ROWS} measures of each case") } else { String::new() };
+    let cut = if is_cut {
+        format!("the first {MAX_ROWS} measures of each case")
+    } else {
+        String::new()
+    };
     let arrows = if drawn().any(|(_, span)| extends_beyond(span, &x)) {
         "arrow: interval extends beyond the axis".to_owned()
     } else {
         String::new()
     };
-    let label = comparison.sides.get(run).map(String::as_str).unwrap_or_default();
+    let label = comparison
+        .sides
+        .get(run)
+        .map(String::as_str)
+        .unwrap_or_default();
     Some(Figure {
         name: CHART_NAMES.get(run - 1).copied()?,
-        title: format!("Change of {label} relative to A, with {} interval", percent(comparison.confidence)),
+        title: format!(
+            "Change of {label} relative to A, with {} interval",
+            percent(comparison.confidence)
+        ),
         subtitle: subtitle(comparison, &[remark, cut, arrows]),
         legend: forest_legend(comparison),
         side: Side::Top,
@@ -145,18 +235,39 @@ pub fn forest_figure(comparison: &Comparison, run: usize) -> Option<Figure> {
 
 /// Whether the span is finite and positive, as a logarithmic axis needs.
 fn is_drawable(span: &Span) -> bool {
-    [span.low, span.value, span.high].iter().all(|value| value.is_finite() && *value > 0.0)
+    [span.low, span.value, span.high]
+        .iter()
+        .all(|value| value.is_finite() && *value > 0.0)
 }
 
 /// A logarithmic axis of ratios, symmetric around no change, with changes as tick labels.
 fn ratio_axis(comparison: &Comparison, spans: impl Iterator<Item = Span>) -> Option<Axis> {
-    let limits = [1.0 - comparison.max_regression, 1.0 + comparison.max_regression];
+    let limits = [
+        1.0 - comparison.max_regression,
+        1.0 + comparison.max_regression,
+    ];
     let all: Vec<f64> = spans.flat_map(|span| [span.low, span.high]).collect();
     let distance = |value: f64| value.max(1e-9).ln().abs();
-    let extent = all.iter().copied().map(distance).reduce(f64::max)?.max(distance(limits[1])).clamp(0.03, MAX_FACTOR.ln()) * 1.08;
+    let extent = all
+        .iter()
+        .copied()
+        .map(distance)
+        .reduce(f64::max)?
+        .max(distance(limits[1]))
+        .clamp(0.03, MAX_FACTOR.ln())
+        * 1.08;
     let (low, high) = ((-extent).exp(), extent.exp());
-    let ticks = TICKS.iter().filter(|tick| (low..=high).contains(*tick)).map(|&tick| (tick, change_label(tick)));
-    Some(Axis { title: "change".into(), low, high, log: true, ticks: ticks.collect() })
+    let ticks = TICKS
+        .iter()
+        .filter(|tick| (low..=high).contains(*tick))
+        .map(|&tick| (tick, change_label(tick)));
+    Some(Axis {
+        title: "change".into(),
+        low,
+        high,
+        log: true,
+        ticks: ticks.collect(),
+    })
 }
 
 fn change_label(ratio: f64) -> String {
@@ -169,12 +280,20 @@ fn change_label(ratio: f64) -> String {
 /// An interval with its value at height `y`, and an arrow at each end that is beyond the axis.
 fn interval_marks(span: &Span, y: f64, x: &Axis, color: RGBColor) -> Vec<Mark> {
     let within = |value: f64| value.clamp(x.low, x.high);
-    let mut marks = vec![Mark::Line(vec![(within(span.low), y), (within(span.high), y)], Stroke::solid(color))];
+    let mut marks = vec![Mark::Line(
+        vec![(within(span.low), y), (within(span.high), y)],
+        Stroke::solid(color),
+    )];
     if (x.low..=x.high).contains(&span.value) {
         marks.push(Mark::Dots(vec![(span.value, y)], color, 4.0));
     }
     let depth = (x.high / x.low).powf(0.025);
-    let arrow = |at: f64, back: f64| Mark::Line(vec![(back, y + 0.2), (at, y), (back, y - 0.2)], Stroke::solid(color));
+    let arrow = |at: f64, back: f64| {
+        Mark::Line(
+            vec![(back, y + 0.2), (at, y), (back, y - 0.2)],
+            Stroke::solid(color),
+        )
+    };
     marks.extend((span.low < x.low).then(|| arrow(x.low, x.low * depth)));
     marks.extend((span.high > x.high).then(|| arrow(x.high, x.high / depth)));
     marks
@@ -185,23 +304,54 @@ fn extends_beyond(span: &Span, x: &Axis) -> bool {
     span.low < x.low || span.high > x.high
 }
 
-fn forest_panel(comparison: &Comparison, id: &str, contrasts: &[(&Contrast, Span)], x: &Axis, panels: usize) -> Panel {
+fn forest_panel(
+    comparison: &Comparison,
+    id: &str,
+    contrasts: &[(&Contrast, Span)],
+    x: &Axis,
+    panels: usize,
+) -> Panel {
     let shown = &contrasts[..contrasts.len().min(MAX_ROWS)];
     let rows = shown.len() as f64;
     let height = |index: usize| rows - index as f64 - 0.5;
-    let mut ticks: Vec<(f64, String)> =
-        shown.iter().enumerate().map(|(index, (contrast, _))| (height(index), contrast.measure.to_string())).collect();
+    let mut ticks: Vec<(f64, String)> = shown
+        .iter()
+        .enumerate()
+        .map(|(index, (contrast, _))| (height(index), contrast.measure.to_string()))
+        .collect();
     ticks.reverse();
     let mut marks = vec![Mark::VerticalLine(1.0, Stroke::solid(INK).thin())];
     let limit = comparison.max_regression;
     if limit > 0.0 && limit < 1.0 {
-        marks.extend([1.0 - limit, 1.0 + limit].map(|at| Mark::VerticalLine(at, Stroke::dashed(MUTED))));
+        marks.extend(
+            [1.0 - limit, 1.0 + limit].map(|at| Mark::VerticalLine(at, Stroke::dashed(MUTED))),
+        );
     }
     for (index, (contrast, span)) in shown.iter().enumerate() {
-        marks.extend(interval_marks(span, height(index), x, finding_color(contrast.finding)));
+        marks.extend(interval_marks(
+            span,
+            height(index),
+            x,
+            finding_color(contrast.finding),
+        ));
     }
-    let title = if panels == 1 && id == "base" { String::new() } else { panel_title(comparison, id) };
-    Panel { title, x: x.clone(), y: Axis { title: String::new(), low: 0.0, high: rows.max(1.0), log: false, ticks }, marks }
+    let title = if panels == 1 && id == "base" {
+        String::new()
+    } else {
+        panel_title(comparison, id)
+    };
+    Panel {
+        title,
+        x: x.clone(),
+        y: Axis {
+            title: String::new(),
+            low: 0.0,
+            high: rows.max(1.0),
+            log: false,
+            ticks,
+        },
+        marks,
+    }
 }
 
 fn finding_color(finding: Finding) -> RGBColor {
@@ -216,16 +366,37 @@ fn finding_color(finding: Finding) -> RGBColor {
 fn forest_legend(comparison: &Comparison) -> Vec<Entry> {
     let is_present = |finding: &Finding| comparison.count(*finding) > 0;
     let entry = |finding: Finding| {
-        let label = if finding == Finding::Noise { "not significant" } else { finding.name() };
+        let label = if finding == Finding::Noise {
+            "not significant"
+        } else {
+            finding.name()
+        };
         Entry::new(label.to_lowercase(), Swatch::Dot(finding_color(finding)))
     };
-    let all = [Finding::Regression, Finding::Within, Finding::Better, Finding::Noise];
-    let limit = Entry::new(format!("±{}", percent(comparison.max_regression)), Swatch::Line(Stroke::dashed(MUTED)));
-    let limit = (comparison.max_regression > 0.0 && comparison.max_regression < 1.0).then_some(limit);
-    all.into_iter().filter(is_present).map(entry).chain(limit).collect()
+    let all = [
+        Finding::Regression,
+        Finding::Within,
+        Finding::Better,
+        Finding::Noise,
+    ];
+    let limit = Entry::new(
+        format!("±{}", percent(comparison.max_regression)),
+        Swatch::Line(Stroke::dashed(MUTED)),
+    );
+    let limit =
+        (comparison.max_regression > 0.0 && comparison.max_regression < 1.0).then_some(limit);
+    all.into_iter()
+        .filter(is_present)
+        .map(entry)
+        .chain(limit)
+        .collect()
 }
 
-const CURVES: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT p95"), (Metric::Tpot, "TPOT p95"), (Metric::E2e, "E2E p95")];
+const CURVES: [(Metric, &str); 3] = [
+    (Metric::Ttft, "TTFT p95"),
+    (Metric::Tpot, "TPOT p95"),
+    (Metric::E2e, "E2E p95"),
+];
 /// The quantile of the latencies.
 const QUANTILE: f64 = 0.95;
 /// The most groups of cases; each has a row of panels.
@@ -233,29 +404,50 @@ const MAX_GROUPS: usize = 4;
 
 /// Latency over throughput of each run; None if fewer than two runs have a sweep over load.
 pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
-    let sweeps: Vec<(usize, Sweep)> =
-        comparison.runs.iter().enumerate().filter_map(|(index, run)| Some((index, Sweep::from_report(&run.report)?))).collect();
+    let sweeps: Vec<(usize, Sweep)> = comparison
+        .runs
+        .iter()
+        .enumerate()
+        .filter_map(|(index, run)| Some((index, Sweep::from_report(&run.report)?)))
+        .collect();
     let mut groups: Vec<&Group> = Vec::new();
     for group in sweeps.iter().flat_map(|(_, sweep)| &sweep.groups) {
-        let runs = sweeps.iter().filter(|(_, sweep)| sweep.groups.iter().any(|other| other.key == group.key)).count();
+        let runs = sweeps
+            .iter()
+            .filter(|(_, sweep)| sweep.groups.iter().any(|other| other.key == group.key))
+            .count();
         if runs > 1 && groups.iter().all(|other| other.key != group.key) {
             groups.push(group);
         }
     }
     let found = groups.len();
     groups.truncate(MAX_GROUPS);
-    let metrics: Vec<(Metric, &str)> =
-        CURVES.into_iter().filter(|(metric, _)| curve_points(&sweeps, None, *metric).len() > 1).collect();
+    let metrics: Vec<(Metric, &str)> = CURVES
+        .into_iter()
+        .filter(|(metric, _)| curve_points(&sweeps, None, *metric).len() > 1)
+        .collect();
     let panels: Vec<Panel> = groups
         .iter()
-        .flat_map(|group| metrics.iter().map(move |(metric, title)| (*group, *metric, *title)))
-        .map(|(group, metric, title)| curve_panel(comparison, &sweeps, (group, metric, title), found))
+        .flat_map(|group| {
+            metrics
+                .iter()
+                .map(move |(metric, title)| (*group, *metric, *title))
+        })
+        .map(|(group, metric, title)| {
+            curve_panel(comparison, &sweeps, (group, metric, title), found)
+        })
         .collect();
     let remark = crate::chart::pick::shown(groups.len(), found, "groups");
     (!panels.is_empty()).then(|| Figure {
         name: "compare_curves",
         title: "Latency over throughput by run".to_owned(),
-        subtitle: subtitle(comparison, &["one point per load level; lower right is better".to_owned(), remark]),
+        subtitle: subtitle(
+            comparison,
+            &[
+                "one point per load level; lower right is better".to_owned(),
+                remark,
+            ],
+        ),
         legend: side_legend(comparison),
         side: Side::Top,
         columns: metrics.len(),
@@ -264,13 +456,23 @@ pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
 }
 
 /// Points (output tokens per second, latency in ms) of each run by rising load, of one group or of all.
-fn curve_points(sweeps: &[(usize, Sweep)], key: Option<&str>, metric: Metric) -> Vec<(usize, Vec<(f64, f64)>)> {
+fn curve_points(
+    sweeps: &[(usize, Sweep)],
+    key: Option<&str>,
+    metric: Metric,
+) -> Vec<(usize, Vec<(f64, f64)>)> {
     let points = |(run, sweep): &(usize, Sweep)| {
-        let groups = sweep.groups.iter().filter(|group| key.is_none_or(|key| group.key == key));
+        let groups = sweep
+            .groups
+            .iter()
+            .filter(|group| key.is_none_or(|key| group.key == key));
         let points: Vec<(f64, f64)> = groups
             .flat_map(|group| group.cases.iter())
             .filter_map(|case| {
-                let rate = case.scalars.get(&Metric::OutputTps).or_else(|| case.scalars.get(&Metric::RequestThroughput))?;
+                let rate = case
+                    .scalars
+                    .get(&Metric::OutputTps)
+                    .or_else(|| case.scalars.get(&Metric::RequestThroughput))?;
                 Some((*rate, case.distributions.get(&metric)?.quantile(QUANTILE)?))
             })
             .filter(|(x, y)| x.is_finite() && y.is_finite())
@@ -289,39 +491,84 @@ fn curve_panel(
     let lines = curve_points(sweeps, Some(&group.key), metric);
     let all = || lines.iter().flat_map(|(_, points)| points.iter().copied());
     let unit = TimeUnit::for_values(all().map(|(_, y)| y));
-    let tokens = sweeps.iter().any(|(_, sweep)| sweep.cases().any(|case| case.scalars.contains_key(&Metric::OutputTps)));
-    let x = Axis::from_zero(if tokens { "output tok/s" } else { "req/s" }, all().map(|(x, _)| x));
+    let tokens = sweeps.iter().any(|(_, sweep)| {
+        sweep
+            .cases()
+            .any(|case| case.scalars.contains_key(&Metric::OutputTps))
+    });
+    let x = Axis::from_zero(
+        if tokens { "output tok/s" } else { "req/s" },
+        all().map(|(x, _)| x),
+    );
     let heights: Vec<f64> = all().map(|(_, y)| y * unit.factor).collect();
     let y = Axis::fit(unit.name, &heights, 30.0);
     let marks = lines.iter().flat_map(|(run, points)| {
-        let (color, points) =
-            (run_color(comparison, *run), points.iter().map(|(x, y)| (*x, y * unit.factor)).collect::<Vec<_>>());
-        [Mark::Line(points.clone(), Stroke::solid(color)), Mark::Dots(points, color, 3.5)]
+        let (color, points) = (
+            run_color(comparison, *run),
+            points
+                .iter()
+                .map(|(x, y)| (*x, y * unit.factor))
+                .collect::<Vec<_>>(),
+        );
+        [
+            Mark::Line(points.clone(), Stroke::solid(color)),
+            Mark::Dots(points, color, 3.5),
+        ]
     });
     let marks = marks.collect();
-    let title = if groups > 1 { format!("{title}, {}", group.label) } else { title.to_owned() };
+    let title = if groups > 1 {
+        format!("{title}, {}", group.label)
+    } else {
+        title.to_owned()
+    };
     Panel { title, x, y, marks }
 }
 
 const TOPICS: [(&str, Metric, &str, &str); 3] = [
-    ("compare_ttft", Metric::Ttft, "TTFT distribution by run", "cumulative share of requests"),
-    ("compare_itl", Metric::Itl, "Inter-token latency distribution by run", "cumulative share of gaps"),
-    ("compare_e2e", Metric::E2e, "End-to-end latency distribution by run", "cumulative share of requests"),
+    (
+        "compare_ttft",
+        Metric::Ttft,
+        "TTFT distribution by run",
+        "cumulative share of requests",
+    ),
+    (
+        "compare_itl",
+        Metric::Itl,
+        "Inter-token latency distribution by run",
+        "cumulative share of gaps",
+    ),
+    (
+        "compare_e2e",
+        Metric::E2e,
+        "End-to-end latency distribution by run",
+        "cumulative share of requests",
+    ),
 ];
 
 /// The distributions of each case in every run: a chart for each metric with values in at least two runs.
 pub fn distribution_figures(comparison: &Comparison) -> impl Iterator<Item = Figure> + '_ {
-    TOPICS.iter().filter_map(|topic| distribution_figure(comparison, *topic))
+    TOPICS
+        .iter()
+        .filter_map(|topic| distribution_figure(comparison, *topic))
 }
 
 fn curve(case: &CaseReport, metric: Metric) -> Option<&Vec<(f64, f64)>> {
-    case.cdfs.get(&metric).filter(|points| points.iter().all(|(x, _)| x.is_finite()) && !points.is_empty())
+    case.cdfs
+        .get(&metric)
+        .filter(|points| points.iter().all(|(x, _)| x.is_finite()) && !points.is_empty())
 }
 
 /// The case in each run that has it, with the run's index.
-fn cases_by_run<'a>(comparison: &'a Comparison, id: &'a str) -> impl Iterator<Item = (usize, &'a CaseReport)> {
+fn cases_by_run<'a>(
+    comparison: &'a Comparison,
+    id: &'a str,
+) -> impl Iterator<Item = (usize, &'a CaseReport)> {
     let find = move |report: &'a Report| report.cases.iter().find(|case| case.id == id);
-    comparison.runs.iter().enumerate().filter_map(move |(index, run)| Some((index, find(&run.report)?)))
+    comparison
+        .runs
+        .iter()
+        .enumerate()
+        .filter_map(move |(index, run)| Some((index, find(&run.report)?)))
 }
 
 fn distribution_figure(
@@ -329,31 +576,69 @@ fn distribution_figure(
     (name, metric, title, y): (&'static str, Metric, &str, &'static str),
 ) -> Option<Figure> {
     let base = comparison.runs.first()?;
-    let drawn = |id: &str| cases_by_run(comparison, id).filter(|(_, case)| curve(case, metric).is_some()).count() > 1;
-    let ids: Vec<String> = base.report.cases.iter().map(|case| case.id.clone()).filter(|id| drawn(id)).collect();
+    let drawn = |id: &str| {
+        cases_by_run(comparison, id)
+            .filter(|(_, case)| curve(case, metric).is_some())
+            .count()
+            > 1
+    };
+    let ids: Vec<String> = base
+        .report
+        .cases
+        .iter()
+        .map(|case| case.id.clone())
+        .filter(|id| drawn(id))
+        .collect();
     if ids.is_empty() {
         return None;
     }
     let (kept, remark) = select_cases(comparison, &ids, MAX_CASES);
     let mut unique: Vec<Limit> = Vec::new();
-    for limit in comparison.runs.iter().flat_map(|run| limits(&run.report, metric)) {
+    for limit in comparison
+        .runs
+        .iter()
+        .flat_map(|run| limits(&run.report, metric))
+    {
         if !unique.iter().any(|other| other.label == limit.label) {
             unique.push(limit);
         }
     }
     unique.truncate(3);
     let is_single = kept.len() == 1;
-    let all = kept.iter().flat_map(|id| cases_by_run(comparison, id)).filter_map(|(_, case)| curve(case, metric)).flatten();
+    let all = kept
+        .iter()
+        .flat_map(|id| cases_by_run(comparison, id))
+        .filter_map(|(_, case)| curve(case, metric))
+        .flatten();
     let unit = TimeUnit::for_values(all.map(|(x, _)| *x));
-    let panels: Vec<Panel> =
-        kept.iter().map(|id| distribution_panel(comparison, (id, is_single.then_some(y)), metric, &unique, unit)).collect();
-    let share = if is_single { String::new() } else { y.to_owned() };
-    let limit_entries = unique.iter().map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
+    let panels: Vec<Panel> = kept
+        .iter()
+        .map(|id| {
+            distribution_panel(
+                comparison,
+                (id, is_single.then_some(y)),
+                metric,
+                &unique,
+                unit,
+            )
+        })
+        .collect();
+    let share = if is_single {
+        String::new()
+    } else {
+        y.to_owned()
+    };
+    let limit_entries = unique
+        .iter()
+        .map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
     Some(Figure {
         name,
         title: title.to_owned(),
         subtitle: subtitle(comparison, &[remark, share]),
-        legend: side_legend(comparison).into_iter().chain(limit_entries).collect(),
+        legend: side_legend(comparison)
+            .into_iter()
+            .chain(limit_entries)
+            .collect(),
         side: Side::Top,
         columns: match panels.len() {
             count @ 1..=3 => count,
@@ -373,18 +658,49 @@ fn distribution_panel(
     limits: &[Limit],
     unit: TimeUnit,
 ) -> Panel {
-    let curves: Vec<_> = cases_by_run(comparison, id).filter_map(|(run, case)| Some((run, curve(case, metric)?))).collect();
-    let values: Vec<f64> = curves.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
+    let curves: Vec<_> = cases_by_run(comparison, id)
+        .filter_map(|(run, case)| Some((run, curve(case, metric)?)))
+        .collect();
+    let values: Vec<f64> = curves
+        .iter()
+        .flat_map(|(_, points)| points.iter().map(|(x, _)| *x))
+        .collect();
     let greatest = values.iter().copied().fold(0.0, f64::max);
     // A limit far beyond the data would compress the curves, so it is omitted.
-    let near: Vec<&Limit> = limits.iter().filter(|limit| limit.value <= greatest * MAX_LIMIT_RATIO).collect();
-    let all: Vec<f64> = values.iter().copied().chain(near.iter().map(|limit| limit.value)).map(|x| x * unit.factor).collect();
-    let mut marks: Vec<Mark> =
-        near.iter().map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::dashed(ALARM))).collect();
+    let near: Vec<&Limit> = limits
+        .iter()
+        .filter(|limit| limit.value <= greatest * MAX_LIMIT_RATIO)
+        .collect();
+    let all: Vec<f64> = values
+        .iter()
+        .copied()
+        .chain(near.iter().map(|limit| limit.value))
+        .map(|x| x * unit.factor)
+        .collect();
+    let mut marks: Vec<Mark> = near
+        .iter()
+        .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::dashed(ALARM)))
+        .collect();
     for (run, points) in curves {
-        marks.push(Mark::Steps(scaled(&from_zero(points), unit.factor, 1.0), Stroke::solid(run_color(comparison, run))));
+        marks.push(Mark::Steps(
+            scaled(&from_zero(points), unit.factor, 1.0),
+            Stroke::solid(run_color(comparison, run)),
+        ));
     }
-    let x = Axis::fit(format!("{} ({})", metric.name().to_uppercase(), unit.name), &all, 30.0);
-    let title = if y.is_some() { String::new() } else { panel_title(comparison, id) };
-    Panel { title, x, y: Axis::shares(y.unwrap_or_default()), marks }
+    let x = Axis::fit(
+        format!("{} ({})", metric.name().to_uppercase(), unit.name),
+        &all,
+        30.0,
+    );
+    let title = if y.is_some() {
+        String::new()
+    } else {
+        panel_title(comparison, id)
+    };
+    Panel {
+        title,
+        x,
+        y: Axis::shares(y.unwrap_or_default()),
+        marks,
+    }
 }

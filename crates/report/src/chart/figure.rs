@@ -45,7 +45,10 @@ pub struct Entry {
 impl Entry {
     /// An entry with its symbol.
     pub fn new(label: impl Into<String>, swatch: Swatch) -> Entry {
-        Entry { label: label.into(), swatch }
+        Entry {
+            label: label.into(),
+            swatch,
+        }
     }
 }
 
@@ -137,7 +140,13 @@ pub fn downsample(points: &[(f64, f64)], max_points: usize) -> Series {
 
 fn extremes(bin: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> + use<> {
     let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-    let mut ends: Vec<(f64, f64)> = bin.iter().min_by(by_value).into_iter().chain(bin.iter().max_by(by_value)).copied().collect();
+    let mut ends: Vec<(f64, f64)> = bin
+        .iter()
+        .min_by(by_value)
+        .into_iter()
+        .chain(bin.iter().max_by(by_value))
+        .copied()
+        .collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     ends.dedup();
     ends.into_iter()

@@ -41,12 +41,18 @@ pub struct Frame {
 impl Frame {
     /// Whether it is inside another one.
     pub fn is_within(&self, other: &Frame) -> bool {
-        self.left >= other.left && self.right <= other.right && self.top >= other.top && self.bottom <= other.bottom
+        self.left >= other.left
+            && self.right <= other.right
+            && self.top >= other.top
+            && self.bottom <= other.bottom
     }
 
     /// Whether the two overlap.
     pub fn overlaps(&self, other: &Frame) -> bool {
-        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+        self.left < other.right
+            && other.left < self.right
+            && self.top < other.bottom
+            && other.top < self.bottom
     }
 }
 
@@ -83,7 +89,11 @@ pub fn lay_out(figure: &Figure, ruler: &Canvas) -> Result<Layout, String> {
     let pitch = plot.1 + HEADER + TICKS + GAP_Y;
     let body_width = columns as f64 * (plot.0 + gutter + GAP_X) - GAP_X;
     let body_height = rows as f64 * pitch - GAP_Y + AXIS_TITLE;
-    let widths = figure.legend.iter().map(|entry| ruler.width(&entry.label, LEGEND)).collect::<Result<Vec<f64>, _>>()?;
+    let widths = figure
+        .legend
+        .iter()
+        .map(|entry| ruler.width(&entry.label, LEGEND))
+        .collect::<Result<Vec<f64>, _>>()?;
     let top = MARGIN + 58.0;
     let legend = lay_out_legend(&figure.legend, &widths, figure.side, body_width, top);
     let body_top = top + legend.height;
@@ -91,11 +101,20 @@ pub fn lay_out(figure: &Figure, ruler: &Canvas) -> Result<Layout, String> {
         let (row, column) = ((index / columns) as f64, (index % columns) as f64);
         let left = MARGIN + gutter + column * (plot.0 + gutter + GAP_X);
         let top = body_top + HEADER + row * pitch;
-        Frame { left, top, right: left + plot.0, bottom: top + plot.1 }
+        Frame {
+            left,
+            top,
+            right: left + plot.0,
+            bottom: top + plot.1,
+        }
     };
     let width = 2.0 * MARGIN + body_width + legend.width;
     let height = MARGIN + body_top + body_height.max(legend.min_body_height) - 8.0;
-    Ok(Layout { size: (width, height), plots: (0..figure.panels.len()).map(frame).collect(), entries: legend.entries })
+    Ok(Layout {
+        size: (width, height),
+        plots: (0..figure.panels.len()).map(frame).collect(),
+        entries: legend.entries,
+    })
 }
 
 /// Width of the tick labels of the vertical axis, with a gap.
@@ -118,14 +137,34 @@ struct LegendLayout {
 }
 
 /// `body_width`: of all panels; `top`: of the legend.
-fn lay_out_legend(entries: &[Entry], widths: &[f64], side: Side, body_width: f64, top: f64) -> LegendLayout {
+fn lay_out_legend(
+    entries: &[Entry],
+    widths: &[f64],
+    side: Side,
+    body_width: f64,
+    top: f64,
+) -> LegendLayout {
     if entries.is_empty() {
-        return LegendLayout { entries: Vec::new(), height: 0.0, width: 0.0, min_body_height: 0.0 };
+        return LegendLayout {
+            entries: Vec::new(),
+            height: 0.0,
+            width: 0.0,
+            min_body_height: 0.0,
+        };
     }
     if side == Side::Right {
-        let text_width = widths.iter().copied().fold(0.0, f64::max).min(MAX_LEGEND_WIDTH);
+        let text_width = widths
+            .iter()
+            .copied()
+            .fold(0.0, f64::max)
+            .min(MAX_LEGEND_WIDTH);
         let left = MARGIN + body_width + GAP_X;
-        let position = |index| ((left, top + HEADER + index as f64 * ENTRY_HEIGHT), text_width);
+        let position = |index| {
+            (
+                (left, top + HEADER + index as f64 * ENTRY_HEIGHT),
+                text_width,
+            )
+        };
         let min_body_height = HEADER + entries.len() as f64 * ENTRY_HEIGHT + 8.0;
         return LegendLayout {
             entries: (0..entries.len()).map(position).collect(),
@@ -143,10 +182,18 @@ fn lay_out_legend(entries: &[Entry], widths: &[f64], side: Side, body_width: f64
             x = 0.0;
             row += 1.0;
         }
-        positions.push(((MARGIN + x, top + row * ENTRY_HEIGHT), body_width - SWATCH_WIDTH));
+        positions.push((
+            (MARGIN + x, top + row * ENTRY_HEIGHT),
+            body_width - SWATCH_WIDTH,
+        ));
         x += entry_width + ENTRY_GAP;
     }
-    LegendLayout { entries: positions, height: (row + 1.0) * ENTRY_HEIGHT + 8.0, width: 0.0, min_body_height: 0.0 }
+    LegendLayout {
+        entries: positions,
+        height: (row + 1.0) * ENTRY_HEIGHT + 8.0,
+        width: 0.0,
+        min_body_height: 0.0,
+    }
 }
 
 #[cfg(test)]
@@ -158,8 +205,18 @@ mod tests {
 
     fn figure(panels: usize, columns: usize, side: Side) -> Figure {
         let axis = || Axis::from_zero("", [10_000.0]);
-        let panel = Panel { title: String::new(), x: axis(), y: axis(), marks: Vec::new() };
-        let entry = |index| Entry::new(format!("concurrency={index}"), Swatch::Line(Stroke::solid(MAIN)));
+        let panel = Panel {
+            title: String::new(),
+            x: axis(),
+            y: axis(),
+            marks: Vec::new(),
+        };
+        let entry = |index| {
+            Entry::new(
+                format!("concurrency={index}"),
+                Swatch::Line(Stroke::solid(MAIN)),
+            )
+        };
         Figure {
             name: "x",
             title: String::new(),
@@ -179,9 +236,13 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_nothing_is_cut_off() {
-        for (panels, columns, side) in
-            [(1, 1, Side::Right), (3, 3, Side::Top), (12, 4, Side::Top), (12, 4, Side::Right), (2, 2, Side::Top)]
-        {
+        for (panels, columns, side) in [
+            (1, 1, Side::Right),
+            (3, 3, Side::Top),
+            (12, 4, Side::Top),
+            (12, 4, Side::Right),
+            (2, 2, Side::Top),
+        ] {
             let layout = layout_of(panels, columns, side);
             for (index, plot) in layout.plots.iter().enumerate() {
                 assert!(
@@ -190,14 +251,23 @@ mod tests {
                         && plot.bottom + TICKS + AXIS_TITLE <= layout.size.1
                 );
                 for other in &layout.plots[..index] {
-                    assert!(plot.left >= other.right || plot.top - HEADER >= other.bottom, "{plot:?} {other:?}");
+                    assert!(
+                        plot.left >= other.right || plot.top - HEADER >= other.bottom,
+                        "{plot:?} {other:?}"
+                    );
                 }
                 for ((x, y), _) in &layout.entries {
-                    assert!(*x >= plot.right || y + ENTRY_HEIGHT <= plot.top, "{side:?}: a legend covers a plot");
+                    assert!(
+                        *x >= plot.right || y + ENTRY_HEIGHT <= plot.top,
+                        "{side:?}: a legend covers a plot"
+                    );
                 }
             }
             for ((x, y), text_width) in &layout.entries {
-                assert!(x + SWATCH_WIDTH + text_width <= layout.size.0 - MARGIN + 0.1 || side == Side::Top);
+                assert!(
+                    x + SWATCH_WIDTH + text_width <= layout.size.0 - MARGIN + 0.1
+                        || side == Side::Top
+                );
                 assert!(y + ENTRY_HEIGHT <= layout.size.1);
             }
         }

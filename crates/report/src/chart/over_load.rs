@@ -11,9 +11,17 @@ use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 
 /// The latencies drawn over load and over throughput.
-pub const LATENCIES: [(Metric, &str); 3] = [(Metric::Ttft, "TTFT"), (Metric::Itl, "ITL"), (Metric::E2e, "E2E")];
+pub const LATENCIES: [(Metric, &str); 3] = [
+    (Metric::Ttft, "TTFT"),
+    (Metric::Itl, "ITL"),
+    (Metric::E2e, "E2E"),
+];
 /// The percentile bands, the widest first.
-const BANDS: [(f64, f64, &str); 3] = [(0.05, 0.99, "p5 to p99"), (0.10, 0.90, "p10 to p90"), (0.25, 0.75, "p25 to p75")];
+const BANDS: [(f64, f64, &str); 3] = [
+    (0.05, 0.99, "p5 to p99"),
+    (0.10, 0.90, "p10 to p90"),
+    (0.25, 0.75, "p25 to p75"),
+];
 /// With several groups the color identifies the group, so only two quantiles are drawn, distinguished by dashes.
 const GROUP_QUANTILES: [(f64, &str); 2] = [(0.99, "p99"), (0.50, "p50")];
 /// A limit beyond this multiple of the data would flatten the curves, so it is omitted.
@@ -22,9 +30,15 @@ pub const MAX_LIMIT_RATIO: f64 = 3.0;
 /// TTFT, ITL and E2E over load: percentile bands for one group of cases, otherwise a line per group. None without a sweep over load.
 pub fn latency_over_load(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report)?;
-    let drawn: Vec<(Panel, Vec<Limit>)> =
-        LATENCIES.iter().filter_map(|(metric, title)| latency_panel(report, &sweep, (*metric, title))).collect();
-    let limits = drawn.iter().flat_map(|(panel, limits)| limits.iter().map(|limit| (panel.title.clone(), limit.label.clone())));
+    let drawn: Vec<(Panel, Vec<Limit>)> = LATENCIES
+        .iter()
+        .filter_map(|(metric, title)| latency_panel(report, &sweep, (*metric, title)))
+        .collect();
+    let limits = drawn.iter().flat_map(|(panel, limits)| {
+        limits
+            .iter()
+            .map(|limit| (panel.title.clone(), limit.label.clone()))
+    });
     let legend = latency_legend(&sweep, &limits.collect::<Vec<_>>());
     let panels: Vec<Panel> = drawn.into_iter().map(|(panel, _)| panel).collect();
     let sizes = sample_sizes(sweep.cases(), Metric::E2e);
@@ -39,14 +53,35 @@ pub fn latency_over_load(report: &Report) -> Option<Figure> {
     })
 }
 
-fn latency_panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)) -> Option<(Panel, Vec<Limit>)> {
-    let shares: &[f64] = if sweep.groups.len() == 1 { &[0.05, 0.50, 0.99] } else { &[0.50, 0.99] };
-    let quantiles = |group: &Group| shares.iter().flat_map(|share| group.quantile(metric, *share)).collect::<Series>();
-    let observed: Vec<f64> = sweep.groups.iter().flat_map(quantiles).map(|(_, value)| value).collect();
+fn latency_panel(
+    report: &Report,
+    sweep: &Sweep,
+    (metric, title): (Metric, &str),
+) -> Option<(Panel, Vec<Limit>)> {
+    let shares: &[f64] = if sweep.groups.len() == 1 {
+        &[0.05, 0.50, 0.99]
+    } else {
+        &[0.50, 0.99]
+    };
+    let quantiles = |group: &Group| {
+        shares
+            .iter()
+            .flat_map(|share| group.quantile(metric, *share))
+            .collect::<Series>()
+    };
+    let observed: Vec<f64> = sweep
+        .groups
+        .iter()
+        .flat_map(quantiles)
+        .map(|(_, value)| value)
+        .collect();
     let greatest = observed.iter().copied().reduce(f64::max)?;
     let mut limits = limits(report, metric);
     limits.retain(|limit| limit.value <= greatest * MAX_LIMIT_RATIO);
-    let values = observed.iter().copied().chain(limits.iter().map(|limit| limit.value));
+    let values = observed
+        .iter()
+        .copied()
+        .chain(limits.iter().map(|limit| limit.value));
     let unit = TimeUnit::for_values(values.clone());
     let values: Vec<f64> = values.map(|value| value * unit.factor).collect();
     let mut marks = match sweep.groups.as_slice() {
@@ -56,18 +91,41 @@ fn latency_panel(report: &Report, sweep: &Sweep, (metric, title): (Metric, &str)
     // Verdicts are marked on the median of percentile bands, or on the p99 of groups.
     let share = if sweep.groups.len() == 1 { 0.50 } else { 0.99 };
     for group in &sweep.groups {
-        let value = |case: &CaseReport| case.distributions.get(&metric)?.quantile(share).map(|value| value * unit.factor);
-        marks.extend(verdict::verdict_marks(group, |case| case.load_value.zip(value(case))));
+        let value = |case: &CaseReport| {
+            case.distributions
+                .get(&metric)?
+                .quantile(share)
+                .map(|value| value * unit.factor)
+        };
+        marks.extend(verdict::verdict_marks(group, |case| {
+            case.load_value.zip(value(case))
+        }));
     }
-    marks.extend(limits.iter().map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::dashed(ALARM))));
-    Some((Panel { title: title.to_owned(), x: sweep.x(), y: Axis::fit(unit.name, &values, 30.0), marks }, limits))
+    marks.extend(
+        limits
+            .iter()
+            .map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::dashed(ALARM))),
+    );
+    Some((
+        Panel {
+            title: title.to_owned(),
+            x: sweep.x(),
+            y: Axis::fit(unit.name, &values, 30.0),
+            marks,
+        },
+        limits,
+    ))
 }
 
 /// Percentile bands around the median.
 fn percentile_bands(group: &Group, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
     let quantile = |share| scaled(&group.quantile(metric, share), 1.0, unit.factor);
     let band = |((low, high, _), color): (&(f64, f64, &str), _)| {
-        let points = quantile(*low).into_iter().zip(quantile(*high)).map(|((x, low), (_, high))| (x, low, high)).collect();
+        let points = quantile(*low)
+            .into_iter()
+            .zip(quantile(*high))
+            .map(|((x, low), (_, high))| (x, low, high))
+            .collect();
         Mark::Area(points, color)
     };
     let median = with_dots(quantile(0.50), Stroke::solid(MAIN), group.cases.len());
@@ -79,10 +137,20 @@ fn group_lines(sweep: &Sweep, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
         let stroke = sweep.stroke(index);
         GROUP_QUANTILES.map(|(share, name)| {
             let stroke = if name == "p99" { stroke } else { faint(stroke) };
-            with_dots(scaled(&group.quantile(metric, share), 1.0, unit.factor), stroke, sweep.cases().count())
+            with_dots(
+                scaled(&group.quantile(metric, share), 1.0, unit.factor),
+                stroke,
+                sweep.cases().count(),
+            )
         })
     };
-    sweep.groups.iter().enumerate().flat_map(lines).flatten().collect()
+    sweep
+        .groups
+        .iter()
+        .enumerate()
+        .flat_map(lines)
+        .flatten()
+        .collect()
 }
 
 /// A line, with a dot at each value unless there are many.
@@ -92,32 +160,57 @@ pub fn with_dots(points: Series, stroke: Stroke, cases: usize) -> impl Iterator<
 }
 
 fn faint(stroke: Stroke) -> Stroke {
-    Stroke { width: 1.5, dash: Some((4.0, 3.0)), ..stroke }
+    Stroke {
+        width: 1.5,
+        dash: Some((4.0, 3.0)),
+        ..stroke
+    }
 }
 
 fn latency_legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
     let line = |label: &str, stroke| Entry::new(label, Swatch::Line(stroke));
     let mut entries: Vec<Entry> = if sweep.groups.len() == 1 {
-        let bands = BANDS.iter().zip(FAN).rev().map(|((_, _, label), color)| Entry::new(*label, Swatch::Shade(color)));
-        std::iter::once(line("median", Stroke::solid(MAIN))).chain(bands).collect()
+        let bands = BANDS
+            .iter()
+            .zip(FAN)
+            .rev()
+            .map(|((_, _, label), color)| Entry::new(*label, Swatch::Shade(color)));
+        std::iter::once(line("median", Stroke::solid(MAIN)))
+            .chain(bands)
+            .collect()
     } else {
-        let groups = sweep.groups.iter().enumerate().map(|(index, group)| line(&group.label, sweep.stroke(index)));
-        groups.chain([line("p99", Stroke::solid(MUTED)), line("p50", faint(Stroke::solid(MUTED)))]).collect()
+        let groups = sweep
+            .groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| line(&group.label, sweep.stroke(index)));
+        groups
+            .chain([
+                line("p99", Stroke::solid(MUTED)),
+                line("p50", faint(Stroke::solid(MUTED))),
+            ])
+            .collect()
     };
     entries.extend(verdict::verdict_legend(sweep, true));
-    let limit = |(panel, label): &(String, String)| line(&format!("{panel} {label}"), Stroke::dashed(ALARM));
+    let limit = |(panel, label): &(String, String)| {
+        line(&format!("{panel} {label}"), Stroke::dashed(ALARM))
+    };
     entries.extend(limits.iter().map(limit));
     entries
 }
 
-const THROUGHPUTS: [(Metric, &str, &str); 2] =
-    [(Metric::OutputTps, "Output tokens", "tok/s"), (Metric::RequestThroughput, "Successful requests", "req/s")];
+const THROUGHPUTS: [(Metric, &str, &str); 2] = [
+    (Metric::OutputTps, "Output tokens", "tok/s"),
+    (Metric::RequestThroughput, "Successful requests", "req/s"),
+];
 
 /// Tokens and requests per second over load; None without a sweep over load.
 pub fn throughput_over_load(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report)?;
-    let panels: Vec<Panel> =
-        THROUGHPUTS.iter().filter_map(|(metric, title, unit)| throughput_panel(&sweep, *metric, (title, unit))).collect();
+    let panels: Vec<Panel> = THROUGHPUTS
+        .iter()
+        .filter_map(|(metric, title, unit)| throughput_panel(&sweep, *metric, (title, unit)))
+        .collect();
     (!panels.is_empty()).then(|| Figure {
         name: "throughput_over_load",
         title: "Throughput over load".to_owned(),
@@ -130,15 +223,29 @@ pub fn throughput_over_load(report: &Report) -> Option<Figure> {
 }
 
 fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) -> Option<Panel> {
-    let lines: Vec<_> = sweep.groups.iter().map(|group| group.points(|case| case.scalars.get(&metric).copied())).collect();
+    let lines: Vec<_> = sweep
+        .groups
+        .iter()
+        .map(|group| group.points(|case| case.scalars.get(&metric).copied()))
+        .collect();
     let greatest = lines.iter().flatten().map(|(_, y)| *y).reduce(f64::max)?;
     let mut marks = Vec::new();
     if is_open_loop(sweep) && metric == Metric::RequestThroughput {
-        let offered = sweep.groups[0].points(|case| case.load_value.filter(|rate| *rate <= greatest * 1.5));
+        let offered =
+            sweep.groups[0].points(|case| case.load_value.filter(|rate| *rate <= greatest * 1.5));
         marks.push(Mark::Line(offered, Stroke::dashed(MUTED)));
     }
-    let reach = marks.iter().filter_map(|mark| if let Mark::Line(points, _) = mark { points.last() } else { None });
-    let y = Axis::from_zero(unit, reach.map(|(_, y)| *y).chain([greatest]).collect::<Vec<_>>());
+    let reach = marks.iter().filter_map(|mark| {
+        if let Mark::Line(points, _) = mark {
+            points.last()
+        } else {
+            None
+        }
+    });
+    let y = Axis::from_zero(
+        unit,
+        reach.map(|(_, y)| *y).chain([greatest]).collect::<Vec<_>>(),
+    );
     for (index, points) in lines.into_iter().enumerate() {
         let stroke = sweep.stroke(index);
         marks.push(Mark::Line(points.clone(), stroke));
@@ -148,12 +255,19 @@ fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) 
     }
     for group in &sweep.groups {
         marks.extend(
-            verdict::verdict_marks(group, |case| case.load_value.zip(case.scalars.get(&metric).copied()))
-                .into_iter()
-                .filter(is_not_failure_ring),
+            verdict::verdict_marks(group, |case| {
+                case.load_value.zip(case.scalars.get(&metric).copied())
+            })
+            .into_iter()
+            .filter(is_not_failure_ring),
         );
     }
-    Some(Panel { title: title.to_owned(), x: sweep.x(), y, marks })
+    Some(Panel {
+        title: title.to_owned(),
+        x: sweep.x(),
+        y,
+        marks,
+    })
 }
 
 /// Failed objectives are rarely about throughput, so only invalid cases are marked.
@@ -177,7 +291,10 @@ fn throughput_legend(sweep: &Sweep) -> Vec<Entry> {
             .collect(),
     };
     if is_open_loop(sweep) {
-        entries.push(Entry::new("offered rate", Swatch::Line(Stroke::dashed(MUTED))));
+        entries.push(Entry::new(
+            "offered rate",
+            Swatch::Line(Stroke::dashed(MUTED)),
+        ));
     }
     entries.extend(verdict::verdict_legend(sweep, false));
     entries
@@ -191,21 +308,53 @@ mod tests {
     #[test]
     fn one_group_has_percentile_bands_of_three_metrics() {
         let figure = latency_over_load(&sweep(12)).unwrap();
-        let titles: Vec<&str> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+        let titles: Vec<&str> = figure
+            .panels
+            .iter()
+            .map(|panel| panel.title.as_str())
+            .collect();
         assert_eq!(titles, ["TTFT", "ITL", "E2E"]);
-        let bands: Vec<&Vec<(f64, f64, f64)>> =
-            figure.panels[0].marks.iter().filter_map(|mark| if let Mark::Area(p, _) = mark { Some(p) } else { None }).collect();
-        assert_eq!(bands.iter().map(|band| band.len()).collect::<Vec<_>>(), [12, 12, 12]);
-        assert!(bands[0].iter().zip(bands[2]).all(|(wide, narrow)| wide.1 <= narrow.1 && narrow.2 <= wide.2));
+        let bands: Vec<&Vec<(f64, f64, f64)>> = figure.panels[0]
+            .marks
+            .iter()
+            .filter_map(|mark| {
+                if let Mark::Area(p, _) = mark {
+                    Some(p)
+                } else {
+                    None
+                }
+            })
+            .collect();
+        assert_eq!(
+            bands.iter().map(|band| band.len()).collect::<Vec<_>>(),
+            [12, 12, 12]
+        );
+        assert!(
+            bands[0]
+                .iter()
+                .zip(bands[2])
+                .all(|(wide, narrow)| wide.1 <= narrow.1 && narrow.2 <= wide.2)
+        );
         assert_eq!(figure.panels[2].y.title, "s");
-        assert_eq!(figure.subtitle, "chat  ·  12 cases  ·  n = 240 requests per case");
+        assert_eq!(
+            figure.subtitle,
+            "chat  ·  12 cases  ·  n = 240 requests per case"
+        );
     }
 
     #[test]
     fn a_limit_is_drawn_in_the_panel_of_its_metric_if_it_is_near_the_data() {
-        let level = |panel: &Panel| panel.marks.iter().any(|mark| *mark == Mark::HorizontalLine(500.0, Stroke::dashed(ALARM)));
+        let level = |panel: &Panel| {
+            panel
+                .marks
+                .iter()
+                .any(|mark| *mark == Mark::HorizontalLine(500.0, Stroke::dashed(ALARM)))
+        };
         let near = latency_over_load(&sweep(12)).unwrap();
-        assert_eq!(near.panels.iter().map(level).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(
+            near.panels.iter().map(level).collect::<Vec<_>>(),
+            [true, false, false]
+        );
         assert_eq!(near.legend.last().unwrap().label, "TTFT SLO p99 < 500 ms");
         let far = latency_over_load(&sweep(2)).unwrap();
         assert!(!far.panels.iter().any(level) && far.legend.len() == 4);
@@ -214,8 +363,15 @@ mod tests {
     #[test]
     fn groups_are_lines_of_two_quantiles() {
         let figure = latency_over_load(&grid(2)).unwrap();
-        let lines = figure.panels[1].marks.iter().filter(|mark| matches!(mark, Mark::Line(..))).count();
-        assert_eq!((lines, figure.legend[1].label.as_str()), (4, "max_tokens=256"));
+        let lines = figure.panels[1]
+            .marks
+            .iter()
+            .filter(|mark| matches!(mark, Mark::Line(..)))
+            .count();
+        assert_eq!(
+            (lines, figure.legend[1].label.as_str()),
+            (4, "max_tokens=256")
+        );
     }
 
     #[test]
@@ -233,7 +389,9 @@ mod tests {
         let figure = throughput_over_load(&report).unwrap();
         assert_eq!(figure.legend.len(), 1);
         assert_eq!(figure.panels[1].x.title, "offered rate (req/s)");
-        let Mark::Line(offered, stroke) = &figure.panels[1].marks[0] else { panic!() };
+        let Mark::Line(offered, stroke) = &figure.panels[1].marks[0] else {
+            panic!()
+        };
         assert!(offered.iter().all(|(x, y)| x == y) && stroke.dash.is_some());
     }
 }

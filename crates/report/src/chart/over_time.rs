@@ -37,7 +37,10 @@ pub fn in_flight(report: &Report) -> Option<Figure> {
             has_data: |case| !case.timelines.in_flight.is_empty(),
             panel: |case| {
                 let points = downsample(&case.timelines.in_flight, MAX_POINTS);
-                (Axis::counts("", points.iter().map(|point| point.1)), vec![Mark::Steps(points, Stroke::solid(MAIN).thin())])
+                (
+                    Axis::counts("", points.iter().map(|point| point.1)),
+                    vec![Mark::Steps(points, Stroke::solid(MAIN).thin())],
+                )
             },
         },
     )
@@ -51,15 +54,25 @@ pub fn tokens_per_second(report: &Report) -> Option<Figure> {
             name: "tokens_per_second",
             title: "Output tokens per second over time",
             quantity: "Output tokens",
-            main: Entry::new("output tokens per second", Swatch::Line(Stroke::solid(MAIN))),
+            main: Entry::new(
+                "output tokens per second",
+                Swatch::Line(Stroke::solid(MAIN)),
+            ),
             remark: token_remark(report),
             has_data: |case| !case.timelines.output_tps.is_empty(),
             panel: |case| {
                 let points = downsample(&case.timelines.output_tps, MAX_POINTS);
                 let mean = case.scalars.get(&Metric::OutputTps).copied();
                 let y = Axis::from_zero("tok/s", points.iter().map(|point| point.1).chain(mean));
-                let mean_line = mean.map(|mean| Mark::HorizontalLine(mean, Stroke::dashed(INK).thin()));
-                (y, [Mark::Line(points, Stroke::solid(MAIN).thin())].into_iter().chain(mean_line).collect())
+                let mean_line =
+                    mean.map(|mean| Mark::HorizontalLine(mean, Stroke::dashed(INK).thin()));
+                (
+                    y,
+                    [Mark::Line(points, Stroke::solid(MAIN).thin())]
+                        .into_iter()
+                        .chain(mean_line)
+                        .collect(),
+                )
             },
         },
     )
@@ -75,14 +88,25 @@ pub fn ttft(report: &Report) -> Option<Figure> {
             quantity: "TTFT",
             main: Entry::new("TTFT by scheduled send time", Swatch::Dot(MAIN)),
             remark: String::new(),
-            has_data: |case| !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty(),
+            has_data: |case| {
+                !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty()
+            },
             panel: |case| {
                 let points = downsample(&case.timelines.ttft_ms, MAX_POINTS);
                 let unit = TimeUnit::for_values(points.iter().map(|point| point.1));
                 let points = scaled(&points, 1.0, unit.factor);
                 let values: Vec<f64> = points.iter().map(|point| point.1).collect();
-                let failures = downsample(&case.timelines.failures, MAX_POINTS).iter().map(|point| point.0).collect();
-                (Axis::fit(unit.name, &values, 30.0), vec![Mark::Dots(points, MAIN, 1.75), Mark::EdgeCrosses(failures, ALARM)])
+                let failures = downsample(&case.timelines.failures, MAX_POINTS)
+                    .iter()
+                    .map(|point| point.0)
+                    .collect();
+                (
+                    Axis::fit(unit.name, &values, 30.0),
+                    vec![
+                        Mark::Dots(points, MAIN, 1.75),
+                        Mark::EdgeCrosses(failures, ALARM),
+                    ],
+                )
             },
         },
     )
@@ -94,8 +118,16 @@ fn figure(report: &Report, topic: Topic) -> Option<Figure> {
     if let [only] = panels.as_mut_slice() {
         only.title = topic.quantity.to_owned();
     }
-    let scales = if panels.len() > 1 { "each panel has its own scale" } else { "" };
-    let remarks = [shown(panels.len(), found, "cases"), scales.to_owned(), topic.remark.clone()];
+    let scales = if panels.len() > 1 {
+        "each panel has its own scale"
+    } else {
+        ""
+    };
+    let remarks = [
+        shown(panels.len(), found, "cases"),
+        scales.to_owned(),
+        topic.remark.clone(),
+    ];
     (!panels.is_empty()).then(|| Figure {
         name: topic.name,
         title: topic.title.to_owned(),
@@ -109,11 +141,19 @@ fn figure(report: &Report, topic: Topic) -> Option<Figure> {
 
 fn panel(ShownCase { case, title, .. }: &ShownCase<'_>, topic: &Topic) -> Panel {
     let (y, mut marks) = (topic.panel)(case);
-    let end = marks.iter().flat_map(times).fold(case.timelines.measured.1, f64::max);
+    let end = marks
+        .iter()
+        .flat_map(times)
+        .fold(case.timelines.measured.1, f64::max);
     if case.timelines.measured.0 > 0.0 {
         marks.insert(0, Mark::Band(0.0, case.timelines.measured.0, SHADE));
     }
-    Panel { title: title.clone(), x: Axis::until("time since start of case (s)", end), y, marks }
+    Panel {
+        title: title.clone(),
+        x: Axis::until("time since start of case (s)", end),
+        y,
+        marks,
+    }
 }
 
 fn times(mark: &Mark) -> Vec<f64> {
@@ -129,13 +169,22 @@ fn times(mark: &Mark) -> Vec<f64> {
 }
 
 fn legend(main: Entry, panels: &[Panel]) -> Vec<Entry> {
-    let any = |is_kind: fn(&Mark) -> bool| panels.iter().any(|panel| panel.marks.iter().any(is_kind));
-    let mean = any(|mark| matches!(mark, Mark::HorizontalLine(..)))
-        .then(|| Entry::new("mean of the measured window", Swatch::Line(Stroke::dashed(INK).thin())));
+    let any =
+        |is_kind: fn(&Mark) -> bool| panels.iter().any(|panel| panel.marks.iter().any(is_kind));
+    let mean = any(|mark| matches!(mark, Mark::HorizontalLine(..))).then(|| {
+        Entry::new(
+            "mean of the measured window",
+            Swatch::Line(Stroke::dashed(INK).thin()),
+        )
+    });
     let failed = any(|mark| matches!(mark, Mark::EdgeCrosses(times, _) if !times.is_empty()))
         .then(|| Entry::new("failed request, by end time", Swatch::Cross(ALARM)));
-    let warm = any(|mark| matches!(mark, Mark::Band(..))).then(|| Entry::new("warm-up, not measured", Swatch::Shade(SHADE)));
-    [Some(main), mean, failed, warm].into_iter().flatten().collect()
+    let warm = any(|mark| matches!(mark, Mark::Band(..)))
+        .then(|| Entry::new("warm-up, not measured", Swatch::Shade(SHADE)));
+    [Some(main), mean, failed, warm]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,27 +195,56 @@ mod tests {
     #[test]
     fn failures_and_warm_up_are_marked() {
         let figure = ttft(&report_of(vec![failing()], Default::default(), 1)).unwrap();
-        let labels: Vec<&str> = figure.legend.iter().map(|entry| entry.label.as_str()).collect();
-        assert_eq!(labels, ["TTFT by scheduled send time", "failed request, by end time", "warm-up, not measured"]);
-        let crosses = figure.panels[0]
-            .marks
+        let labels: Vec<&str> = figure
+            .legend
             .iter()
-            .find_map(|mark| if let Mark::EdgeCrosses(times, _) = mark { Some(times.len()) } else { None });
+            .map(|entry| entry.label.as_str())
+            .collect();
+        assert_eq!(
+            labels,
+            [
+                "TTFT by scheduled send time",
+                "failed request, by end time",
+                "warm-up, not measured"
+            ]
+        );
+        let crosses = figure.panels[0].marks.iter().find_map(|mark| {
+            if let Mark::EdgeCrosses(times, _) = mark {
+                Some(times.len())
+            } else {
+                None
+            }
+        });
         assert_eq!(crosses, Some(11));
     }
 
     #[test]
     fn many_cases_become_twelve_panels() {
         let report = sweep(100);
-        for figure in [in_flight(&report), tokens_per_second(&report), ttft(&report)].into_iter().flatten() {
-            assert_eq!((figure.panels.len(), figure.columns), (12, 4), "{}", figure.name);
+        for figure in [
+            in_flight(&report),
+            tokens_per_second(&report),
+            ttft(&report),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            assert_eq!(
+                (figure.panels.len(), figure.columns),
+                (12, 4),
+                "{}",
+                figure.name
+            );
             assert!(figure.subtitle.contains("12 of 100 cases shown"));
         }
     }
 
     #[test]
     fn a_case_without_a_series_has_no_panel() {
-        assert_eq!(tokens_per_second(&report_of(vec![no_data()], Default::default(), 3)), None);
+        assert_eq!(
+            tokens_per_second(&report_of(vec![no_data()], Default::default(), 3)),
+            None
+        );
         let mixed = report_of(vec![no_data(), failing()], Default::default(), 1);
         assert_eq!(in_flight(&mixed).unwrap().panels.len(), 1);
     }

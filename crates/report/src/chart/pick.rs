@@ -21,16 +21,33 @@ pub struct ShownCase<'a> {
 }
 
 /// At most `max` of the cases with data, evenly spaced by rising load, and the number of all cases with data.
-pub fn select_cases(report: &Report, max: usize, has_data: impl Fn(&CaseReport) -> bool) -> (Vec<ShownCase<'_>>, usize) {
+pub fn select_cases(
+    report: &Report,
+    max: usize,
+    has_data: impl Fn(&CaseReport) -> bool,
+) -> (Vec<ShownCase<'_>>, usize) {
     let mut cases: Vec<&CaseReport> = report.cases.iter().filter(|case| has_data(case)).collect();
-    let ordered =
-        cases.iter().all(|case| case.load_value.is_some()) && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
+    let ordered = cases.iter().all(|case| case.load_value.is_some())
+        && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
     if ordered {
-        cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
+        cases.sort_by(|a, b| {
+            a.load_value
+                .unwrap_or(0.0)
+                .total_cmp(&b.load_value.unwrap_or(0.0))
+        });
     }
     let found = cases.len();
-    let shown: Vec<&CaseReport> = evenly_spaced(found, max).into_iter().map(|index| cases[index]).collect();
-    let color = |index| if ordered { ramp(index, shown.len()) } else { category(index, shown.len()) };
+    let shown: Vec<&CaseReport> = evenly_spaced(found, max)
+        .into_iter()
+        .map(|index| cases[index])
+        .collect();
+    let color = |index| {
+        if ordered {
+            ramp(index, shown.len())
+        } else {
+            category(index, shown.len())
+        }
+    };
     let names = CaseNames::new(&shown);
     let picked = shown.iter().enumerate().map(|(index, case)| ShownCase {
         case,
@@ -45,12 +62,18 @@ pub fn select_cases(report: &Report, max: usize, has_data: impl Fn(&CaseReport) 
 fn legend_label(case: &CaseReport, names: &CaseNames) -> String {
     let name = case_name(case);
     let distinct = names.legend(case);
-    if distinct.is_empty() || name.chars().count() <= MAX_NAME { name } else { distinct }
+    if distinct.is_empty() || name.chars().count() <= MAX_NAME {
+        name
+    } else {
+        distinct
+    }
 }
 
 /// The title of the panel of a case.
 fn panel_title(case: &CaseReport, names: &CaseNames) -> String {
-    Some(names.title(case)).filter(|title| !title.is_empty()).unwrap_or_else(|| case_name(case))
+    Some(names.title(case))
+        .filter(|title| !title.is_empty())
+        .unwrap_or_else(|| case_name(case))
 }
 
 /// The longest load in a legend, in characters.
@@ -60,8 +83,14 @@ const MAX_NAME: usize = 30;
 /// since the subtitle shows the mix in full.
 fn case_name(case: &CaseReport) -> String {
     let total = case.load.split_once("; ").map(|(total, _)| total);
-    let short = [Some(case.load.as_str()), total].into_iter().flatten().find(|load| load.chars().count() <= MAX_NAME);
-    short.filter(|_| case.labels.0.is_empty()).unwrap_or(&case.id).to_owned()
+    let short = [Some(case.load.as_str()), total]
+        .into_iter()
+        .flatten()
+        .find(|load| load.chars().count() <= MAX_NAME);
+    short
+        .filter(|_| case.labels.0.is_empty())
+        .unwrap_or(&case.id)
+        .to_owned()
 }
 
 /// At most `max` evenly spaced indices below `count`, including the first and the last.
@@ -70,7 +99,9 @@ pub fn evenly_spaced(count: usize, max: usize) -> Vec<usize> {
         (count, max) if count <= max => (0..count).collect(),
         (_, 0) => Vec::new(),
         (_, 1) => vec![0],
-        _ => (0..max).map(|step| (step * (count - 1) + (max - 1) / 2) / (max - 1)).collect(),
+        _ => (0..max)
+            .map(|step| (step * (count - 1) + (max - 1) / 2) / (max - 1))
+            .collect(),
     }
 }
 
@@ -90,15 +121,26 @@ pub fn subtitle(report: &Report, remarks: &[String]) -> String {
         [only] => only.load.clone(),
         cases => format!("{} cases", cases.len()),
     };
-    let parts =
-        [report.manifest.name.clone(), scope].into_iter().chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
-    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("  ·  ")
+    let parts = [report.manifest.name.clone(), scope]
+        .into_iter()
+        .chain(remarks.iter().filter(|remark| !remark.is_empty()).cloned());
+    parts
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("  ·  ")
 }
 
 /// `n = 240 requests per case`: the number of values of a metric in the cases.
 pub fn sample_sizes<'a>(cases: impl Iterator<Item = &'a CaseReport>, metric: Metric) -> String {
-    let sizes: Vec<u64> = cases.filter_map(|case| case.distributions.get(&metric)).map(|values| values.n).collect();
-    let unit = if metric.per() == Scope::Gap { "gaps" } else { "requests" };
+    let sizes: Vec<u64> = cases
+        .filter_map(|case| case.distributions.get(&metric))
+        .map(|values| values.n)
+        .collect();
+    let unit = if metric.per() == Scope::Gap {
+        "gaps"
+    } else {
+        "requests"
+    };
     match (sizes.iter().min(), sizes.iter().max()) {
         (Some(n), _) if sizes.len() == 1 => format!("n = {n} {unit}"),
         (Some(least), Some(most)) if least == most => format!("n = {least} {unit} per case"),
@@ -109,13 +151,24 @@ pub fn sample_sizes<'a>(cases: impl Iterator<Item = &'a CaseReport>, metric: Met
 
 /// `12 of 100 cases shown`; empty if all are.
 pub fn shown(count: usize, total: usize, noun: &str) -> String {
-    if count == total { String::new() } else { format!("{count} of {total} {noun} shown") }
+    if count == total {
+        String::new()
+    } else {
+        format!("{count} of {total} {noun} shown")
+    }
 }
 
 /// The remark of a chart of output tokens that were only counted from streamed events.
 pub fn token_remark(report: &Report) -> String {
-    let counted = report.cases.iter().any(|case| case.token_source == Some(TokenSource::Events));
-    if counted { "~ token counts: streamed events (lower bound)".to_owned() } else { String::new() }
+    let counted = report
+        .cases
+        .iter()
+        .any(|case| case.token_source == Some(TokenSource::Events));
+    if counted {
+        "~ token counts: streamed events (lower bound)".to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// The most panels of one chart.
@@ -142,7 +195,11 @@ pub fn small_multiples(
     let (picked, found) = select_cases(report, MAX_PANELS, has_data);
     let panel = |ShownCase { case, title, .. }: &ShownCase<'_>| {
         let PanelContent { x, y, marks } = draw(case, picked.len())?;
-        let title = if picked.len() == 1 { single_title.to_owned() } else { title.clone() };
+        let title = if picked.len() == 1 {
+            single_title.to_owned()
+        } else {
+            title.clone()
+        };
         Some(Panel { title, x, y, marks })
     };
     let panels: Vec<Panel> = picked.iter().filter_map(panel).collect();
@@ -174,7 +231,12 @@ impl<'a> CaseNames<'a> {
                 paths.push(path);
             }
         }
-        CaseNames(paths.into_iter().filter_map(|path| Field::new(path, cases)).collect())
+        CaseNames(
+            paths
+                .into_iter()
+                .filter_map(|path| Field::new(path, cases))
+                .collect(),
+        )
     }
 
     /// Removes the load.
@@ -199,15 +261,25 @@ impl<'a> CaseNames<'a> {
 
     /// For a legend: `max_tokens=256, vllm:8000`. Empty if the case has none of the keys.
     pub fn legend(&self, case: &CaseReport) -> String {
-        self.format_values(case, |field| last_segment(field.path).to_owned()).join(", ")
+        self.format_values(case, |field| last_segment(field.path).to_owned())
+            .join(", ")
     }
 
     /// For the title of a small panel: `c=96 · seqs=8`.
     pub fn title(&self, case: &CaseReport) -> String {
         let shortened = |field: &Field| {
             let short = short_key(field.path);
-            let is_unique = self.0.iter().filter(|other| short_key(other.path) == short).count() == 1;
-            if is_unique && self.0.len() > 1 { short.to_owned() } else { last_segment(field.path).to_owned() }
+            let is_unique = self
+                .0
+                .iter()
+                .filter(|other| short_key(other.path) == short)
+                .count()
+                == 1;
+            if is_unique && self.0.len() > 1 {
+                short.to_owned()
+            } else {
+                last_segment(field.path).to_owned()
+            }
         };
         self.format_values(case, shortened).join(" · ")
     }
@@ -217,8 +289,16 @@ impl<'a> CaseNames<'a> {
         let is_single_name = self.0.iter().filter(|field| field.text).count() == 1;
         let format = |field: &Field| {
             let value = case.labels.get(field.path)?;
-            let short = field.values.iter().find(|(known, _)| *known == value).map(|(_, short)| short.as_str())?;
-            Some(if field.text && is_single_name { short.to_owned() } else { format!("{}={short}", key(field)) })
+            let short = field
+                .values
+                .iter()
+                .find(|(known, _)| *known == value)
+                .map(|(_, short)| short.as_str())?;
+            Some(if field.text && is_single_name {
+                short.to_owned()
+            } else {
+                format!("{}={short}", key(field))
+            })
         };
         self.0.iter().filter_map(format).collect()
     }
@@ -237,9 +317,15 @@ impl<'a> Field<'a> {
             return None;
         }
         let full: Vec<String> = values.iter().map(|value| value.to_string()).collect();
-        let text = values.iter().all(|value| matches!(value, Scalar::Text(_)) && value.number().is_none());
+        let text = values
+            .iter()
+            .all(|value| matches!(value, Scalar::Text(_)) && value.number().is_none());
         let short = if text { distinct_parts(&full) } else { full };
-        Some(Field { path, values: values.into_iter().zip(short).collect(), text })
+        Some(Field {
+            path,
+            values: values.into_iter().zip(short).collect(),
+            text,
+        })
     }
 }
 
@@ -257,21 +343,43 @@ fn short_key(path: &str) -> &str {
 
 /// CaseNames without the path segments that all of them share.
 fn distinct_parts(names: &[String]) -> Vec<String> {
-    let bare = |name: &String| name.split_once("://").map_or(name.as_str(), |(_, rest)| rest).trim_end_matches('/').to_owned();
+    let bare = |name: &String| {
+        name.split_once("://")
+            .map_or(name.as_str(), |(_, rest)| rest)
+            .trim_end_matches('/')
+            .to_owned()
+    };
     let bare: Vec<String> = names.iter().map(bare).collect();
     let parts: Vec<Vec<&str>> = bare.iter().map(|name| name.split('/').collect()).collect();
     let shortest = parts.iter().map(Vec::len).min().unwrap_or(0);
     // At least one segment of each name stays.
     let is_shared = |segment: fn(&[&str], usize) -> Option<String>, index: usize| {
-        parts.windows(2).all(|pair| segment(&pair[0], index) == segment(&pair[1], index))
+        parts
+            .windows(2)
+            .all(|pair| segment(&pair[0], index) == segment(&pair[1], index))
     };
     let from_start = |name: &[&str], index: usize| name.get(index).map(|part| (*part).to_owned());
-    let from_end = |name: &[&str], index: usize| name.iter().rev().nth(index).map(|part| (*part).to_owned());
-    let head = (0..shortest.saturating_sub(1)).take_while(|&index| is_shared(from_start, index)).count();
-    let tail = (0..shortest.saturating_sub(1 + head)).take_while(|&index| is_shared(from_end, index)).count();
-    let short: Vec<String> = parts.iter().map(|name| name[head..name.len() - tail].join("/")).collect();
-    let is_unique = short.iter().enumerate().all(|(at, name)| !name.is_empty() && !short[..at].contains(name));
-    if names.len() > 1 && is_unique { short } else { names.to_vec() }
+    let from_end =
+        |name: &[&str], index: usize| name.iter().rev().nth(index).map(|part| (*part).to_owned());
+    let head = (0..shortest.saturating_sub(1))
+        .take_while(|&index| is_shared(from_start, index))
+        .count();
+    let tail = (0..shortest.saturating_sub(1 + head))
+        .take_while(|&index| is_shared(from_end, index))
+        .count();
+    let short: Vec<String> = parts
+        .iter()
+        .map(|name| name[head..name.len() - tail].join("/"))
+        .collect();
+    let is_unique = short
+        .iter()
+        .enumerate()
+        .all(|(at, name)| !name.is_empty() && !short[..at].contains(name));
+    if names.len() > 1 && is_unique {
+        short
+    } else {
+        names.to_vec()
+    }
 }
 
 #[cfg(test)]
@@ -284,8 +392,14 @@ mod tests {
     fn the_ends_are_always_shown_and_no_case_twice() {
         for count in 1..=120 {
             let indices = evenly_spaced(count, 12);
-            assert_eq!((indices[0], indices[indices.len() - 1], indices.len()), (0, count - 1, count.min(12)));
-            assert!(indices.windows(2).all(|pair| pair[0] < pair[1]), "{indices:?}");
+            assert_eq!(
+                (indices[0], indices[indices.len() - 1], indices.len()),
+                (0, count - 1, count.min(12))
+            );
+            assert!(
+                indices.windows(2).all(|pair| pair[0] < pair[1]),
+                "{indices:?}"
+            );
         }
         assert_eq!(evenly_spaced(0, 12), Vec::<usize>::new());
     }
@@ -308,11 +422,25 @@ mod tests {
         let mut report = sweep(100);
         report.cases.reverse();
         let (picked, found) = select_cases(&report, 12, |_| true);
-        let loads: Vec<f64> = picked.iter().filter_map(|picked| picked.case.load_value).collect();
-        assert_eq!(loads, [1.0, 10.0, 19.0, 28.0, 37.0, 46.0, 55.0, 64.0, 73.0, 82.0, 91.0, 100.0]);
+        let loads: Vec<f64> = picked
+            .iter()
+            .filter_map(|picked| picked.case.load_value)
+            .collect();
+        assert_eq!(
+            loads,
+            [
+                1.0, 10.0, 19.0, 28.0, 37.0, 46.0, 55.0, 64.0, 73.0, 82.0, 91.0, 100.0
+            ]
+        );
         assert_eq!(picked[0].label, "concurrency=1");
-        assert_eq!(subtitle(&report, &[shown(picked.len(), found, "cases")]), "chat  ·  100 cases  ·  12 of 100 cases shown");
-        assert_eq!(subtitle(&sweep(1), &[shown(1, 1, "cases")]), "chat  ·  concurrency 1");
+        assert_eq!(
+            subtitle(&report, &[shown(picked.len(), found, "cases")]),
+            "chat  ·  100 cases  ·  12 of 100 cases shown"
+        );
+        assert_eq!(
+            subtitle(&sweep(1), &[shown(1, 1, "cases")]),
+            "chat  ·  concurrency 1"
+        );
     }
 
     #[test]
@@ -324,23 +452,50 @@ mod tests {
         assert_eq!(single[0].label, report.cases[0].id, "nothing differs");
         let titles: Vec<&str> = picked.iter().map(|picked| picked.title.as_str()).collect();
         assert_eq!(titles[0], "rate=1/s · tokens=128");
-        assert!((1..titles.len()).all(|at| !titles[..at].contains(&titles[at])), "{titles:?}");
+        assert!(
+            (1..titles.len()).all(|at| !titles[..at].contains(&titles[at])),
+            "{titles:?}"
+        );
     }
 
     #[test]
     fn sample_sizes_are_one_phrase() {
         let mut report = sweep(3);
-        assert_eq!(sample_sizes(report.cases[..1].iter(), Metric::Ttft), "n = 240 requests");
-        assert_eq!(sample_sizes(report.cases.iter(), Metric::Ttft), "n = 240 requests per case");
-        report.cases[1].distributions.entry(Metric::Ttft).and_modify(|values| values.n = 100);
-        assert_eq!(sample_sizes(report.cases.iter(), Metric::Ttft), "n = 100 to 240 requests per case");
-        assert_eq!(sample_sizes(report.cases[..1].iter(), Metric::Itl), "n = 240 gaps");
+        assert_eq!(
+            sample_sizes(report.cases[..1].iter(), Metric::Ttft),
+            "n = 240 requests"
+        );
+        assert_eq!(
+            sample_sizes(report.cases.iter(), Metric::Ttft),
+            "n = 240 requests per case"
+        );
+        report.cases[1]
+            .distributions
+            .entry(Metric::Ttft)
+            .and_modify(|values| values.n = 100);
+        assert_eq!(
+            sample_sizes(report.cases.iter(), Metric::Ttft),
+            "n = 100 to 240 requests per case"
+        );
+        assert_eq!(
+            sample_sizes(report.cases[..1].iter(), Metric::Itl),
+            "n = 240 gaps"
+        );
         assert_eq!(sample_sizes(report.cases.iter(), Metric::Items), "");
     }
 
     fn case(labels: &[(&str, Scalar)]) -> CaseReport {
-        let labels = Labels(labels.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect());
-        CaseReport { id: "x".into(), labels, ..CaseReport::default() }
+        let labels = Labels(
+            labels
+                .iter()
+                .map(|(path, value)| ((*path).to_owned(), value.clone()))
+                .collect(),
+        );
+        CaseReport {
+            id: "x".into(),
+            labels,
+            ..CaseReport::default()
+        }
     }
 
     fn text(value: &str) -> Scalar {
@@ -348,16 +503,37 @@ mod tests {
     }
 
     fn short(names: &[&str]) -> Vec<String> {
-        distinct_parts(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        distinct_parts(
+            &names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn an_address_keeps_what_differs() {
-        assert_eq!(short(&["http://a:8000/v1", "http://b:8001/v1/"]), ["a:8000", "b:8001"]);
-        assert_eq!(short(&["http://a:8000/vllm/v1", "http://a:8000/sglang/v1"]), ["vllm", "sglang"]);
-        assert_eq!(short(&["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-72B"]), ["Qwen2.5-7B", "Qwen2.5-72B"]);
-        assert_eq!(short(&["simulator", "http://a:8000/v1"]), ["simulator", "a:8000/v1"]);
-        assert_eq!(short(&["http://a", "https://a"]), ["http://a", "https://a"], "never the same name twice");
+        assert_eq!(
+            short(&["http://a:8000/v1", "http://b:8001/v1/"]),
+            ["a:8000", "b:8001"]
+        );
+        assert_eq!(
+            short(&["http://a:8000/vllm/v1", "http://a:8000/sglang/v1"]),
+            ["vllm", "sglang"]
+        );
+        assert_eq!(
+            short(&["Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-72B"]),
+            ["Qwen2.5-7B", "Qwen2.5-72B"]
+        );
+        assert_eq!(
+            short(&["simulator", "http://a:8000/v1"]),
+            ["simulator", "a:8000/v1"]
+        );
+        assert_eq!(
+            short(&["http://a", "https://a"]),
+            ["http://a", "https://a"],
+            "never the same name twice"
+        );
         assert_eq!(short(&["http://a/v1"]), ["http://a/v1"]);
     }
 
@@ -376,20 +552,36 @@ mod tests {
         assert_eq!(names.legend(&cases[1]), "concurrency=96, max_num_seqs=8");
         assert_eq!(names.without_load().legend(&cases[1]), "max_num_seqs=8");
         let alone = CaseNames::new(&[&cases[0], &cases[1]]);
-        assert_eq!(alone.title(&cases[1]), "concurrency=96", "one field needs no abbreviation");
+        assert_eq!(
+            alone.title(&cases[1]),
+            "concurrency=96",
+            "one field needs no abbreviation"
+        );
     }
 
     #[test]
     fn short_keys_are_never_the_same() {
-        let with_labels = |a, b| case(&[("request.max_tokens", Scalar::Int(a)), ("dataset.prompt_tokens", Scalar::Int(b))]);
+        let with_labels = |a, b| {
+            case(&[
+                ("request.max_tokens", Scalar::Int(a)),
+                ("dataset.prompt_tokens", Scalar::Int(b)),
+            ])
+        };
         let cases = [with_labels(1, 2), with_labels(3, 4)];
-        assert_eq!(CaseNames::new(&cases.iter().collect::<Vec<_>>()).title(&cases[0]), "max_tokens=1 · prompt_tokens=2");
+        assert_eq!(
+            CaseNames::new(&cases.iter().collect::<Vec<_>>()).title(&cases[0]),
+            "max_tokens=1 · prompt_tokens=2"
+        );
     }
 
     #[test]
     fn the_name_of_an_engine_needs_no_key() {
-        let with_labels = |url: &str, users| case(&[("target.url", text(url)), ("load.rate", text(users))]);
-        let cases = [with_labels("http://a:8000/v1", "8/s"), with_labels("http://a:8001/v1", "16/s")];
+        let with_labels =
+            |url: &str, users| case(&[("target.url", text(url)), ("load.rate", text(users))]);
+        let cases = [
+            with_labels("http://a:8000/v1", "8/s"),
+            with_labels("http://a:8001/v1", "16/s"),
+        ];
         let all: Vec<&CaseReport> = cases.iter().collect();
         assert_eq!(CaseNames::new(&all).title(&cases[1]), "a:8001 · rate=16/s");
         assert_eq!(CaseNames::new(&all).engines().legend(&cases[0]), "a:8000");

@@ -35,20 +35,33 @@ const CATEGORIES: [RGBColor; 6] = [
 ];
 
 /// Viridis (Smith and van der Walt, 2015) without its lightest shades, which are invisible on white.
-const RAMP: [(f64, f64, f64); 5] =
-    [(68.0, 1.0, 84.0), (59.0, 82.0, 139.0), (33.0, 145.0, 140.0), (94.0, 201.0, 98.0), (170.0, 205.0, 40.0)];
+const RAMP: [(f64, f64, f64); 5] = [
+    (68.0, 1.0, 84.0),
+    (59.0, 82.0, 139.0),
+    (33.0, 145.0, 140.0),
+    (94.0, 201.0, 98.0),
+    (170.0, 205.0, 40.0),
+];
 
 /// Colors for the quantiles p50, p90, p99.
 pub const QUANTILES: [RGBColor; 3] = [MAIN, CATEGORIES[1], CATEGORIES[3]];
 
 /// Color `index` of `count` unordered items: distinct hues for up to six, otherwise a ramp.
 pub fn category(index: usize, count: usize) -> RGBColor {
-    if count <= CATEGORIES.len() { CATEGORIES[index % CATEGORIES.len()] } else { ramp(index, count) }
+    if count <= CATEGORIES.len() {
+        CATEGORIES[index % CATEGORIES.len()]
+    } else {
+        ramp(index, count)
+    }
 }
 
 /// Color `index` of `count` ordered items, dark to light in equal lightness steps.
 pub fn ramp(index: usize, count: usize) -> RGBColor {
-    let position = if count < 2 { 0.0 } else { index as f64 / (count - 1) as f64 } * (RAMP.len() - 1) as f64;
+    let position = if count < 2 {
+        0.0
+    } else {
+        index as f64 / (count - 1) as f64
+    } * (RAMP.len() - 1) as f64;
     let from = (position.floor() as usize).min(RAMP.len() - 2);
     let (a, b, t) = (RAMP[from], RAMP[from + 1], position - from as f64);
     let mix = |a: f64, b: f64| (a + (b - a) * t).round() as u8;
@@ -56,7 +69,11 @@ pub fn ramp(index: usize, count: usize) -> RGBColor {
 }
 
 /// Percentile bands around a median, from the widest to the narrowest.
-pub const FAN: [RGBColor; 3] = [RGBColor(0xdb, 0xe9, 0xf4), RGBColor(0xb3, 0xd1, 0xe8), RGBColor(0x80, 0xb4, 0xd9)];
+pub const FAN: [RGBColor; 3] = [
+    RGBColor(0xdb, 0xe9, 0xf4),
+    RGBColor(0xb3, 0xd1, 0xe8),
+    RGBColor(0x80, 0xb4, 0xd9),
+];
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,12 +89,20 @@ pub struct Stroke {
 impl Stroke {
     /// A solid line of data.
     pub fn solid(color: RGBColor) -> Stroke {
-        Stroke { color, width: 2.0, dash: None }
+        Stroke {
+            color,
+            width: 2.0,
+            dash: None,
+        }
     }
 
     /// A dashed line beside the data, such as a limit.
     pub fn dashed(color: RGBColor) -> Stroke {
-        Stroke { color, width: 1.5, dash: Some((5.0, 4.0)) }
+        Stroke {
+            color,
+            width: 1.5,
+            dash: Some((5.0, 4.0)),
+        }
     }
 
     /// The line with the width of a grid line.
@@ -87,7 +112,10 @@ impl Stroke {
 
     /// The line, thinner.
     pub fn thin(self) -> Stroke {
-        Stroke { width: 1.25, ..self }
+        Stroke {
+            width: 1.25,
+            ..self
+        }
     }
 }
 
@@ -103,19 +131,47 @@ pub struct Face {
 }
 
 /// The title of a figure.
-pub const TITLE: Face = Face { size: 19.0, bold: true, color: INK };
+pub const TITLE: Face = Face {
+    size: 19.0,
+    bold: true,
+    color: INK,
+};
 /// The line below it.
-pub const SUBTITLE: Face = Face { size: 13.0, bold: false, color: MUTED };
+pub const SUBTITLE: Face = Face {
+    size: 13.0,
+    bold: false,
+    color: MUTED,
+};
 /// The title of a panel.
-pub const PANEL: Face = Face { size: 13.0, bold: true, color: INK };
+pub const PANEL: Face = Face {
+    size: 13.0,
+    bold: true,
+    color: INK,
+};
 /// Axis titles.
-pub const AXIS: Face = Face { size: 12.5, bold: false, color: MUTED };
+pub const AXIS: Face = Face {
+    size: 12.5,
+    bold: false,
+    color: MUTED,
+};
 /// Tick labels.
-pub const TICK: Face = Face { size: 12.0, bold: false, color: MUTED };
+pub const TICK: Face = Face {
+    size: 12.0,
+    bold: false,
+    color: MUTED,
+};
 /// Text on a ribbon.
-pub const RIBBON: Face = Face { size: 12.5, bold: true, color: BACKGROUND };
+pub const RIBBON: Face = Face {
+    size: 12.5,
+    bold: true,
+    color: BACKGROUND,
+};
 /// Legend entries.
-pub const LEGEND: Face = Face { size: 12.5, bold: false, color: INK };
+pub const LEGEND: Face = Face {
+    size: 12.5,
+    bold: false,
+    color: INK,
+};
 
 #[cfg(test)]
 mod tests {
@@ -134,9 +190,14 @@ mod tests {
 
     #[test]
     fn the_ramp_runs_from_dark_to_light() {
-        let lightness = |c: RGBColor| 0.2126 * f64::from(c.0) + 0.7152 * f64::from(c.1) + 0.0722 * f64::from(c.2);
+        let lightness = |c: RGBColor| {
+            0.2126 * f64::from(c.0) + 0.7152 * f64::from(c.1) + 0.0722 * f64::from(c.2)
+        };
         let steps: Vec<f64> = (0..12).map(|index| lightness(ramp(index, 12))).collect();
         assert!(steps.windows(2).all(|pair| pair[0] < pair[1]), "{steps:?}");
-        assert_eq!((ramp(0, 1), ramp(0, 5)), (RGBColor(68, 1, 84), RGBColor(68, 1, 84)));
+        assert_eq!(
+            (ramp(0, 1), ramp(0, 5)),
+            (RGBColor(68, 1, 84), RGBColor(68, 1, 84))
+        );
     }
 }

@@ -21,55 +21,128 @@ type Topic = (&'static str, &'static [(Signal, &'static str)]);
 /// The charts of telemetry with data.
 pub fn figures(report: &Report) -> impl Iterator<Item = Figure> {
     let server: &[Topic] = &[
-        ("Requests in the server", &[(Signal::ServerRunning, "running"), (Signal::ServerWaiting, "waiting")]),
-        ("KV cache usage", &[(Signal::ServerKvCacheUsage, "KV cache")]),
+        (
+            "Requests in the server",
+            &[
+                (Signal::ServerRunning, "running"),
+                (Signal::ServerWaiting, "waiting"),
+            ],
+        ),
+        (
+            "KV cache usage",
+            &[(Signal::ServerKvCacheUsage, "KV cache")],
+        ),
     ];
     let gpu: &[Topic] = &[
-        ("GPU utilization", &[(Signal::GpuUtilization, "compute"), (Signal::GpuMemoryUtilization, "memory interface")]),
-        ("GPU memory", &[(Signal::GpuMemory, "total memory"), (Signal::GpuMemoryServer, "server memory")]),
+        (
+            "GPU utilization",
+            &[
+                (Signal::GpuUtilization, "compute"),
+                (Signal::GpuMemoryUtilization, "memory interface"),
+            ],
+        ),
+        (
+            "GPU memory",
+            &[
+                (Signal::GpuMemory, "total memory"),
+                (Signal::GpuMemoryServer, "server memory"),
+            ],
+        ),
         ("GPU power", &[(Signal::GpuPower, "power")]),
     ];
     let host: &[Topic] = &[
         ("Host CPU", &[(Signal::HostCpu, "host")]),
-        ("CPU", &[(Signal::ProcessCpu, "server"), (Signal::ToolCpu, "load generator")]),
-        ("Memory", &[(Signal::ProcessMemory, "server"), (Signal::ToolMemory, "load generator")]),
+        (
+            "CPU",
+            &[
+                (Signal::ProcessCpu, "server"),
+                (Signal::ToolCpu, "load generator"),
+            ],
+        ),
+        (
+            "Memory",
+            &[
+                (Signal::ProcessMemory, "server"),
+                (Signal::ToolMemory, "load generator"),
+            ],
+        ),
     ];
     [
-        figure(report, "telemetry_server", "Server metrics over time", server),
+        figure(
+            report,
+            "telemetry_server",
+            "Server metrics over time",
+            server,
+        ),
         figure(report, "telemetry_gpu", "GPU metrics over time", gpu),
-        figure(report, "telemetry_machine", "CPU and memory over time", host),
+        figure(
+            report,
+            "telemetry_machine",
+            "CPU and memory over time",
+            host,
+        ),
     ]
     .into_iter()
     .flatten()
 }
 
-fn series<'a>(case: &'a CaseReport, signals: &[(Signal, &'static str)]) -> Vec<(&'static str, &'a Series)> {
+fn series<'a>(
+    case: &'a CaseReport,
+    signals: &[(Signal, &'static str)],
+) -> Vec<(&'static str, &'a Series)> {
     let points = |(signal, label): &(Signal, &'static str)| {
-        Some((*label, case.telemetry.series.get(signal).filter(|points| !points.is_empty())?))
+        Some((
+            *label,
+            case.telemetry
+                .series
+                .get(signal)
+                .filter(|points| !points.is_empty())?,
+        ))
     };
     signals.iter().filter_map(points).collect()
 }
 
 /// A row of panels for each case, without topics that no case has data for.
 fn figure(report: &Report, name: &'static str, title: &str, topics: &[Topic]) -> Option<Figure> {
-    let has_series = |(_, signals): &&Topic| report.cases.iter().any(|case| !series(case, signals).is_empty());
+    let has_series = |(_, signals): &&Topic| {
+        report
+            .cases
+            .iter()
+            .any(|case| !series(case, signals).is_empty())
+    };
     let topics: Vec<Topic> = topics.iter().filter(has_series).copied().collect();
     if topics.is_empty() {
         return None;
     }
-    let has_data = |case: &CaseReport| topics.iter().any(|(_, signals)| !series(case, signals).is_empty());
+    let has_data = |case: &CaseReport| {
+        topics
+            .iter()
+            .any(|(_, signals)| !series(case, signals).is_empty())
+    };
     let (picked, found) = select_cases(report, MAX_PANELS / topics.len(), has_data);
     let several = picked.len() > 1;
     let labels = labels_with_color(&topics);
     let panels: Vec<Panel> = picked
         .iter()
-        .flat_map(|shown| topics.iter().map(|topic| panel(shown, topic, &labels, several)).collect::<Vec<_>>())
+        .flat_map(|shown| {
+            topics
+                .iter()
+                .map(|topic| panel(shown, topic, &labels, several))
+                .collect::<Vec<_>>()
+        })
         .collect();
-    let scales = if several { "each panel has its own scale" } else { "" };
+    let scales = if several {
+        "each panel has its own scale"
+    } else {
+        ""
+    };
     Some(Figure {
         name,
         title: title.to_owned(),
-        subtitle: subtitle(report, &[shown(picked.len(), found, "cases"), scales.to_owned()]),
+        subtitle: subtitle(
+            report,
+            &[shown(picked.len(), found, "cases"), scales.to_owned()],
+        ),
         legend: legend(&topics, &picked, &labels, &panels),
         side: Side::Top,
         columns: topics.len(),
@@ -80,7 +153,11 @@ fn figure(report: &Report, name: &'static str, title: &str, topics: &[Topic]) ->
 /// The labels of panels with several lines, each of which gets its own color.
 fn labels_with_color(topics: &[Topic]) -> Vec<&'static str> {
     let mut labels: Vec<&'static str> = Vec::new();
-    for (_, label) in topics.iter().filter(|(_, signals)| signals.len() > 1).flat_map(|(_, signals)| signals.iter()) {
+    for (_, label) in topics
+        .iter()
+        .filter(|(_, signals)| signals.len() > 1)
+        .flat_map(|(_, signals)| signals.iter())
+    {
         if !labels.contains(label) {
             labels.push(label);
         }
@@ -95,26 +172,58 @@ fn panel(
     several: bool,
 ) -> Panel {
     let lines = series(case, signals);
-    let unit = signals.first().map_or(Unit::Count, |(signal, _)| signal.unit());
+    let unit = signals
+        .first()
+        .map_or(Unit::Count, |(signal, _)| signal.unit());
     let factor = if unit == Unit::Bytes { 1.0 / GIB } else { 1.0 };
-    let scaled =
-        |points: &Series| downsample(points, MAX_POINTS).into_iter().map(|(at, value)| (at, value * factor)).collect::<Series>();
-    let drawn: Vec<(&str, Series)> = lines.iter().map(|(label, points)| (*label, scaled(points))).collect();
-    let values = || drawn.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
+    let scaled = |points: &Series| {
+        downsample(points, MAX_POINTS)
+            .into_iter()
+            .map(|(at, value)| (at, value * factor))
+            .collect::<Series>()
+    };
+    let drawn: Vec<(&str, Series)> = lines
+        .iter()
+        .map(|(label, points)| (*label, scaled(points)))
+        .collect();
+    let values = || {
+        drawn
+            .iter()
+            .flat_map(|(_, points)| points.iter().map(|point| point.1))
+    };
     let y = match unit {
         Unit::Share => Axis::shares(""),
         Unit::Bytes => Axis::from_zero("GiB", values()),
-        Unit::Count if signals.iter().any(|(signal, _)| signal.scope() == "server") => Axis::counts("", values()),
+        Unit::Count if signals.iter().any(|(signal, _)| signal.scope() == "server") => {
+            Axis::counts("", values())
+        }
         Unit::Count => Axis::from_zero("cores", values()),
         unit => Axis::from_zero(unit.symbol(), values()),
     };
     let (from, until) = case.timelines.measured;
-    let last = drawn.iter().filter_map(|(_, points)| points.last()).map(|point| point.0).fold(until, f64::max);
-    let shades = [(0.0, from), (until, last)].into_iter().filter(|(from, to)| to > from && to.is_finite());
+    let last = drawn
+        .iter()
+        .filter_map(|(_, points)| points.last())
+        .map(|point| point.0)
+        .fold(until, f64::max);
+    let shades = [(0.0, from), (until, last)]
+        .into_iter()
+        .filter(|(from, to)| to > from && to.is_finite());
     let marks = shades.map(|(from, to)| Mark::Band(from, to, SHADE));
-    let lines = drawn.iter().map(|(label, points)| Mark::Line(points.clone(), stroke(label, labels)));
-    let title = if several { format!("{quantity}, {title}") } else { (*quantity).to_owned() };
-    Panel { title, x: Axis::until("time since start of case (s)", last), y, marks: marks.chain(lines).collect() }
+    let lines = drawn
+        .iter()
+        .map(|(label, points)| Mark::Line(points.clone(), stroke(label, labels)));
+    let title = if several {
+        format!("{quantity}, {title}")
+    } else {
+        (*quantity).to_owned()
+    };
+    Panel {
+        title,
+        x: Axis::until("time since start of case (s)", last),
+        y,
+        marks: marks.chain(lines).collect(),
+    }
 }
 
 fn stroke(label: &str, labels: &[&str]) -> Stroke {
@@ -123,13 +232,29 @@ fn stroke(label: &str, labels: &[&str]) -> Stroke {
 }
 
 /// The legend of the panels with several lines; others need none.
-fn legend(topics: &[Topic], picked: &[ShownCase<'_>], labels: &[&'static str], panels: &[Panel]) -> Vec<Entry> {
-    let lines = topics.iter().flat_map(|(_, signals)| picked.iter().flat_map(|shown| series(shown.case, signals)));
+fn legend(
+    topics: &[Topic],
+    picked: &[ShownCase<'_>],
+    labels: &[&'static str],
+    panels: &[Panel],
+) -> Vec<Entry> {
+    let lines = topics
+        .iter()
+        .flat_map(|(_, signals)| picked.iter().flat_map(|shown| series(shown.case, signals)));
     let with_data: Vec<&str> = lines.map(|(label, _)| label).collect();
     let drawn = labels.iter().filter(|label| with_data.contains(label));
-    let mut entries: Vec<Entry> = drawn.map(|label| Entry::new(*label, Swatch::Line(stroke(label, labels)))).collect();
-    if panels.iter().flat_map(|panel| &panel.marks).any(|mark| matches!(mark, Mark::Band(..))) {
-        entries.push(Entry::new("warm-up and drain, not measured", Swatch::Shade(SHADE)));
+    let mut entries: Vec<Entry> = drawn
+        .map(|label| Entry::new(*label, Swatch::Line(stroke(label, labels))))
+        .collect();
+    if panels
+        .iter()
+        .flat_map(|panel| &panel.marks)
+        .any(|mark| matches!(mark, Mark::Band(..)))
+    {
+        entries.push(Entry::new(
+            "warm-up and drain, not measured",
+            Swatch::Shade(SHADE),
+        ));
     }
     entries
 }
@@ -146,8 +271,16 @@ mod tests {
     #[test]
     fn only_signals_with_data_have_a_panel() {
         let charts = figures_of(vec![observed()]);
-        let titles: Vec<Vec<&str>> =
-            charts.iter().map(|figure| figure.panels.iter().map(|panel| panel.title.as_str()).collect()).collect();
+        let titles: Vec<Vec<&str>> = charts
+            .iter()
+            .map(|figure| {
+                figure
+                    .panels
+                    .iter()
+                    .map(|panel| panel.title.as_str())
+                    .collect()
+            })
+            .collect();
         assert_eq!(
             titles,
             [
@@ -157,9 +290,15 @@ mod tests {
             ]
         );
         let mut power_only = observed();
-        power_only.telemetry.series.retain(|signal, _| *signal == Signal::GpuPower);
+        power_only
+            .telemetry
+            .series
+            .retain(|signal, _| *signal == Signal::GpuPower);
         let charts = figures_of(vec![power_only]);
-        assert_eq!((charts.len(), charts[0].panels.len(), charts[0].name), (1, 1, "telemetry_gpu"));
+        assert_eq!(
+            (charts.len(), charts[0].panels.len(), charts[0].name),
+            (1, 1, "telemetry_gpu")
+        );
         assert!(figures(&sweep(2)).next().is_none());
     }
 
@@ -171,7 +310,9 @@ mod tests {
         assert!(
             many.iter().all(|figure| figure.panels.len() == 12),
             "{:?}",
-            many.iter().map(|figure| figure.panels.len()).collect::<Vec<_>>()
+            many.iter()
+                .map(|figure| figure.panels.len())
+                .collect::<Vec<_>>()
         );
     }
 }

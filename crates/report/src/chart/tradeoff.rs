@@ -17,15 +17,40 @@ const FEWEST_LOADS: usize = 3;
 
 /// Latency over throughput, with the knee; None with fewer than three loads on one axis.
 pub fn latency_over_throughput(report: &Report) -> Option<Figure> {
-    let sweep = Sweep::from_report(report).filter(|sweep| sweep.groups.iter().any(|group| group.cases.len() >= FEWEST_LOADS))?;
+    let sweep = Sweep::from_report(report).filter(|sweep| {
+        sweep
+            .groups
+            .iter()
+            .any(|group| group.cases.len() >= FEWEST_LOADS)
+    })?;
     let known = |metric: Metric| sweep.cases().all(|case| case.scalars.contains_key(&metric));
-    let throughput = if known(Metric::OutputTps) { Metric::OutputTps } else { Metric::RequestThroughput };
-    let drawn: Vec<(Panel, usize)> = LATENCIES.iter().filter_map(|latency| curve_panel(&sweep, *latency, throughput)).collect();
+    let throughput = if known(Metric::OutputTps) {
+        Metric::OutputTps
+    } else {
+        Metric::RequestThroughput
+    };
+    let drawn: Vec<(Panel, usize)> = LATENCIES
+        .iter()
+        .filter_map(|latency| curve_panel(&sweep, *latency, throughput))
+        .collect();
     let knees = drawn.iter().any(|(_, knees)| *knees > 0);
-    let remark = if knees { "knee detected by the Kneedle method on p50" } else { "" };
-    let token_counts = if throughput == Metric::OutputTps { token_remark(report) } else { String::new() };
+    let remark = if knees {
+        "knee detected by the Kneedle method on p50"
+    } else {
+        ""
+    };
+    let token_counts = if throughput == Metric::OutputTps {
+        token_remark(report)
+    } else {
+        String::new()
+    };
     let panels: Vec<Panel> = drawn.into_iter().map(|(panel, _)| panel).collect();
-    let remarks = [sweep.remark.clone(), sample_sizes(sweep.cases(), Metric::E2e), remark.to_owned(), token_counts];
+    let remarks = [
+        sweep.remark.clone(),
+        sample_sizes(sweep.cases(), Metric::E2e),
+        remark.to_owned(),
+        token_counts,
+    ];
     (!panels.is_empty()).then(|| Figure {
         name: "latency_over_throughput",
         title: "Latency over throughput".to_owned(),
@@ -44,7 +69,10 @@ type LoadPoint = (f64, (f64, f64));
 fn curve(group: &Group, metric: Metric, share: f64, throughput: Metric) -> Vec<LoadPoint> {
     let point = |case: &&CaseReport| {
         let latency = case.distributions.get(&metric)?.quantile(share)?;
-        Some((case.load_value?, (case.scalars.get(&throughput).copied()?, latency)))
+        Some((
+            case.load_value?,
+            (case.scalars.get(&throughput).copied()?, latency),
+        ))
     };
     group.cases.iter().filter_map(point).collect()
 }
@@ -62,10 +90,24 @@ fn find_knee(curve: &[LoadPoint]) -> Option<LoadPoint> {
 }
 
 /// A panel, and how many knees it shows.
-fn curve_panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metric) -> Option<(Panel, usize)> {
-    let shares = if sweep.groups.len() == 1 { SHARES.as_slice() } else { &SHARES[..1] };
+fn curve_panel(
+    sweep: &Sweep,
+    (metric, title): (Metric, &str),
+    throughput: Metric,
+) -> Option<(Panel, usize)> {
+    let shares = if sweep.groups.len() == 1 {
+        SHARES.as_slice()
+    } else {
+        &SHARES[..1]
+    };
     let points_of = |group: &Group, share| curve(group, metric, share, throughput);
-    let all = || sweep.groups.iter().flat_map(|group| shares.iter().flat_map(move |(share, _)| points_of(group, *share)));
+    let all = || {
+        sweep.groups.iter().flat_map(|group| {
+            shares
+                .iter()
+                .flat_map(move |(share, _)| points_of(group, *share))
+        })
+    };
     let max_throughput = all().map(|(_, point)| point.0).reduce(f64::max)?;
     let unit = TimeUnit::for_values(all().map(|(_, point)| point.1));
     let values: Vec<f64> = all().map(|(_, point)| point.1 * unit.factor).collect();
@@ -75,8 +117,15 @@ fn curve_panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metri
     let mut head = unit.name.to_owned();
     for (index, group) in sweep.groups.iter().enumerate() {
         for ((share, _), color) in shares.iter().zip(QUANTILES) {
-            let stroke = if sweep.groups.len() == 1 { Stroke::solid(color) } else { sweep.stroke(index) };
-            let points: Series = points_of(group, *share).into_iter().map(|(_, point)| point).collect();
+            let stroke = if sweep.groups.len() == 1 {
+                Stroke::solid(color)
+            } else {
+                sweep.stroke(index)
+            };
+            let points: Series = points_of(group, *share)
+                .into_iter()
+                .map(|(_, point)| point)
+                .collect();
             let points = scaled(&points, 1.0, unit.factor);
             marks.extend(with_dots(points, stroke, sweep.cases().count()));
         }
@@ -86,30 +135,60 @@ fn curve_panel(sweep: &Sweep, (metric, title): (Metric, &str), throughput: Metri
         // Labels of several lines would cover each other.
         if sweep.groups.len() == 1 {
             // The load of the knee is in the head, since a label beside the knee would be crossed by the curve.
-            knee.iter().for_each(|(load, _)| head += &format!(" · knee at {load}"));
-            labels.extend(medians.last().map(|(load, (x, y))| (*x, y * unit.factor, load.to_string())));
+            knee.iter()
+                .for_each(|(load, _)| head += &format!(" · knee at {load}"));
+            labels.extend(
+                medians
+                    .last()
+                    .map(|(load, (x, y))| (*x, y * unit.factor, load.to_string())),
+            );
         }
     }
     let found = knees.len();
-    marks.extend([Mark::Rings(knees, INK, 7.0), Mark::Labels(labels, Corner::Below)]);
+    marks.extend([
+        Mark::Rings(knees, INK, 7.0),
+        Mark::Labels(labels, Corner::Below),
+    ]);
     let x = match throughput {
         Metric::OutputTps => "output tokens per second",
         _ => "successful requests per second",
     };
     let x = Axis::from_zero(x, [max_throughput]);
-    Some((Panel { title: title.to_owned(), x, y: Axis::fit(head, &values, 30.0), marks }, found))
+    Some((
+        Panel {
+            title: title.to_owned(),
+            x,
+            y: Axis::fit(head, &values, 30.0),
+            marks,
+        },
+        found,
+    ))
 }
 
 fn curve_legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
     let line = |label: &str, stroke| Entry::new(label, Swatch::Line(stroke));
-    let axis = if sweep.axis == "rate" { "offered rate, req/s" } else { "concurrency" };
-    let label = if sweep.groups.len() == 1 { format!("knee ({axis})") } else { "knee".to_owned() };
+    let axis = if sweep.axis == "rate" {
+        "offered rate, req/s"
+    } else {
+        "concurrency"
+    };
+    let label = if sweep.groups.len() == 1 {
+        format!("knee ({axis})")
+    } else {
+        "knee".to_owned()
+    };
     let knee = knees.then(|| Entry::new(label, Swatch::Ring(INK)));
     let lines: Vec<Entry> = match sweep.groups.len() {
-        1 => SHARES.iter().zip(QUANTILES).map(|((_, name), color)| line(name, Stroke::solid(color))).collect(),
+        1 => SHARES
+            .iter()
+            .zip(QUANTILES)
+            .map(|((_, name), color)| line(name, Stroke::solid(color)))
+            .collect(),
         _ => {
             let groups = sweep.groups.iter().enumerate();
-            groups.map(|(index, group)| line(&format!("{}, p50", group.label), sweep.stroke(index))).collect()
+            groups
+                .map(|(index, group)| line(&format!("{}, p50", group.label), sweep.stroke(index)))
+                .collect()
         }
     };
     lines.into_iter().chain(knee).collect()
@@ -122,10 +201,21 @@ const FEWEST_CASES: usize = 3;
 /// shows the same.
 pub fn pareto(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report).filter(|sweep| sweep.groups.len() > 1)?;
-    let per_gpu = sweep.cases().all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
-    let total = if per_gpu { Metric::OutputTpsPerGpu } else { Metric::OutputTps };
+    let per_gpu = sweep
+        .cases()
+        .all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
+    let total = if per_gpu {
+        Metric::OutputTpsPerGpu
+    } else {
+        Metric::OutputTps
+    };
     let point = |case: &CaseReport| {
-        let speed = |metric| case.scalars.get(&metric).copied().filter(|speed: &f64| speed.is_finite());
+        let speed = |metric| {
+            case.scalars
+                .get(&metric)
+                .copied()
+                .filter(|speed: &f64| speed.is_finite())
+        };
         speed(Metric::OutputTpsPerUser).zip(speed(total))
     };
     let all: Series = sweep.cases().filter_map(point).collect();
@@ -135,15 +225,27 @@ pub fn pareto(report: &Report) -> Option<Figure> {
     let front = pareto_front(&all);
     let marks = pareto_marks(&sweep, &front, point);
     let y = if per_gpu { "tok/s per GPU" } else { "tok/s" };
-    let title = if per_gpu { "Output tokens/s per GPU" } else { "Total output tokens/s" };
+    let title = if per_gpu {
+        "Output tokens/s per GPU"
+    } else {
+        "Total output tokens/s"
+    };
     let panel = Panel {
         title: title.to_owned(),
-        x: Axis::from_zero("output tokens/s per user (mean)", all.iter().map(|point| point.0)),
+        x: Axis::from_zero(
+            "output tokens/s per user (mean)",
+            all.iter().map(|point| point.0),
+        ),
         y: Axis::from_zero(y, all.iter().map(|point| point.1)),
         marks,
     };
     let not_dominated = format!("{} of {} cases are not dominated", front.len(), all.len());
-    let remarks = [sweep.remark.clone(), not_dominated, sample_sizes(sweep.cases(), Metric::E2e), token_remark(report)];
+    let remarks = [
+        sweep.remark.clone(),
+        not_dominated,
+        sample_sizes(sweep.cases(), Metric::E2e),
+        token_remark(report),
+    ];
     Some(Figure {
         name: "pareto",
         title: "Pareto front: per-user vs. total throughput".to_owned(),
@@ -170,19 +272,40 @@ fn pareto_front(points: &[(f64, f64)]) -> Series {
 }
 
 /// The front as dots with their loads, and dominated points as rings, in the color of their group.
-fn pareto_marks(sweep: &Sweep, front: &Series, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -> Vec<Mark> {
+fn pareto_marks(
+    sweep: &Sweep,
+    front: &Series,
+    point: impl Fn(&CaseReport) -> Option<(f64, f64)>,
+) -> Vec<Mark> {
     let mut marks = vec![Mark::Line(front.clone(), Stroke::solid(FRAME).thin())];
     let mut labels = Vec::new();
     for (index, group) in sweep.groups.iter().enumerate() {
         let loads_and_points = |group: &Group| -> Vec<(f64, (f64, f64))> {
-            group.cases.iter().filter_map(|case| Some((case.load_value?, point(case)?))).collect()
+            group
+                .cases
+                .iter()
+                .filter_map(|case| Some((case.load_value?, point(case)?)))
+                .collect()
         };
-        let (on_front, dominated): (Vec<_>, Vec<_>) =
-            loads_and_points(group).into_iter().partition(|(_, point)| front.contains(point));
+        let (on_front, dominated): (Vec<_>, Vec<_>) = loads_and_points(group)
+            .into_iter()
+            .partition(|(_, point)| front.contains(point));
         let color = sweep.stroke(index).color;
-        marks.push(Mark::Rings(dominated.iter().map(|(_, point)| *point).collect(), color, 3.0));
-        marks.push(Mark::Dots(on_front.iter().map(|(_, point)| *point).collect(), color, 4.5));
-        labels.extend(on_front.iter().map(|(load, (x, y))| (*x, *y, load.to_string())));
+        marks.push(Mark::Rings(
+            dominated.iter().map(|(_, point)| *point).collect(),
+            color,
+            3.0,
+        ));
+        marks.push(Mark::Dots(
+            on_front.iter().map(|(_, point)| *point).collect(),
+            color,
+            4.5,
+        ));
+        labels.extend(
+            on_front
+                .iter()
+                .map(|(load, (x, y))| (*x, *y, load.to_string())),
+        );
     }
     marks.push(Mark::Labels(labels, Corner::Above));
     marks
@@ -190,10 +313,17 @@ fn pareto_marks(sweep: &Sweep, front: &Series, point: impl Fn(&CaseReport) -> Op
 
 fn pareto_legend(sweep: &Sweep) -> Vec<Entry> {
     let groups = sweep.groups.iter().enumerate();
-    let groups = groups.map(|(index, group)| Entry::new(&group.label, Swatch::Dot(sweep.stroke(index).color)));
-    let load =
-        if sweep.axis == "rate" { "Pareto front, labeled by offered rate" } else { "Pareto front, labeled by concurrency" };
-    let key = [Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())), Entry::new("dominated", Swatch::Ring(INK))];
+    let groups = groups
+        .map(|(index, group)| Entry::new(&group.label, Swatch::Dot(sweep.stroke(index).color)));
+    let load = if sweep.axis == "rate" {
+        "Pareto front, labeled by offered rate"
+    } else {
+        "Pareto front, labeled by concurrency"
+    };
+    let key = [
+        Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())),
+        Entry::new("dominated", Swatch::Ring(INK)),
+    ];
     groups.chain(key).collect()
 }
 
@@ -203,8 +333,18 @@ mod tests {
     use crate::fixture::{grid, sweep};
 
     fn knees(figure: &Figure) -> Vec<usize> {
-        let rings = |mark: &Mark| if let Mark::Rings(points, ..) = mark { Some(points.len()) } else { None };
-        figure.panels.iter().filter_map(|panel| panel.marks.iter().find_map(rings)).collect()
+        let rings = |mark: &Mark| {
+            if let Mark::Rings(points, ..) = mark {
+                Some(points.len())
+            } else {
+                None
+            }
+        };
+        figure
+            .panels
+            .iter()
+            .filter_map(|panel| panel.marks.iter().find_map(rings))
+            .collect()
     }
 
     #[test]
@@ -212,12 +352,22 @@ mod tests {
         let figure = latency_over_throughput(&sweep(12)).unwrap();
         assert_eq!(knees(&figure), [1, 1, 1]);
         assert_eq!(figure.panels[0].y.title, "ms · knee at 48");
-        assert!(figure.subtitle.ends_with("Kneedle method on p50"), "{}", figure.subtitle);
+        assert!(
+            figure.subtitle.ends_with("Kneedle method on p50"),
+            "{}",
+            figure.subtitle
+        );
     }
 
     #[test]
     fn the_knee_is_searched_only_while_throughput_grows() {
-        let curve = [(1.0, (10.0, 1.0)), (2.0, (20.0, 1.0)), (4.0, (30.0, 1.5)), (8.0, (32.0, 9.0)), (16.0, (5.0, 90.0))];
+        let curve = [
+            (1.0, (10.0, 1.0)),
+            (2.0, (20.0, 1.0)),
+            (4.0, (30.0, 1.5)),
+            (8.0, (32.0, 9.0)),
+            (16.0, (5.0, 90.0)),
+        ];
         assert_eq!(find_knee(&curve), Some((4.0, (30.0, 1.5))));
         assert_eq!(find_knee(&curve[..3]), None);
     }
@@ -225,13 +375,27 @@ mod tests {
     #[test]
     fn groups_have_a_line_each_and_few_loads_no_chart() {
         let figure = super::latency_over_throughput(&grid(2)).unwrap();
-        assert_eq!(figure.panels[0].marks.iter().filter(|mark| matches!(mark, Mark::Line(..))).count(), 2);
+        assert_eq!(
+            figure.panels[0]
+                .marks
+                .iter()
+                .filter(|mark| matches!(mark, Mark::Line(..)))
+                .count(),
+            2
+        );
         assert_eq!(super::latency_over_throughput(&sweep(2)), None);
     }
 
     #[test]
     fn the_front_has_the_points_that_none_dominates() {
-        let points = [(1.0, 9.0), (2.0, 8.0), (1.5, 7.0), (3.0, 8.0), (3.0, 1.0), (1.0, 9.0)];
+        let points = [
+            (1.0, 9.0),
+            (2.0, 8.0),
+            (1.5, 7.0),
+            (3.0, 8.0),
+            (3.0, 1.0),
+            (1.0, 9.0),
+        ];
         assert_eq!(pareto_front(&points), [(1.0, 9.0), (3.0, 8.0)]);
         assert_eq!(pareto_front(&[]), []);
     }
@@ -239,11 +403,20 @@ mod tests {
     #[test]
     fn a_pareto_front_needs_a_sweep_over_more_than_load() {
         let figure = pareto(&grid(2)).unwrap();
-        assert!(figure.subtitle.contains(" of 12 cases are not dominated"), "{}", figure.subtitle);
+        assert!(
+            figure.subtitle.contains(" of 12 cases are not dominated"),
+            "{}",
+            figure.subtitle
+        );
         assert_eq!(figure.panels[0].y.title, "tok/s");
         assert_eq!(super::pareto(&sweep(12)), None);
         let mut gpus = grid(2);
-        gpus.cases.iter_mut().for_each(|case| case.scalars.extend([(Metric::OutputTpsPerGpu, 7.0)]));
-        assert_eq!(super::pareto(&gpus).unwrap().panels[0].y.title, "tok/s per GPU");
+        gpus.cases
+            .iter_mut()
+            .for_each(|case| case.scalars.extend([(Metric::OutputTpsPerGpu, 7.0)]));
+        assert_eq!(
+            super::pareto(&gpus).unwrap().panels[0].y.title,
+            "tok/s per GPU"
+        );
     }
 }

@@ -27,13 +27,24 @@ pub fn ribbon(report: &Report) -> Option<Ribbon> {
         RunVerdict::Inconclusive => INCONCLUSIVE,
         RunVerdict::Invalid => MUTED,
     };
-    let why = if report.verdict == RunVerdict::Invalid { invalid_reason(report) } else { objective_count(report) };
+    let why = if report.verdict == RunVerdict::Invalid {
+        invalid_reason(report)
+    } else {
+        objective_count(report)
+    };
     let name = headline::verdict_name(report.verdict);
-    Some(Ribbon { text: why.map_or_else(|| name.to_owned(), |why| format!("{name}: {why}")), color })
+    Some(Ribbon {
+        text: why.map_or_else(|| name.to_owned(), |why| format!("{name}: {why}")),
+        color,
+    })
 }
 
 fn invalid_reason(report: &Report) -> Option<String> {
-    let invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    let invalid: Vec<&CaseReport> = report
+        .cases
+        .iter()
+        .filter(|case| case.is_invalid())
+        .collect();
     let first = invalid.first()?;
     let why = match first.audit.reasons.first() {
         Some(why) if why.starts_with(OFF_PLAN) => "the run deviated from its plan",
@@ -41,31 +52,55 @@ fn invalid_reason(report: &Report) -> Option<String> {
         _ => "the load generator may have caused it",
     };
     let all = report.cases.len();
-    Some(if all == 1 { why.to_owned() } else { format!("{why} ({} of {all} cases)", invalid.len()) })
+    Some(if all == 1 {
+        why.to_owned()
+    } else {
+        format!("{why} ({} of {all} cases)", invalid.len())
+    })
 }
 
 /// How many objectives have the verdict of the run. None for a search, whose probes are expected to fail.
 fn objective_count(report: &Report) -> Option<String> {
-    let ruling = if report.verdict == RunVerdict::Inconclusive { Ruling::Inconclusive } else { Ruling::Fail };
+    let ruling = if report.verdict == RunVerdict::Inconclusive {
+        Ruling::Inconclusive
+    } else {
+        Ruling::Fail
+    };
     let all = || report.cases.iter().flat_map(|case| &case.verdicts);
     let count = all().filter(|verdict| verdict.ruling == ruling).count();
-    (report.searches.is_empty() && count > 0).then(|| format!("{count} of {}", counted(all().count(), "objective")))
+    (report.searches.is_empty() && count > 0)
+        .then(|| format!("{count} of {}", counted(all().count(), "objective")))
 }
 
 /// Whether a valid case failed an objective.
 fn has_failed(case: &CaseReport) -> bool {
-    !case.is_invalid() && case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Fail)
+    !case.is_invalid()
+        && case
+            .verdicts
+            .iter()
+            .any(|verdict| verdict.ruling == Ruling::Fail)
 }
 
 /// Hollow gray marks at the points of invalid cases, and rings around those of failed ones. `point`: of a case, in data units.
-pub fn verdict_marks(group: &Group, point: impl Fn(&CaseReport) -> Option<(f64, f64)>) -> Vec<Mark> {
+pub fn verdict_marks(
+    group: &Group,
+    point: impl Fn(&CaseReport) -> Option<(f64, f64)>,
+) -> Vec<Mark> {
     let points = |is_marked: fn(&CaseReport) -> bool| -> Series {
-        group.cases.iter().filter(|case| is_marked(case)).filter_map(|case| point(case)).collect()
+        group
+            .cases
+            .iter()
+            .filter(|case| is_marked(case))
+            .filter_map(|case| point(case))
+            .collect()
     };
     let (invalid, failed) = (points(CaseReport::is_invalid), points(has_failed));
     let mut marks = Vec::new();
     if !invalid.is_empty() {
-        marks.extend([Mark::Dots(invalid.clone(), BACKGROUND, 4.0), Mark::Rings(invalid, MUTED, 4.0)]);
+        marks.extend([
+            Mark::Dots(invalid.clone(), BACKGROUND, 4.0),
+            Mark::Rings(invalid, MUTED, 4.0),
+        ]);
     }
     if !failed.is_empty() {
         marks.push(Mark::Rings(failed, ALARM, 6.0));
@@ -76,8 +111,10 @@ pub fn verdict_marks(group: &Group, point: impl Fn(&CaseReport) -> Option<(f64, 
 /// The legend of [`verdict_marks`]. `with_failed`: whether the chart marks failed cases.
 pub fn verdict_legend(sweep: &Sweep, with_failed: bool) -> Vec<Entry> {
     let any = |is_marked: fn(&CaseReport) -> bool| sweep.cases().any(is_marked);
-    let failed = (with_failed && any(has_failed)).then(|| Entry::new("failed objective", Swatch::Ring(ALARM)));
-    let invalid = any(CaseReport::is_invalid).then(|| Entry::new("invalid case", Swatch::Ring(MUTED)));
+    let failed = (with_failed && any(has_failed))
+        .then(|| Entry::new("failed objective", Swatch::Ring(ALARM)));
+    let invalid =
+        any(CaseReport::is_invalid).then(|| Entry::new("invalid case", Swatch::Ring(MUTED)));
     failed.into_iter().chain(invalid).collect()
 }
 
@@ -98,12 +135,29 @@ pub struct Limit {
 /// The distinct upper limits on quantiles of this metric, at most three.
 pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
     let mut found: Vec<Limit> = Vec::new();
-    let checks = report.cases.iter().flat_map(|case| case.verdicts.iter().map(|verdict| &verdict.check));
+    let checks = report
+        .cases
+        .iter()
+        .flat_map(|case| case.verdicts.iter().map(|verdict| &verdict.check));
     for check in checks {
-        let Some(share) = quantile_of(&check.subject, metric) else { continue };
-        let label = format!("SLO {} {} {}", Stat::Quantile(share), symbol(check.op), millis(check.limit));
-        if check.op.is_ceiling() && check.limit.is_finite() && !found.iter().any(|limit| limit.label == label) {
-            found.push(Limit { share, value: check.limit, label });
+        let Some(share) = quantile_of(&check.subject, metric) else {
+            continue;
+        };
+        let label = format!(
+            "SLO {} {} {}",
+            Stat::Quantile(share),
+            symbol(check.op),
+            millis(check.limit)
+        );
+        if check.op.is_ceiling()
+            && check.limit.is_finite()
+            && !found.iter().any(|limit| limit.label == label)
+        {
+            found.push(Limit {
+                share,
+                value: check.limit,
+                label,
+            });
         }
     }
     found.truncate(MAX_LIMITS);
@@ -112,9 +166,11 @@ pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
 
 fn quantile_of(subject: &Subject, limited: Metric) -> Option<f64> {
     match subject {
-        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == limited && tags.is_empty() => {
-            Some(*share)
-        }
+        Subject::Metric {
+            metric,
+            stat: Some(Stat::Quantile(share)),
+            tags,
+        } if *metric == limited && tags.is_empty() => Some(*share),
         _ => None,
     }
 }
@@ -133,7 +189,10 @@ mod tests {
         report.verdict = RunVerdict::Invalid;
         report.cases[index].audit.valid = false;
         report.cases[index].audit.reasons = vec![reason.to_owned()];
-        report.cases[index].verdicts.iter_mut().for_each(|verdict| verdict.ruling = Ruling::Invalid);
+        report.cases[index]
+            .verdicts
+            .iter_mut()
+            .for_each(|verdict| verdict.ruling = Ruling::Invalid);
         report
     }
 
@@ -141,16 +200,33 @@ mod tests {
     fn the_ribbon_has_the_verdict_and_its_reason() {
         let text = |report: &Report| ribbon(report).map(|ribbon| ribbon.text);
         let bottleneck = invalidated(sweep(6), 5, "event-loop stall p99 38 ms is over 5 ms");
-        assert_eq!(text(&bottleneck).unwrap(), "INVALID: the load generator may have caused it (1 of 6 cases)");
+        assert_eq!(
+            text(&bottleneck).unwrap(),
+            "INVALID: the load generator may have caused it (1 of 6 cases)"
+        );
         let off_plan = invalidated(sweep(1), 0, &format!("{OFF_PLAN}x"));
-        assert_eq!(text(&off_plan).unwrap(), "INVALID: the run deviated from its plan");
+        assert_eq!(
+            text(&off_plan).unwrap(),
+            "INVALID: the run deviated from its plan"
+        );
         let cached = invalidated(sweep(1), 0, &format!("{CACHED}x"));
-        assert_eq!(text(&cached).unwrap(), "INVALID: the server used its prefix cache");
+        assert_eq!(
+            text(&cached).unwrap(),
+            "INVALID: the server used its prefix cache"
+        );
         assert_eq!(text(&sweep(2)).unwrap(), "INCONCLUSIVE: 2 of 4 objectives");
         let mut failing = sweep(12);
         failing.verdict = RunVerdict::Fail;
-        let count = failing.cases.iter().flat_map(|case| &case.verdicts).filter(|verdict| verdict.ruling == Ruling::Fail).count();
-        assert_eq!(text(&failing).unwrap(), format!("FAIL: {count} of 24 objectives"));
+        let count = failing
+            .cases
+            .iter()
+            .flat_map(|case| &case.verdicts)
+            .filter(|verdict| verdict.ruling == Ruling::Fail)
+            .count();
+        assert_eq!(
+            text(&failing).unwrap(),
+            format!("FAIL: {count} of 24 objectives")
+        );
         assert_eq!(text(&report_of(Vec::new(), RunVerdict::Pass, 0)), None);
     }
 
@@ -160,35 +236,58 @@ mod tests {
         let ribbon = ribbon(&report);
         for figure in figures(&report) {
             let drawn = crate::chart::draw::svg(&figure, ribbon.as_ref()).unwrap();
-            assert!(drawn.contains("INVALID: the load generator may have caused it (1 of 2 cases)"), "{}", figure.name);
+            assert!(
+                drawn.contains("INVALID: the load generator may have caused it (1 of 2 cases)"),
+                "{}",
+                figure.name
+            );
         }
     }
 
     #[test]
     fn invalid_cases_are_hollow_and_failed_ones_are_ringed() {
         let report = invalidated(sweep(12), 0, "event-loop stall");
-        let failed: Vec<f64> = report.cases.iter().filter(|case| has_failed(case)).filter_map(|case| case.load_value).collect();
+        let failed: Vec<f64> = report
+            .cases
+            .iter()
+            .filter(|case| has_failed(case))
+            .filter_map(|case| case.load_value)
+            .collect();
         assert!(!failed.is_empty() && !failed.contains(&1.0));
         let figure = over_load::latency_over_load(&report).unwrap();
         let ringed = |color| {
             let marks = figure.panels[0].marks.iter();
-            let rings =
-                marks.filter_map(
-                    move |mark| if let Mark::Rings(points, mark_color, _) = mark { Some((points, *mark_color)) } else { None },
-                );
+            let rings = marks.filter_map(move |mark| {
+                if let Mark::Rings(points, mark_color, _) = mark {
+                    Some((points, *mark_color))
+                } else {
+                    None
+                }
+            });
             rings
                 .filter(|(_, mark_color)| *mark_color == color)
                 .flat_map(|(points, _)| points.iter().map(|point| point.0))
                 .collect::<Vec<f64>>()
         };
         assert_eq!((ringed(ALARM), ringed(MUTED)), (failed, vec![1.0]));
-        let legend: Vec<&str> = figure.legend.iter().map(|entry| entry.label.as_str()).collect();
-        assert!(legend.contains(&"failed objective") && legend.contains(&"invalid case"), "{legend:?}");
+        let legend: Vec<&str> = figure
+            .legend
+            .iter()
+            .map(|entry| entry.label.as_str())
+            .collect();
+        assert!(
+            legend.contains(&"failed objective") && legend.contains(&"invalid case"),
+            "{legend:?}"
+        );
     }
 
     #[test]
     fn equal_limits_of_many_cases_are_one() {
-        let limit = Limit { share: 0.99, value: 500.0, label: "SLO p99 < 500 ms".to_owned() };
+        let limit = Limit {
+            share: 0.99,
+            value: 500.0,
+            label: "SLO p99 < 500 ms".to_owned(),
+        };
         assert_eq!(limits(&sweep(12), Metric::Ttft), [limit]);
         assert_eq!(limits(&sweep(12), Metric::Itl), []);
     }

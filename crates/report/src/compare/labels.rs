@@ -9,7 +9,15 @@ const MAX_FOLDER: usize = 36;
 
 /// `ttft.p95 ↓`: the arrow is the direction of better values.
 pub(super) fn measure(contrast: &Contrast) -> String {
-    format!("{} {}", contrast.measure, if contrast.measure.metric.higher_is_better() { "↑" } else { "↓" })
+    format!(
+        "{} {}",
+        contrast.measure,
+        if contrast.measure.metric.higher_is_better() {
+            "↑"
+        } else {
+            "↓"
+        }
+    )
 }
 
 /// The values of base and candidate, with as many digits as they need to differ.
@@ -17,13 +25,19 @@ pub(super) fn values(contrast: &Contrast) -> [String; 2] {
     let unit = contrast.measure.metric.unit();
     let base = contrast.base.value;
     let candidate = contrast.other.value;
-    let format = |value: Option<f64>, other: Option<f64>| against(value, other.or(value).unwrap_or(0.0), unit);
+    let format = |value: Option<f64>, other: Option<f64>| {
+        against(value, other.or(value).unwrap_or(0.0), unit)
+    };
     [format(base, candidate), format(candidate, base)]
 }
 
 /// `+12.3%`, or `+1.20 pp` for a share.
 pub(super) fn change(contrast: &Contrast) -> String {
-    match (contrast.difference, contrast.ratio, contrast.base.value.zip(contrast.other.value)) {
+    match (
+        contrast.difference,
+        contrast.ratio,
+        contrast.base.value.zip(contrast.other.value),
+    ) {
         (Some(span), _, _) => percentage_points(span.value),
         (_, Some(span), _) => relative(span.value),
         (_, _, Some((base, other))) if base != 0.0 => relative(other / base),
@@ -33,7 +47,9 @@ pub(super) fn change(contrast: &Contrast) -> String {
 
 /// The interval of the change.
 pub(super) fn interval(contrast: &Contrast) -> String {
-    let format = |span: Span, bound: fn(f64) -> String| format!("{} … {}", bound(span.low), bound(span.high));
+    let format = |span: Span, bound: fn(f64) -> String| {
+        format!("{} … {}", bound(span.low), bound(span.high))
+    };
     match (contrast.difference, contrast.ratio) {
         (Some(span), _) => format(span, percentage_points),
         (_, Some(span)) => format(span, relative),
@@ -52,7 +68,11 @@ pub(super) fn relative(ratio: f64) -> String {
 }
 
 fn percentage_points(difference: f64) -> String {
-    if difference == 0.0 { "0 pp".to_owned() } else { format!("{:+.2} pp", difference * 100.0) }
+    if difference == 0.0 {
+        "0 pp".to_owned()
+    } else {
+        format!("{:+.2} pp", difference * 100.0)
+    }
 }
 
 /// `0.034`, `<0.001`.
@@ -66,9 +86,19 @@ pub(super) fn probability(p: Option<f64>) -> String {
 
 /// `medium (δ +0.41)`.
 pub(super) fn effect(effect: Option<Effect>) -> String {
-    let Some(effect) = effect else { return ABSENT.to_owned() };
-    let sign = if matches!(effect, Effect::CliffsDelta(_)) { 'δ' } else { 'h' };
-    format!("{} ({sign} {:+.2})", effect.magnitude().name(), effect.value() + 0.0)
+    let Some(effect) = effect else {
+        return ABSENT.to_owned();
+    };
+    let sign = if matches!(effect, Effect::CliffsDelta(_)) {
+        'δ'
+    } else {
+        'h'
+    };
+    format!(
+        "{} ({sign} {:+.2})",
+        effect.magnitude().name(),
+        effect.value() + 0.0
+    )
 }
 
 /// `1 regression, 2 worse within tolerance, 0 improved, 9 not significant, 1 not tested`.
@@ -92,11 +122,16 @@ pub(super) fn rule(comparison: &Comparison) -> String {
     let level = percent(comparison.confidence);
     let how = match comparison.tests {
         1 => "one test, no correction needed".to_owned(),
-        tests => format!("p adjusted for {tests} tests: {}", comparison.correction.name()),
+        tests => format!(
+            "p adjusted for {tests} tests: {}",
+            comparison.correction.name()
+        ),
     };
     let alpha = ((1.0 - comparison.confidence) * 1e6).round() / 1e6;
     let least = percent(comparison.max_regression);
-    let replicated = replicated_test(comparison).map(|text| format!(". {text}")).unwrap_or_default();
+    let replicated = replicated_test(comparison)
+        .map(|text| format!(". {text}"))
+        .unwrap_or_default();
     format!(
         "{how}. Significant: p < {alpha}. Regression: significant and worse by more than {least}. Intervals: {level}, unadjusted{replicated}"
     )
@@ -104,21 +139,42 @@ pub(super) fn rule(comparison: &Comparison) -> String {
 
 /// The test for sides of several runs: `Welch's test on the logarithm of one value per run: A 3, B 3`. None if each side has one run.
 fn replicated_test(comparison: &Comparison) -> Option<String> {
-    let all: Vec<u32> = (0..comparison.sides.len()).map(|side| comparison.replicates(side)).collect();
+    let all: Vec<u32> = (0..comparison.sides.len())
+        .map(|side| comparison.replicates(side))
+        .collect();
     if all.iter().all(|count| *count == 0) {
         return None;
     }
-    let restarted = comparison.runs.iter().any(|run| run.report.cases.iter().any(|case| case.restarted));
-    let unit = if restarted { "run or round on a restarted server" } else { "run" };
-    let test = if all.iter().all(|count| *count > 1) { "Welch's test" } else { "Prediction interval of one more run" };
-    let each: Vec<String> =
-        comparison.sides.iter().zip(&all).map(|(label, count)| format!("{label} {}", (*count).max(1))).collect();
-    Some(format!("{test} on the logarithm of one value per {unit}: {}", each.join(", ")))
+    let restarted = comparison
+        .runs
+        .iter()
+        .any(|run| run.report.cases.iter().any(|case| case.restarted));
+    let unit = if restarted {
+        "run or round on a restarted server"
+    } else {
+        "run"
+    };
+    let test = if all.iter().all(|count| *count > 1) {
+        "Welch's test"
+    } else {
+        "Prediction interval of one more run"
+    };
+    let each: Vec<String> = comparison
+        .sides
+        .iter()
+        .zip(&all)
+        .map(|(label, count)| format!("{label} {}", (*count).max(1)))
+        .collect();
+    Some(format!(
+        "{test} on the logarithm of one value per {unit}: {}",
+        each.join(", ")
+    ))
 }
 
 /// A warning if every side has a single run.
 pub(super) fn single_run_warning(comparison: &Comparison) -> Option<String> {
-    let is_single = |contrast: &Contrast| contrast.base.replicates == 0 && contrast.other.replicates == 0;
+    let is_single =
+        |contrast: &Contrast| contrast.base.replicates == 0 && contrast.other.replicates == 0;
     let all_single = !comparison.contrasts.is_empty() && comparison.contrasts.iter().all(is_single);
     all_single.then(|| {
         "one run per side: differences below about 5 % may come from restarting the server; \
@@ -157,7 +213,14 @@ pub(super) fn label(comparison: &Comparison, side: usize) -> &str {
 /// The last two parts of a path, cut at their beginning to fit into a legend.
 pub fn short_folder(folder: &str) -> String {
     let parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    let last = parts.get(parts.len().saturating_sub(2)..).unwrap_or_default().join("/");
+    let last = parts
+        .get(parts.len().saturating_sub(2)..)
+        .unwrap_or_default()
+        .join("/");
     let long = last.chars().count().saturating_sub(MAX_FOLDER);
-    if long > 0 { format!("…{}", last.chars().skip(long + 1).collect::<String>()) } else { last }
+    if long > 0 {
+        format!("…{}", last.chars().skip(long + 1).collect::<String>())
+    } else {
+        last
+    }
 }

@@ -13,18 +13,33 @@ const MAX_NAMED: usize = 5;
 
 /// `load.concurrency: 4 → 8`.
 pub fn differs(difference: &Difference) -> String {
-    let side = |value: &Option<String>| value.as_ref().map_or_else(|| "not set".to_owned(), |text| shorten(text, MAX_VALUE));
-    format!("{}: {} → {}", difference.path, side(&difference.base), side(&difference.other))
+    let side = |value: &Option<String>| {
+        value
+            .as_ref()
+            .map_or_else(|| "not set".to_owned(), |text| shorten(text, MAX_VALUE))
+    };
+    format!(
+        "{}: {} → {}",
+        difference.path,
+        side(&difference.base),
+        side(&difference.other)
+    )
 }
 
 /// The notes, one line each: interrupted and invalid runs, differences between plans, seeds, versions and hosts, cases of one run
 /// only, changed verdicts, and contrasts that were not tested.
 pub fn notes(comparison: &Comparison) -> Vec<String> {
-    let Some((base, others)) = comparison.runs.split_first() else { return Vec::new() };
+    let Some((base, others)) = comparison.runs.split_first() else {
+        return Vec::new();
+    };
     let mut notes: Vec<String> = comparison.runs.iter().flat_map(validity_notes).collect();
     for (other, differences) in others.iter().zip(&comparison.differences) {
         notes.extend(same_run(base, other));
-        notes.extend(differences.iter().map(|it| format!("plan of {}: {}", other.label, differs(it))));
+        notes.extend(
+            differences
+                .iter()
+                .map(|it| format!("plan of {}: {}", other.label, differs(it))),
+        );
         notes.extend(environment_changes(base, other));
         notes.extend(verdict_changes(base, other));
     }
@@ -39,24 +54,50 @@ fn validity_notes(run: &Run) -> Vec<String> {
     let (label, report) = (&run.label, &run.report);
     let mut notes = Vec::new();
     if report.manifest.interrupted {
-        notes.push(format!("{label} was interrupted; the comparison uses its results so far"));
+        notes.push(format!(
+            "{label} was interrupted; the comparison uses its results so far"
+        ));
     }
-    notes.extend(report.manifest.error.iter().map(|error| format!("{label} stopped with an error: {error}")));
-    let invalid: Vec<&CaseReport> = report.cases.iter().filter(|case| !case.audit.valid).collect();
-    let note = |case: &&CaseReport| format!("{label}, {}: invalid measurement: {}", case.id, case.audit.reasons.join("; "));
+    notes.extend(
+        report
+            .manifest
+            .error
+            .iter()
+            .map(|error| format!("{label} stopped with an error: {error}")),
+    );
+    let invalid: Vec<&CaseReport> = report
+        .cases
+        .iter()
+        .filter(|case| !case.audit.valid)
+        .collect();
+    let note = |case: &&CaseReport| {
+        format!(
+            "{label}, {}: invalid measurement: {}",
+            case.id,
+            case.audit.reasons.join("; ")
+        )
+    };
     notes.extend(invalid.iter().take(MAX_NAMED).map(note));
-    if let Some(more) = invalid.len().checked_sub(MAX_NAMED).filter(|more| *more > 0) {
+    if let Some(more) = invalid
+        .len()
+        .checked_sub(MAX_NAMED)
+        .filter(|more| *more > 0)
+    {
         notes.push(format!("{label}: {more} more cases are invalid"));
     }
     for search in &report.searches {
-        let result = search.finding.answer.map_or_else(|| "none".to_owned(), |load| load.to_string());
+        let result = search
+            .finding
+            .answer
+            .map_or_else(|| "none".to_owned(), |load| load.to_string());
         notes.push(format!("{label} is a capacity search (result: {result}); loads probed in both runs are compared"));
     }
     notes
 }
 
 fn same_run(base: &Run, other: &Run) -> Option<String> {
-    let same = !base.report.manifest.run_id.is_empty() && base.report.manifest.run_id == other.report.manifest.run_id;
+    let same = !base.report.manifest.run_id.is_empty()
+        && base.report.manifest.run_id == other.report.manifest.run_id;
     same.then(|| format!("{} and {} are the same run", base.label, other.label))
 }
 
@@ -64,18 +105,30 @@ fn environment_changes(base: &Run, other: &Run) -> Vec<String> {
     let (a, b) = (&base.report.manifest, &other.report.manifest);
     let host = |manifest: &llmscen_core::manifest::Manifest| {
         let machine = &manifest.machine;
-        format!("{} ({}, {} cores, {} {})", machine.host, machine.cpu, machine.cores, machine.os, machine.kernel)
+        format!(
+            "{} ({}, {} cores, {} {})",
+            machine.host, machine.cpu, machine.cores, machine.os, machine.kernel
+        )
     };
     let properties = [
         ("seed", a.seed.to_string(), b.seed.to_string()),
-        ("version of llmscen", a.tool_version.clone(), b.tool_version.clone()),
+        (
+            "version of llmscen",
+            a.tool_version.clone(),
+            b.tool_version.clone(),
+        ),
         ("host", host(a), host(b)),
     ];
     let changed = properties.into_iter().filter(|(_, a, b)| a != b);
-    let mut notes: Vec<String> = changed.map(|(name, a, b)| format!("{name} of {}: {a} → {b}", other.label)).collect();
+    let mut notes: Vec<String> = changed
+        .map(|(name, a, b)| format!("{name} of {}: {a} → {b}", other.label))
+        .collect();
     for (url, server) in &b.targets {
         if let Some(before) = a.targets.get(url).filter(|before| *before != server) {
-            notes.push(format!("server of {} at {url}: {before} → {server}", other.label));
+            notes.push(format!(
+                "server of {} at {url}: {before} → {server}",
+                other.label
+            ));
         }
     }
     notes
@@ -86,11 +139,24 @@ fn verdict_changes(base: &Run, other: &Run) -> Vec<String> {
     let verdict = |ruling: Option<Ruling>| ruling.map_or("none", Ruling::name);
     let mut notes = Vec::new();
     for case in &other.report.cases {
-        let Some(base_case) = base.report.cases.iter().find(|base_case| base_case.id == case.id) else { continue };
+        let Some(base_case) = base
+            .report
+            .cases
+            .iter()
+            .find(|base_case| base_case.id == case.id)
+        else {
+            continue;
+        };
         let before = worst_verdict(base_case);
         let now = worst_verdict(case);
         if before != now {
-            let change = format!("verdict {} in {}, {} in {}", verdict(before), base.label, verdict(now), other.label);
+            let change = format!(
+                "verdict {} in {}, {} in {}",
+                verdict(before),
+                base.label,
+                verdict(now),
+                other.label
+            );
             notes.push(format!("{}: {change}", case.id));
         }
     }
@@ -105,16 +171,30 @@ fn worst_verdict(case: &CaseReport) -> Option<Ruling> {
         Ruling::Invalid => 3,
     };
     let audit = (case.verdicts.is_empty() && case.is_invalid()).then_some(Ruling::Invalid);
-    case.verdicts.iter().map(|verdict| verdict.ruling).chain(audit).max_by_key(severity)
+    case.verdicts
+        .iter()
+        .map(|verdict| verdict.ruling)
+        .chain(audit)
+        .max_by_key(severity)
 }
 
 /// Cases that only one side has.
 fn unmatched_cases(comparison: &Comparison) -> Vec<String> {
     let note = |side: &String| {
-        let ids: Vec<&str> =
-            comparison.unmatched_cases.iter().filter(|(label, _)| label == side).map(|(_, id)| id.as_str()).collect();
+        let ids: Vec<&str> = comparison
+            .unmatched_cases
+            .iter()
+            .filter(|(label, _)| label == side)
+            .map(|(_, id)| id.as_str())
+            .collect();
         let verb = if ids.len() == 1 { "exists" } else { "exist" };
-        (!ids.is_empty()).then(|| format!("{} {verb} only in {side}: {}", counted(ids.len(), "case"), ids.join("  ")))
+        (!ids.is_empty()).then(|| {
+            format!(
+                "{} {verb} only in {side}: {}",
+                counted(ids.len(), "case"),
+                ids.join("  ")
+            )
+        })
     };
     comparison.sides.iter().filter_map(note).collect()
 }
@@ -123,15 +203,26 @@ fn unmatched_cases(comparison: &Comparison) -> Vec<String> {
 fn untested(comparison: &Comparison) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for contrast in &comparison.contrasts {
-        let Some(note) = contrast.note.as_deref() else { continue };
-        let name = format!("{} of {} in {}", contrast.measure, contrast.case, labels::label(comparison, contrast.run));
+        let Some(note) = contrast.note.as_deref() else {
+            continue;
+        };
+        let name = format!(
+            "{} of {} in {}",
+            contrast.measure,
+            contrast.case,
+            labels::label(comparison, contrast.run)
+        );
         match reasons.iter_mut().find(|(reason, _)| *reason == note) {
             Some((_, names)) => names.push(name),
             None => reasons.push((note, vec![name])),
         }
     }
     let note = |(reason, names): (&str, Vec<String>)| {
-        let more = names.len().checked_sub(MAX_NAMED).filter(|more| *more > 0).map(|more| format!(" and {more} more"));
+        let more = names
+            .len()
+            .checked_sub(MAX_NAMED)
+            .filter(|more| *more > 0)
+            .map(|more| format!(" and {more} more"));
         let named: Vec<String> = names.into_iter().take(MAX_NAMED).collect();
         format!("{}{}: {reason}", named.join(", "), more.unwrap_or_default())
     };
@@ -141,6 +232,14 @@ fn untested(comparison: &Comparison) -> Vec<String> {
 /// What a case measured: `300 of 300 ok, 12.4 req/s`.
 pub(super) fn describe_case(case: &CaseReport) -> String {
     use llmscen_core::metric::Metric::RequestThroughput;
-    let rate = case.scalars.get(&RequestThroughput).map(|rate| format!(", {}", value(*rate, RequestThroughput.unit())));
-    format!("{} of {} ok{}", case.counts.ok, case.counts.scheduled, rate.unwrap_or_default())
+    let rate = case
+        .scalars
+        .get(&RequestThroughput)
+        .map(|rate| format!(", {}", value(*rate, RequestThroughput.unit())));
+    format!(
+        "{} of {} ok{}",
+        case.counts.ok,
+        case.counts.scheduled,
+        rate.unwrap_or_default()
+    )
 }

@@ -15,7 +15,11 @@ const TEMPLATE: &str = include_str!("page.html");
 
 /// compare.md with links to the charts as `charts/<name>.png`.
 pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
-    let name = comparison.runs.first().map(|run| prose(&run.report.manifest.name)).unwrap_or_default();
+    let name = comparison
+        .runs
+        .first()
+        .map(|run| prose(&run.report.manifest.name))
+        .unwrap_or_default();
     let mut text = format!(
         "# {}: {name}\n\n{}.\n\n{}\n\n",
         labels::verdict(comparison),
@@ -29,17 +33,22 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
     let notes = notes::notes(comparison);
     if !notes.is_empty() {
         text += "## Notes\n\n";
-        notes.iter().for_each(|note| text += &format!("- {}\n", prose(note)));
+        notes
+            .iter()
+            .for_each(|note| text += &format!("- {}\n", prose(note)));
         text += "\n";
     }
     if !charts.is_empty() {
         text += "## Charts\n\n";
-        charts.iter().for_each(|chart| text += &format!("![{}](charts/{}.png)\n\n", prose(&chart.title), chart.name));
+        charts.iter().for_each(|chart| {
+            text += &format!("![{}](charts/{}.png)\n\n", prose(&chart.title), chart.name)
+        });
     }
     text += "## All metrics by case\n\n";
     let ids = compared_cases(comparison);
     let folded = ids.len() > MAX_UNFOLDED_CASES;
-    ids.into_iter().for_each(|id| text += &case_markdown(comparison, id, folded));
+    ids.into_iter()
+        .for_each(|id| text += &case_markdown(comparison, id, folded));
     let signals = tables::signals(comparison).markdown();
     if !signals.is_empty() {
         text += "## Server and GPU\n\nMeans over the measured windows, without a test: telemetry samples are correlated.\n\n";
@@ -51,27 +60,48 @@ pub fn markdown(comparison: &Comparison, charts: &[Chart]) -> String {
 fn case_markdown(comparison: &Comparison, id: &str, folded: bool) -> String {
     let scope = describe_case_by_run(comparison, id);
     let contrasts = contrasts_of_case(comparison, id);
-    let regressions = contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count();
-    let flag = if regressions > 0 { format!(": {}", counted(regressions, "regression")) } else { String::new() };
+    let regressions = contrasts
+        .iter()
+        .filter(|contrast| contrast.finding == Finding::Regression)
+        .count();
+    let flag = if regressions > 0 {
+        format!(": {}", counted(regressions, "regression"))
+    } else {
+        String::new()
+    };
     let table = tables::contrasts(comparison, &contrasts, false).markdown();
-    let html = id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let html = id
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
     match folded {
-        true => format!("<details><summary><code>{html}</code>{flag}</summary>\n\n{scope}\n\n{table}\n\n</details>\n\n"),
+        true => format!(
+            "<details><summary><code>{html}</code>{flag}</summary>\n\n{scope}\n\n{table}\n\n</details>\n\n"
+        ),
         false => format!("### {}{flag}\n\n{scope}\n\n{table}\n\n", code(id)),
     }
 }
 
 fn contrasts_of_case<'a>(comparison: &'a Comparison, id: &str) -> Vec<&'a Contrast> {
-    comparison.contrasts.iter().filter(|contrast| contrast.case == id).collect()
+    comparison
+        .contrasts
+        .iter()
+        .filter(|contrast| contrast.case == id)
+        .collect()
 }
 
 /// The significant changes: regressions first, then by size.
 fn significant(comparison: &Comparison) -> Vec<&Contrast> {
-    let is_significant = |contrast: &&Contrast| !matches!(contrast.finding, Finding::Noise | Finding::Unknown);
+    let is_significant =
+        |contrast: &&Contrast| !matches!(contrast.finding, Finding::Noise | Finding::Unknown);
     let mut changes: Vec<&Contrast> = comparison.contrasts.iter().filter(is_significant).collect();
     let is_regression = |contrast: &Contrast| contrast.finding == Finding::Regression;
     let size = |contrast: &Contrast| contrast.worsening().unwrap_or(0.0).abs();
-    changes.sort_by(|a, b| is_regression(b).cmp(&is_regression(a)).then(size(b).total_cmp(&size(a))));
+    changes.sort_by(|a, b| {
+        is_regression(b)
+            .cmp(&is_regression(a))
+            .then(size(b).total_cmp(&size(a)))
+    });
     changes
 }
 
@@ -155,26 +185,45 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
         Section {
             id: id.to_owned(),
             scope: describe_case_by_run(comparison, id),
-            regressions: contrasts.iter().filter(|contrast| contrast.finding == Finding::Regression).count(),
+            regressions: contrasts
+                .iter()
+                .filter(|contrast| contrast.finding == Finding::Regression)
+                .count(),
             table: tables::contrasts(comparison, &contrasts, false).html("Metrics of the case"),
         }
     };
-    let cases: Vec<Section> = compared_cases(comparison).into_iter().map(section).collect();
+    let cases: Vec<Section> = compared_cases(comparison)
+        .into_iter()
+        .map(section)
+        .collect();
     let environments = runs().map(|run| Environment {
         run: format!("{}: {}", run.label, run.folder),
         table: report_markdown::environment(&run.report).html("Environment of the run"),
     });
     let page = Page {
-        name: runs().next().map(|run| run.report.manifest.name.clone()).unwrap_or_default(),
+        name: runs()
+            .next()
+            .map(|run| run.report.manifest.name.clone())
+            .unwrap_or_default(),
         verdict: labels::verdict(comparison),
         tone: tone(comparison),
         counts: labels::counts(comparison) + ".",
-        changes: tables::contrasts(comparison, &significant(comparison), true).html("Significant changes"),
-        charts: charts.iter().map(|chart| ChartSvg { title: chart.title.clone(), svg: chart.svg.clone() }).collect(),
+        changes: tables::contrasts(comparison, &significant(comparison), true)
+            .html("Significant changes"),
+        charts: charts
+            .iter()
+            .map(|chart| ChartSvg {
+                title: chart.title.clone(),
+                svg: chart.svg.clone(),
+            })
+            .collect(),
         unfolded: cases.len() <= MAX_UNFOLDED_CASES,
         cases,
         signals: tables::signals(comparison).html("Server and GPU"),
-        notes: notes::notes(comparison).iter().map(|note| prose_html(note)).collect(),
+        notes: notes::notes(comparison)
+            .iter()
+            .map(|note| prose_html(note))
+            .collect(),
         explanation: explanation(comparison),
         runs: tables::runs(comparison).html("Runs"),
         environments: environments.collect(),
@@ -206,13 +255,37 @@ mod tests {
     #[test]
     fn the_verdict_is_followed_by_the_changes() {
         let html = page(&comparison(2, 2));
-        assert!(html.contains("<span class=\"badge fail\">REGRESSION</span>"), "{}", &html[..400]);
-        let order = ["badge fail", "id=\"changes\"", "id=\"charts\"", "id=\"cases\"", "id=\"notes\"", "id=\"environment\""];
-        let positions: Vec<usize> = order.iter().map(|part| html.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
-        assert!(positions.windows(2).all(|pair| pair[0] < pair[1]), "{positions:?}");
-        assert_eq!(html.matches("<svg ").count(), comparison_charts(&comparison(2, 2)).unwrap().len());
+        assert!(
+            html.contains("<span class=\"badge fail\">REGRESSION</span>"),
+            "{}",
+            &html[..400]
+        );
+        let order = [
+            "badge fail",
+            "id=\"changes\"",
+            "id=\"charts\"",
+            "id=\"cases\"",
+            "id=\"notes\"",
+            "id=\"environment\"",
+        ];
+        let positions: Vec<usize> = order
+            .iter()
+            .map(|part| html.find(part).unwrap_or_else(|| panic!("{part}")))
+            .collect();
+        assert!(
+            positions.windows(2).all(|pair| pair[0] < pair[1]),
+            "{positions:?}"
+        );
+        assert_eq!(
+            html.matches("<svg ").count(),
+            comparison_charts(&comparison(2, 2)).unwrap().len()
+        );
         let changes = &html[positions[1]..positions[2]];
-        assert_eq!(changes.matches("<tr data-case=").count(), 18, "16 regressions and 2 improvements");
+        assert_eq!(
+            changes.matches("<tr data-case=").count(),
+            18,
+            "16 regressions and 2 improvements"
+        );
     }
 
     #[test]
@@ -227,7 +300,15 @@ mod tests {
         }
         let html = page(&comparison);
         assert!(html.contains("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"));
-        for foreign in [" src=", "<link", "@import", "url(", "fetch(", "<script>alert", "<img"] {
+        for foreign in [
+            " src=",
+            "<link",
+            "@import",
+            "url(",
+            "fetch(",
+            "<script>alert",
+            "<img",
+        ] {
             assert!(!html.replace(" src=x", "").contains(foreign), "{foreign}");
         }
         assert!(html.contains("badge invalid") && html.contains("&lt;script&gt;alert(1)"));
@@ -237,7 +318,13 @@ mod tests {
     fn the_same_comparison_gives_the_same_bytes_and_many_cases_are_folded() {
         let many = page(&comparison(12, 3));
         assert_eq!(many, page(&comparison(12, 3)));
-        assert_eq!((many.matches("<details>").count(), many.matches("<details open>").count()), (12, 0));
+        assert_eq!(
+            (
+                many.matches("<details>").count(),
+                many.matches("<details open>").count()
+            ),
+            (12, 0)
+        );
         assert_eq!(page(&comparison(2, 2)).matches("<details open>").count(), 2);
     }
 }

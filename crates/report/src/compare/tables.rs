@@ -13,7 +13,10 @@ use serde_json::{Map, Value, json};
 pub(super) fn runs(comparison: &Comparison) -> Table {
     let columns = vec![
         Column::text().documents("Run").terminal("RUN", 0),
-        Column::text().documents("Folder").terminal("FOLDER", 0).at_least(24),
+        Column::text()
+            .documents("Folder")
+            .terminal("FOLDER", 0)
+            .at_least(24),
         Column::text().documents("Started").terminal("STARTED", 2),
         Column::text().documents("Verdict").terminal("VERDICT", 0),
         Column::text().terminal("SCENARIO", 1),
@@ -46,42 +49,83 @@ fn run_emphasis(run: &Run) -> Emphasis {
 }
 
 /// The table of contrasts. `with_case`: whether Markdown and HTML show the case, which is otherwise above the table.
-pub(super) fn contrasts(comparison: &Comparison, contrasts: &[&Contrast], with_case: bool) -> Table {
+pub(super) fn contrasts(
+    comparison: &Comparison,
+    contrasts: &[&Contrast],
+    with_case: bool,
+) -> Table {
     // With two sides every row has the same run, so a narrow terminal drops the column.
     let has_several_runs = comparison.sides.len() > 2;
     let interval = format!("{} interval", percent(comparison.confidence));
     let case = Column::text().terminal("CASE", 0).key("case");
-    let run = Column::text().terminal("RUN", if has_several_runs { 0 } else { 3 }).key("run");
+    let run = Column::text()
+        .terminal("RUN", if has_several_runs { 0 } else { 3 })
+        .key("run");
     let columns = vec![
         Column::text().terminal("FINDING", 0),
-        if with_case { case.documents("Case") } else { case },
-        Column::text().documents("Metric").terminal("METRIC", 0).at_least(14),
+        if with_case {
+            case.documents("Case")
+        } else {
+            case
+        },
+        Column::text()
+            .documents("Metric")
+            .terminal("METRIC", 0)
+            .at_least(14),
         Column::text().key("metric"),
         Column::text().key("unit"),
         Column::text().key("better"),
-        if has_several_runs { run.documents("Run") } else { run },
-        Column::number().documents("Base").terminal("BASE", 0).key("base"),
+        if has_several_runs {
+            run.documents("Run")
+        } else {
+            run
+        },
+        Column::number()
+            .documents("Base")
+            .terminal("BASE", 0)
+            .key("base"),
         Column::number().key("base_low"),
         Column::number().key("base_high"),
         Column::number().key("base_n"),
-        Column::number().documents("Candidate").terminal("CANDIDATE", 0).key("value"),
+        Column::number()
+            .documents("Candidate")
+            .terminal("CANDIDATE", 0)
+            .key("value"),
         Column::number().key("low"),
         Column::number().key("high"),
         Column::number().key("n"),
-        Column::number().documents("Change").terminal("CHANGE", 0).key("ratio"),
+        Column::number()
+            .documents("Change")
+            .terminal("CHANGE", 0)
+            .key("ratio"),
         Column::number().key("ratio_low"),
         Column::number().key("ratio_high"),
         Column::number().key("difference"),
         Column::number().key("difference_low"),
         Column::number().key("difference_high"),
-        Column::number().documents(&interval).terminal("INTERVAL", 1),
+        Column::number()
+            .documents(&interval)
+            .terminal("INTERVAL", 1),
         Column::number().key("p"),
-        Column::number().documents("p adjusted").terminal("P ADJ.", 4).key("p_adjusted"),
-        Column::text().documents("Effect").terminal("EFFECT", 2).key("effect"),
+        Column::number()
+            .documents("p adjusted")
+            .terminal("P ADJ.", 4)
+            .key("p_adjusted"),
+        Column::text()
+            .documents("Effect")
+            .terminal("EFFECT", 2)
+            .key("effect"),
         Column::text().key("magnitude"),
         Column::text().documents("Finding").key("finding"),
     ];
-    Table::new(columns, contrasts.iter().map(|contrast| contrast_row(comparison, contrast)).collect()).sortable()
+    Table::new(
+        columns,
+        contrasts
+            .iter()
+            .map(|contrast| contrast_row(comparison, contrast))
+            .collect(),
+    )
+    .sortable()
 }
 
 fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
@@ -93,7 +137,8 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
     };
     let metric = contrast.measure.metric;
     let [base, other] = labels::values(contrast);
-    let bound = |bounds: Option<(f64, f64)>, end: fn((f64, f64)) -> f64| Cell::number(bounds.map(end));
+    let bound =
+        |bounds: Option<(f64, f64)>, end: fn((f64, f64)) -> f64| Cell::number(bounds.map(end));
     let span = |span: Option<Span>, value: fn(Span) -> f64| Cell::number(span.map(value));
     let finding = Cell::prose(contrast.finding.name()).emphasized(emphasis);
     let p_adjusted = labels::probability(contrast.p_adjusted);
@@ -103,7 +148,11 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         Cell::code(&labels::measure(contrast)),
         Cell::raw(json!(contrast.measure.to_string())),
         Cell::raw(json!(metric.unit().symbol().replace('%', "share"))),
-        Cell::raw(json!(if metric.higher_is_better() { "higher" } else { "lower" })),
+        Cell::raw(json!(if metric.higher_is_better() {
+            "higher"
+        } else {
+            "lower"
+        })),
         Cell::prose(labels::label(comparison, contrast.run)),
         Cell::figure(base, contrast.base.value).with_stat("", "base"),
         bound(contrast.base.bounds, |bounds| bounds.0),
@@ -113,7 +162,12 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         bound(contrast.other.bounds, |bounds| bounds.0),
         bound(contrast.other.bounds, |bounds| bounds.1),
         Cell::count(contrast.other.n),
-        Cell::figure(labels::change(contrast), contrast.ratio.map(|span| span.value)).with_stat("", "ratio").emphasized(emphasis),
+        Cell::figure(
+            labels::change(contrast),
+            contrast.ratio.map(|span| span.value),
+        )
+        .with_stat("", "ratio")
+        .emphasized(emphasis),
         span(contrast.ratio, |span| span.low),
         span(contrast.ratio, |span| span.high),
         span(contrast.difference, |span| span.value),
@@ -124,15 +178,20 @@ fn contrast_row(comparison: &Comparison, contrast: &Contrast) -> Row {
         Cell::figure(p_adjusted.clone(), contrast.p_adjusted)
             .with_stat("", "p_adjusted")
             .in_markdown(p_adjusted.replace('<', "&lt;")),
-        Cell::prose(&labels::effect(contrast.effect)).with_value(contrast.effect.map(|effect| effect.value())),
-        Cell::raw(json!(contrast.effect.map(|effect| effect.magnitude().name()))),
+        Cell::prose(&labels::effect(contrast.effect))
+            .with_value(contrast.effect.map(|effect| effect.value())),
+        Cell::raw(json!(
+            contrast.effect.map(|effect| effect.magnitude().name())
+        )),
         match contrast.finding {
             Finding::Regression => finding.in_markdown("**regression**".to_owned()),
             _ => finding,
         }
         .with_value(contrast.finding.name().to_lowercase().as_str()),
     ];
-    Row::new(cells).case(&contrast.case).metric(&contrast.measure.to_string())
+    Row::new(cells)
+        .case(&contrast.case)
+        .metric(&contrast.measure.to_string())
 }
 
 /// The runs, every measure of every case, the verdict and the rule. `width`: of the terminal in characters; None: not a terminal.
@@ -144,7 +203,11 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
         "INVALID" | "INCONCLUSIVE" => Emphasis::Inconclusive,
         _ => Emphasis::Fail,
     };
-    let verdict = if color { emphasis.paint(verdict) } else { verdict.to_owned() };
+    let verdict = if color {
+        emphasis.paint(verdict)
+    } else {
+        verdict.to_owned()
+    };
     let all: Vec<&Contrast> = comparison.contrasts.iter().collect();
     let blank = if all.is_empty() { "" } else { "\n" };
     format!(
@@ -160,7 +223,9 @@ pub fn table(comparison: &Comparison, width: Option<usize>, color: bool) -> Stri
 pub fn separated(comparison: &Comparison, delimiter: u8) -> String {
     let all: Vec<&Contrast> = comparison.contrasts.iter().collect();
     // Writing into memory cannot fail.
-    contrasts(comparison, &all, true).csv(delimiter).unwrap_or_default()
+    contrasts(comparison, &all, true)
+        .csv(delimiter)
+        .unwrap_or_default()
 }
 
 /// The means of a signal in a case by run; None if a run has none.
@@ -172,24 +237,63 @@ struct SignalMeans<'a> {
 
 /// The signals of server and GPU that the base and at least one other run have.
 fn signal_means(comparison: &Comparison) -> Vec<SignalMeans<'_>> {
-    let Some((base, others)) = comparison.runs.split_first() else { return Vec::new() };
-    let mean = |case: &CaseReport, signal| case.telemetry.signals.get(&signal).and_then(|values| values.mean);
+    let Some((base, others)) = comparison.runs.split_first() else {
+        return Vec::new();
+    };
+    let mean = |case: &CaseReport, signal| {
+        case.telemetry
+            .signals
+            .get(&signal)
+            .and_then(|values| values.mean)
+    };
     let means_by_run = |case: &'_ CaseReport, signal| {
-        let other_mean = |run: &Run| mean(run.report.cases.iter().find(|other| other.id == case.id)?, signal);
-        let means: Vec<Option<f64>> = [mean(case, signal)].into_iter().chain(others.iter().map(other_mean)).collect();
+        let other_mean = |run: &Run| {
+            mean(
+                run.report.cases.iter().find(|other| other.id == case.id)?,
+                signal,
+            )
+        };
+        let means: Vec<Option<f64>> = [mean(case, signal)]
+            .into_iter()
+            .chain(others.iter().map(other_mean))
+            .collect();
         (means.first()?.is_some() && means.iter().flatten().count() > 1).then_some(means)
     };
-    let compared = || Signal::ALL.iter().copied().filter(|signal| ["server", "gpu"].contains(&signal.scope()));
-    let cases = base.report.cases.iter().flat_map(|case| compared().map(move |signal| (case, signal)));
-    cases.filter_map(|(case, signal)| Some(SignalMeans { case: &case.id, signal, means: means_by_run(case, signal)? })).collect()
+    let compared = || {
+        Signal::ALL
+            .iter()
+            .copied()
+            .filter(|signal| ["server", "gpu"].contains(&signal.scope()))
+    };
+    let cases = base
+        .report
+        .cases
+        .iter()
+        .flat_map(|case| compared().map(move |signal| (case, signal)));
+    cases
+        .filter_map(|(case, signal)| {
+            Some(SignalMeans {
+                case: &case.id,
+                signal,
+                means: means_by_run(case, signal)?,
+            })
+        })
+        .collect()
 }
 
 /// The means as JSON; shares are 0..=1.
 pub(super) fn signals_json(comparison: &Comparison) -> Value {
     let object = |row: SignalMeans<'_>| {
         let labels = comparison.runs.iter().map(|run| run.label.clone());
-        let means: Map<String, Value> = labels.zip(row.means).map(|(label, mean)| (label, json!(mean))).collect();
-        let unit = if row.signal.unit() == Unit::Share { "share" } else { row.signal.unit().symbol() };
+        let means: Map<String, Value> = labels
+            .zip(row.means)
+            .map(|(label, mean)| (label, json!(mean)))
+            .collect();
+        let unit = if row.signal.unit() == Unit::Share {
+            "share"
+        } else {
+            row.signal.unit().symbol()
+        };
         json!({ "case": row.case, "signal": row.signal.name(), "unit": unit, "means": means })
     };
     signal_means(comparison).into_iter().map(object).collect()
@@ -197,14 +301,35 @@ pub(super) fn signals_json(comparison: &Comparison) -> Value {
 
 /// The table of the means by run.
 pub(super) fn signals(comparison: &Comparison) -> Table {
-    let means = comparison.runs.iter().map(|run| Column::number().documents(&run.label));
-    let columns = ["Case", "Signal"].map(|head| Column::text().documents(head)).into_iter().chain(means).collect();
+    let means = comparison
+        .runs
+        .iter()
+        .map(|run| Column::number().documents(&run.label));
+    let columns = ["Case", "Signal"]
+        .map(|head| Column::text().documents(head))
+        .into_iter()
+        .chain(means)
+        .collect();
     let row = |signal_means: SignalMeans<'_>| {
-        let SignalMeans { case, signal, means } = signal_means;
-        let means = means.iter().map(|mean| Cell::figure(optional(*mean, signal.unit()), *mean));
-        Row::new([Cell::code(case), Cell::code(signal.name())].into_iter().chain(means).collect())
+        let SignalMeans {
+            case,
+            signal,
+            means,
+        } = signal_means;
+        let means = means
+            .iter()
+            .map(|mean| Cell::figure(optional(*mean, signal.unit()), *mean));
+        Row::new(
+            [Cell::code(case), Cell::code(signal.name())]
+                .into_iter()
+                .chain(means)
+                .collect(),
+        )
     };
-    Table::new(columns, signal_means(comparison).into_iter().map(row).collect())
+    Table::new(
+        columns,
+        signal_means(comparison).into_iter().map(row).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -216,19 +341,48 @@ mod tests {
     #[test]
     fn signals_of_both_runs_are_compared() {
         let mut both = comparison(1, 2);
-        assert_eq!((signals(&both).rows.len(), signals_json(&both)), (0, json!([])));
-        let stat = |mean| SignalStat { n: 1, mean: Some(mean), ..SignalStat::default() };
+        assert_eq!(
+            (signals(&both).rows.len(), signals_json(&both)),
+            (0, json!([]))
+        );
+        let stat = |mean| SignalStat {
+            n: 1,
+            mean: Some(mean),
+            ..SignalStat::default()
+        };
         let id = both.runs[0].report.cases[0].id.clone();
         for (run, mean) in [(0, 0.25), (1, 0.5)] {
-            let case = both.runs[run].report.cases.iter_mut().find(|case| case.id == id).unwrap();
-            case.telemetry.signals.insert(Signal::ServerKvCacheUsage, stat(mean));
+            let case = both.runs[run]
+                .report
+                .cases
+                .iter_mut()
+                .find(|case| case.id == id)
+                .unwrap();
+            case.telemetry
+                .signals
+                .insert(Signal::ServerKvCacheUsage, stat(mean));
             case.telemetry.signals.insert(Signal::HostCpu, stat(mean));
         }
-        both.runs[0].report.cases[0].telemetry.signals.insert(Signal::GpuPower, stat(300.0));
+        both.runs[0].report.cases[0]
+            .telemetry
+            .signals
+            .insert(Signal::GpuPower, stat(300.0));
         let json = signals_json(&both);
-        let [row] = json.as_array().unwrap().as_slice() else { panic!("{json}") };
-        assert_eq!((&row["case"], &row["signal"], &row["unit"]), (&json!(id), &json!("server.kv_cache_usage"), &json!("share")));
-        assert_eq!((&row["means"]["A"], &row["means"]["B"]), (&json!(0.25), &json!(0.5)));
-        assert!(signals(&both).markdown().contains(&format!("| `{id}` | `server.kv_cache_usage` | 25% | 50% |")));
+        let [row] = json.as_array().unwrap().as_slice() else {
+            panic!("{json}")
+        };
+        assert_eq!(
+            (&row["case"], &row["signal"], &row["unit"]),
+            (&json!(id), &json!("server.kv_cache_usage"), &json!("share"))
+        );
+        assert_eq!(
+            (&row["means"]["A"], &row["means"]["B"]),
+            (&json!(0.25), &json!(0.5))
+        );
+        assert!(
+            signals(&both)
+                .markdown()
+                .contains(&format!("| `{id}` | `server.kv_cache_usage` | 25% | 50% |"))
+        );
     }
 }

@@ -56,8 +56,17 @@ struct Benchmark<'a> {
 impl Export for Guidellm {
     fn case(&mut self, case: &Measured<'_>) -> Result<Vec<File>, ViewError> {
         let (metrics, clock) = (metrics(case), Clock::new(case));
-        let (metadata, scenario) = self.head.get_or_insert_with(|| (metadata(case), scenario(case)));
-        self.table.add(case, &metrics, &clock, &config(case, self.benchmarks.len()), metadata, scenario);
+        let (metadata, scenario) = self
+            .head
+            .get_or_insert_with(|| (metadata(case), scenario(case)));
+        self.table.add(
+            case,
+            &metrics,
+            &clock,
+            &config(case, self.benchmarks.len()),
+            metadata,
+            scenario,
+        );
         let from = case.bounds().map_or(0.0, |(from, _)| case.unix_s(from));
         let benchmark = Benchmark {
             type_: "generative_benchmark",
@@ -73,15 +82,32 @@ impl Export for Guidellm {
             warmup_duration: 0.0,
             cooldown_duration: 0.0,
         };
-        self.benchmarks.push(serde_json::value::to_raw_value(&benchmark)?);
+        self.benchmarks
+            .push(serde_json::value::to_raw_value(&benchmark)?);
         Ok(Vec::new())
     }
 
     fn end(&mut self) -> Result<Vec<File>, ViewError> {
-        let Some((metadata, config)) = &self.head else { return Ok(Vec::new()) };
-        let report = Report { metadata, config, benchmarks: &self.benchmarks, conclusions: [] };
-        let json = File { name: "benchmarks.json".into(), bytes: serde_json::to_vec(&report)? };
-        Ok(vec![json, File { name: "benchmarks.csv".into(), bytes: self.table.bytes()? }])
+        let Some((metadata, config)) = &self.head else {
+            return Ok(Vec::new());
+        };
+        let report = Report {
+            metadata,
+            config,
+            benchmarks: &self.benchmarks,
+            conclusions: [],
+        };
+        let json = File {
+            name: "benchmarks.json".into(),
+            bytes: serde_json::to_vec(&report)?,
+        };
+        Ok(vec![
+            json,
+            File {
+                name: "benchmarks.csv".into(),
+                bytes: self.table.bytes()?,
+            },
+        ])
     }
 }
 
@@ -118,7 +144,9 @@ fn url(case: &Measured<'_>) -> String {
 fn profile(case: &Measured<'_>) -> Value {
     match (case.case.load.shape.users(), case.rate(), case.arrival()) {
         (Some(users), ..) => json!({ "kind": "concurrent", "streams": [users] }),
-        (None, Some(rate), Some(Arrival::Constant)) => json!({ "kind": "constant", "rate": [rate] }),
+        (None, Some(rate), Some(Arrival::Constant)) => {
+            json!({ "kind": "constant", "rate": [rate] })
+        }
         (None, Some(rate), _) => json!({ "kind": "poisson", "rate": [rate] }),
         (None, None, _) => json!({ "kind": "throughput", "max_concurrency": case.concurrency() }),
     }
@@ -128,9 +156,15 @@ fn profile(case: &Measured<'_>) -> Value {
 fn strategy(case: &Measured<'_>) -> Value {
     let max_in_flight = case.case.load.max_in_flight;
     match (&case.case.load.shape, case.rate(), case.arrival()) {
-        (Shape::Closed { users } | Shape::Static { batch: users }, ..) => json!({ "type_": "concurrent", "streams": users }),
-        (Shape::Users { .. }, ..) => json!({ "type_": "concurrent", "streams": case.concurrency() }),
-        (Shape::Replay { speed }, ..) => json!({ "type_": "trace", "time_scale": 1.0 / speed, "max_concurrency": max_in_flight }),
+        (Shape::Closed { users } | Shape::Static { batch: users }, ..) => {
+            json!({ "type_": "concurrent", "streams": users })
+        }
+        (Shape::Users { .. }, ..) => {
+            json!({ "type_": "concurrent", "streams": case.concurrency() })
+        }
+        (Shape::Replay { speed }, ..) => {
+            json!({ "type_": "trace", "time_scale": 1.0 / speed, "max_concurrency": max_in_flight })
+        }
         (_, Some(rate), Some(Arrival::Constant)) => {
             json!({ "type_": "constant", "rate": rate, "max_concurrency": max_in_flight })
         }
@@ -142,7 +176,13 @@ fn strategy(case: &Measured<'_>) -> Value {
 }
 
 fn config(case: &Measured<'_>, index: usize) -> Value {
-    let labels: Map<String, Value> = case.case.labels.0.iter().map(|(path, value)| (path.clone(), json!(value))).collect();
+    let labels: Map<String, Value> = case
+        .case
+        .labels
+        .0
+        .iter()
+        .map(|(path, value)| (path.clone(), json!(value)))
+        .collect();
     json!({
         "id_": format!("{}/{}", case.manifest.run_id, case.case.id),
         "run_id": case.manifest.run_id,
@@ -162,7 +202,9 @@ fn scheduler_metrics(case: &Measured<'_>, clock: &Clock) -> Value {
     let (from, to) = case.bounds().unwrap_or_default();
     let from = case.unix_s(from);
     let to = case.unix_s(to);
-    let mean = |metric: Metric| SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
+    let mean = |metric: Metric| {
+        SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3)
+    };
     json!({
         "start_time": from,
         "request_start_time": from,
@@ -185,12 +227,20 @@ fn scheduler_metrics(case: &Measured<'_>, clock: &Clock) -> Value {
 }
 
 fn metrics_json(case: &Measured<'_>, metrics: &[NamedMetric]) -> Value {
-    const NOT_MEASURED: [&str; 3] = ["time_to_first_output_token_ms", "time_to_last_round_trip_ms", "avg_round_trip_time_ms"];
-    let mut out: Map<String, Value> = metrics.iter().map(|(key, .., split)| ((*key).to_owned(), split.json())).collect();
+    const NOT_MEASURED: [&str; 3] = [
+        "time_to_first_output_token_ms",
+        "time_to_last_round_trip_ms",
+        "avg_round_trip_time_ms",
+    ];
+    let mut out: Map<String, Value> = metrics
+        .iter()
+        .map(|(key, .., split)| ((*key).to_owned(), split.json()))
+        .collect();
     out.insert("request_totals".into(), totals_json(case));
     let empty = distribution::Dist::default().json();
     for key in NOT_MEASURED {
-        let none = json!({ "successful": empty, "errored": empty, "incomplete": empty, "total": empty });
+        let none =
+            json!({ "successful": empty, "errored": empty, "incomplete": empty, "total": empty });
         out.insert(key.to_owned(), none);
     }
     let of = |key: &str| out.get(key).cloned().unwrap_or_default();
@@ -205,11 +255,26 @@ fn metrics_json(case: &Measured<'_>, metrics: &[NamedMetric]) -> Value {
         "total_per_second": of("tokens_per_second"),
         "total_concurrency": null,
     });
-    out.insert("text".into(), json!({ "tokens": tokens, "words": null, "characters": null }));
-    out.insert("image".into(), json!({ "tokens": null, "images": null, "pixels": null, "bytes": null }));
-    out.insert("video".into(), json!({ "tokens": null, "frames": null, "seconds": null, "bytes": null }));
-    out.insert("audio".into(), json!({ "tokens": null, "samples": null, "seconds": null, "bytes": null }));
-    out.insert("tool_call".into(), json!({ "tokens": null, "mixed_tokens": null, "count": null }));
+    out.insert(
+        "text".into(),
+        json!({ "tokens": tokens, "words": null, "characters": null }),
+    );
+    out.insert(
+        "image".into(),
+        json!({ "tokens": null, "images": null, "pixels": null, "bytes": null }),
+    );
+    out.insert(
+        "video".into(),
+        json!({ "tokens": null, "frames": null, "seconds": null, "bytes": null }),
+    );
+    out.insert(
+        "audio".into(),
+        json!({ "tokens": null, "samples": null, "seconds": null, "bytes": null }),
+    );
+    out.insert(
+        "tool_call".into(),
+        json!({ "tokens": null, "mixed_tokens": null, "count": null }),
+    );
     Value::Object(out)
 }
 
@@ -225,34 +290,89 @@ mod tests {
         let report: Value = serde_json::from_str(&text).unwrap();
         let metrics = &report["benchmarks"][0]["metrics"];
         let of = |metric: &str, stat: &str| {
-            let value = metrics[metric]["successful"].pointer(stat).and_then(Value::as_f64).unwrap();
+            let value = metrics[metric]["successful"]
+                .pointer(stat)
+                .and_then(Value::as_f64)
+                .unwrap();
             (value * 1e6).round() / 1e6
         };
-        assert_eq!((name.as_str(), report["metadata"]["version"].as_u64()), ("benchmarks.json", Some(2)));
-        assert_eq!((of("request_latency", "/mean"), of("request_latency", "/percentiles/p50")), (0.112, 0.102));
-        assert_eq!((of("time_to_first_token_ms", "/mean"), of("time_to_first_token_ms", "/median")), (70.0, 50.0));
+        assert_eq!(
+            (name.as_str(), report["metadata"]["version"].as_u64()),
+            ("benchmarks.json", Some(2))
+        );
+        assert_eq!(
+            (
+                of("request_latency", "/mean"),
+                of("request_latency", "/percentiles/p50")
+            ),
+            (0.112, 0.102)
+        );
+        assert_eq!(
+            (
+                of("time_to_first_token_ms", "/mean"),
+                of("time_to_first_token_ms", "/median")
+            ),
+            (70.0, 50.0)
+        );
         // (100 + 190 + 50 + 100) ms over 10 tokens; (50 + 100 + 10) ms over 6 tokens.
-        assert_eq!((of("time_per_output_token_ms", "/mean"), of("inter_token_latency_ms", "/mean")), (44.0, 26.666667));
-        assert_eq!((of("requests_per_second", "/mean"), of("output_tokens_per_second", "/count")), (3.992016, 10.0));
-        assert_eq!(metrics["request_totals"], json!({ "successful": 4, "errored": 2, "incomplete": 0, "total": 6 }));
-        assert_eq!(report["benchmarks"][0]["requests"]["successful"].as_array().map(Vec::len), Some(4));
-        assert_eq!(report["benchmarks"][0]["config"]["strategy"], json!({ "type_": "concurrent", "streams": 2 }));
+        assert_eq!(
+            (
+                of("time_per_output_token_ms", "/mean"),
+                of("inter_token_latency_ms", "/mean")
+            ),
+            (44.0, 26.666667)
+        );
+        assert_eq!(
+            (
+                of("requests_per_second", "/mean"),
+                of("output_tokens_per_second", "/count")
+            ),
+            (3.992016, 10.0)
+        );
+        assert_eq!(
+            metrics["request_totals"],
+            json!({ "successful": 4, "errored": 2, "incomplete": 0, "total": 6 })
+        );
+        assert_eq!(
+            report["benchmarks"][0]["requests"]["successful"]
+                .as_array()
+                .map(Vec::len),
+            Some(4)
+        );
+        assert_eq!(
+            report["benchmarks"][0]["config"]["strategy"],
+            json!({ "type_": "concurrent", "streams": 2 })
+        );
     }
 
     #[test]
     fn the_table_has_three_lines_of_header() {
         let [_, (name, text)] = <[_; 2]>::try_from(texts(ExportFormat::Guidellm)).unwrap();
-        let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
-        let lines: Vec<Vec<String>> = reader.records().map(|line| line.unwrap().iter().map(str::to_owned).collect()).collect();
+        let mut reader = ::csv::ReaderBuilder::new()
+            .has_headers(false)
+            .from_reader(text.as_bytes());
+        let lines: Vec<Vec<String>> = reader
+            .records()
+            .map(|line| line.unwrap().iter().map(str::to_owned).collect())
+            .collect();
         let cell = |head: [&str; 3]| {
-            let column = (0..lines[0].len()).find(|&at| (0..3).all(|row| lines[row][at] == head[row])).unwrap();
+            let column = (0..lines[0].len())
+                .find(|&at| (0..3).all(|row| lines[row][at] == head[row]))
+                .unwrap();
             lines[3][column].clone()
         };
         assert_eq!((name.as_str(), lines.len()), ("benchmarks.csv", 4));
-        assert_eq!(cell(["Time to First Token", "Successful ms", "Mean"]), "70.0");
+        assert_eq!(
+            cell(["Time to First Token", "Successful ms", "Mean"]),
+            "70.0"
+        );
         assert_eq!(cell(["Request Counts", "Errored", ""]), "2");
-        let points = "[0.052, 0.052, 0.052, 0.052, 0.052, 0.052, 0.102, 0.192, 0.192, 0.192, 0.192]";
-        assert_eq!(cell(["Request Latency", "Successful Sec", "Percentiles"]), points);
+        let points =
+            "[0.052, 0.052, 0.052, 0.052, 0.052, 0.052, 0.102, 0.192, 0.192, 0.192, 0.192]";
+        assert_eq!(
+            cell(["Request Latency", "Successful Sec", "Percentiles"]),
+            points
+        );
         assert_eq!(cell(["Timings", "Start Time", ""]), "2026-01-02 03:04:05");
     }
 }

@@ -71,8 +71,15 @@ const RESTFUL: [&str; 9] = [
 ];
 
 /// lmdeploy/profiler.py, used by all scripts since 2025.
-const PROFILER: [&str; 7] =
-    ["batch", "num_prompts", "RPS", "RPM", "FTL(ave)(s)", "throughput(out tok/s)", "throughput(total tok/s)"];
+const PROFILER: [&str; 7] = [
+    "batch",
+    "num_prompts",
+    "RPS",
+    "RPM",
+    "FTL(ave)(s)",
+    "throughput(out tok/s)",
+    "throughput(total tok/s)",
+];
 
 /// The text of a missing value.
 const MISSING: &str = "-";
@@ -105,7 +112,10 @@ impl Export for Lmdeploy {
         let file = |((name, head), lines): ((&str, &[&str]), &Vec<Vec<String>>)| {
             let head = head.iter().map(|&column| column.to_owned()).collect();
             let lines: Vec<_> = std::iter::once(head).chain(lines.iter().cloned()).collect();
-            Ok(File { name: name.to_owned(), bytes: csv(&lines)? })
+            Ok(File {
+                name: name.to_owned(),
+                bytes: csv(&lines)?,
+            })
         };
         FILES.into_iter().zip(&self.lines).map(file).collect()
     }
@@ -126,15 +136,28 @@ struct CaseValues {
 
 impl CaseValues {
     fn new(case: &Measured<'_>) -> CaseValues {
-        let over = |amount: Option<f64>| amount.zip(case.window()).map(|(amount, window)| amount / window);
-        let (input, output) = (case.total(Metric::PromptTokens), case.total(Metric::OutputTokens));
-        let mean = |metric: Metric| SortedValues::new(case.values(metric)).map(|spread| spread.mean());
+        let over = |amount: Option<f64>| {
+            amount
+                .zip(case.window())
+                .map(|(amount, window)| amount / window)
+        };
+        let (input, output) = (
+            case.total(Metric::PromptTokens),
+            case.total(Metric::OutputTokens),
+        );
+        let mean =
+            |metric: Metric| SortedValues::new(case.values(metric)).map(|spread| spread.mean());
         CaseValues {
             batch: case.concurrency(),
             requests: case.rows.len(),
             prompt: mean(Metric::PromptTokens),
             completion: mean(Metric::OutputTokens),
-            ftl: SortedValues::new(case.values(Metric::TtftService).into_iter().map(|millis| millis / 1e3).collect()),
+            ftl: SortedValues::new(
+                case.values(Metric::TtftService)
+                    .into_iter()
+                    .map(|millis| millis / 1e3)
+                    .collect(),
+            ),
             tokens: token_latencies(case),
             rps: over(Some(case.completed() as f64)),
             output: over(output),
@@ -143,12 +166,20 @@ impl CaseValues {
     }
 
     fn cell(&self, column: &str) -> String {
-        let number =
-            |value: Option<f64>, decimals: usize| value.map_or_else(|| MISSING.to_owned(), |v| format!("{v:.decimals$}"));
+        let number = |value: Option<f64>, decimals: usize| {
+            value.map_or_else(|| MISSING.to_owned(), |v| format!("{v:.decimals$}"))
+        };
         let ftl = |get: fn(&SortedValues) -> f64| number(self.ftl.as_ref().map(get), 3);
-        let mean = |value: Option<f64>| value.map_or_else(|| MISSING.to_owned(), |v| format!("{}", (v * 100.0).round() / 100.0));
+        let mean = |value: Option<f64>| {
+            value.map_or_else(
+                || MISSING.to_owned(),
+                |v| format!("{}", (v * 100.0).round() / 100.0),
+            )
+        };
         match column {
-            "batch" => self.batch.map_or_else(|| MISSING.to_owned(), |users| users.to_string()),
+            "batch" => self
+                .batch
+                .map_or_else(|| MISSING.to_owned(), |users| users.to_string()),
             "num_prompts" | "num_promts" => self.requests.to_string(),
             "prompt_tokens" => mean(self.prompt),
             "completion_tokens" => mean(self.completion),
@@ -169,7 +200,9 @@ impl CaseValues {
 
     /// The quantile of the scripts: the value at index ⌊p·n⌋.
     fn token_quantile(&self, share: f64) -> Option<f64> {
-        self.tokens.get((share * self.tokens.len() as f64) as usize).copied()
+        self.tokens
+            .get((share * self.tokens.len() as f64) as usize)
+            .copied()
     }
 }
 
@@ -180,7 +213,10 @@ fn token_latencies(case: &Measured<'_>) -> Vec<f64> {
     for row in case.ok().filter(|row| row.first_token().is_some()) {
         all.extend(row.gaps().iter().map(|gap| gap / 1e3));
         let tokens = row.output_tokens().unwrap_or_default() as usize;
-        all.extend(std::iter::repeat_n(0.0, tokens.saturating_sub(1 + row.gaps().len())));
+        all.extend(std::iter::repeat_n(
+            0.0,
+            tokens.saturating_sub(1 + row.gaps().len()),
+        ));
     }
     quantile::sort(&mut all);
     all
@@ -223,6 +259,9 @@ mod tests {
                  2,6,2.000,120.000,0.070,5.000,25.000\r\n",
             ),
         ];
-        assert_eq!(texts(ExportFormat::Lmdeploy), known.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert_eq!(
+            texts(ExportFormat::Lmdeploy),
+            known.map(|(name, text)| (name.to_owned(), text.to_owned()))
+        );
     }
 }

@@ -60,10 +60,14 @@ impl Measured<'_> {
 
     /// The number of requests that meet the limits of the first goodput objective; None without one.
     pub(super) fn good_requests(&self) -> Option<usize> {
-        let limits = self.case.checks.iter().find_map(|check| match &check.subject {
-            Subject::Goodput(limits) => Some(limits),
-            Subject::Metric { .. } | Subject::Signal { .. } => None,
-        })?;
+        let limits = self
+            .case
+            .checks
+            .iter()
+            .find_map(|check| match &check.subject {
+                Subject::Goodput(limits) => Some(limits),
+                Subject::Metric { .. } | Subject::Signal { .. } => None,
+            })?;
         Some(self.rows.iter().filter(|row| row.meets(limits)).count())
     }
 
@@ -80,27 +84,44 @@ impl Measured<'_> {
         end: fn(&TimedRequest<'_>) -> Nanos,
     ) -> Option<f64> {
         let mut rounds: BTreeMap<u32, (Nanos, Nanos)> = BTreeMap::new();
-        for (row, sent) in self.rows.iter().filter(is_selected).filter_map(|row| Some((row, row.sent()?))) {
+        for (row, sent) in self
+            .rows
+            .iter()
+            .filter(is_selected)
+            .filter_map(|row| Some((row, row.sent()?)))
+        {
             let (from, to) = rounds.entry(row.round()).or_insert((sent, sent));
             (*from, *to) = ((*from).min(sent), (*to).max(end(row)));
         }
-        let seconds: f64 = rounds.values().map(|(from, to)| to.since(*from).secs()).sum();
+        let seconds: f64 = rounds
+            .values()
+            .map(|(from, to)| to.since(*from).secs())
+            .sum();
         (seconds > 0.0).then_some(seconds)
     }
 
     /// The first model of the case.
     pub(super) fn model(&self) -> &str {
-        self.case.target.models.first().map_or("", |model| model.name.as_str())
+        self.case
+            .target
+            .models
+            .first()
+            .map_or("", |model| model.name.as_str())
     }
 
     /// The largest number of requests in flight, if the load limits it.
     pub(super) fn concurrency(&self) -> Option<u32> {
-        self.case.load.shape.users().or(self.case.load.max_in_flight)
+        self.case
+            .load
+            .shape
+            .users()
+            .or(self.case.load.max_in_flight)
     }
 
     /// The arrival rate per second, if the load has a single one.
     pub(super) fn rate(&self) -> Option<f64> {
-        let open = !self.case.load.shape.is_closed_loop() && !matches!(self.case.load.shape, Shape::Replay { .. });
+        let open = !self.case.load.shape.is_closed_loop()
+            && !matches!(self.case.load.shape, Shape::Replay { .. });
         self.case.load.shape.size().0.filter(|_| open)
     }
 
@@ -199,14 +220,33 @@ mod tests {
     #[test]
     fn two_kinds_of_quantiles() {
         let values = SortedValues::new(vec![4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!((values.linear(50.0), values.nearest(50.0), values.linear(99.0)), (2.5, 2.0, 3.9699999999999998));
-        assert_eq!((values.n(), values.sum(), values.mean(), values.min(), values.max()), (4, 10.0, 2.5, 1.0, 4.0));
+        assert_eq!(
+            (
+                values.linear(50.0),
+                values.nearest(50.0),
+                values.linear(99.0)
+            ),
+            (2.5, 2.0, 3.9699999999999998)
+        );
+        assert_eq!(
+            (
+                values.n(),
+                values.sum(),
+                values.mean(),
+                values.min(),
+                values.max()
+            ),
+            (4, 10.0, 2.5, 1.0, 4.0)
+        );
         assert_eq!(SortedValues::new(Vec::new()), None);
     }
 
     #[test]
     fn numbers_are_rounded_as_they_print() {
-        assert_eq!((rounded(1.00005, 4), rounded(-0.5, 4), rounded(2.675, 2)), (1.0001, -0.5, 2.67));
+        assert_eq!(
+            (rounded(1.00005, 4), rounded(-0.5, 4), rounded(2.675, 2)),
+            (1.0001, -0.5, 2.67)
+        );
         assert_eq!((secs(12.345678), secs(0.1)), (0.012345678, 0.0001));
     }
 }

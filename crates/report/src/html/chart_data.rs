@@ -17,12 +17,21 @@ use serde_json::{Map, Value, json};
 const LATENCIES: [Metric; 4] = [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e];
 const SHARES: [(&str, f64); 4] = [("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99)];
 /// The rates drawn over load.
-const RATES: [Metric; 4] = [Metric::OutputTps, Metric::RequestThroughput, Metric::GoodputRate, Metric::OutputTpsPerUser];
+const RATES: [Metric; 4] = [
+    Metric::OutputTps,
+    Metric::RequestThroughput,
+    Metric::GoodputRate,
+    Metric::OutputTpsPerUser,
+];
 
 /// The ids of the cases, the sweep over load if there is one, and the searches.
 pub fn overview(report: &Report) -> Value {
     // The cases of a search are probes, some of them stopped early, so they form no curve over load.
-    let found = report.searches.is_empty().then(|| Sweep::from_report(report)).flatten();
+    let found = report
+        .searches
+        .is_empty()
+        .then(|| Sweep::from_report(report))
+        .flatten();
     json!({
         "cases": report.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>(),
         "sweep": found.map(|found| sweep(report, &found)),
@@ -31,7 +40,11 @@ pub fn overview(report: &Report) -> Value {
 }
 
 fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
-    let title = if sweep.axis == "rate" { "offered rate, req/s" } else { "concurrency, requests in flight" };
+    let title = if sweep.axis == "rate" {
+        "offered rate, req/s"
+    } else {
+        "concurrency, requests in flight"
+    };
     let description = |metric: Metric| json!({ "key": metric.column(), "name": metric.name(), "unit": metric.unit().symbol() });
     let exists = |metric: &&Metric| {
         sweep.cases().any(|case| match metric.per() {
@@ -39,7 +52,10 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
             Scope::Request | Scope::Gap => case.distributions.contains_key(*metric),
         })
     };
-    let limits = LATENCIES.iter().filter(exists).map(|metric| (metric.column().to_owned(), json!(limits(report, *metric))));
+    let limits = LATENCIES
+        .iter()
+        .filter(exists)
+        .map(|metric| (metric.column().to_owned(), json!(limits(report, *metric))));
     json!({
         "axis": title,
         "remark": sweep.remark,
@@ -52,7 +68,10 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
 
 fn limits(report: &Report, metric: Metric) -> Vec<Value> {
     let found = crate::chart::verdict::limits(report, metric);
-    found.iter().map(|limit| json!({ "share": limit.share, "value": limit.value, "label": limit.label })).collect()
+    found
+        .iter()
+        .map(|limit| json!({ "share": limit.share, "value": limit.value, "label": limit.label }))
+        .collect()
 }
 
 fn group(report: &Report, group: &Group<'_>) -> Value {
@@ -63,11 +82,25 @@ fn group(report: &Report, group: &Group<'_>) -> Value {
     };
     let latency = |metric: Metric| {
         let quantile = |(name, share): (&str, f64)| {
-            (name.to_owned(), json!(column(&|case| case.distributions.get(&metric)?.quantile(share))))
+            (
+                name.to_owned(),
+                json!(column(&|case| case
+                    .distributions
+                    .get(&metric)?
+                    .quantile(share))),
+            )
         };
-        (metric.column().to_owned(), Value::Object(SHARES.into_iter().map(quantile).collect()))
+        (
+            metric.column().to_owned(),
+            Value::Object(SHARES.into_iter().map(quantile).collect()),
+        )
     };
-    let rate = |metric: Metric| (metric.column().to_owned(), json!(column(&|case| case.scalars.get(&metric).copied())));
+    let rate = |metric: Metric| {
+        (
+            metric.column().to_owned(),
+            json!(column(&|case| case.scalars.get(&metric).copied())),
+        )
+    };
     json!({
         "label": group.label,
         "cases": group.cases.iter().map(index).collect::<Vec<_>>(),
@@ -81,12 +114,23 @@ fn search(report: &Report, search: &SearchReport) -> Value {
     let (name, unit) = varied_key(&search.spec);
     let probes = &search.probes;
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
-    let checks = probes.first().map(|probe| probe.verdicts.as_slice()).unwrap_or_default().iter().enumerate();
+    let checks = probes
+        .first()
+        .map(|probe| probe.verdicts.as_slice())
+        .unwrap_or_default()
+        .iter()
+        .enumerate();
     let topic = |(index, verdict): (usize, &Verdict)| {
-        let observed: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.verdicts.get(index)?.observed)).collect();
+        let observed: Vec<Option<f64>> = probes
+            .iter()
+            .map(|probe| finite(probe.verdicts.get(index)?.observed))
+            .collect();
         json!({ "label": check_title(&verdict.check), "unit": verdict.check.subject.unit().symbol(), "limit": verdict.check.limit, "observed": observed })
     };
-    let goodput: Vec<Option<f64>> = probes.iter().map(|probe| finite(probe.goodput.filter(|_| !probe.futile))).collect();
+    let goodput: Vec<Option<f64>> = probes
+        .iter()
+        .map(|probe| finite(probe.goodput.filter(|_| !probe.futile)))
+        .collect();
     let (low, high) = search.finding.interval;
     json!({
         "label": label_prefix(search),
@@ -135,7 +179,15 @@ fn time(lines: &Timelines, max_points: usize) -> Value {
         return Value::Null;
     }
     let last = |points: &Series| points.last().map_or(0.0, |point| point.0);
-    let end = [&lines.in_flight, &lines.output_tps, &lines.ttft_ms, &lines.failures].map(last).into_iter().fold(0.0, f64::max);
+    let end = [
+        &lines.in_flight,
+        &lines.output_tps,
+        &lines.ttft_ms,
+        &lines.failures,
+    ]
+    .map(last)
+    .into_iter()
+    .fold(0.0, f64::max);
     let (from, until) = lines.measured;
     json!({
         "end": rounded(end),
@@ -152,7 +204,10 @@ fn time(lines: &Timelines, max_points: usize) -> Value {
 
 /// The x and the y column of points.
 pub(super) fn columns(points: &[(f64, f64)]) -> Value {
-    json!([numbers(points.iter().map(|point| point.0)), numbers(points.iter().map(|point| point.1))])
+    json!([
+        numbers(points.iter().map(|point| point.0)),
+        numbers(points.iter().map(|point| point.1))
+    ])
 }
 
 fn numbers(values: impl Iterator<Item = f64>) -> Vec<Value> {
@@ -164,21 +219,35 @@ fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;
     }
-    let places = if value == 0.0 { 0 } else { (DIGITS - 1 - value.abs().log10().floor() as i32).clamp(0, 15) };
+    let places = if value == 0.0 {
+        0
+    } else {
+        (DIGITS - 1 - value.abs().log10().floor() as i32).clamp(0, 15)
+    };
     let scale = 10f64.powi(places);
     let short = (value * scale).round() / scale;
-    if short.fract() == 0.0 && short.abs() < 1e15 { json!(short as i64) } else { json!(short) }
+    if short.fract() == 0.0 && short.abs() < 1e15 {
+        json!(short as i64)
+    } else {
+        json!(short)
+    }
 }
 
 /// Every n-th item, so that at most `max_points` remain.
 fn evenly<T: Clone>(items: &[T], max_points: usize) -> Vec<T> {
-    items.iter().step_by(items.len().div_ceil(max_points.max(1)).max(1)).cloned().collect()
+    items
+        .iter()
+        .step_by(items.len().div_ceil(max_points.max(1)).max(1))
+        .cloned()
+        .collect()
 }
 
 /// The highest point of each group of consecutive points, and the first and last point, so that peaks stay visible.
 pub(super) fn highest(points: &[(f64, f64)], max_points: usize) -> Series {
     let group = points.len().div_ceil(max_points.max(1)).max(1);
-    let peaks = points.chunks(group).filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)));
+    let peaks = points
+        .chunks(group)
+        .filter_map(|chunk| chunk.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1)));
     let ends = (group > 1).then(|| [points.first().copied(), points.last().copied()]);
     let mut kept: Series = peaks.chain(ends.into_iter().flatten().flatten()).collect();
     kept.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -199,8 +268,13 @@ fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
     }
     bins.iter_mut().for_each(|bin| bin.sort_by(f64::total_cmp));
     let quantile = |share: f64| {
-        let rank = |bin: &Vec<f64>| bin.get(((share * bin.len() as f64).ceil() as usize).saturating_sub(1)).copied();
-        bins.iter().map(|bin| rank(bin).map_or(Value::Null, rounded)).collect::<Vec<_>>()
+        let rank = |bin: &Vec<f64>| {
+            bin.get(((share * bin.len() as f64).ceil() as usize).saturating_sub(1))
+                .copied()
+        };
+        bins.iter()
+            .map(|bin| rank(bin).map_or(Value::Null, rounded))
+            .collect::<Vec<_>>()
     };
     json!({ "at": middles(end), "p50": quantile(0.50), "p90": quantile(0.90), "p95": quantile(0.95), "p99": quantile(0.99) })
 }
@@ -220,16 +294,30 @@ fn middles(end: f64) -> Vec<Value> {
 }
 
 /// Distribution curves by column name, with the limits on their quantiles.
-fn curves<'a>(curves: impl IntoIterator<Item = (&'a Metric, &'a Series)>, case: &CaseReport, max_points: usize) -> Value {
+fn curves<'a>(
+    curves: impl IntoIterator<Item = (&'a Metric, &'a Series)>,
+    case: &CaseReport,
+    max_points: usize,
+) -> Value {
     let curve = |(metric, points): (&Metric, &Series)| {
-        let limits: Vec<Value> = case.verdicts.iter().filter_map(|verdict| quantile_limit(verdict, *metric)).collect();
+        let limits: Vec<Value> = case
+            .verdicts
+            .iter()
+            .filter_map(|verdict| quantile_limit(verdict, *metric))
+            .collect();
         let object = json!({
             "name": metric.name(), "unit": metric.unit().symbol(), "points": columns(&thin(points, max_points)), "limits": limits,
             "high": metric.higher_is_better(),
         });
         (metric.column().to_owned(), object)
     };
-    Value::Object(curves.into_iter().filter(|(_, points)| !points.is_empty()).map(curve).collect::<Map<_, _>>())
+    Value::Object(
+        curves
+            .into_iter()
+            .filter(|(_, points)| !points.is_empty())
+            .map(curve)
+            .collect::<Map<_, _>>(),
+    )
 }
 
 /// Evenly spaced points of a curve, including the last one.
@@ -243,9 +331,13 @@ fn thin(points: &[(f64, f64)], max_points: usize) -> Series {
 
 fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
     match &verdict.check.subject {
-        Subject::Metric { metric, stat: Some(Stat::Quantile(share)), tags } if *metric == limited && tags.is_empty() => {
-            Some(json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }))
-        }
+        Subject::Metric {
+            metric,
+            stat: Some(Stat::Quantile(share)),
+            tags,
+        } if *metric == limited && tags.is_empty() => Some(
+            json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }),
+        ),
         _ => None,
     }
 }
@@ -264,7 +356,11 @@ fn by_token(bands: &[QuantileBand]) -> Value {
 
 /// Columns: sequence number, turn, scheduled send time, sent, first token, end, failure.
 fn waterfall(bars: &[TimelineBar]) -> Value {
-    let optional = |value: fn(&TimelineBar) -> Option<f64>| bars.iter().map(|bar| value(bar).map(rounded)).collect::<Vec<_>>();
+    let optional = |value: fn(&TimelineBar) -> Option<f64>| {
+        bars.iter()
+            .map(|bar| value(bar).map(rounded))
+            .collect::<Vec<_>>()
+    };
     json!([
         bars.iter().map(|bar| bar.seq).collect::<Vec<_>>(),
         bars.iter().map(|bar| bar.turn).collect::<Vec<_>>(),
@@ -272,39 +368,89 @@ fn waterfall(bars: &[TimelineBar]) -> Value {
         optional(|bar| bar.sent),
         optional(|bar| bar.first_token),
         numbers(bars.iter().map(|bar| bar.end)),
-        bars.iter().map(|bar| bar.failure.map(|kind| kind.name())).collect::<Vec<_>>(),
+        bars.iter()
+            .map(|bar| bar.failure.map(|kind| kind.name()))
+            .collect::<Vec<_>>(),
     ])
 }
 
 /// A telemetry chart: its title, its unit, and its signals with their labels.
-type TelemetryChart = (&'static str, &'static str, &'static [(Signal, &'static str)]);
+type TelemetryChart = (
+    &'static str,
+    &'static str,
+    &'static [(Signal, &'static str)],
+);
 
 const TELEMETRY_CHARTS: [TelemetryChart; 7] = [
-    ("Requests in the server", "requests", &[(Signal::ServerRunning, "running"), (Signal::ServerWaiting, "waiting")]),
-    ("KV cache usage", "%", &[(Signal::ServerKvCacheUsage, "KV cache")]),
-    ("GPU utilization", "%", &[(Signal::GpuUtilization, "compute"), (Signal::GpuMemoryUtilization, "memory interface")]),
-    ("GPU memory", "GiB", &[(Signal::GpuMemory, "total"), (Signal::GpuMemoryServer, "server")]),
+    (
+        "Requests in the server",
+        "requests",
+        &[
+            (Signal::ServerRunning, "running"),
+            (Signal::ServerWaiting, "waiting"),
+        ],
+    ),
+    (
+        "KV cache usage",
+        "%",
+        &[(Signal::ServerKvCacheUsage, "KV cache")],
+    ),
+    (
+        "GPU utilization",
+        "%",
+        &[
+            (Signal::GpuUtilization, "compute"),
+            (Signal::GpuMemoryUtilization, "memory interface"),
+        ],
+    ),
+    (
+        "GPU memory",
+        "GiB",
+        &[
+            (Signal::GpuMemory, "total"),
+            (Signal::GpuMemoryServer, "server"),
+        ],
+    ),
     ("GPU power", "W", &[(Signal::GpuPower, "power")]),
-    ("CPU", "cores", &[(Signal::ProcessCpu, "server"), (Signal::ToolCpu, "load generator")]),
+    (
+        "CPU",
+        "cores",
+        &[
+            (Signal::ProcessCpu, "server"),
+            (Signal::ToolCpu, "load generator"),
+        ],
+    ),
     ("Host CPU", "%", &[(Signal::HostCpu, "host")]),
 ];
 
 /// The telemetry charts with data, in their units; shares are 0..=1.
 fn telemetry_lines(case: &CaseReport, max_points: usize) -> Value {
     let line = |(signal, label): &(Signal, &str)| {
-        let points = case.telemetry.series.get(signal).filter(|points| !points.is_empty())?;
+        let points = case
+            .telemetry
+            .series
+            .get(signal)
+            .filter(|points| !points.is_empty())?;
         let factor = match signal.unit() {
             Unit::Bytes => 1.0 / 1_073_741_824.0,
             _ => 1.0,
         };
-        let points: Vec<(f64, f64)> = points.iter().map(|(at, value)| (*at, value * factor)).collect();
+        let points: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(at, value)| (*at, value * factor))
+            .collect();
         Some(json!({ "label": label, "points": columns(&highest(&points, max_points)) }))
     };
     let chart = |(title, unit, signals): &TelemetryChart| {
         let lines: Vec<Value> = signals.iter().filter_map(line).collect();
         (!lines.is_empty()).then(|| json!({ "title": title, "unit": unit, "lines": lines }))
     };
-    json!(TELEMETRY_CHARTS.iter().filter_map(chart).collect::<Vec<_>>())
+    json!(
+        TELEMETRY_CHARTS
+            .iter()
+            .filter_map(chart)
+            .collect::<Vec<_>>()
+    )
 }
 
 #[cfg(test)]
@@ -315,8 +461,20 @@ mod tests {
 
     #[test]
     fn numbers_keep_five_digits_and_non_numbers_are_null() {
-        let short = [0.0, 3.0, 1234567.8, 0.123456789, 1.5e-7, f64::NAN, f64::INFINITY].map(rounded);
-        assert_eq!(json!(short), json!([0, 3, 1234568, 0.12346, 1.5e-7, null, null]));
+        let short = [
+            0.0,
+            3.0,
+            1234567.8,
+            0.123456789,
+            1.5e-7,
+            f64::NAN,
+            f64::INFINITY,
+        ]
+        .map(rounded);
+        assert_eq!(
+            json!(short),
+            json!([0, 3, 1234568, 0.12346, 1.5e-7, null, null])
+        );
     }
 
     #[test]
@@ -324,15 +482,24 @@ mod tests {
         let mut points: Series = (0..10_000).map(|k| (f64::from(k), 1.0)).collect();
         points[7777].1 = 9.0;
         let thin = highest(&points, 100);
-        assert!(thin.len() <= 102 && thin.contains(&(7777.0, 9.0)) && thin[0].0 == 0.0, "{thin:?}");
-        assert_eq!((thin.last(), highest(&points[..3], 100).len()), (Some(&(9999.0, 1.0)), 3));
+        assert!(
+            thin.len() <= 102 && thin.contains(&(7777.0, 9.0)) && thin[0].0 == 0.0,
+            "{thin:?}"
+        );
+        assert_eq!(
+            (thin.last(), highest(&points[..3], 100).len()),
+            (Some(&(9999.0, 1.0)), 3)
+        );
     }
 
     #[test]
     fn percentiles_over_time_are_those_of_their_bin() {
         let points: Series = (0..96).map(|k| (f64::from(k), f64::from(k))).collect();
         let binned = quantiles_over_time(&points, 96.0);
-        assert_eq!((&binned["at"][1], &binned["p50"][1], &binned["p99"][1]), (&json!(3), &json!(2), &json!(3)));
+        assert_eq!(
+            (&binned["at"][1], &binned["p50"][1], &binned["p99"][1]),
+            (&json!(3), &json!(2), &json!(3))
+        );
     }
 
     #[test]
@@ -343,7 +510,10 @@ mod tests {
             json!({ "time": null, "telemetry": [], "cdfs": {}, "spectra": {}, "heat": null, "by_token": null, "prefill": null, "waterfall": null })
         );
         let some = series(&fixture::case(4), 1);
-        assert_eq!(some["cdfs"]["ttft_ms"]["limits"], json!([{ "share": 0.99, "value": 500, "label": "ttft.p99 < 500ms" }]));
+        assert_eq!(
+            some["cdfs"]["ttft_ms"]["limits"],
+            json!([{ "share": 0.99, "value": 500, "label": "ttft.p99 < 500ms" }])
+        );
         assert_eq!(some["cdfs"]["itl_ms"]["limits"], json!([]));
     }
 
@@ -352,8 +522,14 @@ mod tests {
         let charts = telemetry_lines(&observed(), 200);
         assert_eq!(charts.as_array().unwrap().len(), 7);
         let (memory, power) = (&charts[3], &charts[4]);
-        assert_eq!((&memory["unit"], &memory["lines"][0]["points"][1][0]), (&json!("GiB"), &json!(61)));
-        assert_eq!((&power["title"], &power["lines"][0]["points"][1][0]), (&json!("GPU power"), &json!(540)));
+        assert_eq!(
+            (&memory["unit"], &memory["lines"][0]["points"][1][0]),
+            (&json!("GiB"), &json!(61))
+        );
+        assert_eq!(
+            (&power["title"], &power["lines"][0]["points"][1][0]),
+            (&json!("GPU power"), &json!(540))
+        );
         assert_eq!(telemetry_lines(&case(4), 200), json!([]));
     }
 }

@@ -6,7 +6,8 @@ use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::{CaseReport, FailureExample, GroupReport, RunVerdict};
 use llmscen_core::report::{ChartData, HeatMap, QuantileBand, TimelineBar};
 
-const PLAN: &str = "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
+const PLAN: &str =
+    "version: 1\nname: chat\ntarget: { url: \"http://127.0.0.1:8000\", api_key: ${KEY} }\n";
 const ATTACK: &str = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \" ' & \u{2028} --> </pre></title>";
 
 /// A case with data for every chart.
@@ -16,14 +17,24 @@ fn case_with_all_charts(users: u32) -> CaseReport {
     let mut sorted: Vec<f64> = ttft.iter().map(|point| point.1).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
-    let spectrum: Vec<(f64, f64)> =
-        sorted.iter().enumerate().map(|(k, value)| ((k as f64 / n).min(1.0 - 1.0 / n), *value)).collect();
+    let spectrum: Vec<(f64, f64)> = sorted
+        .iter()
+        .enumerate()
+        .map(|(k, value)| ((k as f64 / n).min(1.0 - 1.0 / n), *value))
+        .collect();
     let end = case.timelines.measured.1;
-    let cells = |column: usize| (0..20).map(|row: usize| (12 - (row.abs_diff(8 + column % 5)).min(12)) as u32).collect();
+    let cells = |column: usize| {
+        (0..20)
+            .map(|row: usize| (12 - (row.abs_diff(8 + column % 5)).min(12)) as u32)
+            .collect()
+    };
     let bar = |index: usize| {
         let (scheduled, first_ms) = ttft[index];
         let failure = (index % 23 == 7).then_some(FailureKind::Truncated);
-        let (sent, first) = (scheduled + 0.05 * (index % 7) as f64, scheduled + first_ms / 1e3 + 0.3);
+        let (sent, first) = (
+            scheduled + 0.05 * (index % 7) as f64,
+            scheduled + first_ms / 1e3 + 0.3,
+        );
         TimelineBar {
             seq: index as u64,
             turn: 0,
@@ -36,17 +47,30 @@ fn case_with_all_charts(users: u32) -> CaseReport {
     };
     let band = |step: usize| {
         let from = (step * 8 + 2) as f64;
-        QuantileBand { from, to: from + 7.0, n: 1900, p50: 9.0 + from / 40.0, p90: 12.0 + from / 30.0, p99: 19.0 + from / 20.0 }
+        QuantileBand {
+            from,
+            to: from + 7.0,
+            n: 1900,
+            p50: 9.0 + from / 40.0,
+            p90: 12.0 + from / 30.0,
+            p99: 19.0 + from / 20.0,
+        }
     };
     case.chart_data = ChartData {
         spectra: [(Metric::Ttft, spectrum)].into(),
         heat: Some(HeatMap {
             times: (0..=40).map(|k| end * f64::from(k) / 40.0).collect(),
-            levels: (0..=20).map(|k| 10f64.powf(1.0 + f64::from(k) / 8.0)).collect(),
+            levels: (0..=20)
+                .map(|k| 10f64.powf(1.0 + f64::from(k) / 8.0))
+                .collect(),
             counts: (0..40).map(cells).collect(),
         }),
         by_token: (0..16).map(band).collect(),
-        prefill: ttft.iter().enumerate().map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1)).collect(),
+        prefill: ttft
+            .iter()
+            .enumerate()
+            .map(|(k, point)| (100.0 + (k * 37 % 900) as f64, point.1))
+            .collect(),
         waterfall: (0..60).map(bar).collect(),
     };
     case
@@ -57,9 +81,17 @@ fn report_with_markup() -> Report {
     case.id = ATTACK.into();
     case.load = ATTACK.into();
     case.notes.push(ATTACK.into());
-    case.failures =
-        vec![FailureExample { kind: FailureKind::Http5xx, count: 9, status: None, message: ATTACK.into(), at: ATTACK.into() }];
-    case.groups = vec![GroupReport { name: ATTACK.into(), ..GroupReport::default() }];
+    case.failures = vec![FailureExample {
+        kind: FailureKind::Http5xx,
+        count: 9,
+        status: None,
+        message: ATTACK.into(),
+        at: ATTACK.into(),
+    }];
+    case.groups = vec![GroupReport {
+        name: ATTACK.into(),
+        ..GroupReport::default()
+    }];
     case.verdicts[0].check.expr = ATTACK.into();
     case.audit.reasons.push(ATTACK.into());
     let mut report = report_of(vec![case], RunVerdict::Fail, 1);
@@ -74,13 +106,31 @@ fn report_with_markup() -> Report {
 fn text_of_a_run_never_becomes_markup_or_script() {
     let harmless = html(&report_of(vec![failing()], RunVerdict::Fail, 1), "").unwrap();
     let page = html(&report_with_markup(), ATTACK).unwrap();
-    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a run");
+    assert!(
+        !page.contains("<script>alert") && !page.contains("<img"),
+        "markup from a run"
+    );
     for tag in ["<script", "</script", "</title", "</pre", "<!--", "-->"] {
-        assert_eq!(page.matches(tag).count(), harmless.matches(tag).count(), "{tag}");
+        assert_eq!(
+            page.matches(tag).count(),
+            harmless.matches(tag).count(),
+            "{tag}"
+        );
     }
-    assert!(page.matches("alert(1)").count() > 30, "shown as text everywhere");
-    for line in page.lines().filter(|line| line.starts_with("<script type=\"application/json\"")) {
-        let json = line.split_once('>').unwrap().1.strip_suffix("</script>").unwrap();
+    assert!(
+        page.matches("alert(1)").count() > 30,
+        "shown as text everywhere"
+    );
+    for line in page
+        .lines()
+        .filter(|line| line.starts_with("<script type=\"application/json\""))
+    {
+        let json = line
+            .split_once('>')
+            .unwrap()
+            .1
+            .strip_suffix("</script>")
+            .unwrap();
         serde_json::from_str::<Value>(json).unwrap();
     }
 }
@@ -88,9 +138,21 @@ fn text_of_a_run_never_becomes_markup_or_script() {
 #[test]
 fn the_page_loads_nothing_and_contains_the_license() {
     let page = html(&sweep(2), PLAN).unwrap();
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
-    assert!(page.contains(policy) && page.starts_with("<!DOCTYPE html>"), "{}", &page[..300]);
-    for foreign in [" src=", "<link", "@import", "url(", "fetch(", "XMLHttpRequest"] {
+    let policy =
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+    assert!(
+        page.contains(policy) && page.starts_with("<!DOCTYPE html>"),
+        "{}",
+        &page[..300]
+    );
+    for foreign in [
+        " src=",
+        "<link",
+        "@import",
+        "url(",
+        "fetch(",
+        "XMLHttpRequest",
+    ] {
         assert!(!page.contains(foreign), "{foreign}");
     }
     assert!(page.contains("The MIT License (MIT)") && page.contains("Leon Sorokin"));
@@ -108,29 +170,55 @@ fn the_same_report_gives_the_same_bytes() {
 fn a_cell_has_its_raw_value_as_attribute() {
     let report = sweep(1);
     let page = html(&report, PLAN).unwrap();
-    let p99 = serde_json::to_string(&report.cases[0].distributions[&Metric::Ttft].quantile(0.99)).unwrap();
+    let p99 = serde_json::to_string(&report.cases[0].distributions[&Metric::Ttft].quantile(0.99))
+        .unwrap();
     assert_eq!(
-        page.matches(&format!("data-metric=\"ttft_ms\" data-stat=\"p99\" data-value=\"{p99}\"")).count(),
+        page.matches(&format!(
+            "data-metric=\"ttft_ms\" data-stat=\"p99\" data-value=\"{p99}\""
+        ))
+        .count(),
         2,
         "overview and percentile table"
     );
-    assert_eq!(page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\"")).count(), 3, "those and the case");
+    assert_eq!(
+        page.matches(&format!(" data-stat=\"p99\" data-value=\"{p99}\""))
+            .count(),
+        3,
+        "those and the case"
+    );
 }
 
 #[test]
 fn many_objectives_show_those_not_passed_first() {
     let page = html(&sweep(100), PLAN).unwrap();
     let open = page.split("<details>").next().unwrap();
-    assert!(open.contains("200 objectives, ") && !open.contains("class=\"pass\">✓ pass"), "passed objectives are folded");
-    let first = open.split("<tbody>").nth(1).unwrap().split("</tr>").next().unwrap();
-    assert!(first.contains("concurrency=29") && first.contains("✗ fail"), "{first}");
+    assert!(
+        open.contains("200 objectives, ") && !open.contains("class=\"pass\">✓ pass"),
+        "passed objectives are folded"
+    );
+    let first = open
+        .split("<tbody>")
+        .nth(1)
+        .unwrap()
+        .split("</tr>")
+        .next()
+        .unwrap();
+    assert!(
+        first.contains("concurrency=29") && first.contains("✗ fail"),
+        "{first}"
+    );
 }
 
 #[test]
 fn sections_without_data_are_omitted() {
     let page = html(&report_of(Vec::new(), RunVerdict::Error, 3), PLAN).unwrap();
     assert!(page.contains("No case ran.") && page.contains("No objective was set."));
-    for absent in ["id=\"failures\"", "id=\"search\"", "id=\"notes\"", "id=\"cases\""] {
+    for absent in [
+        "id=\"failures\"",
+        "id=\"search\"",
+        "id=\"notes\"",
+        "id=\"cases\"",
+    ] {
         assert!(!page.contains(absent), "{absent}");
     }
     let without = html(&report_of(vec![no_data()], RunVerdict::Error, 3), PLAN).unwrap();
@@ -139,7 +227,11 @@ fn sections_without_data_are_omitted() {
 
 #[test]
 fn a_hundred_cases_with_every_chart_stay_small() {
-    let report = report_of((1..=100).map(case_with_all_charts).collect(), RunVerdict::Fail, 1);
+    let report = report_of(
+        (1..=100).map(case_with_all_charts).collect(),
+        RunVerdict::Fail,
+        1,
+    );
     let page = html(&report, PLAN).unwrap();
     assert!(page.len() < 5_500_000, "{} bytes", page.len());
 }
@@ -149,18 +241,38 @@ fn a_hundred_cases_with_every_chart_stay_small() {
 fn gallery() {
     let dir = std::env::temp_dir().join("llmscen-pages");
     std::fs::create_dir_all(&dir).unwrap();
-    let with_loads =
-        |loads: &[u32]| report_of(loads.iter().map(|users| case_with_all_charts(*users)).collect(), RunVerdict::Inconclusive, 5);
+    let with_loads = |loads: &[u32]| {
+        report_of(
+            loads
+                .iter()
+                .map(|users| case_with_all_charts(*users))
+                .collect(),
+            RunVerdict::Inconclusive,
+            5,
+        )
+    };
     let failures = report_of(vec![failing(), no_data()], RunVerdict::Fail, 1);
     let all: Vec<u32> = (1..=100).collect();
     let sizes = [
         ("1", with_loads(&[8])),
         ("2", with_loads(&[4, 32])),
-        ("12", with_loads(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])),
+        (
+            "12",
+            with_loads(&[1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128]),
+        ),
         ("100", with_loads(&all)),
     ];
-    let others = [("failing", failures), ("search", searched()), ("grid", grid(3)), ("attack", report_with_markup())];
+    let others = [
+        ("failing", failures),
+        ("search", searched()),
+        ("grid", grid(3)),
+        ("attack", report_with_markup()),
+    ];
     for (name, report) in sizes.into_iter().chain(others) {
-        std::fs::write(dir.join(format!("{name}.html")), html(&report, PLAN).unwrap()).unwrap();
+        std::fs::write(
+            dir.join(format!("{name}.html")),
+            html(&report, PLAN).unwrap(),
+        )
+        .unwrap();
     }
 }

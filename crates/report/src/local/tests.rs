@@ -30,10 +30,24 @@ fn local_case() -> CaseReport {
         memory_reserved: Some(300 << 20),
         ..Batch::default()
     };
-    let part = LocalRound { loaded, batches: vec![batch], memory_peak: 200 << 20, ..LocalRound::default() };
-    let speed =
-        SpeedRow { prompt_tokens: 96, ok: 2, tokens_per_second: Some(61.234), memory: Some(1_500_000_000), device_memory: false };
-    CaseReport { local: vec![part], speed: vec![speed], ..case(2) }
+    let part = LocalRound {
+        loaded,
+        batches: vec![batch],
+        memory_peak: 200 << 20,
+        ..LocalRound::default()
+    };
+    let speed = SpeedRow {
+        prompt_tokens: 96,
+        ok: 2,
+        tokens_per_second: Some(61.234),
+        memory: Some(1_500_000_000),
+        device_memory: false,
+    };
+    CaseReport {
+        local: vec![part],
+        speed: vec![speed],
+        ..case(2)
+    }
 }
 
 #[test]
@@ -72,7 +86,10 @@ fn a_local_model_has_a_row_for_itself_and_one_for_its_batches() {
         "n/a",
     ];
     assert_eq!(batches(&report).markdown_rows(), [measured]);
-    assert_eq!(speeds(&report).markdown_rows(), [["`concurrency=2`", "96", "61.23", "1.50", "2"]]);
+    assert_eq!(
+        speeds(&report).markdown_rows(),
+        [["`concurrency=2`", "96", "61.23", "1.50", "2"]]
+    );
     let table = "CASE           INPUT LENGTH  SPEED (TOKENS/S)  MEMORY (GB)  REQUESTS\n\
                  concurrency=2            96             61.23         1.50         2\n";
     assert_eq!(speed_table(&report, None, false), table);
@@ -85,11 +102,27 @@ fn a_local_model_has_a_row_for_itself_and_one_for_its_batches() {
 fn results_json_has_the_model_or_null_for_a_server() {
     let model = json(&local_case(), |values| json!(values.max));
     assert_eq!(
-        (&model["parameters"], &model["read_ms"], &model["measured"]["step_ms"]),
+        (
+            &model["parameters"],
+            &model["read_ms"],
+            &model["measured"]["step_ms"]
+        ),
         (&json!(1_234_000), &json!(5.0), &json!(30.0))
     );
-    assert_eq!((&model["measured"]["prefill_tps"], &model["measured"]["decode_tps"]), (&json!(600.0), &json!(80.0)));
-    assert_eq!((&model["measured"]["device_memory"], json(&case(1), |_| Value::Null)), (&Value::Null, Value::Null));
+    assert_eq!(
+        (
+            &model["measured"]["prefill_tps"],
+            &model["measured"]["decode_tps"]
+        ),
+        (&json!(600.0), &json!(80.0))
+    );
+    assert_eq!(
+        (
+            &model["measured"]["device_memory"],
+            json(&case(1), |_| Value::Null)
+        ),
+        (&Value::Null, Value::Null)
+    );
     let speed = json!({ "prompt_tokens": 96, "ok": 2, "output_tps": 61.234, "memory": 1_500_000_000u64, "memory_of": "process" });
     assert_eq!(speed_json(&local_case()), [speed]);
 }

@@ -7,8 +7,16 @@ use llmscen_core::report::RunVerdict;
 fn a_small_report_starts_with_its_verdict() {
     let mut report = report_of(vec![no_data()], RunVerdict::Error, 3);
     report.manifest.interrupted = true;
-    report.manifest.parts = vec![Part { cut_short: Some("SIGTERM".into()), ..Part::default() }];
-    let chart = Chart { name: "in_flight", title: "Requests in flight over time".into(), png: vec![0], svg: String::new() };
+    report.manifest.parts = vec![Part {
+        cut_short: Some("SIGTERM".into()),
+        ..Part::default()
+    }];
+    let chart = Chart {
+        name: "in_flight",
+        title: "Requests in flight over time".into(),
+        png: vec![0],
+        svg: String::new(),
+    };
     insta::assert_snapshot!(markdown(&report, &[chart]).unwrap(), @r"
     # chat: ERROR
 
@@ -103,28 +111,56 @@ fn hostile_text_does_not_break_tables() {
     report.cases[0].load = "x | y\n\n# z".into();
     report.cases[0].verdicts[0].note = Some("|\n<b>`".into());
     report.cases[0].audit.reasons = vec!["| \\| |".into()];
-    report.manifest.targets.insert("http://x/|".into(), "nginx|<i>".into());
+    report
+        .manifest
+        .targets
+        .insert("http://x/|".into(), "nginx|<i>".into());
     let text = markdown(&report, &[]).unwrap();
     let mut width = None;
     for line in text.lines() {
         let pipes = line.replace("\\|", "").matches('|').count();
-        width = if line.starts_with('|') { width.or(Some(pipes)) } else { None };
+        width = if line.starts_with('|') {
+            width.or(Some(pipes))
+        } else {
+            None
+        };
         assert_eq!(width.unwrap_or(pipes), pipes, "{line}");
     }
-    assert!(!text.replace("`<script>", "").contains("\n# z") && !text.contains("<b>") && !text.contains("<i>"), "{text}");
-    assert!(text.contains(r#"| ```a\|b `c` <img src=x onerror=alert(1)> \| row \| ]]> [31m ``d`` & $x$ \``` |"#), "{text}");
+    assert!(
+        !text.replace("`<script>", "").contains("\n# z")
+            && !text.contains("<b>")
+            && !text.contains("<i>"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            r#"| ```a\|b `c` <img src=x onerror=alert(1)> \| row \| ]]> [31m ``d`` & $x$ \``` |"#
+        ),
+        "{text}"
+    );
 }
 
 #[test]
 fn many_cases_are_folded_and_objectives_not_passed_come_first() {
     let text = markdown(&sweep(100), &[]).unwrap();
-    assert!(text.contains("200 objectives, 168 of them not passed:"), "{}", &text[..900]);
+    assert!(
+        text.contains("200 objectives, 168 of them not passed:"),
+        "{}",
+        &text[..900]
+    );
     // The objectives, and for each case its percentiles and the percentile table in them.
     assert_eq!(text.matches("<details>").count(), 201);
     assert_eq!(text.matches("</details>").count(), 201);
     let few = markdown(&sweep(2), &[]).unwrap();
     let tables = "\n\n<details><summary>Percentile table</summary>\n\n| Percentile | TTFT, ms | ITL, ms | TPOT, ms | Latency, ms | Input tokens |";
-    assert_eq!((few.matches("<details>").count(), few.matches(tables).count()), (2, 2), "{few}");
+    assert_eq!(
+        (
+            few.matches("<details>").count(),
+            few.matches(tables).count()
+        ),
+        (2, 2),
+        "{few}"
+    );
 }
 
 #[test]
@@ -135,13 +171,22 @@ fn a_note_shared_by_all_cases_is_written_once() {
     let notes = notes::markdown_notes(&report);
     assert_eq!(
         notes[..2],
-        ["clock was read once", "n/a: reasoning_tokens, cached_tokens: not reported by the server, and cannot be counted."]
+        [
+            "clock was read once",
+            "n/a: reasoning_tokens, cached_tokens: not reported by the server, and cannot be counted."
+        ]
     );
     assert_eq!(notes[5], "`concurrency=8`: odd \\| one");
-    report.cases.iter_mut().take(6).for_each(|case| case.notes = vec!["six".into()]);
+    report
+        .cases
+        .iter_mut()
+        .take(6)
+        .for_each(|case| case.notes = vec!["six".into()]);
     assert!(
-        notes::markdown_notes(&report)
-            .contains(&"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six".to_owned())
+        notes::markdown_notes(&report).contains(
+            &"`concurrency=1`, `concurrency=2`, `concurrency=4`, `concurrency=8` and 2 more: six"
+                .to_owned()
+        )
     );
 }
 
@@ -160,14 +205,21 @@ fn the_report_shows_verdicts_that_the_load_generator_may_have_changed() {
         reasons: reasons.iter().map(|why| (*why).to_owned()).collect(),
     };
     let (pass, fail) = (Some(Ruling::Pass), Some(Ruling::Fail));
-    case.audit.objectives = vec![audit(Ruling::Fail, fail, pass, &["it would pass"]), audit(Ruling::Pass, pass, pass, &[])];
+    case.audit.objectives = vec![
+        audit(Ruling::Fail, fail, pass, &["it would pass"]),
+        audit(Ruling::Pass, pass, pass, &[]),
+    ];
     case.verdicts[0].ruling = Ruling::Invalid;
     let text = markdown(&report, &[]).unwrap();
     assert!(
-        text.contains("2 objectives were judged three times") && text.contains("1 of 2 had the same verdict each time"),
+        text.contains("2 objectives were judged three times")
+            && text.contains("1 of 2 had the same verdict each time"),
         "{text}"
     );
     let row = "| `concurrency=1` | `ttft.p99 < 500ms` | FAIL 480 ms | FAIL 480 ms | PASS 460 ms | it would pass |";
-    assert!(text.contains(row) && text.matches("it would pass").count() == 1, "{text}");
+    assert!(
+        text.contains(row) && text.matches("it would pass").count() == 1,
+        "{text}"
+    );
     assert!(text.contains("| **1 of 2 INVALID** |"), "{text}");
 }

@@ -6,7 +6,14 @@ use llmscen_core::check::Op;
 use std::ops::Range;
 
 /// The longer ones first, so that `<=` is not read as `<`.
-const OPS: [Op; 6] = [Op::AtMost, Op::AtLeast, Op::Equal, Op::Unequal, Op::Less, Op::More];
+const OPS: [Op; 6] = [
+    Op::AtMost,
+    Op::AtLeast,
+    Op::Equal,
+    Op::Unequal,
+    Op::Less,
+    Op::More,
+];
 
 /// A syntax error of an assertion.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,12 +27,24 @@ pub(crate) struct CheckError {
 }
 
 impl CheckError {
-    pub fn new(range: Range<usize>, message: impl Into<String>, label: impl Into<String>) -> CheckError {
-        CheckError { range, message: message.into(), label: label.into(), help: None }
+    pub fn new(
+        range: Range<usize>,
+        message: impl Into<String>,
+        label: impl Into<String>,
+    ) -> CheckError {
+        CheckError {
+            range,
+            message: message.into(),
+            label: label.into(),
+            help: None,
+        }
     }
 
     pub fn help(self, help: impl Into<String>) -> CheckError {
-        CheckError { help: Some(help.into()), ..self }
+        CheckError {
+            help: Some(help.into()),
+            ..self
+        }
     }
 
     /// The error at a place in a file.
@@ -114,18 +133,29 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let at = self.visible(self.at..self.at + self.width());
-        Err(CheckError::new(at, format!("`{sign}` is missing {context}"), format!("expected `{sign}`")))
+        Err(CheckError::new(
+            at,
+            format!("`{sign}` is missing {context}"),
+            format!("expected `{sign}`"),
+        ))
     }
 
     /// A comparison operator.
     pub fn op(&mut self) -> Result<Op, CheckError> {
-        if let Some(op) = OPS.into_iter().find(|op| self.text[self.at..].starts_with(op.symbol())) {
+        if let Some(op) = OPS
+            .into_iter()
+            .find(|op| self.text[self.at..].starts_with(op.symbol()))
+        {
             self.at += op.symbol().len();
             self.skip();
             return Ok(op);
         }
         let at = self.visible(self.at..self.at + self.width());
-        let error = CheckError::new(at, "a comparison is missing", "expected `<`, `<=`, `>`, `>=`, `==` or `!=`");
+        let error = CheckError::new(
+            at,
+            "a comparison is missing",
+            "expected `<`, `<=`, `>`, `>=`, `==` or `!=`",
+        );
         Err(match self.peek() {
             Some('=') => error.help("Equality is `==`."),
             Some('{') => error.help("Put tags before the statistic: `ttft{model=a}.p99`."),
@@ -147,7 +177,11 @@ impl<'a> Cursor<'a> {
     pub fn expect_end(&self, noun: &str) -> Result<(), CheckError> {
         match self.rest() {
             None => Ok(()),
-            Some(range) => Err(CheckError::new(range, format!("text after the end of the {noun}"), "unexpected text")),
+            Some(range) => Err(CheckError::new(
+                range,
+                format!("text after the end of the {noun}"),
+                "unexpected text",
+            )),
         }
     }
 
@@ -159,7 +193,12 @@ impl<'a> Cursor<'a> {
         let rest = &self.text[range.start..];
         match rest.chars().next() {
             Some(next) => range.start..range.start + next.len_utf8(),
-            None => self.text.char_indices().next_back().map_or(0, |(start, _)| start)..self.text.len(),
+            None => {
+                self.text
+                    .char_indices()
+                    .next_back()
+                    .map_or(0, |(start, _)| start)..self.text.len()
+            }
         }
     }
 }

@@ -9,11 +9,22 @@ use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
 /// Time units: name, power of ten in seconds, factor.
-const TIMES: [(&str, i32, f64); 7] =
-    [("ns", -9, 1.0), ("us", -6, 1.0), ("µs", -6, 1.0), ("ms", -3, 1.0), ("s", 0, 1.0), ("m", 0, 60.0), ("h", 0, 3600.0)];
+const TIMES: [(&str, i32, f64); 7] = [
+    ("ns", -9, 1.0),
+    ("us", -6, 1.0),
+    ("µs", -6, 1.0),
+    ("ms", -3, 1.0),
+    ("s", 0, 1.0),
+    ("m", 0, 60.0),
+    ("h", 0, 3600.0),
+];
 
 /// Parses a value for `subject`, which is measured in `unit`.
-pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) -> Result<f64, CheckError> {
+pub(super) fn parse_limit(
+    cursor: &mut Cursor<'_>,
+    subject: &str,
+    unit: Unit,
+) -> Result<f64, CheckError> {
     let (text, at) = cursor.number();
     if text.is_empty() {
         return Err(no_number(cursor, at.start, subject, unit));
@@ -23,7 +34,13 @@ pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) ->
     if cursor.peek() == Some('*') {
         return Err(product_error(cursor, at.start));
     }
-    let bad = |_| CheckError::new(number.clone(), format!("`{text}` is not a number"), "expected a number");
+    let bad = |_| {
+        CheckError::new(
+            number.clone(),
+            format!("`{text}` is not a number"),
+            "expected a number",
+        )
+    };
     let value: f64 = text.parse().map_err(bad)?;
     let value_at = at.start..if word.is_empty() { at.end } else { unit_at.end };
     let limit = match convert_unit(text, value, word, unit) {
@@ -35,14 +52,21 @@ pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) ->
                 Unit::Share => format!("write `{}%`", to_percent(value)),
                 _ => format!("write `{}`", example_value(text, unit)),
             };
-            return Err(
-                CheckError::new(at, "missing unit", label).help(format!("`{subject}` is measured in {}.", unit_noun(unit)))
-            );
+            return Err(CheckError::new(at, "missing unit", label)
+                .help(format!("`{subject}` is measured in {}.", unit_noun(unit))));
         }
         None => {
             if let Some(meant) = guess_unit(word, unit) {
-                let kind = if matches!(unit, Unit::Millis | Unit::Seconds) { "time unit" } else { "unit" };
-                return Err(CheckError::new(unit_at, format!("unknown {kind} `{word}`"), format!("did you mean `{meant}`?")));
+                let kind = if matches!(unit, Unit::Millis | Unit::Seconds) {
+                    "time unit"
+                } else {
+                    "unit"
+                };
+                return Err(CheckError::new(
+                    unit_at,
+                    format!("unknown {kind} `{word}`"),
+                    format!("did you mean `{meant}`?"),
+                ));
             }
             let message = format!("`{word}` is not a unit for `{subject}`");
             let error = CheckError::new(unit_at, message, format!("expected {}", list_units(unit)));
@@ -50,19 +74,39 @@ pub(super) fn parse_limit(cursor: &mut Cursor<'_>, subject: &str, unit: Unit) ->
         }
     };
     match unit {
-        _ if limit < 0.0 => Err(CheckError::new(value_at, "a limit below zero", format!("`{subject}` is never negative"))),
-        Unit::Share if limit > 1.0 => Err(CheckError::new(value_at, "a share above 100 %", "expected 0 % to 100 %")),
+        _ if limit < 0.0 => Err(CheckError::new(
+            value_at,
+            "a limit below zero",
+            format!("`{subject}` is never negative"),
+        )),
+        Unit::Share if limit > 1.0 => Err(CheckError::new(
+            value_at,
+            "a share above 100 %",
+            "expected 0 % to 100 %",
+        )),
         _ => Ok(limit),
     }
 }
 
 /// The unit that was probably meant: a longer name of a time unit, or a similar symbol.
 fn guess_unit(word: &str, unit: Unit) -> Option<&'static str> {
-    let begins = [("n", "ns"), ("mic", "us"), ("us", "us"), ("ms", "ms"), ("mil", "ms"), ("min", "m"), ("s", "s"), ("h", "h")];
+    let begins = [
+        ("n", "ns"),
+        ("mic", "us"),
+        ("us", "us"),
+        ("ms", "ms"),
+        ("mil", "ms"),
+        ("min", "m"),
+        ("s", "s"),
+        ("h", "h"),
+    ];
     let word = word.to_lowercase();
     match unit {
         Unit::Millis | Unit::Seconds if !word.chars().all(char::is_alphabetic) => None,
-        Unit::Millis | Unit::Seconds => begins.iter().find(|(begin, _)| word.starts_with(begin)).map(|(_, unit)| *unit),
+        Unit::Millis | Unit::Seconds => begins
+            .iter()
+            .find(|(begin, _)| word.starts_with(begin))
+            .map(|(_, unit)| *unit),
         _ => nearest(&word, Some(unit.symbol()).filter(|symbol| symbol.len() > 1)),
     }
 }
@@ -81,7 +125,11 @@ fn product_error(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
 
 /// The error of a relative limit inside of goodput.
 fn inside_goodput(range: Range<usize>) -> CheckError {
-    let error = CheckError::new(range, "a relative limit inside goodput", "a single request has no counterpart");
+    let error = CheckError::new(
+        range,
+        "a relative limit inside goodput",
+        "a single request has no counterpart",
+    );
     error.help("Write for example goodput(ttft < 500ms) >= 0.98 * baseline.")
 }
 
@@ -94,9 +142,19 @@ fn no_number(cursor: &mut Cursor<'_>, start: usize, subject: &str, unit: Unit) -
     CheckError::new(
         range,
         "the limit is missing",
-        format!("expected a number{}", if unit.symbol().is_empty() { "" } else { " with its unit" }),
+        format!(
+            "expected a number{}",
+            if unit.symbol().is_empty() {
+                ""
+            } else {
+                " with its unit"
+            }
+        ),
     )
-    .help(format!("For example `{}` for `{subject}`.", example_value("500", unit)))
+    .help(format!(
+        "For example `{}` for `{subject}`.",
+        example_value("500", unit)
+    ))
 }
 
 fn convert_unit(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
@@ -108,10 +166,12 @@ fn convert_unit(text: &str, value: f64, word: &str, unit: Unit) -> Option<f64> {
             // Shifting the decimal point in the text keeps 0.3s exactly 300 ms.
             spelled(power + target_power).map(|scaled| scaled * factor)
         }
-        Unit::Bytes => spelled(0).zip(factor(&SIZE_UNITS, word)).map(|(value, factor)| value * factor),
-        Unit::BytesPerSecond => {
-            spelled(0).zip(factor(&SIZE_UNITS, word.strip_suffix("/s")?)).map(|(value, factor)| value * factor)
-        }
+        Unit::Bytes => spelled(0)
+            .zip(factor(&SIZE_UNITS, word))
+            .map(|(value, factor)| value * factor),
+        Unit::BytesPerSecond => spelled(0)
+            .zip(factor(&SIZE_UNITS, word.strip_suffix("/s")?))
+            .map(|(value, factor)| value * factor),
         Unit::Share => (word == "%").then(|| percent(text)).flatten(),
         Unit::Celsius => ["", "C", unit.symbol()].contains(&word).then_some(value),
         _ => (word.is_empty() || word == unit.symbol()).then_some(value),
@@ -173,20 +233,35 @@ struct Multiple {
 }
 
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
-pub(super) fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
+pub(super) fn parse_multiple(
+    cursor: &mut Cursor<'_>,
+    op: Op,
+) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
     let (unit, unit_at) = cursor.unit();
     let times = cursor.peek() == Some('*');
     let found = match (number.is_empty(), times) {
-        (true, false) => parse_against(unit).map(|to| Multiple { to, factor: 1.0, at: unit_at }),
+        (true, false) => parse_against(unit).map(|to| Multiple {
+            to,
+            factor: 1.0,
+            at: unit_at,
+        }),
         (true, true) if parse_against(unit).is_some() => {
-            let error = CheckError::new(unit_at, "the factor must be first", "move it before this word");
+            let error = CheckError::new(
+                unit_at,
+                "the factor must be first",
+                "move it before this word",
+            );
             return Err(error.help(FORM));
         }
         (false, true) => Some(parse_product(cursor, number, number_at, unit, unit_at)?),
         (false, false) if parse_against(unit).is_some() => {
-            let error = CheckError::new(unit_at, format!("`*` is missing before `{unit}`"), "expected `*`");
+            let error = CheckError::new(
+                unit_at,
+                format!("`*` is missing before `{unit}`"),
+                "expected `*`",
+            );
             return Err(error.help(FORM));
         }
         _ => None,
@@ -196,7 +271,11 @@ pub(super) fn parse_multiple(cursor: &mut Cursor<'_>, op: Op) -> Result<Option<(
         return Ok(None);
     };
     if matches!(op, Op::Equal | Op::Unequal) {
-        let error = CheckError::new(at, format!("`{op}` cannot have a relative limit"), "two runs are never exactly equal");
+        let error = CheckError::new(
+            at,
+            format!("`{op}` cannot have a relative limit"),
+            "two runs are never exactly equal",
+        );
         return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
     }
     Ok(Some((to, factor)))
@@ -215,14 +294,35 @@ fn parse_product(
     let Some(to) = parse_against(word) else {
         let meant = nearest(word, WORDS.iter().map(|against| against.name()));
         let label = meant_or(meant, "expected `baseline` or `reference`");
-        return Err(CheckError::new(cursor.visible(word_at), "a product must refer to another run", label).help(FORM));
+        return Err(CheckError::new(
+            cursor.visible(word_at),
+            "a product must refer to another run",
+            label,
+        )
+        .help(FORM));
     };
     if !unit.is_empty() {
-        return Err(CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM));
+        return Err(
+            CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM),
+        );
     }
     match factor.parse::<f64>() {
-        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple { to, factor, at: at.start..word_at.end }),
-        Ok(_) => Err(CheckError::new(at, "the factor must be above 0", format!("not a multiple of the {word}")).help(FORM)),
-        Err(_) => Err(CheckError::new(at, format!("`{factor}` is not a number"), "expected a factor such as 1.10").help(FORM)),
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple {
+            to,
+            factor,
+            at: at.start..word_at.end,
+        }),
+        Ok(_) => Err(CheckError::new(
+            at,
+            "the factor must be above 0",
+            format!("not a multiple of the {word}"),
+        )
+        .help(FORM)),
+        Err(_) => Err(CheckError::new(
+            at,
+            format!("`{factor}` is not a number"),
+            "expected a factor such as 1.10",
+        )
+        .help(FORM)),
     }
 }

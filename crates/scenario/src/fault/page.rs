@@ -23,7 +23,10 @@ pub(super) struct Page {
 
 impl Page {
     pub fn new(name: &str, text: Arc<str>) -> Page {
-        Page { name: name.to_owned(), text }
+        Page {
+            name: name.to_owned(),
+            text,
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -47,14 +50,31 @@ impl SourceCode for Page {
         let contents = text.read_span(span, before, after)?;
         let mut range = contents.span().offset()..contents.span().offset() + contents.data().len();
         let mut line = contents.line();
-        if contents.data().split(|byte| *byte == b'\n').any(|line| line.len() > WIDEST) {
+        if contents
+            .data()
+            .split(|byte| *byte == b'\n')
+            .any(|line| line.len() > WIDEST)
+        {
             let start = span.offset().min(text.len());
             let end = (span.offset() + span.len()).min(text.len());
-            let line_start = text.as_bytes()[..start].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let line_end = text.as_bytes()[end..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| end + at);
-            let from = text.floor_char_boundary(start.saturating_sub(AROUND)).max(line_start);
-            let to = text.ceil_char_boundary((end + AROUND).min(text.len())).min(line_end);
-            line += text.as_bytes()[range.start.min(from)..from].iter().filter(|byte| **byte == b'\n').count();
+            let line_start = text.as_bytes()[..start]
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let line_end = text.as_bytes()[end..]
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(text.len(), |at| end + at);
+            let from = text
+                .floor_char_boundary(start.saturating_sub(AROUND))
+                .max(line_start);
+            let to = text
+                .ceil_char_boundary((end + AROUND).min(text.len()))
+                .min(line_end);
+            line += text.as_bytes()[range.start.min(from)..from]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count();
             range = from..to;
         }
         Ok(Box::new(MietteSpanContents::new_named(
@@ -78,16 +98,27 @@ pub(super) fn clipped(text: &str, range: Range<usize>) -> Range<usize> {
     if longest <= WIDEST && part.len() <= LONGEST.0 && part.matches('\n').count() < LONGEST.1 {
         return range;
     }
-    let first = part.split('\n').next().unwrap_or(part).trim_end_matches('\r');
+    let first = part
+        .split('\n')
+        .next()
+        .unwrap_or(part)
+        .trim_end_matches('\r');
     range.start..range.start + text_end(first, AROUND)
 }
 
 /// Whether two places can be shown in one snippet, which must not contain a long line.
 pub(super) fn fits_snippet(text: &str, one: Range<usize>, other: Range<usize>) -> bool {
     const LINES: usize = 5;
-    let (low, high) = if one.start <= other.start { (one, other) } else { (other, one) };
+    let (low, high) = if one.start <= other.start {
+        (one, other)
+    } else {
+        (other, one)
+    };
     let end = high.start.clamp(low.end, low.end + LINES * (WIDEST + 1));
-    text.as_bytes()[low.end..end].split(|byte| *byte == b'\n').take(LINES).all(|line| line.len() <= WIDEST)
+    text.as_bytes()[low.end..end]
+        .split(|byte| *byte == b'\n')
+        .take(LINES)
+        .all(|line| line.len() <= WIDEST)
 }
 
 fn text_end(text: &str, most: usize) -> usize {

@@ -7,7 +7,13 @@ use serde_json::{Map, Value, json};
 
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.texts("--model").first().cloned().unwrap_or_default();
-    draft.set("name", name(&format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()), "aiperf"));
+    draft.set(
+        "name",
+        name(
+            &format!("aiperf {}", title.rsplit('/').next().unwrap_or_default()),
+            "aiperf",
+        ),
+    );
     draft.carry_number("--random-seed", "seed")?;
     target(draft)?;
     dataset(draft)?;
@@ -18,13 +24,17 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let kind = draft.text("--endpoint-type").unwrap_or_else(|| "chat".into());
+    let kind = draft
+        .text("--endpoint-type")
+        .unwrap_or_else(|| "chat".into());
     let (api, route) = match kind.as_str() {
         "chat" => ("openai-chat", "v1/chat/completions"),
         "completions" => ("openai-completions", "v1/completions"),
         "responses" => ("openai-responses", "v1/responses"),
         "embeddings" | "nim_embeddings" => ("openai-embeddings", "v1/embeddings"),
-        "nim_rankings" | "hf_tei_rankings" | "cohere_rankings" | "rankings" => ("rerank", "v1/rerank"),
+        "nim_rankings" | "hf_tei_rankings" | "cohere_rankings" | "rankings" => {
+            ("rerank", "v1/rerank")
+        }
         "huggingface_generate" => ("tgi", "generate_stream"),
         other => {
             return Err(draft.invalid(
@@ -35,24 +45,46 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         }
     };
     let urls = draft.texts("--url");
-    let base = urls.first().cloned().unwrap_or_else(|| "localhost:8000".into());
+    let base = urls
+        .first()
+        .cloned()
+        .unwrap_or_else(|| "localhost:8000".into());
     let custom = draft.text("--endpoint");
-    let known: &[&str] = &["/completions", "/responses", "/embeddings", "/rerank", "/generate_stream"];
-    let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let known: &[&str] = &[
+        "/completions",
+        "/responses",
+        "/embeddings",
+        "/rerank",
+        "/generate_stream",
+    ];
+    let base = base
+        .trim_end_matches('/')
+        .trim_end_matches("/v1")
+        .to_owned();
     draft.carry_value("--endpoint-type", "target/api", api);
-    draft.carry_value("--url --endpoint", "target/url", endpoint(&base, custom.as_deref().unwrap_or(route), known));
+    draft.carry_value(
+        "--url --endpoint",
+        "target/url",
+        endpoint(&base, custom.as_deref().unwrap_or(route), known),
+    );
     if urls.len() > 1 {
         draft.note("--url", "only the first one: a scenario has one target");
     }
-    let models: Vec<String> =
-        draft.texts("--model").iter().flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let models: Vec<String> = draft
+        .texts("--model")
+        .iter()
+        .flat_map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>())
+        .collect();
     match models.as_slice() {
         [] => {}
         [one] => draft.set("target/model", one.as_str()),
         several => draft.set("target/model", several.to_vec()),
     }
     draft.account("--model", &["target/model"]);
-    draft.note("--model-selection-strategy", "each request draws a model from the seed");
+    draft.note(
+        "--model-selection-strategy",
+        "each request draws a model from the seed",
+    );
     draft.api_key("--api-key");
     draft.headers("--header")?;
     draft.carry_seconds("--request-timeout-seconds", "target/timeouts/total")?;
@@ -60,7 +92,11 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_value(
             "--connection-reuse-strategy",
             "target/http/pool",
-            if strategy == "never" { "per-request" } else { "keep-alive" },
+            if strategy == "never" {
+                "per-request"
+            } else {
+                "keep-alive"
+            },
         );
     }
     if !matches!(api, "openai-embeddings" | "rerank") {
@@ -77,7 +113,9 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
             Ok(Value::Object(fields)) => fields,
             _ => {
                 let pair = text.split_once(':').or_else(|| text.split_once('='));
-                let (key, value) = pair.ok_or_else(|| draft.invalid("--extra-inputs", &text, "NAME:VALUE or a JSON object"))?;
+                let (key, value) = pair.ok_or_else(|| {
+                    draft.invalid("--extra-inputs", &text, "NAME:VALUE or a JSON object")
+                })?;
                 let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
                 Map::from_iter([(key.to_owned(), value)])
             }
@@ -91,7 +129,9 @@ fn extra(draft: &mut Draft) -> Result<(), ImportError> {
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let users = draft.numbers("--concurrency")?;
     let rates = draft.numbers("--request-rate")?;
-    let replayed = draft.get("dataset/kind").is_some_and(|kind| kind == "trace");
+    let replayed = draft
+        .get("dataset/kind")
+        .is_some_and(|kind| kind == "trace");
     if draft.is_on("--fixed-schedule") || replayed && rates.is_empty() && users.is_empty() {
         replay(draft)?;
     } else if !rates.is_empty() {
@@ -115,9 +155,10 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
 fn replay(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_value("--fixed-schedule", "load/trace", json!({}));
     draft.carry_number("--replay-speedup", "load/trace/speed")?;
-    for (flag, path) in
-        [("--fixed-schedule-start-offset", "dataset/trace/start"), ("--fixed-schedule-end-offset", "dataset/trace/end")]
-    {
+    for (flag, path) in [
+        ("--fixed-schedule-start-offset", "dataset/trace/start"),
+        ("--fixed-schedule-end-offset", "dataset/trace/end"),
+    ] {
         if let Some(offset) = draft.number(flag)? {
             draft.carry_value(flag, path, seconds(offset / 1e3));
         }
@@ -131,9 +172,16 @@ fn open(draft: &mut Draft, rates: Vec<f64>) -> Result<(), ImportError> {
     let shape = draft.number("--arrival-smoothness")?;
     match draft.text("--arrival-pattern").as_deref() {
         Some("constant") => draft.set("load/arrivals", "constant"),
-        Some("gamma") => draft.set("load/arrivals", json!({ "gamma": number(shape.unwrap_or(1.0)) })),
+        Some("gamma") => draft.set(
+            "load/arrivals",
+            json!({ "gamma": number(shape.unwrap_or(1.0)) }),
+        ),
         Some("concurrency_burst") => {
-            return Err(draft.invalid("--arrival-pattern", "concurrency_burst", "constant, poisson or gamma with a rate"));
+            return Err(draft.invalid(
+                "--arrival-pattern",
+                "concurrency_burst",
+                "constant, poisson or gamma with a rate",
+            ));
         }
         _ => {}
     }
@@ -146,34 +194,71 @@ fn ends(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_seconds("--benchmark-grace-period", "load/graceful_stop")?;
     draft.carry_number("--request-count", "load/requests")?;
     if let Some(count) = draft.number("--num-conversations")? {
-        let path = if draft.get("dataset/turns").is_some() { "load/sessions" } else { "load/requests" };
+        let path = if draft.get("dataset/turns").is_some() {
+            "load/sessions"
+        } else {
+            "load/requests"
+        };
         if draft.get("load/requests").is_none() {
             draft.carry_value("--num-conversations", path, number(count));
         }
     }
-    let endless = ["load/duration", "load/requests", "load/sessions", "load/trace"].iter().all(|path| draft.get(path).is_none());
+    let endless = [
+        "load/duration",
+        "load/requests",
+        "load/sessions",
+        "load/trace",
+    ]
+    .iter()
+    .all(|path| draft.get(path).is_none());
     if endless {
         // AIPerf's default: ten requests per user, at least ten.
-        let closed = draft.get("load/concurrency").is_some() || draft.get("matrix/load.concurrency").is_some();
-        draft.set("load/requests", if closed { json!("10x") } else { json!(10) });
+        let closed = draft.get("load/concurrency").is_some()
+            || draft.get("matrix/load.concurrency").is_some();
+        draft.set(
+            "load/requests",
+            if closed { json!("10x") } else { json!(10) },
+        );
     }
     draft.carry_number("--warmup-request-count", "load/warmup")?;
     draft.carry_seconds("--warmup-duration", "load/warmup")
 }
 
 fn cancel(draft: &mut Draft) -> Result<(), ImportError> {
-    let Some(share) = draft.number("--request-cancellation-rate")?.filter(|share| *share > 0.0) else { return Ok(()) };
-    let delay = draft.number("--request-cancellation-delay")?.unwrap_or(0.0).max(0.001);
-    draft.carry_value("--request-cancellation-rate", "request/cancel/share", format!("{share}%"));
-    draft.carry_value("--request-cancellation-delay", "request/cancel/after", seconds(delay));
+    let Some(share) = draft
+        .number("--request-cancellation-rate")?
+        .filter(|share| *share > 0.0)
+    else {
+        return Ok(());
+    };
+    let delay = draft
+        .number("--request-cancellation-delay")?
+        .unwrap_or(0.0)
+        .max(0.001);
+    draft.carry_value(
+        "--request-cancellation-rate",
+        "request/cancel/share",
+        format!("{share}%"),
+    );
+    draft.carry_value(
+        "--request-cancellation-delay",
+        "request/cancel/after",
+        seconds(delay),
+    );
     Ok(())
 }
 
 /// `--goodput`, and the limits of search recipes.
 fn limits(draft: &mut Draft) -> Result<(), ImportError> {
     let mut limits = Vec::new();
-    for pair in draft.texts("--goodput").iter().flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()) {
-        let parsed = pair.split_once(':').and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
+    for pair in draft.texts("--goodput").iter().flat_map(|text| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    }) {
+        let parsed = pair
+            .split_once(':')
+            .and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
         limits.push(match parsed {
             Some(("time_to_first_token" | "ttft", value)) => format!("ttft <= {value}ms"),
             Some(("inter_token_latency" | "itl", value)) => format!("tpot <= {value}ms"),
@@ -191,9 +276,12 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
         draft.account("--goodput", &["slo"]);
         draft.note("--goodput", "AIPerf requires no share: raise the 0 % to make it a gate; its inter_token_latency is TPOT");
     }
-    for (flag, metric) in
-        [("--ttft-sla-ms", "ttft.p99"), ("--itl-sla-ms", "tpot.p99"), ("--tpot-sla-ms", "tpot.p99"), ("--e2e-sla-ms", "e2e.p99")]
-    {
+    for (flag, metric) in [
+        ("--ttft-sla-ms", "ttft.p99"),
+        ("--itl-sla-ms", "tpot.p99"),
+        ("--tpot-sla-ms", "tpot.p99"),
+        ("--e2e-sla-ms", "e2e.p99"),
+    ] {
         if let Some(limit) = draft.number(flag)? {
             draft.add_limit(format!("{metric} <= {limit}ms"));
             draft.account(flag, &["slo"]);
@@ -208,18 +296,29 @@ fn limits(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn search(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--search-recipe") {
-        draft.note("--concurrency-min --concurrency-max", "only used by a search recipe");
+        draft.note(
+            "--concurrency-min --concurrency-max",
+            "only used by a search recipe",
+        );
         return Ok(());
     }
     let low = draft.number("--concurrency-min")?.unwrap_or(1.0);
     let high = draft.number("--concurrency-max")?.unwrap_or(1024.0);
-    draft.set("search", json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }));
+    draft.set(
+        "search",
+        json!({ "vary": "load.concurrency", "range": [number(low), number(high)] }),
+    );
     draft.set("load/concurrency", number(low));
     draft.account("--search-recipe", &["search"]);
     draft.account("--concurrency-min --concurrency-max", &["search/range"]);
-    draft.note("--search-recipe", "the largest number of users that meets all limits of `slo`");
+    draft.note(
+        "--search-recipe",
+        "the largest number of users that meets all limits of `slo`",
+    );
     if draft.get("slo").is_none() {
-        return Err(ImportError::Missing("limit for its search recipe, such as --ttft-sla-ms"));
+        return Err(ImportError::Missing(
+            "limit for its search recipe, such as --ttft-sla-ms",
+        ));
     }
     Ok(())
 }
@@ -231,11 +330,18 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     match kind {
         "random" => random(draft)?,
         "images" => {
-            let [width, height] = [draft.number("--image-width-mean")?, draft.number("--image-height-mean")?];
+            let [width, height] = [
+                draft.number("--image-width-mean")?,
+                draft.number("--image-height-mean")?,
+            ];
             draft.carry_value(
                 "--image-width-mean",
                 "dataset/sizes",
-                json!([format!("{}x{}", width.unwrap_or(512.0), height.unwrap_or(512.0))]),
+                json!([format!(
+                    "{}x{}",
+                    width.unwrap_or(512.0),
+                    height.unwrap_or(512.0)
+                )]),
             );
             draft.account("--image-height-mean", &["dataset/sizes"]);
             draft.carry_number("--image-batch-size", "dataset/count")?;
@@ -246,14 +352,20 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     turns(draft)?;
     if let Some(length) = draft.number("--osl")? {
-        draft.carry_value("--osl", "request/max_tokens", about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)));
+        draft.carry_value(
+            "--osl",
+            "request/max_tokens",
+            about(length, draft.number("--osl-stddev")?.unwrap_or(0.0)),
+        );
         draft.account("--osl-stddev", &["request/max_tokens"]);
     } else {
         draft.note("--osl-stddev", "only used with --osl");
     }
     draft.carry("--system-prompt", "dataset/system");
     match draft.text("--dataset-sampling-strategy").as_deref() {
-        None | Some("sequential") => draft.account("--dataset-sampling-strategy", &["dataset/order"]),
+        None | Some("sequential") => {
+            draft.account("--dataset-sampling-strategy", &["dataset/order"])
+        }
         Some(_) => {
             draft.carry_value("--dataset-sampling-strategy", "dataset/order", "shuffle");
         }
@@ -261,7 +373,10 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.is_on("--no-allow-dataset-wrap") {
         draft.set("dataset/on_exhausted", "stop");
     }
-    draft.account("--no-allow-dataset-wrap --allow-dataset-wrap", &["dataset/on_exhausted"]);
+    draft.account(
+        "--no-allow-dataset-wrap --allow-dataset-wrap",
+        &["dataset/on_exhausted"],
+    );
     if let Some(target) = draft.text("--cache-bust") {
         if target != "none" {
             draft.set("dataset/cache_bust", true);
@@ -274,16 +389,25 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
 fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
     if let Some(name) = draft.text("--public-dataset") {
         if name != "sharegpt" {
-            return Err(draft.invalid("--public-dataset", &name, "sharegpt; use other datasets as a file with `kind: rows`"));
+            return Err(draft.invalid(
+                "--public-dataset",
+                &name,
+                "sharegpt; use other datasets as a file with `kind: rows`",
+            ));
         }
         draft.account("--public-dataset", &["dataset/kind"]);
         draft.set("dataset/path", "builtin");
-        draft.note("--public-dataset", "a small sample that ships with llmscen; set `dataset.path` for the full dataset");
+        draft.note(
+            "--public-dataset",
+            "a small sample that ships with llmscen; set `dataset.path` for the full dataset",
+        );
         return Ok("sharegpt");
     }
     let endpoint = draft.text("--endpoint-type").unwrap_or_default();
     let Some(path) = draft.text("--input-file") else {
-        let pictures = draft.number("--image-width-mean")?.is_some_and(|width| width > 0.0);
+        let pictures = draft
+            .number("--image-width-mean")?
+            .is_some_and(|width| width > 0.0);
         let kind = match () {
             () if endpoint.ends_with("embeddings") => "embeddings",
             () if endpoint.ends_with("rankings") => "rerank",
@@ -307,7 +431,10 @@ fn kind(draft: &mut Draft) -> Result<&'static str, ImportError> {
             "trace"
         }
         Some("multi_turn") => {
-            draft.note("--custom-dataset-type", "convert each conversation to a message list");
+            draft.note(
+                "--custom-dataset-type",
+                "convert each conversation to a message list",
+            );
             draft.set("dataset/turns", json!({}));
             "messages"
         }
@@ -327,15 +454,20 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
     draft.account("--isl --isl-stddev", &["dataset/tokens"]);
     draft.set("dataset/tokens", about(mean, sd));
     let pool = draft.number("--num-prefix-prompts")?.unwrap_or(0.0);
-    let shared =
-        draft.number("--prefix-prompt-length")?.or(draft.number("--shared-system-prompt-length")?).filter(|shared| *shared > 0.0);
+    let shared = draft
+        .number("--prefix-prompt-length")?
+        .or(draft.number("--shared-system-prompt-length")?)
+        .filter(|shared| *shared > 0.0);
     let Some(shared) = shared else { return Ok(()) };
     draft.shared_prefix(pool, shared, about(mean + shared, sd));
     if pool > 1.0 {
         draft.account("--num-prefix-prompts", &["dataset/groups"]);
         draft.account("--prefix-prompt-length", &["dataset/prefix_tokens"]);
     } else {
-        draft.account("--prefix-prompt-length --shared-system-prompt-length --num-prefix-prompts", &["dataset/shared_prefix"]);
+        draft.account(
+            "--prefix-prompt-length --shared-system-prompt-length --num-prefix-prompts",
+            &["dataset/shared_prefix"],
+        );
     }
     Ok(())
 }
@@ -347,14 +479,26 @@ fn turns(draft: &mut Draft) -> Result<(), ImportError> {
     if mean > 1.0 && !made_up {
         draft.carry_value("--session-turns-mean", "dataset/turns/max", number(mean));
     } else {
-        draft.note("--session-turns-mean", "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`");
+        draft.note(
+            "--session-turns-mean",
+            "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`",
+        );
     }
-    let wait = draft.number("--session-turn-delay-mean")?.filter(|wait| *wait > 0.0);
+    let wait = draft
+        .number("--session-turn-delay-mean")?
+        .filter(|wait| *wait > 0.0);
     if let Some(wait) = wait.filter(|_| draft.get("dataset/turns").is_some()) {
         // In milliseconds.
-        draft.carry_value("--session-turn-delay-mean", "dataset/turns/think_time", seconds(wait / 1e3));
+        draft.carry_value(
+            "--session-turn-delay-mean",
+            "dataset/turns/think_time",
+            seconds(wait / 1e3),
+        );
     }
-    draft.note("--session-turn-delay-stddev", "set `dataset.turns.think_time` to a distribution");
+    draft.note(
+        "--session-turn-delay-stddev",
+        "set `dataset.turns.think_time` to a distribution",
+    );
     Ok(())
 }
 
@@ -373,7 +517,10 @@ const AGENT: &str = "see `dataset.turns`: real replies become part of the conver
 const SHOWN: &str = "see `--progress`, `--live` and `--quiet`";
 
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
-    translated(Many, "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate"),
+    translated(
+        Many,
+        "--model|--model-names|-m --url|-u --extra-inputs --header|-H --goodput --concurrency --request-rate",
+    ),
     translated(
         One,
         "--model-selection-strategy --endpoint|--custom-endpoint --endpoint-type --request-timeout-seconds \
@@ -397,9 +544,16 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --artifact-dir|--output-artifact-dir --search-recipe --ttft-sla-ms --itl-sla-ms --tpot-sla-ms \
              --e2e-sla-ms --error-rate-sla --concurrency-min --concurrency-max",
     ),
-    translated(Switch, "--streaming --allow-dataset-wrap --no-allow-dataset-wrap --fixed-schedule"),
+    translated(
+        Switch,
+        "--streaming --allow-dataset-wrap --no-allow-dataset-wrap --fixed-schedule",
+    ),
     translated(Secret, "--api-key"),
-    dropped(One, "--url-strategy", "a scenario has one target; run it once per URL, or use a load balancer"),
+    dropped(
+        One,
+        "--url-strategy",
+        "a scenario has one target; run it once per URL, or use a load balancer",
+    ),
     dropped(
         One,
         "--wait-for-model-timeout --wait-for-model-mode --wait-for-model-interval",
@@ -416,44 +570,112 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --server-profiler-start-path --server-profiler-stop-path",
         "llmscen does not control the server",
     ),
-    dropped(One, "--transport --transport-type", "only HTTP is supported"),
-    dropped(Switch, "--use-legacy-max-tokens", "the field is `max_tokens`; set another name in `request.extra`"),
-    dropped(Switch, "--use-server-token-count --per-chunk-usage", "the server's token count is used wherever it reports one"),
+    dropped(
+        One,
+        "--transport --transport-type",
+        "only HTTP is supported",
+    ),
+    dropped(
+        Switch,
+        "--use-legacy-max-tokens",
+        "the field is `max_tokens`; set another name in `request.extra`",
+    ),
+    dropped(
+        Switch,
+        "--use-server-token-count --per-chunk-usage",
+        "the server's token count is used wherever it reports one",
+    ),
     dropped(Switch, "--download-video-content --uuid-and-strip", MEDIA),
     dropped(One, "--request-content-type", "bodies are JSON"),
     dropped(One, "--session-header", "see `target.request_id`"),
-    dropped(One, "--tokenizer-revision", "set `dataset.tokenizer` to the folder of the revision"),
-    dropped(Switch, "--tokenizer-trust-remote-code", "code of a model is never executed"),
-    dropped(Switch, "--apply-chat-template", "the server applies the template to messages"),
-    dropped(One, "--hf-subset --hf-weka-dataset", "the dataset is a file"),
-    dropped(Many, "--dataset-filter", "filter the file; `dataset.prompt_tokens` filters by length"),
+    dropped(
+        One,
+        "--tokenizer-revision",
+        "set `dataset.tokenizer` to the folder of the revision",
+    ),
+    dropped(
+        Switch,
+        "--tokenizer-trust-remote-code",
+        "code of a model is never executed",
+    ),
+    dropped(
+        Switch,
+        "--apply-chat-template",
+        "the server applies the template to messages",
+    ),
+    dropped(
+        One,
+        "--hf-subset --hf-weka-dataset",
+        "the dataset is a file",
+    ),
+    dropped(
+        Many,
+        "--dataset-filter",
+        "filter the file; `dataset.prompt_tokens` filters by length",
+    ),
     dropped(
         Switch,
         "--ignore-trace-delays --use-think-time-only --omit-kv-hints --no-fixed-schedule \
              --fixed-schedule-auto-offset --open-loop-replay --no-open-loop-replay --open-loop-strict",
         TRACE,
     ),
-    dropped(One, "--max-context-length", "see `dataset.prompt_tokens.max`"),
+    dropped(
+        One,
+        "--max-context-length",
+        "see `dataset.prompt_tokens.max`",
+    ),
     dropped(
         One,
         "--trace-session-sample-ratio --trajectory-start-min-ratio --trajectory-start-max-ratio \
              --trace-idle-gap-cap-seconds --system-idle-gap-cap-seconds",
         TRACE,
     ),
-    dropped(One, "--config -f --scenario", "copy the options from the file to the command line or the scenario"),
-    dropped(Switch, "--unsafe-override", "not needed: no option is locked"),
-    dropped(One, "--num-dataset-entries --num-prompts", "prompts are generated on demand, so none is sent twice"),
-    dropped(One, "--session-turns-stddev --conversation-turn-stddev", "the dataset determines the number of turns"),
+    dropped(
+        One,
+        "--config -f --scenario",
+        "copy the options from the file to the command line or the scenario",
+    ),
+    dropped(
+        Switch,
+        "--unsafe-override",
+        "not needed: no option is locked",
+    ),
+    dropped(
+        One,
+        "--num-dataset-entries --num-prompts",
+        "prompts are generated on demand, so none is sent twice",
+    ),
+    dropped(
+        One,
+        "--session-turns-stddev --conversation-turn-stddev",
+        "the dataset determines the number of turns",
+    ),
     dropped(
         One,
         "--session-delay-ratio --conversation-turn-delay-ratio --inter-turn-delay-cap-seconds \
              --max-idle-gap-cap-seconds",
         AGENT,
     ),
-    dropped(Switch, "--force-min-tokens --no-force-min-tokens", "see `dataset.trace.match_output_length`"),
-    dropped(One, "--system-prompt-file", "copy the text to `dataset.system`"),
-    dropped(One, "--prompt-corpus --random-corpus-style", "random prompts are tokens drawn from the vocabulary"),
-    dropped(One, "--user-context-prompt-length", "see `dataset: { kind: prefix }`"),
+    dropped(
+        Switch,
+        "--force-min-tokens --no-force-min-tokens",
+        "see `dataset.trace.match_output_length`",
+    ),
+    dropped(
+        One,
+        "--system-prompt-file",
+        "copy the text to `dataset.system`",
+    ),
+    dropped(
+        One,
+        "--prompt-corpus --random-corpus-style",
+        "random prompts are tokens drawn from the vocabulary",
+    ),
+    dropped(
+        One,
+        "--user-context-prompt-length",
+        "see `dataset: { kind: prefix }`",
+    ),
     dropped(
         One,
         "--isl-block-size --prompt-input-tokens-block-size --synthetic-input-tokens-block-size \
@@ -462,8 +684,16 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --synthesis-max-osl",
         SYNTH,
     ),
-    dropped(One, "--seq-dist --sequence-distribution", "see `mix`: one entry per pair of lengths, with its weight"),
-    dropped(One, "--random-range-ratio", "write the range: `dataset: { tokens: { uniform: [a, b] } }`"),
+    dropped(
+        One,
+        "--seq-dist --sequence-distribution",
+        "see `mix`: one entry per pair of lengths, with its weight",
+    ),
+    dropped(
+        One,
+        "--random-range-ratio",
+        "write the range: `dataset: { tokens: { uniform: [a, b] } }`",
+    ),
     dropped(
         One,
         "--audio-batch-size --batch-size-audio --audio-length-mean --audio-length-stddev --audio-format \
@@ -473,7 +703,11 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         MEDIA,
     ),
     dropped(Many, "--audio-depths --audio-sample-rates", MEDIA),
-    dropped(One, "--image-width-stddev --image-height-stddev", "list several `dataset.sizes`; they are used in turn"),
+    dropped(
+        One,
+        "--image-width-stddev --image-height-stddev",
+        "list several `dataset.sizes`; they are used in turn",
+    ),
     dropped(
         One,
         "--image-format --image-source --image-source-sampling",
@@ -491,9 +725,21 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--prefill-concurrency --prefill-concurrency-ramp-duration",
         "concurrency per phase of a request is not supported",
     ),
-    dropped(One, "--request-rate-ramp-duration --request-rate-series", "see `load.stages`"),
-    dropped(One, "--failed-request-threshold", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
-    dropped(Switch, "--burst-phase-starts", "users of a closed loop start at once; `load.spread` spreads their starts"),
+    dropped(
+        One,
+        "--request-rate-ramp-duration --request-rate-series",
+        "see `load.stages`",
+    ),
+    dropped(
+        One,
+        "--failed-request-threshold",
+        "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+    ),
+    dropped(
+        Switch,
+        "--burst-phase-starts",
+        "users of a closed loop start at once; `load.spread` spreads their starts",
+    ),
     dropped(
         One,
         "--agentic-cache-warmup-duration --agentic-warmup-grace-period --num-warmup-sessions \
@@ -502,7 +748,11 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --warmup-request-rate-ramp-duration",
         WARMUP,
     ),
-    dropped(One, "--user-centric-rate --num-users", "an open loop of conversations: `load.rate` with `dataset.turns`"),
+    dropped(
+        One,
+        "--user-centric-rate --num-users",
+        "an open loop of conversations: `load.rate` with `dataset.turns`",
+    ),
     dropped(One, "--confidence-level", "see `slo[].confidence`"),
     dropped(
         Switch,
@@ -519,7 +769,11 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--convergence-metric --convergence-stat --convergence-threshold --convergence-mode",
         "an INCONCLUSIVE limit reports how many requests it needs",
     ),
-    dropped(One, "--profile-export-prefix --profile-export-file --export-level --profile-export-level --slice-duration", OUTPUT),
+    dropped(
+        One,
+        "--profile-export-prefix --profile-export-file --export-level --profile-export-level --slice-duration",
+        OUTPUT,
+    ),
     dropped(
         Switch,
         "--auto-plot --no-auto-plot --plot-required --export-outputs-json --export-http-trace \
@@ -527,27 +781,59 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         OUTPUT,
     ),
     dropped(One, "--otel-url --gen-ai-provider", "see `--metrics-addr`"),
-    dropped(Many, "--stream --otel-resource-attributes", "see `--metrics-addr`"),
+    dropped(
+        Many,
+        "--stream --otel-resource-attributes",
+        "see `--metrics-addr`",
+    ),
     dropped(
         One,
         "--mlflow-tracking-uri --mlflow-experiment --mlflow-run-name --mlflow-parent-run-id --wandb-project \
              --wandb-entity --wandb-run-name",
         TRACKER,
     ),
-    dropped(Many, "--mlflow-tag --mlflow-artifact-glob --wandb-tag", TRACKER),
-    dropped(Many, "--server-metrics --server-metrics-formats --gpu-telemetry", METRICS),
-    dropped(Switch, "--no-server-metrics --no-gpu-telemetry --network-latency-automatic", METRICS),
-    dropped(One, "--network-latency-mean --network-latency-ping-interval", "results are not corrected"),
+    dropped(
+        Many,
+        "--mlflow-tag --mlflow-artifact-glob --wandb-tag",
+        TRACKER,
+    ),
+    dropped(
+        Many,
+        "--server-metrics --server-metrics-formats --gpu-telemetry",
+        METRICS,
+    ),
+    dropped(
+        Switch,
+        "--no-server-metrics --no-gpu-telemetry --network-latency-automatic",
+        METRICS,
+    ),
+    dropped(
+        One,
+        "--network-latency-mean --network-latency-ping-interval",
+        "results are not corrected",
+    ),
     dropped(One, "--ui-type --ui --log-level --stats-interval", SHOWN),
-    dropped(Nothing, "--verbose -v --extra-verbose -vv --no-sweep-table", SHOWN),
+    dropped(
+        Nothing,
+        "--verbose -v --extra-verbose -vv --no-sweep-table",
+        SHOWN,
+    ),
     dropped(
         One,
         "--parameter-sweep-cooldown-seconds --parameter-sweep-mode --sweep-type --isl-osl-pairs --isl-min \
              --isl-max --isl-steps --osl-min --osl-max --osl-steps",
         AXES,
     ),
-    dropped(Switch, "--parameter-sweep-same-seed --no-parameter-sweep-same-seed", AXES),
-    dropped(Many, "--variant --sweep-variant --search-space --search-sla --search-sla-tier", SEARCH),
+    dropped(
+        Switch,
+        "--parameter-sweep-same-seed --no-parameter-sweep-same-seed",
+        AXES,
+    ),
+    dropped(
+        Many,
+        "--variant --sweep-variant --search-space --search-sla --search-sla-tier",
+        SEARCH,
+    ),
     dropped(
         One,
         "--search-metric --search-stat --search-direction --search-max-iterations --search-initial-points \
@@ -556,10 +842,22 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --degradation-metric-tag --degradation-stat --concurrency-steps",
         SEARCH,
     ),
-    dropped(One, "--slo-attainment-fraction", "write it as `goodput(…) >= 99%`"),
-    dropped(One, "--accuracy-benchmark --accuracy-n-shots --accuracy-grader --accuracy-system-prompt", JUDGE),
+    dropped(
+        One,
+        "--slo-attainment-fraction",
+        "write it as `goodput(…) >= 99%`",
+    ),
+    dropped(
+        One,
+        "--accuracy-benchmark --accuracy-n-shots --accuracy-grader --accuracy-system-prompt",
+        JUDGE,
+    ),
     dropped(Many, "--accuracy-tasks", JUDGE),
-    dropped(Switch, "--accuracy-enable-cot --accuracy-no-enable-cot --accuracy-verbose", JUDGE),
+    dropped(
+        Switch,
+        "--accuracy-enable-cot --accuracy-no-enable-cot --accuracy-verbose",
+        JUDGE,
+    ),
     dropped(
         One,
         "--record-processor-service-count --record-processors --workers-max --max-workers --api-port --api-host \

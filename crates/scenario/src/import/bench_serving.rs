@@ -17,7 +17,11 @@ pub(super) const FLAGS: &[FlagGroup] = &[
     ),
     translated(Nothing, "--disable-stream --disable-ignore-eos"),
     dropped(One, "--image-format", "generated images are PNG"),
-    dropped(One, "--image-content", "generated images are drawn from the seed"),
+    dropped(
+        One,
+        "--image-content",
+        "generated images are drawn from the seed",
+    ),
     dropped(One, "--output-file", KEPT),
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
 ];
@@ -39,7 +43,9 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let native = matches!(backend.as_str(), "sglang" | "sglang-native");
     let (api, endpoint) = match backend.as_str() {
         "sglang" | "sglang-native" if pictures => ("openai-chat", "v1/chat/completions"),
-        "sglang" | "sglang-native" | "sglang-oai" | "vllm" | "lmdeploy" => ("openai-completions", "v1/completions"),
+        "sglang" | "sglang-native" | "sglang-oai" | "vllm" | "lmdeploy" => {
+            ("openai-completions", "v1/completions")
+        }
         "sglang-oai-chat" | "vllm-chat" | "lmdeploy-chat" => ("openai-chat", "v1/chat/completions"),
         "sglang-embedding" | "vllm-embedding" => ("openai-embeddings", "v1/embeddings"),
         other => {
@@ -59,7 +65,10 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_value("--backend", "target/api", api);
     draft.set("target/url", join(&base, endpoint));
     if native {
-        draft.note("--backend", format!("the server's /{endpoint} instead of its /generate"));
+        draft.note(
+            "--backend",
+            format!("the server's /{endpoint} instead of its /generate"),
+        );
     }
     draft.carry("--model", "target/model");
     draft.carry("--served-model-name", "target/model");
@@ -76,7 +85,11 @@ pub(super) fn target(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportError> {
-    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
+    draft.carry_value(
+        "--seed",
+        "seed",
+        number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)),
+    );
     draft.set_default("--seed", "seed", script.seed);
     if draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings") {
         return draft.extra("--extra-request-body");
@@ -93,8 +106,14 @@ pub(super) fn request(draft: &mut Draft, script: &Script) -> Result<(), ImportEr
 }
 
 /// The dataset and the output lengths; `source` is the flag of the file.
-pub(super) fn dataset(draft: &mut Draft, script: &Script, source: &'static str) -> Result<(), ImportError> {
-    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "sharegpt".into());
+pub(super) fn dataset(
+    draft: &mut Draft,
+    script: &Script,
+    source: &'static str,
+) -> Result<(), ImportError> {
+    let dataset = draft
+        .text("--dataset-name")
+        .unwrap_or_else(|| "sharegpt".into());
     let embeds = draft.get("target/api").and_then(Value::as_str) == Some("openai-embeddings");
     let kind = match dataset.as_str() {
         _ if embeds => "embeddings",
@@ -136,25 +155,41 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
             return Err(ImportError::Missing(source));
         }
         draft.set_default(source, "dataset/path", "builtin");
-        draft.note("--dataset-name", "a small sample that ships with llmscen; set `dataset.path` for the full dataset");
+        draft.note(
+            "--dataset-name",
+            "a small sample that ships with llmscen; set `dataset.path` for the full dataset",
+        );
     }
     match kind {
         "trace" => {
             draft.set("dataset/trace/layout", "mooncake");
             draft.set("load/trace", json!({}));
-            if let Some(slower) = draft.number("--mooncake-slowdown-factor")?.filter(|slower| *slower > 0.0) {
-                draft.carry_value("--mooncake-slowdown-factor", "load/trace/speed", number(1.0 / slower));
+            if let Some(slower) = draft
+                .number("--mooncake-slowdown-factor")?
+                .filter(|slower| *slower > 0.0)
+            {
+                draft.carry_value(
+                    "--mooncake-slowdown-factor",
+                    "load/trace/speed",
+                    number(1.0 / slower),
+                );
             }
             draft.account("--use-trace-timestamps", &["load/trace"]);
         }
         "sharegpt" => {
             draft.set("dataset/order", "shuffle");
             if !draft.has("--sharegpt-output-len") {
-                draft.note("--dataset-name", "the tool limits each reply to the length in the row; set `request.max_tokens`");
+                draft.note(
+                    "--dataset-name",
+                    "the tool limits each reply to the length in the row; set `request.max_tokens`",
+                );
             }
             if draft.has("--sharegpt-context-len") {
                 draft.carry_number("--sharegpt-context-len", "dataset/prompt_tokens/max")?;
-                draft.note("--sharegpt-context-len", "only the prompt is compared with it, not prompt and reply");
+                draft.note(
+                    "--sharegpt-context-len",
+                    "only the prompt is compared with it, not prompt and reply",
+                );
             }
         }
         _ => {}
@@ -165,21 +200,39 @@ fn file(draft: &mut Draft, kind: &str, source: &'static str) -> Result<(), Impor
 /// Lengths are uniform from `--random-range-ratio` × length to length.
 fn drawn(draft: &mut Draft, kind: &str, script: &Script) -> Result<(), ImportError> {
     let ratio = draft.number("--random-range-ratio")?.unwrap_or(0.0);
-    let lengths = [("--random-input-len", "dataset/tokens"), ("--random-output-len", "request/max_tokens")];
-    for (flag, path) in lengths.into_iter().filter(|(_, path)| kind == "random" || *path == "request/max_tokens") {
+    let lengths = [
+        ("--random-input-len", "dataset/tokens"),
+        ("--random-output-len", "request/max_tokens"),
+    ];
+    for (flag, path) in lengths
+        .into_iter()
+        .filter(|(_, path)| kind == "random" || *path == "request/max_tokens")
+    {
         let given = draft.number(flag)?;
         let length = given.or(script.length).ok_or(ImportError::Missing(flag))?;
         draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--random-range-ratio", &[path]);
     }
     if kind == "random" {
-        draft.note("--random-range-ratio", "uniform from that share of the length to the length");
+        draft.note(
+            "--random-range-ratio",
+            "uniform from that share of the length to the length",
+        );
         return Ok(());
     }
-    draft.note("--random-input-len", "the text next to the images is `dataset.text`");
-    let resolution = draft.text("--image-resolution").unwrap_or_else(|| "1080p".into());
+    draft.note(
+        "--random-input-len",
+        "the text next to the images is `dataset.text`",
+    );
+    let resolution = draft
+        .text("--image-resolution")
+        .unwrap_or_else(|| "1080p".into());
     let sizes = sizes(&resolution).ok_or_else(|| {
-        draft.invalid("--image-resolution", &resolution, "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW")
+        draft.invalid(
+            "--image-resolution",
+            &resolution,
+            "4k, 1080p, 720p, 360p, HEIGHTxWIDTH or random:HxW-HxW",
+        )
     })?;
     draft.set("dataset/sizes", sizes);
     draft.set_default("--image-resolution", "dataset/sizes", json!(["1920x1080"]));
@@ -198,14 +251,21 @@ fn ranged(length: f64, ratio: f64) -> Value {
 fn sizes(resolution: &str) -> Option<Vec<String>> {
     let swapped = |text: &str| {
         let (height, width) = text.split_once('x')?;
-        Some(format!("{}x{}", width.parse::<u32>().ok()?, height.parse::<u32>().ok()?))
+        Some(format!(
+            "{}x{}",
+            width.parse::<u32>().ok()?,
+            height.parse::<u32>().ok()?
+        ))
     };
     Some(match resolution {
         "4k" => vec!["3840x2160".into()],
         "1080p" => vec!["1920x1080".into()],
         "720p" => vec!["1280x720".into()],
         "360p" => vec!["640x360".into()],
-        other => match other.strip_prefix("random:").and_then(|bounds| bounds.split_once('-')) {
+        other => match other
+            .strip_prefix("random:")
+            .and_then(|bounds| bounds.split_once('-'))
+        {
             Some((low, high)) => vec![swapped(low)?, swapped(high)?],
             None => vec![swapped(other)?],
         },
@@ -222,9 +282,10 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
         draft.carry_number_or(flag, path, default)?;
     }
     let ratio = draft.number("--gsp-range-ratio")?.unwrap_or(1.0);
-    for (flag, path, default) in
-        [("--gsp-question-len", "dataset/tokens", 128.0), ("--gsp-output-len", "request/max_tokens", 256.0)]
-    {
+    for (flag, path, default) in [
+        ("--gsp-question-len", "dataset/tokens", 128.0),
+        ("--gsp-output-len", "request/max_tokens", 256.0),
+    ] {
         let length = draft.number(flag)?.unwrap_or(default);
         draft.carry_or_default(flag, path, ranged(length, ratio));
         draft.account("--gsp-range-ratio", &[path]);
@@ -234,11 +295,20 @@ fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// The URL in front of the endpoint: `--base-url`, or `--host` and `--port`.
 pub(super) fn base(draft: &mut Draft, port: f64) -> Result<String, ImportError> {
-    let host = draft.text("--host").filter(|host| host != "0.0.0.0").unwrap_or_else(|| "127.0.0.1".into());
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
+    let host = draft
+        .text("--host")
+        .filter(|host| host != "0.0.0.0")
+        .unwrap_or_else(|| "127.0.0.1".into());
+    let host = if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host
+    };
     let port = draft.number("--port")?.unwrap_or(port);
     draft.account("--base-url --host --port", &["target/url"]);
-    Ok(draft.text("--base-url").unwrap_or_else(|| format!("http://{host}:{port}")))
+    Ok(draft
+        .text("--base-url")
+        .unwrap_or_else(|| format!("http://{host}:{port}")))
 }
 
 /// `--num-prompts`.
@@ -250,7 +320,9 @@ pub(super) fn requests(draft: &mut Draft) -> Result<f64, ImportError> {
 
 /// `--num-prompts` at `--request-rate`, by `--max-concurrency` users, or all at once.
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let rate = draft.number("--request-rate")?.filter(|rate| rate.is_finite());
+    let rate = draft
+        .number("--request-rate")?
+        .filter(|rate| rate.is_finite());
     let users = draft.number("--max-concurrency")?;
     requests(draft)?;
     match (rate, users) {
@@ -278,7 +350,11 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
 /// The shape of the gamma distribution of arrivals; 1 is Poisson.
 pub(super) fn burstiness(draft: &mut Draft) -> Result<(), ImportError> {
     if let Some(shape) = draft.number("--burstiness")?.filter(|shape| *shape != 1.0) {
-        draft.carry_value("--burstiness", "load/arrivals", json!({ "gamma": number(shape) }));
+        draft.carry_value(
+            "--burstiness",
+            "load/arrivals",
+            json!({ "gamma": number(shape) }),
+        );
     }
     Ok(())
 }
@@ -288,17 +364,30 @@ pub(super) fn goodput(draft: &mut Draft, tool: &str) -> Result<(), ImportError> 
     let pairs = draft.texts("--goodput");
     let mut limits = Vec::new();
     for pair in &pairs {
-        let parsed = pair.split_once(':').and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
+        let parsed = pair
+            .split_once(':')
+            .and_then(|(metric, value)| Some((metric, value.parse::<f64>().ok()?)));
         match parsed {
-            Some((metric @ ("ttft" | "tpot"), value)) => limits.push(format!("{metric} <= {value}ms")),
+            Some((metric @ ("ttft" | "tpot"), value)) => {
+                limits.push(format!("{metric} <= {value}ms"))
+            }
             Some(("e2el", value)) => limits.push(format!("e2e <= {value}ms")),
-            _ => return Err(draft.invalid("--goodput", pair, "METRIC:MILLISECONDS of ttft, tpot or e2el")),
+            _ => {
+                return Err(draft.invalid(
+                    "--goodput",
+                    pair,
+                    "METRIC:MILLISECONDS of ttft, tpot or e2el",
+                ));
+            }
         }
     }
     if !limits.is_empty() {
         draft.add_limit(format!("goodput({}) >= 0%", limits.join(", ")));
         draft.account("--goodput", &["slo"]);
-        draft.note("--goodput", format!("{tool} requires no share: raise the 0 % to make it a gate"));
+        draft.note(
+            "--goodput",
+            format!("{tool} requires no share: raise the 0 % to make it a gate"),
+        );
     }
     Ok(())
 }

@@ -20,11 +20,19 @@ impl Command {
         flags: &'static [&'static [FlagGroup]],
         translate: fn(&mut Draft) -> Result<(), ImportError>,
     ) -> Command {
-        Command { names, positional: &[], flags, translate }
+        Command {
+            names,
+            positional: &[],
+            flags,
+            translate,
+        }
     }
 
     pub fn flags(&self) -> impl Iterator<Item = Flag> {
-        self.flags.iter().flat_map(|groups| groups.iter()).flat_map(|group| group.flags())
+        self.flags
+            .iter()
+            .flat_map(|groups| groups.iter())
+            .flat_map(|group| group.flags())
     }
 }
 
@@ -43,8 +51,14 @@ pub(super) struct ToolSpec {
 impl ToolSpec {
     /// Its commands, for an error message.
     fn usage(&self) -> String {
-        let names = self.commands.iter().filter_map(|command| command.names.first());
-        names.map(|name| name.join(" ")).collect::<Vec<_>>().join(", ")
+        let names = self
+            .commands
+            .iter()
+            .filter_map(|command| command.names.first());
+        names
+            .map(|name| name.join(" "))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
@@ -70,12 +84,27 @@ impl Invocation {
         let mut positional = self.command.positional.iter();
         while let Some(word) = words.next() {
             if !is_flag(word) {
-                let names = positional.next().ok_or_else(|| ImportError::Stray(word.clone()))?;
-                let flag = Flag { names, takes: Takes::One, reason: "" };
-                given.push(GivenFlag { flag, written: String::new(), values: vec![word.clone()], keys: Vec::new(), note: None });
+                let names = positional
+                    .next()
+                    .ok_or_else(|| ImportError::Stray(word.clone()))?;
+                let flag = Flag {
+                    names,
+                    takes: Takes::One,
+                    reason: "",
+                };
+                given.push(GivenFlag {
+                    flag,
+                    written: String::new(),
+                    values: vec![word.clone()],
+                    keys: Vec::new(),
+                    note: None,
+                });
                 continue;
             }
-            let (written, inline) = match word.split_once('=').filter(|(name, _)| name.starts_with("--")) {
+            let (written, inline) = match word
+                .split_once('=')
+                .filter(|(name, _)| name.starts_with("--"))
+            {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (word.clone(), None),
             };
@@ -85,7 +114,11 @@ impl Invocation {
                 Takes::Nothing => 0,
                 Takes::One | Takes::Secret => 1,
                 Takes::Many => usize::MAX,
-                Takes::Switch => usize::from(words.peek().is_some_and(|next| matches!(next.as_str(), "true" | "false"))),
+                Takes::Switch => usize::from(
+                    words
+                        .peek()
+                        .is_some_and(|next| matches!(next.as_str(), "true" | "false")),
+                ),
             };
             while values.len() < most && words.peek().is_some_and(|next| !is_flag(next)) {
                 values.extend(words.next().cloned());
@@ -93,10 +126,21 @@ impl Invocation {
             if values.is_empty() && !matches!(flag.takes, Takes::Nothing | Takes::Switch) {
                 return Err(ImportError::Bare(written));
             }
-            let note = Some(flag.reason).filter(|why| !why.is_empty()).map(str::to_owned);
-            given.push(GivenFlag { flag, written, values, keys: Vec::new(), note });
+            let note = Some(flag.reason)
+                .filter(|why| !why.is_empty())
+                .map(str::to_owned);
+            given.push(GivenFlag {
+                flag,
+                written,
+                values,
+                keys: Vec::new(),
+                note,
+            });
         }
-        Ok(CommandLine { variables: self.variables.iter().map(variable).collect(), given })
+        Ok(CommandLine {
+            variables: self.variables.iter().map(variable).collect(),
+            given,
+        })
     }
 }
 
@@ -104,7 +148,9 @@ impl Invocation {
 /// shell does, line continuations included.
 pub(super) fn recognize(tool: &ToolSpec, args: &[String]) -> Result<Invocation, ImportError> {
     let mut words = match args {
-        [one] if one.contains(char::is_whitespace) => shell_words::split(one).map_err(|_| ImportError::Quote)?,
+        [one] if one.contains(char::is_whitespace) => {
+            shell_words::split(one).map_err(|_| ImportError::Quote)?
+        }
         _ => args.to_vec(),
     };
     let mut variables = Vec::new();
@@ -118,7 +164,10 @@ pub(super) fn recognize(tool: &ToolSpec, args: &[String]) -> Result<Invocation, 
             words.remove(0);
         }
     }
-    if words.first().is_some_and(|word| tool.programs.contains(&file_name(word))) {
+    if words
+        .first()
+        .is_some_and(|word| tool.programs.contains(&file_name(word)))
+    {
         words.remove(0);
     }
     let begins = |name: &&&[&str]| {
@@ -127,27 +176,43 @@ pub(super) fn recognize(tool: &ToolSpec, args: &[String]) -> Result<Invocation, 
                 .iter()
                 .zip(name.iter())
                 .enumerate()
-                .all(|(index, (word, expected))| *expected == if index == 0 { file_name(word) } else { word })
+                .all(|(index, (word, expected))| {
+                    *expected == if index == 0 { file_name(word) } else { word }
+                })
     };
-    let named = tool.commands.iter().find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
+    let named = tool
+        .commands
+        .iter()
+        .find_map(|command| Some((command, command.names.iter().find(begins)?.len())));
     let (command, length) = match (named, tool.commands) {
         (Some(found), _) => found,
         (None, [only]) => (only, 0),
-        (None, _) => return Err(ImportError::Command { tool: tool.name, known: tool.usage() }),
+        (None, _) => {
+            return Err(ImportError::Command {
+                tool: tool.name,
+                known: tool.usage(),
+            });
+        }
     };
     words.drain(..length);
-    Ok(Invocation { variables, command, args: words })
+    Ok(Invocation {
+        variables,
+        command,
+        args: words,
+    })
 }
 
 /// `NAME=VALUE` in front of a command.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    (!name.is_empty() && name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, value))
+    (!name.is_empty() && name.chars().all(plain) && !name.starts_with(|c: char| c.is_ascii_digit()))
+        .then_some((name, value))
 }
 
 fn is_python(word: &str) -> bool {
-    word.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    word.strip_prefix("python")
+        .is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// The file name of a path.
@@ -157,20 +222,27 @@ fn file_name(word: &str) -> &str {
 
 /// Whether a word is a flag; `-1` and `-0.5` are numbers.
 fn is_flag(word: &str) -> bool {
-    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
+    word.strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()))
 }
 
 /// Finds a flag by a spelling, or by a unique prefix where the tool accepts that.
-fn find_flag(tool: &ToolSpec, command: &'static Command, written: &str) -> Result<Flag, ImportError> {
+fn find_flag(
+    tool: &ToolSpec,
+    command: &'static Command,
+    written: &str,
+) -> Result<Flag, ImportError> {
     let name_or_prefix = written.replace('_', "-");
-    if let Some(found) = command.flags().find(|flag| flag.names().any(|name| name == name_or_prefix)) {
+    if let Some(found) = command
+        .flags()
+        .find(|flag| flag.names().any(|name| name == name_or_prefix))
+    {
         return Ok(found);
     }
     let begins = |flag: &Flag| flag.names().any(|name| name.starts_with(&name_or_prefix));
-    let mut meant = command
-        .flags()
-        .filter(begins)
-        .filter(|_| tool.abbreviates && name_or_prefix.len() > 3 && name_or_prefix.starts_with("--"));
+    let mut meant = command.flags().filter(begins).filter(|_| {
+        tool.abbreviates && name_or_prefix.len() > 3 && name_or_prefix.starts_with("--")
+    });
     match (meant.next(), meant.next()) {
         (Some(only), None) => Ok(only),
         _ => Err(ImportError::Unknown {

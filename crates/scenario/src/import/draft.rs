@@ -1,6 +1,8 @@
 //! The scenario under construction, the result for each flag, and helpers for names, URLs and lengths.
 
-use crate::import::flags::{CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable};
+use crate::import::flags::{
+    CommandLine, GivenFlag, ImportError, Variable, is_secret, mask_secrets, mask_url, variable,
+};
 use serde_json::{Map, Value, json};
 
 /// The note of a flag that had no effect in this command line.
@@ -36,11 +38,19 @@ pub(super) struct Draft {
 
 impl Draft {
     pub fn new(line: CommandLine) -> Draft {
-        Draft { line, tree: Map::new(), filled: Vec::new() }
+        Draft {
+            line,
+            tree: Map::new(),
+            filled: Vec::new(),
+        }
     }
 
     fn last(&self, flag: &str) -> Option<&GivenFlag> {
-        self.line.given.iter().rev().find(|given| given.flag.is_among(flag))
+        self.line
+            .given
+            .iter()
+            .rev()
+            .find(|given| given.flag.is_among(flag))
     }
 
     pub fn has(&self, flag: &str) -> bool {
@@ -49,23 +59,37 @@ impl Draft {
 
     /// The value of a variable set in front of the command.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.line.variables.iter().rev().find(|variable| variable.name == name).map(|variable| variable.value.as_str())
+        self.line
+            .variables
+            .iter()
+            .rev()
+            .find(|variable| variable.name == name)
+            .map(|variable| variable.value.as_str())
     }
 
     /// The last value of a flag.
     pub fn text(&self, flag: &str) -> Option<String> {
-        self.last(flag).and_then(|given| given.values.last()).cloned()
+        self.last(flag)
+            .and_then(|given| given.values.last())
+            .cloned()
     }
 
     /// All values of a flag, from all its occurrences.
     pub fn texts(&self, flag: &str) -> Vec<String> {
-        let occurrences = self.line.given.iter().filter(|given| given.flag.is_among(flag));
-        occurrences.flat_map(|given| given.values.iter().cloned()).collect()
+        let occurrences = self
+            .line
+            .given
+            .iter()
+            .filter(|given| given.flag.is_among(flag));
+        occurrences
+            .flat_map(|given| given.values.iter().cloned())
+            .collect()
     }
 
     /// Whether a switch is on: given without a value, or with anything but `false`.
     pub fn is_on(&self, flag: &str) -> bool {
-        self.last(flag).is_some_and(|given| given.values.last().is_none_or(|value| value != "false"))
+        self.last(flag)
+            .is_some_and(|given| given.values.last().is_none_or(|value| value != "false"))
     }
 
     /// The last value of a flag as a number.
@@ -76,23 +100,36 @@ impl Draft {
     /// All values of a flag as numbers, which commas may separate.
     pub fn numbers(&self, flag: &str) -> Result<Vec<f64>, ImportError> {
         let texts = self.texts(flag);
-        let words = texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty());
+        let words = texts
+            .iter()
+            .flat_map(|text| text.split(','))
+            .map(str::trim)
+            .filter(|word| !word.is_empty());
         words
             .map(|word| {
-                word.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| self.invalid(flag, word, "a number"))
+                word.parse()
+                    .ok()
+                    .filter(|value: &f64| value.is_finite())
+                    .ok_or_else(|| self.invalid(flag, word, "a number"))
             })
             .collect()
     }
 
     pub fn json(&self, flag: &str) -> Result<Option<Value>, ImportError> {
-        let parse = |text: String| serde_json::from_str(&text).map_err(|_| self.invalid(flag, &text, "JSON"));
+        let parse = |text: String| {
+            serde_json::from_str(&text).map_err(|_| self.invalid(flag, &text, "JSON"))
+        };
         self.text(flag).map(parse).transpose()
     }
 
     /// The error of an invalid value.
     pub fn invalid(&self, flag: &str, value: &str, expected: &'static str) -> ImportError {
         let written = self.last(flag).map_or(flag, |given| given.written.as_str());
-        ImportError::Value { flag: written.to_owned(), value: value.to_owned(), expected }
+        ImportError::Value {
+            flag: written.to_owned(),
+            value: value.to_owned(),
+            expected,
+        }
     }
 
     /// Sets a key; `/` separates the keys of a path. Variables and templates in texts are escaped.
@@ -154,8 +191,17 @@ impl Draft {
 
     /// Records that these keys hold what the flags (separated by spaces) set; a `/` in a key is shown as a dot.
     pub fn account(&mut self, flags: &str, keys: &[&str]) {
-        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
-            let new = keys.iter().map(|key| key.replace('/', ".")).filter(|key| !given.keys.contains(key)).collect::<Vec<_>>();
+        for given in self
+            .line
+            .given
+            .iter_mut()
+            .filter(|given| given.flag.is_among(flags))
+        {
+            let new = keys
+                .iter()
+                .map(|key| key.replace('/', "."))
+                .filter(|key| !given.keys.contains(key))
+                .collect::<Vec<_>>();
             given.keys.extend(new);
         }
     }
@@ -163,7 +209,12 @@ impl Draft {
     /// Records a difference, or why the flags (separated by spaces) have no counterpart.
     pub fn note(&mut self, flags: &str, note: impl Into<String>) {
         let note = note.into();
-        for given in self.line.given.iter_mut().filter(|given| given.flag.is_among(flags)) {
+        for given in self
+            .line
+            .given
+            .iter_mut()
+            .filter(|given| given.flag.is_among(flags))
+        {
             given.note = Some(match given.note.take() {
                 Some(earlier) if earlier != note => format!("{earlier}; {note}"),
                 _ => note.clone(),
@@ -209,11 +260,18 @@ impl Draft {
 
     /// [`Draft::carry_number`] for pairs of a flag and a key.
     pub fn carry_numbers(&mut self, pairs: &[(&str, &str)]) -> Result<(), ImportError> {
-        pairs.iter().try_for_each(|(flag, path)| self.carry_number(flag, path))
+        pairs
+            .iter()
+            .try_for_each(|(flag, path)| self.carry_number(flag, path))
     }
 
     /// Sets a key to the number of a flag, or to the tool's default.
-    pub fn carry_number_or(&mut self, flag: &str, path: &'static str, default: f64) -> Result<(), ImportError> {
+    pub fn carry_number_or(
+        &mut self,
+        flag: &str,
+        path: &'static str,
+        default: f64,
+    ) -> Result<(), ImportError> {
         self.set_default(flag, path, number(default));
         self.carry_number(flag, path)
     }
@@ -238,7 +296,9 @@ impl Draft {
     /// Translates headers `NAME=VALUE` or `NAME:VALUE`.
     pub fn headers(&mut self, flag: &str) -> Result<(), ImportError> {
         for text in self.texts(flag) {
-            let (name, value) = text.split_once([':', '=']).ok_or_else(|| self.invalid(flag, &text, "NAME=VALUE"))?;
+            let (name, value) = text
+                .split_once([':', '='])
+                .ok_or_else(|| self.invalid(flag, &text, "NAME=VALUE"))?;
             let (name, path) = (name.trim(), format!("target/headers/{}", name.trim()));
             if is_secret(name) {
                 let variable = variable(name);
@@ -254,8 +314,12 @@ impl Draft {
 
     /// Merges the JSON object of a flag into `request.extra`.
     pub fn extra(&mut self, flag: &str) -> Result<(), ImportError> {
-        let Some(value) = self.json(flag)? else { return Ok(()) };
-        let Value::Object(fields) = value else { return Err(self.invalid(flag, "", "a JSON object")) };
+        let Some(value) = self.json(flag)? else {
+            return Ok(());
+        };
+        let Value::Object(fields) = value else {
+            return Err(self.invalid(flag, "", "a JSON object"));
+        };
         self.merge_extra(fields);
         self.account(flag, &["request/extra"]);
         Ok(())
@@ -292,20 +356,36 @@ impl Draft {
         let account = |given: &GivenFlag| Account {
             flag: given.shown(),
             keys: given.keys.clone(),
-            note: given.note.clone().or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
+            note: given
+                .note
+                .clone()
+                .or_else(|| given.keys.is_empty().then(|| NO_EFFECT.to_owned())),
         };
-        let assigned =
-            |variable: &Variable| Account { flag: variable.shown(), keys: variable.keys.clone(), note: variable.note.clone() };
-        self.line.variables.iter().map(assigned).chain(self.line.given.iter().map(account)).collect()
+        let assigned = |variable: &Variable| Account {
+            flag: variable.shown(),
+            keys: variable.keys.clone(),
+            note: variable.note.clone(),
+        };
+        self.line
+            .variables
+            .iter()
+            .map(assigned)
+            .chain(self.line.given.iter().map(account))
+            .collect()
     }
 
     /// Translates variables in front of the command: the environment of a managed server, or the API key.
     fn place_variables(&mut self) {
         let managed = self.get("target/server").is_some();
         for at in 0..self.line.variables.len() {
-            let Some(assigned) = self.line.variables.get(at).cloned() else { continue };
-            let value =
-                if assigned.is_secret() { format!("${{{}}}", assigned.name) } else { assigned.value.replace("${", "$${") };
+            let Some(assigned) = self.line.variables.get(at).cloned() else {
+                continue;
+            };
+            let value = if assigned.is_secret() {
+                format!("${{{}}}", assigned.name)
+            } else {
+                assigned.value.replace("${", "$${")
+            };
             let path = match assigned.name.as_str() {
                 _ if managed => Some(format!("target/server/env/{}", assigned.name)),
                 "OPENAI_API_KEY" => Some("target/api_key".to_owned()),
@@ -316,11 +396,16 @@ impl Draft {
             }
             if let Some(assigned) = self.line.variables.get_mut(at) {
                 assigned.note = match &path {
-                    Some(_) if assigned.is_secret() => Some(format!("the value is not stored: set {}", assigned.name)),
+                    Some(_) if assigned.is_secret() => {
+                        Some(format!("the value is not stored: set {}", assigned.name))
+                    }
                     Some(_) => None,
                     None => Some("set it for llmscen if llmscen should use it".to_owned()),
                 };
-                assigned.keys = path.map(|path| path.replace('/', ".")).into_iter().collect();
+                assigned.keys = path
+                    .map(|path| path.replace('/', "."))
+                    .into_iter()
+                    .collect();
             }
         }
     }
@@ -339,11 +424,18 @@ impl Draft {
 
     /// Replaces secrets in the URL and in `request.extra` by variables.
     fn hide_secrets(&mut self) {
-        if let Some(url) = self.get("target/url").and_then(Value::as_str).map(|url| mask_url(url, "${TARGET_SECRET}")) {
+        if let Some(url) = self
+            .get("target/url")
+            .and_then(Value::as_str)
+            .map(|url| mask_url(url, "${TARGET_SECRET}"))
+        {
             self.set_variable("target/url", &url);
         }
         if let Some(extra) = self.get("request/extra").cloned() {
-            self.set_unescaped("request/extra", mask_secrets(extra, &mut |key| format!("${{{}}}", variable(key))));
+            self.set_unescaped(
+                "request/extra",
+                mask_secrets(extra, &mut |key| format!("${{{}}}", variable(key))),
+            );
         }
     }
 
@@ -360,8 +452,12 @@ impl Draft {
             }
         }
         ordered.append(&mut self.tree);
-        let body = serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
-        Ok(Imported { yaml: format!("{head}{body}"), accounts })
+        let body = serde_yaml::to_string(&ordered)
+            .map_err(|error| ImportError::Write(error.to_string()))?;
+        Ok(Imported {
+            yaml: format!("{head}{body}"),
+            accounts,
+        })
     }
 }
 
@@ -387,7 +483,12 @@ fn escaped(value: Value) -> Value {
     match value {
         Value::String(text) => Value::from(text.replace("${", "$${").replace("{{", "{{ '{{' }}")),
         Value::Array(items) => items.into_iter().map(escaped).collect(),
-        Value::Object(fields) => Value::Object(fields.into_iter().map(|(key, value)| (key, escaped(value))).collect()),
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(key, value)| (key, escaped(value)))
+                .collect(),
+        ),
         other => other,
     }
 }
@@ -412,42 +513,73 @@ const ORDER: [&str; 14] = [
 
 /// Converts a text to a scenario's name; `fallback` where no character of it is allowed.
 pub(super) fn name(text: &str, fallback: &str) -> String {
-    let kept: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let kept: String = text
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
     let words: Vec<&str> = kept.split('-').filter(|word| !word.is_empty()).collect();
-    if words.is_empty() { fallback.to_owned() } else { words.join("-") }
+    if words.is_empty() {
+        fallback.to_owned()
+    } else {
+        words.join("-")
+    }
 }
 
 /// The path of a URL without query and final slash.
 pub(super) fn path(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let path = rest.find('/').map_or("", |at| &rest[at..]);
-    path.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/')
+    path.split(['?', '#'])
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('/')
 }
 
 /// Adds `http://` to a URL without a scheme.
 pub(super) fn with_scheme(url: &str) -> String {
-    if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
+    if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    }
 }
 
 /// Joins a base URL and an endpoint.
 pub(super) fn join(base: &str, endpoint: &str) -> String {
-    format!("{}/{}", with_scheme(base).trim_end_matches('/'), endpoint.trim_start_matches('/'))
+    format!(
+        "{}/{}",
+        with_scheme(base).trim_end_matches('/'),
+        endpoint.trim_start_matches('/')
+    )
 }
 
 /// A length from `least` to `most`: a number where they are equal, else uniform.
 pub(super) fn between(least: f64, most: f64) -> Value {
-    if least >= most { number(most) } else { json!({ "uniform": [number(least), number(most)] }) }
+    if least >= most {
+        number(most)
+    } else {
+        json!({ "uniform": [number(least), number(most)] })
+    }
 }
 
 /// A normal distribution, or the mean without a standard deviation.
 pub(super) fn about(mean: f64, sd: f64) -> Value {
-    if sd > 0.0 { json!({ "normal": { "mean": number(mean), "sd": number(sd) } }) } else { number(mean) }
+    if sd > 0.0 {
+        json!({ "normal": { "mean": number(mean), "sd": number(sd) } })
+    } else {
+        number(mean)
+    }
 }
 
 /// The URL of requests: the protocol's path is added unless the URL ends with a known one.
 pub(super) fn endpoint(url: &str, protocol_path: &str, known: &[&str]) -> String {
     let url = with_scheme(url);
-    if known.iter().any(|end| path(&url).ends_with(end)) { url } else { join(&url, protocol_path) }
+    if known.iter().any(|end| path(&url).ends_with(end)) {
+        url
+    } else {
+        join(&url, protocol_path)
+    }
 }
 
 /// The protocol of a path of an OpenAI-compatible server.
@@ -466,12 +598,20 @@ pub(super) fn api_from_path(url: &str) -> &'static str {
 
 /// Writes whole numbers without a fraction: `64`, not `64.0`.
 pub(super) fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9e15 { Value::from(value as i64) } else { Value::from(value) }
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        Value::from(value as i64)
+    } else {
+        Value::from(value)
+    }
 }
 
 /// A duration in scenario notation.
 pub(super) fn seconds(value: f64) -> Value {
-    let text = if value.fract() == 0.0 { format!("{value:.0}s") } else { format!("{}ms", value * 1e3) };
+    let text = if value.fract() == 0.0 {
+        format!("{value:.0}s")
+    } else {
+        format!("{}ms", value * 1e3)
+    };
     Value::from(text)
 }
 
@@ -483,7 +623,12 @@ pub(super) fn per_second(value: f64) -> Value {
 /// The comments at the top: the flags, what became of them, and the tool's defaults.
 fn head(tool: &str, version: &str, accounts: &[Account], defaults: &[String]) -> String {
     let mut head = format!("# Converted from a command line of {tool}. Result per flag:\n");
-    let width = accounts.iter().map(|account| account.flag.chars().count()).max().unwrap_or(0).min(44);
+    let width = accounts
+        .iter()
+        .map(|account| account.flag.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(44);
     for Account { flag, keys, note } in accounts {
         let result = match (keys.is_empty(), note) {
             (false, None) => keys.join(", "),
@@ -494,7 +639,9 @@ fn head(tool: &str, version: &str, accounts: &[Account], defaults: &[String]) ->
     }
     if !defaults.is_empty() {
         head.push_str(&format!("# Defaults of {tool} {version}:\n"));
-        defaults.iter().for_each(|default| head.push_str(&format!("#   {default}\n")));
+        defaults
+            .iter()
+            .for_each(|default| head.push_str(&format!("#   {default}\n")));
     }
     head
 }

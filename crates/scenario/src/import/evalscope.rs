@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let title = draft.text("--name").or_else(|| draft.text("--alias"));
-    draft.carry_value("--name", "name", name(title.as_deref().unwrap_or_default(), "evalscope-perf"));
+    draft.carry_value(
+        "--name",
+        "name",
+        name(title.as_deref().unwrap_or_default(), "evalscope-perf"),
+    );
     draft.account("--alias", &["name"]);
     target(draft)?;
     request(draft)?;
@@ -29,12 +33,22 @@ fn request(draft: &mut Draft) -> Result<(), ImportError> {
             Some(file) => draft.set("request/template", file),
             None => match serde_json::from_str::<Value>(&template) {
                 Ok(body @ Value::Object(_)) => draft.set_unescaped("request/template", body),
-                _ => return Err(draft.invalid("--query-template", &template, "a JSON object or @FILE")),
+                _ => {
+                    return Err(draft.invalid(
+                        "--query-template",
+                        &template,
+                        "a JSON object or @FILE",
+                    ));
+                }
             },
         }
         draft.account("--query-template", &["request/template"]);
     }
-    let api = draft.get("target/api").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let api = draft
+        .get("target/api")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if matches!(api.as_str(), "openai-embeddings" | "rerank") {
         return ranked(draft, &api);
     }
@@ -79,7 +93,11 @@ fn served(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_switch("--logprobs", "request/logprobs", true);
     let ids = draft.numbers("--stop-token-ids")?;
     if !ids.is_empty() {
-        draft.carry_value("--stop-token-ids", "request/stop_token_ids", ids.into_iter().map(number).collect::<Vec<_>>());
+        draft.carry_value(
+            "--stop-token-ids",
+            "request/stop_token_ids",
+            ids.into_iter().map(number).collect::<Vec<_>>(),
+        );
     }
     if draft.has("--stream") || draft.has("--no-stream") {
         draft.carry_value("--stream", "request/stream", !draft.has("--no-stream"));
@@ -90,29 +108,52 @@ fn served(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// Parameters that a local model supports: `--min-tokens` only where it equals the maximum.
 fn in_process(draft: &mut Draft) -> Result<(), ImportError> {
-    let most = draft.numbers("--max-tokens")?.last().copied().unwrap_or(2048.0);
-    if draft.number("--min-tokens")?.is_some_and(|least| least >= most) {
+    let most = draft
+        .numbers("--max-tokens")?
+        .last()
+        .copied()
+        .unwrap_or(2048.0);
+    if draft
+        .number("--min-tokens")?
+        .is_some_and(|least| least >= most)
+    {
         draft.carry_value("--min-tokens", "request/ignore_eos", true);
     } else {
         draft.note("--min-tokens", "not supported for a local model");
     }
-    draft.note("--frequency-penalty --n-choices --logprobs --stop-token-ids", "not supported for a local model");
+    draft.note(
+        "--frequency-penalty --n-choices --logprobs --stop-token-ids",
+        "not supported for a local model",
+    );
     draft.note("--stream", "every token is reported when it is generated");
-    draft.note("--no-stream", "every token is reported when it is generated");
+    draft.note(
+        "--no-stream",
+        "every token is reported when it is generated",
+    );
     Ok(())
 }
 
 /// Embeddings and rerank requests.
 fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
-    draft.note("--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed", "nothing is generated");
-    let Some(value) = draft.json("--extra-args")? else { return Ok(()) };
-    let Value::Object(mut fields) = value else { return Err(draft.invalid("--extra-args", "", "a JSON object")) };
+    draft.note(
+        "--max-tokens --min-tokens --temperature --top-p --top-k --stream --no-stream --seed",
+        "nothing is generated",
+    );
+    let Some(value) = draft.json("--extra-args")? else {
+        return Ok(());
+    };
+    let Value::Object(mut fields) = value else {
+        return Err(draft.invalid("--extra-args", "", "a JSON object"));
+    };
     if api == "rerank" {
         if let Some(count) = fields.shift_remove("num_documents") {
             draft.carry_value("--extra-args", "dataset/documents", count);
         }
         if fields.shift_remove("document_length_ratio").is_some() {
-            draft.note("--extra-args", "`document_length_ratio`: the dataset determines the lengths");
+            draft.note(
+                "--extra-args",
+                "`document_length_ratio`: the dataset determines the lengths",
+            );
         }
     }
     if !fields.is_empty() {
@@ -123,7 +164,14 @@ fn ranked(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
 }
 
 /// URLs with these paths are used unchanged; others get the path of `--api`.
-const ENDS: [&str; 6] = ["/chat/completions", "/completions", "/responses", "/embeddings", "/reranks", "/rerank"];
+const ENDS: [&str; 6] = [
+    "/chat/completions",
+    "/completions",
+    "/responses",
+    "/embeddings",
+    "/reranks",
+    "/rerank",
+];
 
 const NO_SERVER: &str = "the model runs inside llmscen, without a server";
 
@@ -135,7 +183,11 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         _ => remote(draft, &api)?,
     }
     draft.account("--api", &["target/api"]);
-    draft.set_default("--total-timeout", "target/timeouts/total", seconds(21_600.0));
+    draft.set_default(
+        "--total-timeout",
+        "target/timeouts/total",
+        seconds(21_600.0),
+    );
     draft.carry_seconds("--total-timeout", "target/timeouts/total")?;
     if api == "local" {
         return Ok(());
@@ -154,29 +206,60 @@ fn in_process_target(draft: &mut Draft) -> Result<(), ImportError> {
     }
     draft.set("target/api", "local");
     draft.carry("--model", "target/model");
-    draft.note("--api", "llmscen's own implementation of the model, not transformers");
-    draft.note("--model", "a folder, a .gguf file, or the name of a model on the hub (`org/name`)");
-    draft.note("--url --port --api-key --headers --connect-timeout --read-timeout", NO_SERVER);
+    draft.note(
+        "--api",
+        "llmscen's own implementation of the model, not transformers",
+    );
+    draft.note(
+        "--model",
+        "a folder, a .gguf file, or the name of a model on the hub (`org/name`)",
+    );
+    draft.note(
+        "--url --port --api-key --headers --connect-timeout --read-timeout",
+        NO_SERVER,
+    );
     Ok(())
 }
 
 /// `--api local_vllm`: evalscope starts vLLM.
 fn managed(draft: &mut Draft) -> Result<(), ImportError> {
     if !draft.has("--model") {
-        return Err(ImportError::Missing("--model: the model that vLLM shall serve"));
+        return Err(ImportError::Missing(
+            "--model: the model that vLLM shall serve",
+        ));
     }
-    let path = if raw(draft) { "completions" } else { "chat/completions" };
+    let path = if raw(draft) {
+        "completions"
+    } else {
+        "chat/completions"
+    };
     let port = draft.number("--port")?.unwrap_or(8877.0);
-    draft.set("target/api", if raw(draft) { "openai-completions" } else { "openai-chat" });
-    draft.carry_value("--port", "target/url", format!("http://127.0.0.1:{port}/v1/{path}"));
+    draft.set(
+        "target/api",
+        if raw(draft) {
+            "openai-completions"
+        } else {
+            "openai-chat"
+        },
+    );
+    draft.carry_value(
+        "--port",
+        "target/url",
+        format!("http://127.0.0.1:{port}/v1/{path}"),
+    );
     draft.carry("--model", "target/model");
     draft.note("--url", "the run starts a server, at --port");
     draft.set(
         "target/server",
         json!({ "preset": "vllm", "args": { "max_model_len": 32768, "gpu_memory_utilization": 0.9, "trust_remote_code": true } }),
     );
-    draft.set("target/server/env", json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }));
-    let gpus = draft.variable("CUDA_VISIBLE_DEVICES").map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
+    draft.set(
+        "target/server/env",
+        json!({ "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn" }),
+    );
+    let gpus = draft
+        .variable("CUDA_VISIBLE_DEVICES")
+        .map(|list| list.split(',').filter(|id| !id.trim().is_empty()).count());
     match gpus {
         Some(gpus) if gpus > 0 => draft.set("target/server/args/tensor_parallel_size", number(gpus as f64)),
         _ => draft.note("--api", "evalscope uses every GPU: set `target.server.args.tensor_parallel_size` to their number"),
@@ -186,7 +269,9 @@ fn managed(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
-    let url = draft.text("--url").unwrap_or_else(|| "http://127.0.0.1:8877/v1/chat/completions".into());
+    let url = draft
+        .text("--url")
+        .unwrap_or_else(|| "http://127.0.0.1:8877/v1/chat/completions".into());
     let (spoken, url) = match api {
         "openai" => {
             let mut url = endpoint(&url, "chat/completions", &ENDS);
@@ -195,10 +280,17 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
             }
             (api_from_path(&url), url)
         }
-        "openai_responses" | "openai_response" | "responses" => {
-            ("openai-responses", endpoint(&url.replace("/chat/completions", "/responses"), "responses", &ENDS))
+        "openai_responses" | "openai_response" | "responses" => (
+            "openai-responses",
+            endpoint(
+                &url.replace("/chat/completions", "/responses"),
+                "responses",
+                &ENDS,
+            ),
+        ),
+        "openai_embedding" | "embedding" => {
+            ("openai-embeddings", endpoint(&url, "embeddings", &ENDS))
         }
-        "openai_embedding" | "embedding" => ("openai-embeddings", endpoint(&url, "embeddings", &ENDS)),
         "openai_rerank" | "rerank" => ("rerank", endpoint(&url, "reranks", &ENDS)),
         "dashscope" => ("dashscope", url),
         "custom" => ("custom", url),
@@ -221,7 +313,10 @@ fn remote(draft: &mut Draft, api: &str) -> Result<(), ImportError> {
         "prompts are sent to /v1/completions as text; those of `random` keep their tokens when they are tokenized again",
     );
     if spoken == "custom" {
-        draft.note("--api", "define requests and responses in `request.template` and `request.extract`");
+        draft.note(
+            "--api",
+            "define requests and responses in `request.template` and `request.extract`",
+        );
     }
     Ok(())
 }
@@ -236,7 +331,11 @@ const PROJECT: &str = "perf_benchmark";
 
 /// `--visualizer`; in older releases an API key alone selects the tracker.
 fn track(draft: &mut Draft) {
-    let alone = if draft.has("--wandb-api-key") { Some("wandb".to_owned()) } else { None };
+    let alone = if draft.has("--wandb-api-key") {
+        Some("wandb".to_owned())
+    } else {
+        None
+    };
     match draft.text("--visualizer").or(alone).as_deref() {
         Some("wandb") => {
             draft.set("report/track/wandb/project", PROJECT);
@@ -244,12 +343,16 @@ fn track(draft: &mut Draft) {
             if draft.has("--wandb-api-key") {
                 draft.set_variable("report/track/wandb/api_key", "${WANDB_API_KEY}");
                 draft.account("--wandb-api-key", &["report/track/wandb/api_key"]);
-                draft.note("--wandb-api-key", "the value is not stored: set WANDB_API_KEY");
+                draft.note(
+                    "--wandb-api-key",
+                    "the value is not stored: set WANDB_API_KEY",
+                );
             }
         }
         Some(other) => {
-            let why =
-                format!("llmscen does not support the tracker {other}; `report.track` supports MLflow and Weights & Biases");
+            let why = format!(
+                "llmscen does not support the tracker {other}; `report.track` supports MLflow and Weights & Biases"
+            );
             draft.note("--visualizer", why);
             draft.note("--wandb-api-key", "--visualizer names another tracker");
         }
@@ -259,7 +362,8 @@ fn track(draft: &mut Draft) {
 
 const SHOWN: &str = "progress is always shown, see --progress";
 const SWANLAB: &str = "llmscen does not support the tracker swanlab; `report.track` supports MLflow and Weights & Biases";
-const TUNING: &str = "internal to its queues; llmscen renders requests ahead and writes records immediately";
+const TUNING: &str =
+    "internal to its queues; llmscen renders requests ahead and writes records immediately";
 
 pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
     translated(
@@ -272,28 +376,70 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --frequency-penalty --repetition-penalty --min-tokens --n-choices --seed --temperature --top-p --top-k \
              --extra-args --max-turns --multi-turn-args",
     ),
-    translated(Many, "--headers --number|-n --parallel --rate --max-tokens --stop --stop-token-ids"),
+    translated(
+        Many,
+        "--headers --number|-n --parallel --rate --max-tokens --stop --stop-token-ids",
+    ),
     translated(Secret, "--api-key --wandb-api-key"),
-    translated(Nothing, "--open-loop --sla-auto-tune --logprobs --stream --no-stream --tokenize-prompt --multi-turn"),
-    dropped(One, "--attn-implementation", "it is an option of the server; `--api local` has one implementation"),
-    dropped(Nothing, "--no-test-connection", "every request that is sent is measured"),
-    dropped(Nothing, "--enable-pd-metrics", "the report shows ITL by output position"),
-    dropped(One, "--sla-fixed-parallel", "an open loop has no users; `load.max_in_flight` limits requests in flight"),
-    dropped(One, "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier --num-workers", TUNING),
+    translated(
+        Nothing,
+        "--open-loop --sla-auto-tune --logprobs --stream --no-stream --tokenize-prompt --multi-turn",
+    ),
+    dropped(
+        One,
+        "--attn-implementation",
+        "it is an option of the server; `--api local` has one implementation",
+    ),
+    dropped(
+        Nothing,
+        "--no-test-connection",
+        "every request that is sent is measured",
+    ),
+    dropped(
+        Nothing,
+        "--enable-pd-metrics",
+        "the report shows ITL by output position",
+    ),
+    dropped(
+        One,
+        "--sla-fixed-parallel",
+        "an open loop has no users; `load.max_in_flight` limits requests in flight",
+    ),
+    dropped(
+        One,
+        "--db-commit-interval --queue-size-multiplier --in-flight-task-multiplier --num-workers",
+        TUNING,
+    ),
     dropped(One, "--log-every-n-query", SHOWN),
     dropped(Nothing, "--debug", "`llmscen plan` shows the first request"),
     dropped(Nothing, "--enable-progress-tracker", SHOWN),
     dropped(Secret, "--swanlab-api-key", SWANLAB),
     dropped(One, "--swanlab-host", SWANLAB),
-    dropped(Nothing, "--no-timestamp", "`--output DIR` sets the run folder"),
+    dropped(
+        Nothing,
+        "--no-timestamp",
+        "`--output DIR` sets the run folder",
+    ),
     dropped(
         Nothing,
         "--apply-chat-template --no-apply-chat-template",
         "the server applies the template to messages, never to plain text",
     ),
     dropped(One, "--image-format", "images are PNG"),
-    dropped(One, "--image-patch-size", "the server counts the tokens of images"),
+    dropped(
+        One,
+        "--image-patch-size",
+        "the server counts the tokens of images",
+    ),
     dropped(One, "--data-source", "a file, or the hub in LLMSCEN_HUB"),
-    dropped(One, "--dataset-offset", "every prompt is drawn from the seed, so no prefix cache contains it"),
-    dropped(One, "--min-turns", "the dataset determines the number of turns"),
+    dropped(
+        One,
+        "--dataset-offset",
+        "every prompt is drawn from the seed, so no prefix cache contains it",
+    ),
+    dropped(
+        One,
+        "--min-turns",
+        "the dataset determines the number of turns",
+    ),
 ]];

@@ -74,12 +74,20 @@ pub(super) struct FlagGroup {
 
 /// Flags that are translated. The spellings of one flag are separated by `|`; translations use the first.
 pub(super) const fn translated(takes: Takes, names: &'static str) -> FlagGroup {
-    FlagGroup { names, takes, reason: "" }
+    FlagGroup {
+        names,
+        takes,
+        reason: "",
+    }
 }
 
 /// Flags that have no counterpart, and why.
 pub(super) const fn dropped(takes: Takes, names: &'static str, reason: &'static str) -> FlagGroup {
-    FlagGroup { names, takes, reason }
+    FlagGroup {
+        names,
+        takes,
+        reason,
+    }
 }
 
 impl FlagGroup {
@@ -87,7 +95,11 @@ impl FlagGroup {
     pub fn flags(self) -> impl Iterator<Item = Flag> {
         let is_split = self.reason.is_empty();
         let names = self.names.split(move |c| is_split && c == ' ');
-        names.map(move |names| Flag { names, takes: self.takes, reason: self.reason })
+        names.map(move |names| Flag {
+            names,
+            takes: self.takes,
+            reason: self.reason,
+        })
     }
 }
 
@@ -106,7 +118,8 @@ impl Flag {
 
     /// Whether one of `flags`, which are separated by spaces, is a spelling of it.
     pub fn is_among(self, flags: &str) -> bool {
-        self.names().any(|name| flags.split(' ').any(|flag| flag == name))
+        self.names()
+            .any(|name| flags.split(' ').any(|flag| flag == name))
     }
 }
 
@@ -126,9 +139,19 @@ pub(super) struct GivenFlag {
 impl GivenFlag {
     /// The flag with its values, quoted for a shell, without secrets.
     pub fn shown(&self) -> String {
-        let hidden = |value: &String| if self.flag.takes == Takes::Secret { "***".to_owned() } else { quote(&mask_value(value)) };
+        let hidden = |value: &String| {
+            if self.flag.takes == Takes::Secret {
+                "***".to_owned()
+            } else {
+                quote(&mask_value(value))
+            }
+        };
         let written = Some(self.written.clone()).filter(|written| !written.is_empty());
-        written.into_iter().chain(self.values.iter().map(hidden)).collect::<Vec<_>>().join(" ")
+        written
+            .into_iter()
+            .chain(self.values.iter().map(hidden))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -149,7 +172,11 @@ impl Variable {
 
     /// `NAME=VALUE` without secrets.
     pub fn shown(&self) -> String {
-        let value = if self.is_secret() { "***".to_owned() } else { quote(&mask_value(&self.value)) };
+        let value = if self.is_secret() {
+            "***".to_owned()
+        } else {
+            quote(&mask_value(&self.value))
+        };
         format!("{}={value}", self.name)
     }
 }
@@ -177,21 +204,30 @@ fn mask_value(value: &str) -> String {
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.trim().to_lowercase().replace('_', "-");
     let words: Vec<&str> = name.split('-').collect();
-    let token = matches!(words.as_slice(), ["token"] | [.., "x" | "auth" | "access" | "api" | "bearer", "token"]);
+    let token = matches!(
+        words.as_slice(),
+        ["token"] | [.., "x" | "auth" | "access" | "api" | "bearer", "token"]
+    );
     token
-        || words
-            .iter()
-            .any(|word| matches!(*word, "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"))
+        || words.iter().any(|word| {
+            matches!(
+                *word,
+                "authorization" | "auth" | "key" | "apikey" | "secret" | "cookie" | "password"
+            )
+        })
 }
 
 /// A URL with `instead` in place of its password and secret parameters.
 pub(super) fn mask_url(url: &str, instead: &str) -> String {
     let mut ranges = secret_ranges(url);
     ranges.sort_by_key(|range| range.start);
-    ranges.into_iter().rev().fold(url.to_owned(), |mut masked, range| {
-        masked.replace_range(range, instead);
-        masked
-    })
+    ranges
+        .into_iter()
+        .rev()
+        .fold(url.to_owned(), |mut masked, range| {
+            masked.replace_range(range, instead);
+            masked
+        })
 }
 
 /// Replaces each text whose key is that of a secret; `instead` gets the key.
@@ -204,14 +240,20 @@ pub(super) fn mask_secrets(value: Value, instead: &mut dyn FnMut(&str) -> String
             };
             Value::Object(fields.into_iter().map(mask).collect())
         }
-        Value::Array(items) => items.into_iter().map(|item| mask_secrets(item, instead)).collect(),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| mask_secrets(item, instead))
+            .collect(),
         other => other,
     }
 }
 
 /// The environment variable for a secret of this name.
 pub(super) fn variable(name: &str) -> String {
-    name.to_uppercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    name.to_uppercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
 /// Quotes a word for a shell. Line ends are escaped, because the word is written into a comment.
@@ -220,7 +262,12 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\n', "\\n").replace('\r', "\\r").replace('\'', "'\\''"))
+    format!(
+        "'{}'",
+        word.replace('\n', "\\n")
+            .replace('\r', "\\r")
+            .replace('\'', "'\\''")
+    )
 }
 
 #[derive(Clone, Debug)]

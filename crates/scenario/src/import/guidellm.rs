@@ -1,6 +1,8 @@
 //! `guidellm run` with `kind=…,key=value` options, after guidellm 0.8, and the older `guidellm benchmark` with flags.
 
-use crate::import::draft::{Draft, about, api_from_path, endpoint, name, number, per_second, seconds};
+use crate::import::draft::{
+    Draft, about, api_from_path, endpoint, name, number, per_second, seconds,
+};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One};
 use serde_json::{Map, Value, json};
@@ -28,18 +30,35 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let mut backend = Fields::from_flag(draft, "--backend", "kind")?;
     let kind = backend.text("kind").unwrap_or_else(|| "openai_http".into());
     if !kind.starts_with("openai_http") {
-        return Err(draft.invalid("--backend", &kind, "openai_http: only servers are supported"));
+        return Err(draft.invalid(
+            "--backend",
+            &kind,
+            "openai_http: only servers are supported",
+        ));
     }
-    let base = backend.text("target").or_else(|| draft.text("--target")).unwrap_or_else(|| "http://localhost:8000".into());
-    let format = backend.text("request_format").or_else(|| draft.text("--request-type")).unwrap_or_default();
-    let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let base = backend
+        .text("target")
+        .or_else(|| draft.text("--target"))
+        .unwrap_or_else(|| "http://localhost:8000".into());
+    let format = backend
+        .text("request_format")
+        .or_else(|| draft.text("--request-type"))
+        .unwrap_or_default();
+    let base = base
+        .trim_end_matches('/')
+        .trim_end_matches("/v1")
+        .to_owned();
     let route = match format.as_str() {
         "" | "chat_completions" | "/v1/chat/completions" => "v1/chat/completions",
         "text_completions" | "/v1/completions" => "v1/completions",
         "responses" | "/v1/responses" => "v1/responses",
         "embeddings" | "/v1/embeddings" => "v1/embeddings",
         other => {
-            return Err(draft.invalid("--request-type", other, "chat_completions, text_completions, responses or embeddings"));
+            return Err(draft.invalid(
+                "--request-type",
+                other,
+                "chat_completions, text_completions, responses or embeddings",
+            ));
         }
     };
     let url = endpoint(&base, route, &["/completions", "/responses", "/embeddings"]);
@@ -55,12 +74,18 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         draft.set_variable("target/api_key", "${OPENAI_API_KEY}");
         draft.note("--backend", "the key is not stored: set OPENAI_API_KEY");
     }
-    for (field, path) in [("timeout", "target/timeouts/total"), ("timeout_connect", "target/timeouts/connect")] {
+    for (field, path) in [
+        ("timeout", "target/timeouts/total"),
+        ("timeout_connect", "target/timeouts/connect"),
+    ] {
         if let Some(span) = backend.number(draft, field)? {
             draft.set(path, seconds(span));
         }
     }
-    if backend.text("verify").is_some_and(|word| word.eq_ignore_ascii_case("false")) {
+    if backend
+        .text("verify")
+        .is_some_and(|word| word.eq_ignore_ascii_case("false"))
+    {
         draft.set("target/tls/insecure", true);
     }
     if let Some(stream) = backend.text("stream") {
@@ -75,19 +100,30 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     let mut tokenizer = Fields::from_flag(draft, "--tokenizer", "model")?;
-    if let Some(model) = tokenizer.text("model").or_else(|| draft.text("--processor")) {
+    if let Some(model) = tokenizer
+        .text("model")
+        .or_else(|| draft.text("--processor"))
+    {
         draft.set("dataset/tokenizer", model);
     }
     tokenizer.text("kind");
     tokenizer.done(draft, &["dataset/tokenizer"]);
     draft.account("--processor", &["dataset/tokenizer"]);
     let mut data = Fields::from_flag(draft, "--data", "source")?;
-    let kind =
-        data.text("kind").unwrap_or_else(|| if data.has("prompt_tokens") { "synthetic_text".into() } else { "file".into() });
+    let kind = data.text("kind").unwrap_or_else(|| {
+        if data.has("prompt_tokens") {
+            "synthetic_text".into()
+        } else {
+            "file".into()
+        }
+    });
     match kind.as_str() {
         "synthetic_text" => synthetic(draft, &mut data)?,
         "mooncake" => {
-            draft.set("dataset", json!({ "kind": "trace", "trace": { "layout": "mooncake" } }));
+            draft.set(
+                "dataset",
+                json!({ "kind": "trace", "trace": { "layout": "mooncake" } }),
+            );
             match data.text("source").or_else(|| data.text("path")) {
                 Some(path) => draft.set("dataset/path", path),
                 None => return Err(ImportError::Missing("path of its mooncake trace")),
@@ -98,21 +134,38 @@ fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
             let side = |side: Option<f64>| side.unwrap_or(512.0);
             let width = data.number(draft, "width")?;
             let height = data.number(draft, "height")?;
-            draft.set("dataset/sizes", json!([format!("{}x{}", side(width), side(height))]));
+            draft.set(
+                "dataset/sizes",
+                json!([format!("{}x{}", side(width), side(height))]),
+            );
             let count = data.number(draft, "images_per_request")?.unwrap_or(1.0);
             draft.set("dataset/count", number(count));
         }
         "file" | "json_file" | "csv_file" | "text_file" | "parquet_file" | "jsonl_file" => {
-            let Some(path) = data.text("path").or_else(|| data.text("source")) else { return Err(ImportError::Missing("data")) };
+            let Some(path) = data.text("path").or_else(|| data.text("source")) else {
+                return Err(ImportError::Missing("data"));
+            };
             draft.set("dataset/kind", "rows");
             draft.set("dataset/path", path);
             draft.set("dataset/columns/prompt", "prompt");
-            draft.note("--data", "set `dataset.columns` to the column of the prompts");
+            draft.note(
+                "--data",
+                "set `dataset.columns` to the column of the prompts",
+            );
         }
-        other => return Err(draft.invalid("--data", other, "synthetic_text, synthetic_image, mooncake or a file")),
+        other => {
+            return Err(draft.invalid(
+                "--data",
+                other,
+                "synthetic_text, synthetic_image, mooncake or a file",
+            ));
+        }
     }
     data.done(draft, &["dataset"]);
-    if draft.text("--data-sampler").is_some_and(|sampler| sampler == "random" || sampler == "shuffle") {
+    if draft
+        .text("--data-sampler")
+        .is_some_and(|sampler| sampler == "random" || sampler == "shuffle")
+    {
         draft.carry_value("--data-sampler", "dataset/order", "shuffle");
     }
     Ok(())
@@ -130,7 +183,10 @@ fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
         draft.set("request/max_tokens", about(output, sd));
         draft.set("request/ignore_eos", true);
     }
-    if let Some(shared) = data.number(draft, "prefix_tokens")?.filter(|shared| *shared > 0.0) {
+    if let Some(shared) = data
+        .number(draft, "prefix_tokens")?
+        .filter(|shared| *shared > 0.0)
+    {
         let groups = data.number(draft, "prefix_count")?.unwrap_or(1.0);
         draft.shared_prefix(groups, shared, about(prompt + shared, sd));
     }
@@ -139,10 +195,18 @@ fn synthetic(draft: &mut Draft, data: &mut Fields) -> Result<(), ImportError> {
 
 fn load(draft: &mut Draft) -> Result<(), ImportError> {
     let mut profile = Fields::from_flag(draft, "--profile", "kind")?;
-    let kind = profile.text("kind").or_else(|| draft.text("--rate-type")).unwrap_or_else(|| "sweep".into());
+    let kind = profile
+        .text("kind")
+        .or_else(|| draft.text("--rate-type"))
+        .unwrap_or_else(|| "sweep".into());
     let old = draft.numbers("--rate")?;
-    let mut many =
-        |draft: &Draft, field: &str| Ok::<_, ImportError>(profile.numbers(draft, field)?.unwrap_or_else(|| old.clone()));
+    let mut many = |draft: &Draft, field: &str| {
+        Ok::<_, ImportError>(
+            profile
+                .numbers(draft, field)?
+                .unwrap_or_else(|| old.clone()),
+        )
+    };
     match kind.as_str() {
         "synchronous" => draft.set("load/concurrency", 1),
         "concurrent" => {
@@ -150,8 +214,12 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             if let [path, values, ..] = draft.texts("--override").as_slice()
                 && path == "profile.streams"
             {
-                let parsed: Option<Vec<f64>> = values.split(',').map(|word| word.trim().parse().ok()).collect();
-                levels = parsed.ok_or_else(|| draft.invalid("--override", values, "numbers of streams"))?;
+                let parsed: Option<Vec<f64>> = values
+                    .split(',')
+                    .map(|word| word.trim().parse().ok())
+                    .collect();
+                levels = parsed
+                    .ok_or_else(|| draft.invalid("--override", values, "numbers of streams"))?;
                 draft.account("--override", &["matrix/load.concurrency"]);
             }
             if levels.is_empty() {
@@ -165,22 +233,36 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
                 return Err(ImportError::Missing("rate"));
             }
             draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
-            draft.set("load/arrivals", if kind == "poisson" { "poisson" } else { "constant" });
+            draft.set(
+                "load/arrivals",
+                if kind == "poisson" {
+                    "poisson"
+                } else {
+                    "constant"
+                },
+            );
         }
         "throughput" => {
-            let users = profile.number(draft, "max_concurrency")?.or_else(|| old.first().copied()).unwrap_or(512.0);
+            let users = profile
+                .number(draft, "max_concurrency")?
+                .or_else(|| old.first().copied())
+                .unwrap_or(512.0);
             draft.set("load/concurrency", number(users));
             draft.note("--profile", "enough users to saturate the server");
         }
         "sweep" => sweep(draft),
-        "replay" => {
-            draft.set("load/trace", json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }))
-        }
+        "replay" => draft.set(
+            "load/trace",
+            json!({ "speed": number(1.0 / profile.number(draft, "time_scale")?.unwrap_or(1.0)) }),
+        ),
         "goodput" | "knee" => {
             let high = profile.number(draft, "max_streams")?.unwrap_or(1024.0);
             draft.set("load/concurrency", 1);
             draft.set("load/requests", "10x");
-            draft.set("search", json!({ "vary": "load.concurrency", "range": [1, number(high)] }));
+            draft.set(
+                "search",
+                json!({ "vary": "load.concurrency", "range": [1, number(high)] }),
+            );
             draft.add_limit("ttft.p99 < 1s".into());
             draft.note("--profile", "define in `slo` what the load must meet");
         }
@@ -192,7 +274,11 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
             ));
         }
     }
-    if let Some(span) = profile.number(draft, "rampup_duration")?.or(draft.number("--rampup")?).filter(|span| *span > 0.0) {
+    if let Some(span) = profile
+        .number(draft, "rampup_duration")?
+        .or(draft.number("--rampup")?)
+        .filter(|span| *span > 0.0)
+    {
         if draft.get("load/concurrency").is_some() {
             draft.carry_value("--rampup", "load/spread", seconds(span));
         } else {
@@ -211,14 +297,19 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
 /// same range.
 fn sweep(draft: &mut Draft) {
     draft.set("load/concurrency", 1);
-    draft.set("matrix/load.concurrency", json!([1, 2, 4, 8, 16, 32, 64, 128]));
+    draft.set(
+        "matrix/load.concurrency",
+        json!([1, 2, 4, 8, 16, 32, 64, 128]),
+    );
     let note = "a matrix of users: the rates of guidellm's sweep depend on measurements, so no two runs have the same plan; `search` finds the maximum load";
     draft.note("--profile", note);
     draft.note("--rate-type", note);
 }
 
 fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
-    let ended = |draft: &Draft| draft.get("load/duration").is_some() || draft.get("load/requests").is_some();
+    let ended = |draft: &Draft| {
+        draft.get("load/duration").is_some() || draft.get("load/requests").is_some()
+    };
     draft.carry_seconds("--max-seconds", "load/duration")?;
     draft.carry_number("--max-requests", "load/requests")?;
     for text in draft.texts("--constraint") {
@@ -237,13 +328,24 @@ fn constraints(draft: &mut Draft) -> Result<(), ImportError> {
             "over_saturation" => {
                 draft.carry_value("--constraint", "load/stop_when_saturated", true);
             }
-            _ => draft.note("--constraint", "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`"),
+            _ => draft.note(
+                "--constraint",
+                "see `slo: [{ expr: \"error_rate < 1%\", abort: {} }]`",
+            ),
         }
     }
     if let Some(share) = draft.number("--warmup")? {
-        match draft.get("load/duration").and_then(Value::as_str).and_then(|span| span.strip_suffix('s')?.parse::<f64>().ok()) {
+        match draft
+            .get("load/duration")
+            .and_then(Value::as_str)
+            .and_then(|span| span.strip_suffix('s')?.parse::<f64>().ok())
+        {
             Some(span) if share < 1.0 => {
-                draft.carry_value("--warmup", "load/warmup", seconds((share * span).max(0.001)));
+                draft.carry_value(
+                    "--warmup",
+                    "load/warmup",
+                    seconds((share * span).max(0.001)),
+                );
             }
             _ => {
                 draft.carry_value("--warmup", "load/warmup", number(share.ceil()));
@@ -268,14 +370,23 @@ impl Fields {
     pub fn from_flag(draft: &Draft, flag: &'static str, sole: &str) -> Result<Fields, ImportError> {
         match draft.text(flag) {
             Some(text) => Fields::parse(draft, flag, &text, sole),
-            None => Ok(Fields { flag, fields: Map::new() }),
+            None => Ok(Fields {
+                flag,
+                fields: Map::new(),
+            }),
         }
     }
 
     /// Parses the fields of a text. A value extends to the next `,KEY=`, so `streams=1,2,4` is one field.
-    pub fn parse(draft: &Draft, flag: &'static str, text: &str, sole: &str) -> Result<Fields, ImportError> {
+    pub fn parse(
+        draft: &Draft,
+        flag: &'static str,
+        text: &str,
+        sole: &str,
+    ) -> Result<Fields, ImportError> {
         if text.trim_start().starts_with('{') {
-            let fields = serde_json::from_str(text).map_err(|_| draft.invalid(flag, text, "a JSON object or KEY=VALUE,…"))?;
+            let fields = serde_json::from_str(text)
+                .map_err(|_| draft.invalid(flag, text, "a JSON object or KEY=VALUE,…"))?;
             return Ok(Fields { flag, fields });
         }
         let mut fields = Map::new();
@@ -308,14 +419,25 @@ impl Fields {
 
     /// Removes a field and returns it as a number.
     pub fn number(&mut self, draft: &Draft, field: &str) -> Result<Option<f64>, ImportError> {
-        Ok(self.numbers(draft, field)?.and_then(|numbers| numbers.first().copied()))
+        Ok(self
+            .numbers(draft, field)?
+            .and_then(|numbers| numbers.first().copied()))
     }
 
     /// Removes a field and returns its numbers: `[1, 2]`, `1,2` or a single one.
     pub fn numbers(&mut self, draft: &Draft, field: &str) -> Result<Option<Vec<f64>>, ImportError> {
-        let Some(text) = self.text(field) else { return Ok(None) };
-        let words = text.trim_start_matches('[').trim_end_matches(']').split(',').map(str::trim).filter(|word| !word.is_empty());
-        let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok().filter(|value: &f64| value.is_finite())).collect();
+        let Some(text) = self.text(field) else {
+            return Ok(None);
+        };
+        let words = text
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty());
+        let numbers: Option<Vec<f64>> = words
+            .map(|word| word.parse().ok().filter(|value: &f64| value.is_finite()))
+            .collect();
         numbers
             .filter(|numbers| !numbers.is_empty())
             .map(Some)
@@ -342,18 +464,50 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --random-seed",
     ),
     translated(Many, "--constraint --override --rate"),
-    dropped(One, "--config --scenario -c", "copy the options from the file to the command line or the scenario"),
+    dropped(
+        One,
+        "--config --scenario -c",
+        "copy the options from the file to the command line or the scenario",
+    ),
     dropped(One, "--label -l", "`description` can hold a label"),
     dropped(One, "--data-column-mapper", "see `dataset.columns`"),
-    dropped(One, "--data-preprocessor --data-finalizer", "`dataset` and `request` define how rows become requests"),
+    dropped(
+        One,
+        "--data-preprocessor --data-finalizer",
+        "`dataset` and `request` define how rows become requests",
+    ),
     dropped(One, "--data-loader", "rows are read on demand"),
-    dropped(One, "--output --output-path --output-dir --outputs --output-extras", OUTPUT),
+    dropped(
+        One,
+        "--output --output-path --output-dir --outputs --output-extras",
+        OUTPUT,
+    ),
     dropped(One, "--metrics", "every metric is reported"),
-    dropped(Nothing, "--disable-console --disable-console-outputs", "see `--quiet`"),
-    dropped(Nothing, "--disable-console-interactive --disable-progress", "see `--progress`"),
-    dropped(One, "--backend-type --backend-kwargs --backend-args", "see `target`"),
-    dropped(One, "--processor-args", "tokenizer.json contains these settings"),
-    dropped(One, "--data-args --data-samples --data-num-workers --data-request-formatter", "see `dataset`"),
+    dropped(
+        Nothing,
+        "--disable-console --disable-console-outputs",
+        "see `--quiet`",
+    ),
+    dropped(
+        Nothing,
+        "--disable-console-interactive --disable-progress",
+        "see `--progress`",
+    ),
+    dropped(
+        One,
+        "--backend-type --backend-kwargs --backend-args",
+        "see `target`",
+    ),
+    dropped(
+        One,
+        "--processor-args",
+        "tokenizer.json contains these settings",
+    ),
+    dropped(
+        One,
+        "--data-args --data-samples --data-num-workers --data-request-formatter",
+        "see `dataset`",
+    ),
     dropped(
         One,
         "--max-errors --max-error-rate --max-global-error-rate",
@@ -364,7 +518,19 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
         "--cooldown --cooldown-percent",
         "the last requests are measured completely; steady-state metrics exclude the tail",
     ),
-    dropped(Nothing, "--over-saturation --detect-saturation", "see `load.stop_when_saturated`"),
-    dropped(One, "--sample-requests", "every request is a row of requests.parquet"),
-    dropped(Nothing, "--display-scheduler-stats", "every report contains the self-audit"),
+    dropped(
+        Nothing,
+        "--over-saturation --detect-saturation",
+        "see `load.stop_when_saturated`",
+    ),
+    dropped(
+        One,
+        "--sample-requests",
+        "every request is a row of requests.parquet",
+    ),
+    dropped(
+        Nothing,
+        "--display-scheduler-stats",
+        "every report contains the self-audit",
+    ),
 ]];

@@ -10,21 +10,40 @@ use serde_json::{Value, json};
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         positional: &["MODEL_PATH"],
-        ..Command::new(&[&["profile_generation.py"], &["profile_generation"]], GENERATION_FLAGS, translate_generation)
+        ..Command::new(
+            &[&["profile_generation.py"], &["profile_generation"]],
+            GENERATION_FLAGS,
+            translate_generation,
+        )
     },
     Command {
         positional: &["DATASET", "MODEL_PATH"],
-        ..Command::new(&[&["profile_throughput.py"], &["profile_throughput"]], THROUGHPUT_FLAGS, translate_throughput)
+        ..Command::new(
+            &[&["profile_throughput.py"], &["profile_throughput"]],
+            THROUGHPUT_FLAGS,
+            translate_throughput,
+        )
     },
-    Command::new(&[&["profile_restful_api.py"], &["profile_restful_api"]], RESTFUL_FLAGS, translate_restful),
+    Command::new(
+        &[&["profile_restful_api.py"], &["profile_restful_api"]],
+        RESTFUL_FLAGS,
+        translate_restful,
+    ),
 ];
 
 const RESTFUL_FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
-    &[translated(One, "--model-path --request-rate-range"), translated(Nothing, "--multi --disable-warmup")],
+    &[
+        translated(One, "--model-path --request-rate-range"),
+        translated(Nothing, "--multi --disable-warmup"),
+    ],
 ];
 
-const RESTFUL_SCRIPT: Script = Script { name: "lmdeploy-restful", seed: 1, length: None };
+const RESTFUL_SCRIPT: Script = Script {
+    name: "lmdeploy-restful",
+    seed: 1,
+    length: None,
+};
 
 fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
     draft.set("name", RESTFUL_SCRIPT.name);
@@ -42,7 +61,10 @@ fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
         let rates = rates(draft)?;
         draft.one_or_axis("load/rate", rates.into_iter().map(per_second).collect());
         draft.account("--multi --request-rate-range", &["matrix/load.rate"]);
-        draft.note("--request-rate", "overridden by the rates of --request-rate-range with `--multi`");
+        draft.note(
+            "--request-rate",
+            "overridden by the rates of --request-rate-range with `--multi`",
+        );
     } else {
         draft.note("--request-rate-range", "only used with --multi");
     }
@@ -54,19 +76,35 @@ fn translate_restful(draft: &mut Draft) -> Result<(), ImportError> {
 /// `START,STOP,STEP` without the stop, or a list of rates.
 fn rates(draft: &Draft) -> Result<Vec<f64>, ImportError> {
     let given = draft.numbers("--request-rate-range")?;
-    Ok(match if given.is_empty() { vec![2.0, 34.0, 2.0] } else { given }.as_slice() {
-        [start, stop, step] if *step > 0.0 => {
-            std::iter::successors(Some(*start), |rate| Some(rate + step)).take_while(|rate| rate < stop).collect()
+    Ok(
+        match if given.is_empty() {
+            vec![2.0, 34.0, 2.0]
+        } else {
+            given
         }
-        list => list.to_vec(),
-    })
+        .as_slice()
+        {
+            [start, stop, step] if *step > 0.0 => {
+                std::iter::successors(Some(*start), |rate| Some(rate + step))
+                    .take_while(|rate| rate < stop)
+                    .collect()
+            }
+            list => list.to_vec(),
+        },
+    )
 }
 
 const GENERATION_FLAGS: &[&[FlagGroup]] = &[
     ENGINE_FLAGS,
     &[
-        translated(Many, "--concurrency|-c --prompt-tokens|-pt --completion-tokens|-ct"),
-        translated(One, "--test-round|-tr --warmup-round|-w --rope-scaling-factor"),
+        translated(
+            Many,
+            "--concurrency|-c --prompt-tokens|-pt --completion-tokens|-ct",
+        ),
+        translated(
+            One,
+            "--test-round|-tr --warmup-round|-w --rope-scaling-factor",
+        ),
     ],
 ];
 
@@ -79,25 +117,56 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
     target(draft)?;
     sampling(draft)?;
     draft.set("dataset/kind", "random");
-    let or = |given: Vec<f64>, default: &[f64]| if given.is_empty() { default.to_vec() } else { given };
+    let or = |given: Vec<f64>, default: &[f64]| {
+        if given.is_empty() {
+            default.to_vec()
+        } else {
+            given
+        }
+    };
     let batches = or(draft.numbers("--concurrency")?, &[1.0, 16.0, 32.0, 64.0]);
     let prompts = or(draft.numbers("--prompt-tokens")?, &PROMPTS);
     let replies = or(draft.numbers("--completion-tokens")?, &REPLIES);
     if prompts.len() != replies.len() {
         let replies = replies.len().to_string();
-        return Err(draft.invalid("--completion-tokens", &replies, "as many values as --prompt-tokens has"));
+        return Err(draft.invalid(
+            "--completion-tokens",
+            &replies,
+            "as many values as --prompt-tokens has",
+        ));
     }
-    let longest = prompts.iter().zip(&replies).map(|(prompt, reply)| prompt + reply).fold(0.0, f64::max);
-    let room = draft.number("--session-len")?.unwrap_or(2048.0).max(longest);
+    let longest = prompts
+        .iter()
+        .zip(&replies)
+        .map(|(prompt, reply)| prompt + reply)
+        .fold(0.0, f64::max);
+    let room = draft
+        .number("--session-len")?
+        .unwrap_or(2048.0)
+        .max(longest);
     draft.set("target/server/args/session_len", number(room));
     // The script restarts its engine for every case; a server stays, which does not change the cases.
     draft.carry_number_or("--test-round", "load/static/rounds", 3.0)?;
     draft.set("load/static/barrier", "none");
     let warmup = draft.number("--warmup-round")?.unwrap_or(1.0);
     draft.set_default("--warmup-round", "load/warmup", "1x");
-    draft.carry_value("--warmup-round", "load/warmup", if warmup > 0.0 { json!(format!("{warmup}x")) } else { json!(0) });
-    axes(draft, [("dataset.tokens", prompts), ("request.max_tokens", replies)]);
-    draft.one_or_axis("load/static/batch", batches.into_iter().map(number).collect());
+    draft.carry_value(
+        "--warmup-round",
+        "load/warmup",
+        if warmup > 0.0 {
+            json!(format!("{warmup}x"))
+        } else {
+            json!(0)
+        },
+    );
+    axes(
+        draft,
+        [("dataset.tokens", prompts), ("request.max_tokens", replies)],
+    );
+    draft.one_or_axis(
+        "load/static/batch",
+        batches.into_iter().map(number).collect(),
+    );
     draft.account("--concurrency", &["load/static/batch"]);
     draft.account("--prompt-tokens", &["dataset/tokens"]);
     draft.account("--completion-tokens", &["request/max_tokens"]);
@@ -109,7 +178,10 @@ fn translate_generation(draft: &mut Draft) -> Result<(), ImportError> {
 fn axes(draft: &mut Draft, lists: [(&str, Vec<f64>); 2]) {
     for (path, values) in lists {
         let values: Vec<Value> = values.into_iter().map(number).collect();
-        draft.set(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
+        draft.set(
+            &path.replace('.', "/"),
+            values.first().cloned().unwrap_or_default(),
+        );
         if values.len() > 1 {
             draft.set(&format!("matrix/zip/{path}"), values);
         }
@@ -128,7 +200,11 @@ const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
              --num-tokens-per-iter --max-prefill-iters --communicator",
         ),
         translated(Nothing, "--no-stream-output"),
-        dropped(Nothing, "--skip-tokenize --skip-detokenize", "the server tokenizes: requests and replies are text"),
+        dropped(
+            Nothing,
+            "--skip-tokenize --skip-detokenize",
+            "the server tokenizes: requests and replies are text",
+        ),
         dropped(Nothing, "--use-uvloop", "llmscen is the client"),
         dropped(
             One,
@@ -138,11 +214,19 @@ const THROUGHPUT_FLAGS: &[&[FlagGroup]] = &[
     ],
 ];
 
-const THROUGHPUT_SCRIPT: Script = Script { name: "lmdeploy-throughput", seed: 0, length: None };
+const THROUGHPUT_SCRIPT: Script = Script {
+    name: "lmdeploy-throughput",
+    seed: 0,
+    length: None,
+};
 
 fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     draft.set("name", THROUGHPUT_SCRIPT.name);
-    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
+    draft.carry_value(
+        "--seed",
+        "seed",
+        number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)),
+    );
     target(draft)?;
     sampling(draft)?;
     draft.carry_switch("--no-stream-output", "request/stream", false);
@@ -151,7 +235,11 @@ fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_number_or("--num-prompts", "load/requests", 5000.0)?;
     let users = draft.number("--concurrency")?.unwrap_or(256.0);
     let engines = draft.number("--dp")?.unwrap_or(1.0).max(1.0);
-    draft.carry_value("--concurrency", "target/server/args/max_batch_size", number((users / engines).floor().max(1.0)));
+    draft.carry_value(
+        "--concurrency",
+        "target/server/args/max_batch_size",
+        number((users / engines).floor().max(1.0)),
+    );
     if let Some(share) = draft.number("--cancel-rate")?.filter(|share| *share > 0.0) {
         draft.set("request/cancel/share", number(share));
         draft.set("request/cancel/tokens", cancelled_after(draft));
@@ -167,7 +255,10 @@ fn translate_throughput(draft: &mut Draft) -> Result<(), ImportError> {
 fn cancelled_after(draft: &Draft) -> serde_json::Value {
     use serde_json::{Value, json};
     let longest = match draft.get("request/max_tokens") {
-        Some(Value::Object(range)) => range.get("uniform").and_then(|bounds| bounds.get(1)).and_then(Value::as_f64),
+        Some(Value::Object(range)) => range
+            .get("uniform")
+            .and_then(|bounds| bounds.get(1))
+            .and_then(Value::as_f64),
         Some(value) => value.as_f64(),
         None => None,
     };
@@ -182,7 +273,11 @@ const ENGINE_FLAGS: &[FlagGroup] = &[
              --cache-block-seq-len --dtype --model-format",
     ),
     translated(Nothing, "--enable-prefix-caching --eager-mode"),
-    dropped(One, "--csv", "cases.csv is always written; `report.compat: [lmdeploy]` writes the script's format"),
+    dropped(
+        One,
+        "--csv",
+        "cases.csv is always written; `report.compat: [lmdeploy]` writes the script's format",
+    ),
 ];
 
 /// Flags that `lmdeploy serve api_server` has under the same name.
@@ -208,16 +303,27 @@ const SWITCHES: [&str; 2] = ["--enable-prefix-caching", "--eager-mode"];
 
 /// The server, at LMDeploy's default port.
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
-    let Some(model) = draft.text("MODEL_PATH") else { return Err(ImportError::Missing("model path")) };
+    let Some(model) = draft.text("MODEL_PATH") else {
+        return Err(ImportError::Missing("model path"));
+    };
     draft.set("target/api", "openai-completions");
     draft.set("target/url", "http://127.0.0.1:23333/v1/completions");
     draft.set("target/model", model.as_str());
     draft.set("target/server", json!({ "preset": "lmdeploy" }));
     draft.set("dataset/tokenizer", model);
-    draft.account("MODEL_PATH", &["target/model", "target/server", "dataset/tokenizer"]);
-    draft.note("MODEL_PATH", "the script runs the engine in its process; llmscen runs a server, over loopback");
+    draft.account(
+        "MODEL_PATH",
+        &["target/model", "target/server", "dataset/tokenizer"],
+    );
+    draft.note(
+        "MODEL_PATH",
+        "the script runs the engine in its process; llmscen runs a server, over loopback",
+    );
     for flag in SERVED {
-        let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
+        let path = format!(
+            "target/server/args/{}",
+            flag.trim_start_matches('-').replace('-', "_")
+        );
         match draft.text(flag) {
             Some(text) => match text.parse::<f64>() {
                 Ok(value) => draft.set(&path, number(value)),
@@ -227,8 +333,15 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
         }
         draft.account(flag, &[&path]);
     }
-    for flag in SWITCHES.into_iter().filter(|flag| draft.has(flag)).collect::<Vec<_>>() {
-        let path = format!("target/server/args/{}", flag.trim_start_matches('-').replace('-', "_"));
+    for flag in SWITCHES
+        .into_iter()
+        .filter(|flag| draft.has(flag))
+        .collect::<Vec<_>>()
+    {
+        let path = format!(
+            "target/server/args/{}",
+            flag.trim_start_matches('-').replace('-', "_")
+        );
         draft.set(&path, true);
         draft.account(flag, &[&path]);
     }
@@ -237,9 +350,11 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// LMDeploy's sampling defaults, and outputs of exactly the requested length.
 fn sampling(draft: &mut Draft) -> Result<(), ImportError> {
-    for (flag, path, default) in
-        [("--temperature", "request/temperature", 0.8), ("--top-p", "request/top_p", 0.8), ("--top-k", "request/top_k", 1.0)]
-    {
+    for (flag, path, default) in [
+        ("--temperature", "request/temperature", 0.8),
+        ("--top-p", "request/top_p", 0.8),
+        ("--top-k", "request/top_k", 1.0),
+    ] {
         draft.carry_number_or(flag, path, default)?;
     }
     draft.set("request/ignore_eos", true);

@@ -23,7 +23,12 @@ fn imported(tool: Tool, line: &str) -> Imported {
 }
 
 fn sound(imported: &Imported) {
-    let input = Input { path: Path::new("x.yaml"), text: Some(imported.yaml.clone()), env: &BTreeMap::new(), set: &[] };
+    let input = Input {
+        path: Path::new("x.yaml"),
+        text: Some(imported.yaml.clone()),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
     if let Err(faults) = reload(&input) {
         panic!("{}\n{}", imported.yaml, faults.render(false, 120));
     }
@@ -145,14 +150,27 @@ fn every_flag_of_the_line_is_listed() {
     for (tool, _, line) in LINES.iter() {
         let invocation = command::recognize(tool.spec(), &words(line)).unwrap();
         let flag = |word: &&String| {
-            word.starts_with("--") || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
+            word.starts_with("--")
+                || word.len() < 4 && word.starts_with('-') && word[1..].parse::<f64>().is_err()
         };
         let flags = invocation.args.iter().filter(flag).count();
         // LMDeploy's scripts have positional arguments.
-        let positional = invocation.args.iter().take_while(|word| !word.starts_with('-')).count();
+        let positional = invocation
+            .args
+            .iter()
+            .take_while(|word| !word.starts_with('-'))
+            .count();
         let seen = imported(*tool, line).accounts;
-        assert_eq!(seen.len(), flags + positional + invocation.variables.len(), "{line}");
-        assert!(seen.iter().all(|account| !account.keys.is_empty() || account.note.is_some()), "{seen:#?}");
+        assert_eq!(
+            seen.len(),
+            flags + positional + invocation.variables.len(),
+            "{line}"
+        );
+        assert!(
+            seen.iter()
+                .all(|account| !account.keys.is_empty() || account.note.is_some()),
+            "{seen:#?}"
+        );
     }
 }
 
@@ -235,30 +253,73 @@ fn every_flag_of_every_tool_has_a_key_or_a_reason() {
         "--dataset-name mooncake",
         "--dataset-name random --random-input-len 5 --random-output-len 5",
     ];
-    let commands = Tool::ALL.into_iter().flat_map(|tool| tool.spec().commands.iter().map(move |command| (tool, command)));
+    let commands = Tool::ALL.into_iter().flat_map(|tool| {
+        tool.spec()
+            .commands
+            .iter()
+            .map(move |command| (tool, command))
+    });
     for (tool, command) in commands {
         let names: Vec<&str> = command.flags().flat_map(flags::Flag::names).collect();
-        let own =
-            |more: &&&str| words(more).iter().filter(|word| word.starts_with("--")).all(|word| names.contains(&word.as_str()));
+        let own = |more: &&&str| {
+            words(more)
+                .iter()
+                .filter(|word| word.starts_with("--"))
+                .all(|word| names.contains(&word.as_str()))
+        };
         let beside: Vec<&&str> = beside.iter().filter(own).collect();
-        let spelling: Vec<String> = command.names[0].iter().map(|word| (*word).to_owned()).collect();
+        let spelling: Vec<String> = command.names[0]
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect();
         for flag in command.flags() {
             // A dropped flag may have many names.
-            for name in flag.names().take(if flag.reason.is_empty() { 1 } else { usize::MAX }) {
-                let tried =
-                    beside.iter().flat_map(|more| samples.iter().map(move |sample| (more, sample))).find_map(|(more, sample)| {
-                        let value = if matches!(flag.takes, flags::Takes::Nothing | flags::Takes::Switch) { "" } else { sample };
+            for name in flag.names().take(if flag.reason.is_empty() {
+                1
+            } else {
+                usize::MAX
+            }) {
+                let tried = beside
+                    .iter()
+                    .flat_map(|more| samples.iter().map(move |sample| (more, sample)))
+                    .find_map(|(more, sample)| {
+                        let value =
+                            if matches!(flag.takes, flags::Takes::Nothing | flags::Takes::Switch) {
+                                ""
+                            } else {
+                                sample
+                            };
                         let base = words(base(tool, command));
-                        let line =
-                            [spelling.clone(), base, words(more), vec![name.to_owned()], words(&format!("'{value}'"))].concat();
-                        let line: Vec<String> = line.into_iter().filter(|word| !word.is_empty()).collect();
-                        let mut draft = Draft::new(command::recognize(tool.spec(), &line).ok()?.parse(tool.spec()).ok()?);
+                        let line = [
+                            spelling.clone(),
+                            base,
+                            words(more),
+                            vec![name.to_owned()],
+                            words(&format!("'{value}'")),
+                        ]
+                        .concat();
+                        let line: Vec<String> =
+                            line.into_iter().filter(|word| !word.is_empty()).collect();
+                        let mut draft = Draft::new(
+                            command::recognize(tool.spec(), &line)
+                                .ok()?
+                                .parse(tool.spec())
+                                .ok()?,
+                        );
                         (command.translate)(&mut draft).ok()?;
-                        let own =
-                            draft.accounts().into_iter().rev().find(|account| account.flag.split(' ').next() == Some(name))?;
-                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::NO_EFFECT)).then_some(own)
+                        let own = draft
+                            .accounts()
+                            .into_iter()
+                            .rev()
+                            .find(|account| account.flag.split(' ').next() == Some(name))?;
+                        (!own.keys.is_empty() || own.note.as_deref() != Some(draft::NO_EFFECT))
+                            .then_some(own)
                     });
-                assert!(tried.is_some(), "{} {name} is neither carried over nor explained", tool.name());
+                assert!(
+                    tried.is_some(),
+                    "{} {name} is neither carried over nor explained",
+                    tool.name()
+                );
             }
         }
     }
@@ -279,16 +340,31 @@ fn every_spelling_of_a_command_is_recognized() {
         "python3.12 -m sglang.benchmark.serving ",
         "python3 /opt/sglang/bench_serving.py ",
     ];
-    let lines: Vec<String> = spellings.iter().map(|spelling| format!("{spelling}{flags}")).collect();
-    same(Tool::Sglang, &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let lines: Vec<String> = spellings
+        .iter()
+        .map(|spelling| format!("{spelling}{flags}"))
+        .collect();
+    same(
+        Tool::Sglang,
+        &lines.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     same(
         Tool::Lmdeploy,
-        &["profile_generation m", "lmdeploy profile_generation.py m", "python3 benchmark/profile_generation.py m"],
+        &[
+            "profile_generation m",
+            "lmdeploy profile_generation.py m",
+            "python3 benchmark/profile_generation.py m",
+        ],
     );
     let whole = "python3 -m sglang.bench_serving \\\n  --model m \\\n  --num-prompts 5".to_owned();
-    assert_eq!(import(Tool::Sglang, &[whole]).unwrap().yaml, imported(Tool::Sglang, flags).yaml);
     assert_eq!(
-        import(Tool::Sglang, &["--model 'm".to_owned()]).unwrap_err().to_string(),
+        import(Tool::Sglang, &[whole]).unwrap().yaml,
+        imported(Tool::Sglang, flags).yaml
+    );
+    assert_eq!(
+        import(Tool::Sglang, &["--model 'm".to_owned()])
+            .unwrap_err()
+            .to_string(),
         "the command line has an unclosed quote"
     );
     assert_eq!(
@@ -296,19 +372,34 @@ fn every_spelling_of_a_command_is_recognized() {
         "the command line has no command of lmdeploy; use one of profile_generation.py, profile_throughput.py, profile_restful_api.py"
     );
     // A unique prefix of a flag is accepted where the tool's parser does that.
-    assert_eq!(error(Tool::Sglang, "--random-in 5 --prof"), "`--prof` is not a flag of sglang; did you mean `--profile`?");
-    assert_eq!(error(Tool::Aiperf, "-m m --concur 5"), "`--concur` is not a flag of aiperf; did you mean `--concurrency`?");
+    assert_eq!(
+        error(Tool::Sglang, "--random-in 5 --prof"),
+        "`--prof` is not a flag of sglang; did you mean `--profile`?"
+    );
+    assert_eq!(
+        error(Tool::Aiperf, "-m m --concur 5"),
+        "`--concur` is not a flag of aiperf; did you mean `--concurrency`?"
+    );
 }
 
 #[test]
 fn variables_before_the_command_have_a_key_or_a_reason() {
     let accounts = |tool, line| imported(tool, line).accounts;
-    let managed = &accounts(Tool::Evalscope, "A=1 X_TOKEN=hush perf --model m --api local_vllm")[..2];
+    let managed = &accounts(
+        Tool::Evalscope,
+        "A=1 X_TOKEN=hush perf --model m --api local_vllm",
+    )[..2];
     assert_eq!(managed[0].keys, ["target.server.env.A"]);
-    assert_eq!((managed[1].flag.as_str(), managed[1].keys[0].as_str()), ("X_TOKEN=***", "target.server.env.X_TOKEN"));
+    assert_eq!(
+        (managed[1].flag.as_str(), managed[1].keys[0].as_str()),
+        ("X_TOKEN=***", "target.server.env.X_TOKEN")
+    );
     let remote = &accounts(Tool::Evalscope, "A=1 perf --model m --url http://h")[0];
     assert!(remote.keys.is_empty() && remote.note.is_some());
-    assert_eq!(accounts(Tool::Sglang, "OPENAI_API_KEY=hush bench_serving --model m")[0].keys, ["target.api_key"]);
+    assert_eq!(
+        accounts(Tool::Sglang, "OPENAI_API_KEY=hush bench_serving --model m")[0].keys,
+        ["target.api_key"]
+    );
 }
 
 #[test]
@@ -319,7 +410,10 @@ fn defaults_of_the_tool_are_listed_at_the_top() {
         yaml[from..yaml.find("version:").unwrap()].to_owned()
     };
     let all = head("perf --model m --url http://h");
-    assert!(all.starts_with("# Defaults of evalscope 1.14.1:\n"), "{all}");
+    assert!(
+        all.starts_with("# Defaults of evalscope 1.14.1:\n"),
+        "{all}"
+    );
     for default in [
         "request.max_tokens 2048",
         "request.temperature 0",
@@ -329,38 +423,65 @@ fn defaults_of_the_tool_are_listed_at_the_top() {
         "dataset.kind openqa",
         "target.timeouts.total 21600s",
     ] {
-        assert!(all.contains(&format!("#   {default}\n")), "{default}\n{all}");
+        assert!(
+            all.contains(&format!("#   {default}\n")),
+            "{default}\n{all}"
+        );
     }
-    let given = head("perf --model m --url http://h --max-tokens 5 --number 7 --sleep-interval 0 --dataset random");
-    assert!(!given.contains("max_tokens") && !given.contains("load.requests") && !given.contains("pause"), "{given}");
+    let given = head(
+        "perf --model m --url http://h --max-tokens 5 --number 7 --sleep-interval 0 --dataset random",
+    );
+    assert!(
+        !given.contains("max_tokens")
+            && !given.contains("load.requests")
+            && !given.contains("pause"),
+        "{given}"
+    );
 }
 
 #[test]
 fn wandb_key_is_not_written() {
-    let seen = imported(Tool::Evalscope, "perf --model m --url http://h --wandb-api-key sk-hush --visualizer wandb");
+    let seen = imported(
+        Tool::Evalscope,
+        "perf --model m --url http://h --wandb-api-key sk-hush --visualizer wandb",
+    );
     assert!(!format!("{seen:?}").contains("hush"), "{}", seen.yaml);
     for line in ["project: perf_benchmark", "api_key: ${WANDB_API_KEY}"] {
         assert!(seen.yaml.contains(line), "{}", seen.yaml);
     }
-    let other = imported(Tool::Evalscope, "perf --model m --url http://h --visualizer swanlab --swanlab-api-key sk-hush");
-    assert!(!format!("{other:?}").contains("hush") && !other.yaml.contains("track:"), "{}", other.yaml);
+    let other = imported(
+        Tool::Evalscope,
+        "perf --model m --url http://h --visualizer swanlab --swanlab-api-key sk-hush",
+    );
     assert!(
-        other.accounts[2..].iter().all(|account| account
+        !format!("{other:?}").contains("hush") && !other.yaml.contains("track:"),
+        "{}",
+        other.yaml
+    );
+    assert!(other.accounts[2..].iter().all(|account| {
+        account
             .note
             .as_deref()
             .unwrap()
-            .contains("does not support the tracker swanlab"))
-    );
+            .contains("does not support the tracker swanlab")
+    }));
 }
 
 #[test]
 fn secrets_are_not_written() {
     for (tool, _, line) in LINES.iter() {
-        assert!(!format!("{:?}", imported(*tool, line)).contains("sk-secret"), "{line}");
+        assert!(
+            !format!("{:?}", imported(*tool, line)).contains("sk-secret"),
+            "{line}"
+        );
     }
     let seen = imported(Tool::Evalscope, LINES[0].2);
     for secret in ["sk-secret", "abc"] {
-        assert!(!seen.yaml.contains(secret) && !format!("{seen:?}").contains(secret), "{}", seen.yaml);
+        assert!(
+            !seen.yaml.contains(secret) && !format!("{seen:?}").contains(secret),
+            "{}",
+            seen.yaml
+        );
     }
     assert!(seen.yaml.contains("${OPENAI_API_KEY}") && seen.yaml.contains("${AUTHORIZATION}"));
 }
@@ -388,30 +509,66 @@ fn secrets_of_urls_and_bodies_are_not_written() {
 #[test]
 fn texts_are_escaped() {
     let seen = imported(Tool::Evalscope, LINES[2].2);
-    let input = Input { path: Path::new("x.yaml"), text: Some(seen.yaml), env: &BTreeMap::new(), set: &[] };
+    let input = Input {
+        path: Path::new("x.yaml"),
+        text: Some(seen.yaml),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
     let plan = reload(&input).unwrap().plan;
     assert!(plan.resolved.contains("say"), "{}", plan.resolved);
-    assert!(format!("{:?}", plan.cases[0].dataset).contains("say ${HOME} {{ x }}"), "{:?}", plan.cases[0].dataset);
+    assert!(
+        format!("{:?}", plan.cases[0].dataset).contains("say ${HOME} {{ x }}"),
+        "{:?}",
+        plan.cases[0].dataset
+    );
 }
 
 #[test]
 fn errors_are_explained() {
-    assert_eq!(error(Tool::Evalscope, "perf --paralel 4"), "`--paralel` is not a flag of evalscope; did you mean `--parallel`?");
-    assert_eq!(error(Tool::Evalscope, "perf --url h --parallel x"), "`--parallel x`: expected a number");
+    assert_eq!(
+        error(Tool::Evalscope, "perf --paralel 4"),
+        "`--paralel` is not a flag of evalscope; did you mean `--parallel`?"
+    );
+    assert_eq!(
+        error(Tool::Evalscope, "perf --url h --parallel x"),
+        "`--parallel x`: expected a number"
+    );
     assert_eq!(error(Tool::Evalscope, "perf --url"), "`--url` has no value");
     assert_eq!(
         error(Tool::Vllm, "bench serve --model m oops"),
         "`oops` does not belong to a flag; put a value with spaces in quotes"
     );
-    assert!(error(Tool::Evalscope, "perf --url h --parallel 1 2 --number 1 2 3").contains("as many numbers as loads"));
+    assert!(
+        error(
+            Tool::Evalscope,
+            "perf --url h --parallel 1 2 --number 1 2 3"
+        )
+        .contains("as many numbers as loads")
+    );
     let rate = "expected a rate above 0, or -1 for no rate limit";
-    assert_eq!(error(Tool::Evalscope, "perf --model m --rate 0"), format!("`--rate 0`: {rate}"));
-    assert_eq!(error(Tool::Evalscope, "perf --model m --duration 1e400"), "`--duration 1e400`: expected a number");
+    assert_eq!(
+        error(Tool::Evalscope, "perf --model m --rate 0"),
+        format!("`--rate 0`: {rate}")
+    );
+    assert_eq!(
+        error(Tool::Evalscope, "perf --model m --duration 1e400"),
+        "`--duration 1e400`: expected a number"
+    );
     let ratio = "expected a number from 0 to below 1, or JSON with `input` and `output`";
     for value in ["1.5", "{\"input\":1,\"output\":0}", "{\"input\":0.5}"] {
         let line = format!("--model m --random-range-ratio '{value}'");
-        assert_eq!(error(Tool::Vllm, &line), format!("`--random-range-ratio {value}`: {ratio}"));
+        assert_eq!(
+            error(Tool::Vllm, &line),
+            format!("`--random-range-ratio {value}`: {ratio}")
+        );
     }
     assert!(error(Tool::Vllm, "--dataset-name sharegpt").contains("--dataset-path"));
-    assert!(error(Tool::Guidellm, "run --profile concurrent --data prompt_tokens=5").contains("streams"));
+    assert!(
+        error(
+            Tool::Guidellm,
+            "run --profile concurrent --data prompt_tokens=5"
+        )
+        .contains("streams")
+    );
 }

@@ -10,7 +10,11 @@ use serde_json::{Map, Value, json};
 pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let label = draft.text("--label").unwrap_or_default();
     draft.carry_value("--label", "name", name(&label, "vllm-bench"));
-    draft.carry_value("--seed", "seed", number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)));
+    draft.carry_value(
+        "--seed",
+        "seed",
+        number(draft.number("--seed")?.unwrap_or(0.0).max(0.0)),
+    );
     target(draft)?;
     request(draft)?;
     translate_dataset(draft)?;
@@ -22,14 +26,17 @@ pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
 
 fn target(draft: &mut Draft) -> Result<(), ImportError> {
     let base = bench_serving::base(draft, 8000.0)?;
-    let endpoint = draft.text("--endpoint").unwrap_or_else(|| "/v1/completions".into());
+    let endpoint = draft
+        .text("--endpoint")
+        .unwrap_or_else(|| "/v1/completions".into());
     let backend = draft.text("--backend").unwrap_or_else(|| "openai".into());
     let url = join(&base, &endpoint);
     let api = match backend.as_str() {
-        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat" | "openai-audio" => {
-            api_from_path(&url)
+        "vllm" | "openai" | "lmdeploy" | "scalellm" | "sglang" | "openai-chat" | "vllm-chat"
+        | "openai-audio" => api_from_path(&url),
+        "openai-embeddings" | "openai-embeddings-chat" | "infinity-embeddings" => {
+            "openai-embeddings"
         }
-        "openai-embeddings" | "openai-embeddings-chat" | "infinity-embeddings" => "openai-embeddings",
         "vllm-rerank" => "rerank",
         "tgi" => "tgi",
         other => {
@@ -48,14 +55,20 @@ fn target(draft: &mut Draft) -> Result<(), ImportError> {
     if !modules.is_empty() {
         draft.carry_value("--lora-modules", "target/model", modules);
         draft.account("--lora-assignment", &["target/model"]);
-        draft.note("--lora-assignment", "each request draws one of them from the seed");
+        draft.note(
+            "--lora-assignment",
+            "each request draws one of them from the seed",
+        );
     }
     draft.api_key("--api-key");
     draft.headers("--header")?;
     draft.carry_switch("--insecure", "target/tls/insecure", true);
     if draft.has("--request-id-prefix") {
         draft.carry_value("--request-id-prefix", "target/request_id", "X-Request-Id");
-        draft.note("--request-id-prefix", "ids are unique and stored with every request");
+        draft.note(
+            "--request-id-prefix",
+            "ids are unique and stored with every request",
+        );
     }
     Ok(())
 }
@@ -93,16 +106,34 @@ fn load(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn ramp(draft: &mut Draft, strategy: &str, amount: f64) -> Result<(), ImportError> {
-    let ends = (draft.number("--ramp-up-start-rps")?, draft.number("--ramp-up-end-rps")?);
-    let (Some(from), Some(to)) = ends else { return Err(ImportError::Missing("--ramp-up-start-rps and --ramp-up-end-rps")) };
+    let ends = (
+        draft.number("--ramp-up-start-rps")?,
+        draft.number("--ramp-up-end-rps")?,
+    );
+    let (Some(from), Some(to)) = ends else {
+        return Err(ImportError::Missing(
+            "--ramp-up-start-rps and --ramp-up-end-rps",
+        ));
+    };
     // Time in which `amount` requests are due at a linearly increasing rate.
     let span = (2.0 * amount / (from + to).max(1e-9)).ceil();
-    draft.set("load/stages", json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]));
-    draft.account("--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps", &["load/stages"]);
-    draft.note("--max-concurrency", "an open loop sends requests on schedule");
+    draft.set(
+        "load/stages",
+        json!([{ "rate": format!("{from}/s -> {to}/s"), "for": format!("{span}s") }]),
+    );
+    draft.account(
+        "--ramp-up-strategy --ramp-up-start-rps --ramp-up-end-rps",
+        &["load/stages"],
+    );
+    draft.note(
+        "--max-concurrency",
+        "an open loop sends requests on schedule",
+    );
     let differs = match strategy {
         "exponential" => "a linear ramp; several stages approximate an exponential one",
-        _ => "a ramp that is linear in time; vLLM's is linear in the number of requests, which takes longer",
+        _ => {
+            "a ramp that is linear in time; vLLM's is linear in the number of requests, which takes longer"
+        }
     };
     draft.note("--ramp-up-strategy", differs);
     Ok(())
@@ -120,7 +151,9 @@ fn first(draft: &mut Draft, flags: &[&str], path: &str) -> Result<Option<f64>, I
 }
 
 fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
-    let dataset = draft.text("--dataset-name").unwrap_or_else(|| "random".into());
+    let dataset = draft
+        .text("--dataset-name")
+        .unwrap_or_else(|| "random".into());
     let kind = match dataset.as_str() {
         "random" => "random",
         "random-mm" => "images",
@@ -163,10 +196,17 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
         draft.note("--dataset-name", differs);
     }
     if kind == "line_by_line" {
-        draft.note("--dataset-name", "each line of the file is a prompt; vLLM joins lines until the prompt is long enough");
+        draft.note(
+            "--dataset-name",
+            "each line of the file is a prompt; vLLM joins lines until the prompt is long enough",
+        );
     }
     if let Some(length) = first(draft, flags, "request/max_tokens")?.or(default) {
-        let ratio = if kind == "random" { ratios(draft)?.1 } else { 0.0 };
+        let ratio = if kind == "random" {
+            ratios(draft)?.1
+        } else {
+            0.0
+        };
         draft.set("request/max_tokens", ranged(length, ratio));
     }
     if matches!(kind, "random" | "images") || draft.has("--ignore-eos") {
@@ -177,7 +217,10 @@ fn translate_dataset(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// `length` ± `ratio`, as vLLM draws lengths.
 fn ranged(length: f64, ratio: f64) -> Value {
-    between((length * (1.0 - ratio)).floor().max(1.0), (length * (1.0 + ratio)).ceil())
+    between(
+        (length * (1.0 - ratio)).floor().max(1.0),
+        (length * (1.0 + ratio)).ceil(),
+    )
 }
 
 /// Input and output ratio of `--random-range-ratio`: one number, or `{"input": 0.3, "output": 0.5}`.
@@ -189,17 +232,28 @@ fn ratios(draft: &Draft) -> Result<(f64, f64), ImportError> {
         let of = |key: &str| both.as_ref().and_then(|both| both.get(key)?.as_f64());
         of("input").zip(of("output"))
     } else {
-        draft.number(FLAG)?.or(Some(0.0)).map(|ratio| (ratio, ratio))
+        draft
+            .number(FLAG)?
+            .or(Some(0.0))
+            .map(|ratio| (ratio, ratio))
     };
     let fits = |ratio: f64| (0.0..1.0).contains(&ratio);
     ratios
         .filter(|(input, output)| fits(*input) && fits(*output))
-        .ok_or_else(|| draft.invalid(FLAG, &text, "a number from 0 to below 1, or JSON with `input` and `output`"))
+        .ok_or_else(|| {
+            draft.invalid(
+                FLAG,
+                &text,
+                "a number from 0 to below 1, or JSON with `input` and `output`",
+            )
+        })
 }
 
 /// vLLM counts tokens with the tokenizer of the model.
 fn tokenizer(draft: &mut Draft) {
-    let model = draft.text("--model").filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
+    let model = draft
+        .text("--model")
+        .filter(|model| !draft.has("--tokenizer") && is_hub_name(model));
     if let Some(model) = model.filter(|_| !draft.has("--skip-tokenizer-init")) {
         draft.set("dataset/tokenizer", model);
         draft.account("--model", &["target/model", "dataset/tokenizer"]);
@@ -208,12 +262,29 @@ fn tokenizer(draft: &mut Draft) {
 
 fn random(draft: &mut Draft) -> Result<(), ImportError> {
     let ratio = ratios(draft)?.0;
-    let length = first(draft, &["--random-input-len", "--input-len"], "dataset/tokens")?.unwrap_or(1024.0);
+    let length = first(
+        draft,
+        &["--random-input-len", "--input-len"],
+        "dataset/tokens",
+    )?
+    .unwrap_or(1024.0);
     draft.set("dataset/tokens", ranged(length, ratio));
-    draft.account("--random-range-ratio", &["dataset/tokens", "request/max_tokens"]);
-    if let Some(shared) = draft.number("--random-prefix-len")?.filter(|shared| *shared > 0.0) {
+    draft.account(
+        "--random-range-ratio",
+        &["dataset/tokens", "request/max_tokens"],
+    );
+    if let Some(shared) = draft
+        .number("--random-prefix-len")?
+        .filter(|shared| *shared > 0.0)
+    {
         draft.set("dataset/shared_prefix", number(shared));
-        draft.set("dataset/tokens", between((length * (1.0 - ratio)).floor() + shared, (length * (1.0 + ratio)).ceil() + shared));
+        draft.set(
+            "dataset/tokens",
+            between(
+                (length * (1.0 - ratio)).floor() + shared,
+                (length * (1.0 + ratio)).ceil() + shared,
+            ),
+        );
         draft.account("--random-prefix-len", &["dataset/shared_prefix"]);
     }
     draft.carry_number("--random-batch-size", "dataset/batch")
@@ -222,7 +293,11 @@ fn random(draft: &mut Draft) -> Result<(), ImportError> {
 fn prefix(draft: &mut Draft) -> Result<(), ImportError> {
     for (flag, path, default) in [
         ("--prefix-repetition-num-prefixes", "dataset/groups", 10.0),
-        ("--prefix-repetition-prefix-len", "dataset/prefix_tokens", 256.0),
+        (
+            "--prefix-repetition-prefix-len",
+            "dataset/prefix_tokens",
+            256.0,
+        ),
         ("--prefix-repetition-suffix-len", "dataset/tokens", 256.0),
     ] {
         draft.carry_value(flag, path, number(draft.number(flag)?.unwrap_or(default)));
@@ -261,10 +336,17 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --ramp-up-start-rps --ramp-up-end-rps --extra-body --top-p --top-k --min-p --temperature \
              --frequency-penalty --presence-penalty --repetition-penalty --result-dir",
     ),
-    translated(Nothing, "--no-oversample --disable-shuffle --ignore-eos --insecure"),
+    translated(
+        Nothing,
+        "--no-oversample --disable-shuffle --ignore-eos --insecure",
+    ),
     translated(Many, "--header --goodput --lora-modules"),
     translated(Secret, "--api-key"),
-    dropped(Nothing, "--no-stream", "an option for loading datasets from the hub"),
+    dropped(
+        Nothing,
+        "--no-stream",
+        "an option for loading datasets from the hub",
+    ),
     dropped(
         Nothing,
         "--skip-chat-template",
@@ -277,31 +359,79 @@ pub(super) const FLAGS: &[&[FlagGroup]] = &[&[
              --hf-output-len",
         DATA,
     ),
-    dropped(Nothing, "--no-reranker", "a server without reranking cannot be a target of `api: rerank`"),
+    dropped(
+        Nothing,
+        "--no-reranker",
+        "a server without reranking cannot be a target of `api: rerank`",
+    ),
     dropped(
         One,
         "--random-mm-base-items-per-request --random-mm-num-mm-items-range-ratio \
              --random-mm-limit-mm-per-prompt --random-mm-bucket-config",
         PICTURES,
     ),
-    dropped(Nothing, "--trust-remote-code", "code of a model is never executed"),
-    dropped(One, "--tokenizer-mode", "tokenizer.json contains these settings"),
+    dropped(
+        Nothing,
+        "--trust-remote-code",
+        "code of a model is never executed",
+    ),
+    dropped(
+        One,
+        "--tokenizer-mode",
+        "tokenizer.json contains these settings",
+    ),
     dropped(
         Nothing,
         "--skip-tokenizer-init",
         "without `dataset.tokenizer`, tokens are counted by the built-in approximate tokenizer",
     ),
-    dropped(Nothing, "--use-beam-search", "set the server's field in `request.extra`"),
-    dropped(One, "--probe-request-rate", "see `mix`: a second entry with its own rate"),
-    dropped(Nothing, "--self-timed --no-self-timed", "see `load: { trace: {} }` with `dataset: { kind: trace }`"),
-    dropped(One, "--ready-check-timeout-sec", "an unreachable server is reported immediately"),
-    dropped(One, "--chat-template-kwargs", "prompts are not rendered by llmscen: set `chat_template_kwargs` in `request.extra`"),
+    dropped(
+        Nothing,
+        "--use-beam-search",
+        "set the server's field in `request.extra`",
+    ),
+    dropped(
+        One,
+        "--probe-request-rate",
+        "see `mix`: a second entry with its own rate",
+    ),
+    dropped(
+        Nothing,
+        "--self-timed --no-self-timed",
+        "see `load: { trace: {} }` with `dataset: { kind: trace }`",
+    ),
+    dropped(
+        One,
+        "--ready-check-timeout-sec",
+        "an unreachable server is reported immediately",
+    ),
+    dropped(
+        One,
+        "--chat-template-kwargs",
+        "prompts are not rendered by llmscen: set `chat_template_kwargs` in `request.extra`",
+    ),
     dropped(Nothing, "--disable-tqdm", "see `--quiet` and `--progress`"),
-    dropped(Nothing, "--profile", "llmscen does not control the server's profiler"),
-    dropped(Nothing, "--save-result --save-detailed --append-result", ALWAYS),
-    dropped(Many, "--metadata", "`description` holds one line; the manifest records the rest"),
+    dropped(
+        Nothing,
+        "--profile",
+        "llmscen does not control the server's profiler",
+    ),
+    dropped(
+        Nothing,
+        "--save-result --save-detailed --append-result",
+        ALWAYS,
+    ),
+    dropped(
+        Many,
+        "--metadata",
+        "`description` holds one line; the manifest records the rest",
+    ),
     dropped(One, "--result-filename", ALWAYS),
-    dropped(One, "--percentile-metrics --metric-percentiles", "every metric has p1 to p99.9"),
+    dropped(
+        One,
+        "--percentile-metrics --metric-percentiles",
+        "every metric has p1 to p99.9",
+    ),
     dropped(Nothing, "--plot-timeline --plot-dataset-stats", DRAWN),
     dropped(One, "--timeline-itl-thresholds", DRAWN),
 ]];

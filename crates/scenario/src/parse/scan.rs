@@ -8,12 +8,27 @@ use crate::tree::Span;
 use granit_parser::{ErrorKind, ScanError};
 
 /// The error for a parser error in `text`, which starts at byte `shift` of the source `file`.
-pub(super) fn mistake(error: &ScanError, file: usize, shift: usize, text: &str, review: &Review) -> Mistake {
-    let page = Page { file, shift, text, json: review.sources.name(file).ends_with(".json") };
+pub(super) fn mistake(
+    error: &ScanError,
+    file: usize,
+    shift: usize,
+    text: &str,
+    review: &Review,
+) -> Mistake {
+    let page = Page {
+        file,
+        shift,
+        text,
+        json: review.sources.name(file).ends_with(".json"),
+    };
     let offset = error.marker().byte_offset().unwrap_or(0).min(text.len());
     page.explain(error.kind(), offset).unwrap_or_else(|| {
         let length = text[offset..].chars().next().map_or(0, char::len_utf8);
-        page.mistake(offset..offset + length, &error.info().replace('\'', "`"), "the parser stopped here")
+        page.mistake(
+            offset..offset + length,
+            &error.info().replace('\'', "`"),
+            "the parser stopped here",
+        )
     })
 }
 
@@ -65,9 +80,25 @@ impl<'t> Line<'t> {
 }
 
 impl<'t> Page<'t> {
-    fn mistake(&self, range: std::ops::Range<usize>, what: &str, label: impl Into<String>) -> Mistake {
-        let at = Span { file: self.file, start: self.shift + range.start, end: self.shift + range.end };
-        Mistake::new(at, format!("invalid {}: {what}", if self.json { "JSON" } else { "YAML" }), label)
+    fn mistake(
+        &self,
+        range: std::ops::Range<usize>,
+        what: &str,
+        label: impl Into<String>,
+    ) -> Mistake {
+        let at = Span {
+            file: self.file,
+            start: self.shift + range.start,
+            end: self.shift + range.end,
+        };
+        Mistake::new(
+            at,
+            format!(
+                "invalid {}: {what}",
+                if self.json { "JSON" } else { "YAML" }
+            ),
+            label,
+        )
     }
 
     /// The lines up to the one of a byte, without empty ones and comments.
@@ -78,7 +109,11 @@ impl<'t> Page<'t> {
             if start > offset {
                 break;
             }
-            let line = Line { number: index + 1, start, text: text.trim_end_matches('\r') };
+            let line = Line {
+                number: index + 1,
+                start,
+                text: text.trim_end_matches('\r'),
+            };
             start += text.len() + 1;
             if !line.text.trim().is_empty() && !line.text.trim_start().starts_with('#') {
                 lines.push(line);
@@ -91,26 +126,44 @@ impl<'t> Page<'t> {
         let lines = self.lines(offset);
         let line = lines.last().copied();
         if let Some(directive) = line.filter(|line| line.text.starts_with('%')) {
-            let mistake =
-                self.mistake(directive.at(&directive.text[..1]), "a line begins with `%`", "starts a directive in YAML");
+            let mistake = self.mistake(
+                directive.at(&directive.text[..1]),
+                "a line begins with `%`",
+                "starts a directive in YAML",
+            );
             return Some(mistake.help("Quote text that begins with `%`."));
         }
         let next = self.text[offset..].chars().next();
         match kind {
-            ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation | ErrorKind::TabNotAllowed => {
-                let tab = line.and_then(|line| Some(line.start + line.text.find('\t')?)).unwrap_or(offset);
+            ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabInIndentation
+            | ErrorKind::TabNotAllowed => {
+                let tab = line
+                    .and_then(|line| Some(line.start + line.text.find('\t')?))
+                    .unwrap_or(offset);
                 let mistake = self.mistake(tab..tab + 1, "a tab in the indentation", "a tab");
                 Some(mistake.help("Indent with spaces: YAML does not allow tabs there."))
             }
             ErrorKind::UnexpectedCharacter { character } => {
                 let at = offset..offset + next.map_or(0, char::len_utf8);
-                let mistake = self.mistake(at, &format!("a value begins with `{character}`"), "reserved in YAML");
+                let mistake = self.mistake(
+                    at,
+                    &format!("a value begins with `{character}`"),
+                    "reserved in YAML",
+                );
                 Some(mistake.help(format!("Quote text that begins with `{character}`.")))
             }
             ErrorKind::UnknownAnchor | ErrorKind::MissingAnchorOrAliasName => {
-                let word = self.text[offset..].split([' ', ',', '\n', '\r', ']', '}']).next().unwrap_or("");
+                let word = self.text[offset..]
+                    .split([' ', ',', '\n', '\r', ']', '}'])
+                    .next()
+                    .unwrap_or("");
                 let sign = next.unwrap_or('*');
-                let mistake = self.mistake(offset..offset + word.len(), &format!("unknown alias `{word}`"), "no such anchor");
+                let mistake = self.mistake(
+                    offset..offset + word.len(),
+                    &format!("unknown alias `{word}`"),
+                    "no such anchor",
+                );
                 Some(
                     mistake.help(format!(
                         "Quote text that begins with `{sign}`. An alias `*name` needs an anchor `&name` above it."
@@ -118,17 +171,27 @@ impl<'t> Page<'t> {
                 )
             }
             // Where `}` closes a `[`, the parser reports the outer bracket.
-            ErrorKind::UnclosedFlowCollection { .. } | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
-                let last = self.open_at(self.text.len()).filter(|(_, sign)| ['{', '['].contains(sign));
-                last.or_else(|| self.open_at(offset)).map(|(open, sign)| self.not_closed(open, sign))
+            ErrorKind::UnclosedFlowCollection { .. }
+            | ErrorKind::MismatchedFlowCollectionEnd { .. } => {
+                let last = self
+                    .open_at(self.text.len())
+                    .filter(|(_, sign)| ['{', '['].contains(sign));
+                last.or_else(|| self.open_at(offset))
+                    .map(|(open, sign)| self.not_closed(open, sign))
             }
             ErrorKind::UnclosedQuotedScalar
             | ErrorKind::DocumentIndicatorInQuotedScalar
             | ErrorKind::InvalidQuotedScalarIndent => {
-                let quote = |end| self.open_at(end).filter(|(_, sign)| ['"', '\''].contains(sign));
-                quote(offset).or_else(|| quote(self.text.len())).map(|(open, sign)| self.not_closed(open, sign))
+                let quote = |end| {
+                    self.open_at(end)
+                        .filter(|(_, sign)| ['"', '\''].contains(sign))
+                };
+                quote(offset)
+                    .or_else(|| quote(self.text.len()))
+                    .map(|(open, sign)| self.not_closed(open, sign))
             }
-            ErrorKind::InvalidTrailingSingleQuotedScalar | ErrorKind::InvalidTrailingDoubleQuotedScalar => self.trailing(offset),
+            ErrorKind::InvalidTrailingSingleQuotedScalar
+            | ErrorKind::InvalidTrailingDoubleQuotedScalar => self.trailing(offset),
             _ => self.bracket(offset).or_else(|| self.layout(&lines, offset)),
         }
     }
@@ -140,7 +203,11 @@ impl<'t> Page<'t> {
         if self.text[open..close].contains('\n') {
             return Some(self.not_closed(open, sign));
         }
-        let mistake = self.mistake(open..close + 1, "text after a closing quote", "the quoted text ends here");
+        let mistake = self.mistake(
+            open..close + 1,
+            "text after a closing quote",
+            "the quoted text ends here",
+        );
         Some(mistake.help("Quote the whole value: \"a 'b' c\" or 'a \"b\" c'."))
     }
 
@@ -150,7 +217,8 @@ impl<'t> Page<'t> {
             '[' => ("unclosed bracket", ']'),
             quote => ("unclosed quote", quote),
         };
-        self.mistake(open..open + 1, &format!("{what} `{sign}`"), "opened here").help(format!("Add the closing `{close}`."))
+        self.mistake(open..open + 1, &format!("{what} `{sign}`"), "opened here")
+            .help(format!("Add the closing `{close}`."))
     }
 
     /// The last bracket or quote that is open before `end`.
@@ -180,14 +248,27 @@ impl<'t> Page<'t> {
     /// A bracket that is open where the parser stopped: it is never closed, or a comma is missing in it.
     fn bracket(&self, offset: usize) -> Option<Mistake> {
         let (open, sign) = self.open_at(offset)?;
-        if self.open_at(self.text.len()).is_some_and(|(never, _)| never <= open) {
+        if self
+            .open_at(self.text.len())
+            .is_some_and(|(never, _)| never <= open)
+        {
             return Some(self.not_closed(open, sign));
         }
         let close = if sign == '{' { '}' } else { ']' };
         let rest = self.text[offset..].lines().next().unwrap_or("");
-        let word = rest.split([',', '}', ']']).next().unwrap_or(rest).trim_end();
-        let length = word.len().max(rest.chars().next().map_or(0, char::len_utf8));
-        let mistake = self.mistake(offset..offset + length, "a comma is missing", "expected `,` before this");
+        let word = rest
+            .split([',', '}', ']'])
+            .next()
+            .unwrap_or(rest)
+            .trim_end();
+        let length = word
+            .len()
+            .max(rest.chars().next().map_or(0, char::len_utf8));
+        let mistake = self.mistake(
+            offset..offset + length,
+            "a comma is missing",
+            "expected `,` before this",
+        );
         Some(mistake.help(format!("Separate entries by `,` and end them with `{close}`; quote text that contains `: ` or `,`.")))
     }
 
@@ -195,35 +276,85 @@ impl<'t> Page<'t> {
     fn layout(&self, lines: &[Line<'t>], offset: usize) -> Option<Mistake> {
         let (current, above) = lines.split_last()?;
         let previous = above.last();
-        if let Some(tight) = previous.into_iter().chain([current]).find(|line| is_tight(line)) {
+        if let Some(tight) = previous
+            .into_iter()
+            .chain([current])
+            .find(|line| is_tight(line))
+        {
             let (key, value) = tight.key()?;
-            let mistake = self.mistake(tight.at(tight.content()), "a space is missing after the colon", "read as one text");
+            let mistake = self.mistake(
+                tight.at(tight.content()),
+                "a space is missing after the colon",
+                "read as one text",
+            );
             return Some(mistake.help(format!("Write `{key}: {value}`.")));
         }
-        if let Some(previous) = previous.filter(|previous| is_misaligned(current, previous, above)) {
-            let spaces = |n: usize| if n == 1 { "1 space".to_owned() } else { format!("{n} spaces") };
+        if let Some(previous) = previous.filter(|previous| is_misaligned(current, previous, above))
+        {
+            let spaces = |n: usize| {
+                if n == 1 {
+                    "1 space".to_owned()
+                } else {
+                    format!("{n} spaces")
+                }
+            };
             let here = current.indent();
             let there = previous.indent();
-            let label = format!("line {} is indented by {}, line {} by {there}", current.number, spaces(here), previous.number);
+            let label = format!(
+                "line {} is indented by {}, line {} by {there}",
+                current.number,
+                spaces(here),
+                previous.number
+            );
             let mistake = self.mistake(current.at(current.name()), "unexpected indentation", label);
-            let quote = if here > there { " (if the line above is not a mapping, quote text that contains `: `)" } else { "" };
-            let with = above.iter().rev().find(|line| line.indent().abs_diff(here) <= 1).unwrap_or(previous);
-            return Some(mistake.help(format!("align `{}` with `{}`{quote}", current.name(), with.name())));
+            let quote = if here > there {
+                " (if the line above is not a mapping, quote text that contains `: `)"
+            } else {
+                ""
+            };
+            let with = above
+                .iter()
+                .rev()
+                .find(|line| line.indent().abs_diff(here) <= 1)
+                .unwrap_or(previous);
+            return Some(mistake.help(format!(
+                "align `{}` with `{}`{quote}",
+                current.name(),
+                with.name()
+            )));
         }
         let before = self.text.get(current.start..offset)?;
         if before.contains(": ") {
-            let at = current.at(current.key().map_or(current.content(), |(_, rest)| rest.trim_start()));
-            let text = current.key().map_or(current.content(), |(_, rest)| rest.trim());
-            let mistake = self.mistake(at, "a second `: ` in one value", "the parser reads a mapping here");
-            return Some(mistake.help(format!("Quote text that contains `: `: \"{}\".", text.replace('"', "\\\""))));
+            let at = current.at(current
+                .key()
+                .map_or(current.content(), |(_, rest)| rest.trim_start()));
+            let text = current
+                .key()
+                .map_or(current.content(), |(_, rest)| rest.trim());
+            let mistake = self.mistake(
+                at,
+                "a second `: ` in one value",
+                "the parser reads a mapping here",
+            );
+            return Some(mistake.help(format!(
+                "Quote text that contains `: `: \"{}\".",
+                text.replace('"', "\\\"")
+            )));
         }
         let bare = previous
             .into_iter()
             .chain([current])
             .find(|line| !line.content().contains(':') && !line.text.trim().starts_with('-'));
         bare.map(|line| {
-            let mistake = self.mistake(line.at(line.content()), "a colon is missing", "a key without a value");
-            mistake.help(format!("Write `{}: …`, or quote it if it continues the text above.", line.content()))
+            let mistake = self.mistake(
+                line.at(line.content()),
+                "a colon is missing",
+                "a key without a value",
+            );
+            mistake.help(format!(
+                "Write `{}: …`, or quote it if it continues the text above.",
+                line.content()
+            ))
         })
     }
 }

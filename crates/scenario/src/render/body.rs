@@ -28,19 +28,35 @@ pub(super) enum Body {
 impl Body {
     /// Compiles a value at `path`.
     pub fn compile(value: &Value, path: &str) -> Result<Body, TextError> {
-        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        let below = |key: &str| {
+            if path.is_empty() {
+                key.to_owned()
+            } else {
+                format!("{path}.{key}")
+            }
+        };
         let body = match value {
             Value::String(text) => match values::compile(text) {
                 Ok(Leaf::Constant(text)) => Body::Constant(Value::String(text)),
                 Ok(leaf) => Body::Leaf(leaf, path.to_owned()),
-                Err(error) => return Err(TextError { at: path.to_owned(), message: error.message }),
+                Err(error) => {
+                    return Err(TextError {
+                        at: path.to_owned(),
+                        message: error.message,
+                    });
+                }
             },
             Value::Array(items) => {
-                let items = items.iter().enumerate().map(|(index, item)| Body::compile(item, &below(&index.to_string())));
+                let items = items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| Body::compile(item, &below(&index.to_string())));
                 Body::List(items.collect::<Result<_, _>>()?)
             }
             Value::Object(map) => {
-                let pairs = map.iter().map(|(key, value)| Ok((key.clone(), Body::compile(value, &below(key))?)));
+                let pairs = map
+                    .iter()
+                    .map(|(key, value)| Ok((key.clone(), Body::compile(value, &below(key))?)));
                 Body::Map(pairs.collect::<Result<_, _>>()?)
             }
             constant => Body::Constant(constant.clone()),
@@ -54,9 +70,17 @@ impl Body {
             Body::Constant(value) => Ok(value.clone()),
             Body::Leaf(leaf, at) => {
                 let value = leaf.eval(|path| scope.lookup(path), || scope.context());
-                value.map_err(|error| TextError { at: at.clone(), message: error.message })
+                value.map_err(|error| TextError {
+                    at: at.clone(),
+                    message: error.message,
+                })
             }
-            Body::List(items) => Ok(Value::Array(items.iter().map(|item| item.eval(scope, sparse)).collect::<Result<_, _>>()?)),
+            Body::List(items) => Ok(Value::Array(
+                items
+                    .iter()
+                    .map(|item| item.eval(scope, sparse))
+                    .collect::<Result<_, _>>()?,
+            )),
             Body::Map(pairs) => {
                 let mut map = Map::new();
                 for (key, body) in pairs {
@@ -94,7 +118,10 @@ impl Scope<'_> {
             ("dialog", _) => self.dialog.others(),
             ("seq", _) => json!(self.seq),
             ("item", Some((field, deeper))) => {
-                return deeper.iter().try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key)).cloned();
+                return deeper
+                    .iter()
+                    .try_fold(self.prompt.fields.get(field)?, |value, key| value.get(key))
+                    .cloned();
             }
             ("item", None) => Value::Object((*self.prompt.fields).clone()),
             ("case", Some((key, _))) => return self.case().get(key).cloned(),
@@ -135,7 +162,10 @@ pub(super) fn fill_field(body: &mut Map<String, Value>, path: &str, value: Value
     match path.split_once('.') {
         None => _ = body.entry(path).or_insert(value),
         Some((head, rest)) => {
-            if let Value::Object(inner) = body.entry(head).or_insert_with(|| Value::Object(Map::new())) {
+            if let Value::Object(inner) = body
+                .entry(head)
+                .or_insert_with(|| Value::Object(Map::new()))
+            {
                 fill_field(inner, rest, value);
             }
         }
@@ -147,7 +177,10 @@ pub(super) fn set_field(body: &mut Map<String, Value>, path: &str, value: Value)
     match path.split_once('.') {
         None => _ = body.insert(path.to_owned(), value),
         Some((head, rest)) => {
-            if let Value::Object(inner) = body.entry(head).or_insert_with(|| Value::Object(Map::new())) {
+            if let Value::Object(inner) = body
+                .entry(head)
+                .or_insert_with(|| Value::Object(Map::new()))
+            {
                 set_field(inner, rest, value);
             }
         }
@@ -177,13 +210,24 @@ mod tests {
 
     #[test]
     fn only_missing_fields_are_filled_in() {
-        let Value::Object(mut body) = json!({ "options": { "seed": 1 }, "parameters": "x" }) else { panic!() };
-        for path in ["options.seed", "options.top_k", "parameters.n", "a.b.c", "n"] {
+        let Value::Object(mut body) = json!({ "options": { "seed": 1 }, "parameters": "x" }) else {
+            panic!()
+        };
+        for path in [
+            "options.seed",
+            "options.top_k",
+            "parameters.n",
+            "a.b.c",
+            "n",
+        ] {
             fill_field(&mut body, path, json!(7));
         }
         let filled = json!({ "options": { "seed": 1, "top_k": 7 }, "parameters": "x", "a": { "b": { "c": 7 } }, "n": 7 });
         assert_eq!(get_field(&body, "a.b.c"), Some(&json!(7)));
-        assert_eq!((get_field(&body, "parameters.n"), get_field(&body, "a.x.c")), (None, None));
+        assert_eq!(
+            (get_field(&body, "parameters.n"), get_field(&body, "a.x.c")),
+            (None, None)
+        );
         assert_eq!(Value::Object(body), filled);
     }
 }

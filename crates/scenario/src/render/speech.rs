@@ -23,7 +23,10 @@ pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
     match api {
         Api::Anthropic => anthropic(messages),
         Api::OpenaiResponses => responses(messages),
-        Api::Dashscope => messages.into_iter().map(|message| parts(message, dashscope)).collect(),
+        Api::Dashscope => messages
+            .into_iter()
+            .map(|message| parts(message, dashscope))
+            .collect(),
         Api::Ollama => messages.into_iter().map(ollama).collect(),
         _ => messages,
     }
@@ -70,7 +73,9 @@ fn blocks(message: Value) -> Option<Value> {
         _ => Vec::new(),
     };
     content.extend(calls.into_iter().map(|call| match function(&call) {
-        Some((id, name, arguments)) => json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) }),
+        Some((id, name, arguments)) => {
+            json!({ "type": "tool_use", "id": id, "name": name, "input": input(arguments) })
+        }
         None => call,
     }));
     message["content"] = Value::Array(content);
@@ -85,11 +90,17 @@ fn input(arguments: &Value) -> Value {
         Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| arguments.clone()),
         other => other.clone(),
     };
-    if spelled.is_object() { spelled } else { json!({ "arguments": spelled }) }
+    if spelled.is_object() {
+        spelled
+    } else {
+        json!({ "arguments": spelled })
+    }
 }
 
 fn block(part: Value) -> Value {
-    let Some(url) = picture(&part) else { return part };
+    let Some(url) = picture(&part) else {
+        return part;
+    };
     let source = match inline(&url) {
         Some((media, data)) => json!({ "type": "base64", "media_type": media, "data": data }),
         None => json!({ "type": "url", "url": url }),
@@ -130,10 +141,19 @@ fn responses(messages: Vec<Value>) -> Vec<Value> {
 /// Joins the texts of an assistant message: separate parts would need annotations.
 fn join(message: &mut Value) {
     let texts = |parts: &Vec<Value>| {
-        let text = |part: &Value| part.get("text")?.as_str().map(str::to_owned).filter(|_| has(part, "type", "input_text"));
+        let text = |part: &Value| {
+            part.get("text")?
+                .as_str()
+                .map(str::to_owned)
+                .filter(|_| has(part, "type", "input_text"))
+        };
         parts.iter().map(text).collect::<Option<Vec<String>>>()
     };
-    if let Some(texts) = message.get("content").and_then(Value::as_array).and_then(texts) {
+    if let Some(texts) = message
+        .get("content")
+        .and_then(Value::as_array)
+        .and_then(texts)
+    {
         message["content"] = texts.join("\n").into();
     }
 }
@@ -143,8 +163,14 @@ fn output(message: Value, items: &[Value]) -> Value {
     let mut message = parts(message, |part| item(part, "input_text"));
     let id = take(&mut message, "tool_call_id");
     let output = take(&mut message, "content");
-    let custom = items.iter().any(|item| has(item, "type", "custom_tool_call") && item.get("call_id") == Some(&id));
-    let kind = if custom { "custom_tool_call_output" } else { "function_call_output" };
+    let custom = items
+        .iter()
+        .any(|item| has(item, "type", "custom_tool_call") && item.get("call_id") == Some(&id));
+    let kind = if custom {
+        "custom_tool_call_output"
+    } else {
+        "function_call_output"
+    };
     json!({ "type": kind, "call_id": id, "output": output })
 }
 
@@ -152,9 +178,17 @@ fn item(mut part: Value, text: &str) -> Value {
     if has(&part, "type", "text") {
         part["type"] = text.into();
     }
-    let Some(url) = picture(&part) else { return part };
+    let Some(url) = picture(&part) else {
+        return part;
+    };
     let detail = part.pointer("/image_url/detail").cloned();
-    let mut part = recast(part, "image_url", Some("input_image"), "image_url", url.into());
+    let mut part = recast(
+        part,
+        "image_url",
+        Some("input_image"),
+        "image_url",
+        url.into(),
+    );
     // Some servers require the default.
     part["detail"] = detail.unwrap_or_else(|| "auto".into());
     part
@@ -177,17 +211,31 @@ fn ollama(mut message: Value) -> Value {
     if message.get("reasoning_content").is_some() {
         message["thinking"] = take(&mut message, "reasoning_content");
     }
-    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+    for call in message
+        .get_mut("tool_calls")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(arguments) = call.pointer_mut("/function/arguments") {
             *arguments = input(arguments);
         }
     }
-    let Some(parts) = message.get("content").and_then(Value::as_array) else { return message };
+    let Some(parts) = message.get("content").and_then(Value::as_array) else {
+        return message;
+    };
     let mut texts = Vec::new();
     let mut images = Vec::new();
     for part in parts {
-        match (picture(part), part.get("text").and_then(Value::as_str).filter(|_| has(part, "type", "text"))) {
-            (Some(url), _) => images.push(Value::from(inline(&url).map_or(url.as_str(), |(_, data)| data))),
+        match (
+            picture(part),
+            part.get("text")
+                .and_then(Value::as_str)
+                .filter(|_| has(part, "type", "text")),
+        ) {
+            (Some(url), _) => images.push(Value::from(
+                inline(&url).map_or(url.as_str(), |(_, data)| data),
+            )),
             (None, Some(text)) => texts.push(text),
             (None, None) => return message,
         }
@@ -212,7 +260,10 @@ fn has(value: &Value, key: &str, word: &str) -> bool {
 }
 
 fn take(value: &mut Value, key: &str) -> Value {
-    value.as_object_mut().and_then(|map: &mut Map<String, Value>| map.shift_remove(key)).unwrap_or_default()
+    value
+        .as_object_mut()
+        .and_then(|map: &mut Map<String, Value>| map.shift_remove(key))
+        .unwrap_or_default()
 }
 
 /// Keeps only these keys of a message.
@@ -233,7 +284,11 @@ fn calls(message: &mut Value) -> Vec<Value> {
 /// Id, name and arguments of a call in chat format.
 fn function(call: &Value) -> Option<(&Value, &Value, &Value)> {
     let function = call.get("function")?;
-    Some((call.get("id").unwrap_or(&Value::Null), function.get("name")?, function.get("arguments").unwrap_or(&Value::Null)))
+    Some((
+        call.get("id").unwrap_or(&Value::Null),
+        function.get("name")?,
+        function.get("arguments").unwrap_or(&Value::Null),
+    ))
 }
 
 /// Whether a message has no content.
@@ -248,8 +303,13 @@ fn is_silent(message: &Value) -> bool {
 
 /// The URL of an image in chat format.
 fn picture(part: &Value) -> Option<String> {
-    let image = part.get("image_url").filter(|_| has(part, "type", "image_url"))?;
-    image.as_str().or_else(|| image.get("url")?.as_str()).map(str::to_owned)
+    let image = part
+        .get("image_url")
+        .filter(|_| has(part, "type", "image_url"))?;
+    image
+        .as_str()
+        .or_else(|| image.get("url")?.as_str())
+        .map(str::to_owned)
 }
 
 /// Media type and base64 data of a data URL.
@@ -273,8 +333,12 @@ fn recast(mut part: Value, old: &str, kind: Option<&str>, key: &str, value: Valu
 /// Converts `tools` and `tool_choice` from chat format to that of the protocol; all else is unchanged.
 pub fn tools<'v>(api: Api, field: &str, value: &'v Value) -> Cow<'v, Value> {
     let turned = match (api, field, value) {
-        (Api::Anthropic, "tools", Value::Array(tools)) => tools.iter().map(|tool| offered(tool, schema)).collect(),
-        (Api::OpenaiResponses, "tools", Value::Array(tools)) => tools.iter().map(|tool| offered(tool, flat)).collect(),
+        (Api::Anthropic, "tools", Value::Array(tools)) => {
+            tools.iter().map(|tool| offered(tool, schema)).collect()
+        }
+        (Api::OpenaiResponses, "tools", Value::Array(tools)) => {
+            tools.iter().map(|tool| offered(tool, flat)).collect()
+        }
         (Api::Anthropic, "tool_choice", Value::String(word)) => {
             json!({ "type": if word == "required" { "any" } else { word.as_str() } })
         }
@@ -286,11 +350,15 @@ pub fn tools<'v>(api: Api, field: &str, value: &'v Value) -> Cow<'v, Value> {
 }
 
 fn offered(tool: &Value, turn: impl Fn(Map<String, Value>) -> Value) -> Value {
-    tool.get("function").and_then(Value::as_object).map_or_else(|| tool.clone(), |function| turn(function.clone()))
+    tool.get("function")
+        .and_then(Value::as_object)
+        .map_or_else(|| tool.clone(), |function| turn(function.clone()))
 }
 
 fn schema(mut function: Map<String, Value>) -> Value {
-    let parameters = function.shift_remove("parameters").unwrap_or_else(|| json!({ "type": "object" }));
+    let parameters = function
+        .shift_remove("parameters")
+        .unwrap_or_else(|| json!({ "type": "object" }));
     function.shift_remove("strict");
     function.insert("input_schema".into(), parameters);
     Value::Object(function)
@@ -302,8 +370,13 @@ fn flat(mut function: Map<String, Value>) -> Value {
 }
 
 fn chosen(choice: &Value, kind: &str) -> Value {
-    let name = choice.get("function").and_then(|function| function.get("name"));
-    name.map_or_else(|| choice.clone(), |name| json!({ "type": kind, "name": name }))
+    let name = choice
+        .get("function")
+        .and_then(|function| function.get("name"));
+    name.map_or_else(
+        || choice.clone(),
+        |name| json!({ "type": kind, "name": name }),
+    )
 }
 
 /// The messages of one request.
@@ -316,7 +389,11 @@ pub(super) struct Dialog<'a> {
 impl<'a> Dialog<'a> {
     /// The messages of a prompt in the format of a protocol; `system` is that of the dataset.
     pub fn new(prompt: &'a Prompt, system: Option<&'a str>, api: Api) -> Dialog<'a> {
-        Dialog { prompt, system, api }
+        Dialog {
+            prompt,
+            system,
+            api,
+        }
     }
 
     /// The row's messages, or the prompt as one message. The system message is that of the row, else the first of the messages,
@@ -332,7 +409,11 @@ impl<'a> Dialog<'a> {
         if has_system && self.prompt.system.is_some() {
             messages.remove(0);
         }
-        let system = self.prompt.system.as_deref().or(self.system.filter(|_| !has_system));
+        let system = self
+            .prompt
+            .system
+            .as_deref()
+            .or(self.system.filter(|_| !has_system));
         if let Some(system) = system {
             messages.insert(0, json!({ "role": "system", "content": system }));
         }
@@ -341,8 +422,17 @@ impl<'a> Dialog<'a> {
 
     /// The text of the system messages; null without any.
     pub fn system(&self) -> Value {
-        let texts: Vec<String> = self.list().iter().filter(|message| is_system(message)).filter_map(text).collect();
-        if texts.is_empty() { Value::Null } else { Value::String(texts.join("\n\n")) }
+        let texts: Vec<String> = self
+            .list()
+            .iter()
+            .filter(|message| is_system(message))
+            .filter_map(text)
+            .collect();
+        if texts.is_empty() {
+            Value::Null
+        } else {
+            Value::String(texts.join("\n\n"))
+        }
     }
 
     /// The messages without the system messages.
@@ -355,14 +445,21 @@ impl<'a> Dialog<'a> {
 
 /// `developer` is OpenAI's newer name of the role.
 fn is_system(message: &Value) -> bool {
-    message.get("role").is_some_and(|role| role == "system" || role == "developer")
+    message
+        .get("role")
+        .is_some_and(|role| role == "system" || role == "developer")
 }
 
 /// The text of a message; texts of parts are concatenated.
 fn text(message: &Value) -> Option<String> {
     match message.get("content")? {
         Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => Some(parts.iter().filter_map(|part| part.get("text")?.as_str()).collect()),
+        Value::Array(parts) => Some(
+            parts
+                .iter()
+                .filter_map(|part| part.get("text")?.as_str())
+                .collect(),
+        ),
         _ => None,
     }
 }

@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 /// The variables of a template.
-pub(crate) const ROOTS: [&str; 8] = ["model", "prompt", "messages", "system", "dialog", "item", "case", "seq"];
+pub(crate) const ROOTS: [&str; 8] = [
+    "model", "prompt", "messages", "system", "dialog", "item", "case", "seq",
+];
 
 /// Expressions borrow their environment, so they share a static one.
 static SHARED: LazyLock<Environment<'static>> = LazyLock::new(environment);
@@ -39,7 +41,10 @@ pub(crate) struct LeafError {
 
 impl From<&str> for LeafError {
     fn from(message: &str) -> LeafError {
-        LeafError { message: message.to_owned(), range: None }
+        LeafError {
+            message: message.to_owned(),
+            range: None,
+        }
     }
 }
 
@@ -47,9 +52,14 @@ impl From<Error> for LeafError {
     fn from(error: Error) -> LeafError {
         let message = match error.kind() {
             ErrorKind::OutOfFuel => "the template exceeds the maximum number of steps".to_owned(),
-            kind => error.detail().map_or_else(|| kind.to_string(), str::to_owned),
+            kind => error
+                .detail()
+                .map_or_else(|| kind.to_string(), str::to_owned),
         };
-        LeafError { message, range: error.range() }
+        LeafError {
+            message,
+            range: error.range(),
+        }
     }
 }
 
@@ -58,15 +68,24 @@ pub(crate) fn compile(written: &str) -> Result<Leaf, LeafError> {
     let text = sugar(written);
     // A range in the rewritten text does not apply to the original.
     let same = text == written;
-    compile_text(text).map_err(|error| LeafError { range: error.range.filter(|_| same), ..error })
+    compile_text(text).map_err(|error| LeafError {
+        range: error.range.filter(|_| same),
+        ..error
+    })
 }
 
 fn compile_text(text: String) -> Result<Leaf, LeafError> {
     if !["{{", "{%", "{#"].iter().any(|mark| text.contains(mark)) {
         return Ok(Leaf::Constant(text));
     }
-    bounds::check_depth(&text).map_err(|(range, message)| LeafError { message, range: Some(range) })?;
-    if let Some(inner) = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}")) {
+    bounds::check_depth(&text).map_err(|(range, message)| LeafError {
+        message,
+        range: Some(range),
+    })?;
+    if let Some(inner) = text
+        .strip_prefix("{{")
+        .and_then(|rest| rest.strip_suffix("}}"))
+    {
         let path: Vec<String> = inner.trim().split('.').map(str::to_owned).collect();
         if ROOTS.contains(&path[0].as_str()) && path.iter().all(|segment| is_name(segment)) {
             return Ok(Leaf::Variable(path));
@@ -87,12 +106,16 @@ impl Leaf {
             Leaf::Constant(_) => return BTreeSet::new(),
             Leaf::Variable(path) => return BTreeSet::from([path.join(".")]),
             Leaf::Expression(expression) => expression.undeclared_variables(true),
-            Leaf::Text(environment) => {
-                environment.get_template(NAME).map(|template| template.undeclared_variables(true)).unwrap_or_default()
-            }
+            Leaf::Text(environment) => environment
+                .get_template(NAME)
+                .map(|template| template.undeclared_variables(true))
+                .unwrap_or_default(),
         };
         let global = |name: &str| SHARED.globals().any(|(known, _)| known == name);
-        found.into_iter().filter(|path| !global(path.split('.').next().unwrap_or(path))).collect()
+        found
+            .into_iter()
+            .filter(|path| !global(path.split('.').next().unwrap_or(path)))
+            .collect()
     }
 
     /// The error that occurs with any data: an unknown filter or test, or an error of a trial with sample values. None where
@@ -102,7 +125,10 @@ impl Leaf {
             return Some(error);
         }
         let names = self.variables();
-        let roots: Vec<&str> = names.iter().map(|path| path.split('.').next().unwrap_or(path)).collect();
+        let roots: Vec<&str> = names
+            .iter()
+            .map(|path| path.split('.').next().unwrap_or(path))
+            .collect();
         if roots.iter().any(|root| ["item", "case"].contains(root)) {
             return None;
         }
@@ -113,9 +139,13 @@ impl Leaf {
         let (error, shift) = match self {
             Leaf::Constant(_) | Leaf::Variable(_) => return None,
             Leaf::Expression(expression) => (expression.eval(context()).err()?, 2),
-            Leaf::Text(environment) => {
-                (environment.get_template(NAME).and_then(|environment| bounds::render(&environment, context())).err()?, 0)
-            }
+            Leaf::Text(environment) => (
+                environment
+                    .get_template(NAME)
+                    .and_then(|environment| bounds::render(&environment, context()))
+                    .err()?,
+                0,
+            ),
         };
         let always = [
             ErrorKind::OutOfFuel,
@@ -127,14 +157,22 @@ impl Leaf {
         let known = roots.iter().all(|root| ["model", "seq"].contains(root));
         let error = (known || always.contains(&error.kind())).then(|| LeafError::from(error))?;
         let range = error.range.filter(|_| sugar(written) == written);
-        Some(LeafError { range: range.map(|range| range.start + shift..range.end + shift), ..error })
+        Some(LeafError {
+            range: range.map(|range| range.start + shift..range.end + shift),
+            ..error
+        })
     }
 
     /// Evaluates it. `lookup` finds variables by path; `context` has all of them, for expressions.
-    pub fn eval(&self, lookup: impl Fn(&[String]) -> Option<Value>, context: impl Fn() -> Jinja) -> Result<Value, LeafError> {
+    pub fn eval(
+        &self,
+        lookup: impl Fn(&[String]) -> Option<Value>,
+        context: impl Fn() -> Jinja,
+    ) -> Result<Value, LeafError> {
         match self {
             Leaf::Constant(text) => Ok(Value::String(text.clone())),
-            Leaf::Variable(path) => lookup(path).ok_or_else(|| format!("`{}` has no value", path.join(".")).as_str().into()),
+            Leaf::Variable(path) => lookup(path)
+                .ok_or_else(|| format!("`{}` has no value", path.join(".")).as_str().into()),
             Leaf::Expression(expression) => {
                 let value = expression.eval(context()).map_err(shifted)?;
                 if value.is_undefined() {
@@ -152,13 +190,18 @@ impl Leaf {
 
 fn is_name(segment: &str) -> bool {
     segment.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && segment.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && segment
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// An expression starts after `{{`.
 fn shifted(error: Error) -> LeafError {
     let error = LeafError::from(error);
-    LeafError { range: error.range.map(|range| range.start + 2..range.end + 2), ..error }
+    LeafError {
+        range: error.range.map(|range| range.start + 2..range.end + 2),
+        ..error
+    }
 }
 
 /// Rejects unknown filters and tests, also in branches that the trial does not take.
@@ -169,9 +212,14 @@ fn known_names(text: &str) -> Result<(), LeafError> {
             true => (format!("0 is {name}"), ErrorKind::UnknownTest, "test"),
             false => (format!("0|{name}"), ErrorKind::UnknownFilter, "filter"),
         };
-        let found = SHARED.compile_expression(&expression).and_then(|trial| trial.eval(()));
+        let found = SHARED
+            .compile_expression(&expression)
+            .and_then(|trial| trial.eval(()));
         if found.is_err_and(|error| error.kind() == unknown) {
-            return Err(LeafError { message: format!("unknown {what} `{name}`"), range: Some(range) });
+            return Err(LeafError {
+                message: format!("unknown {what} `{name}`"),
+                range: Some(range),
+            });
         }
     }
     Ok(())
@@ -198,13 +246,17 @@ fn names(text: &str) -> Vec<(Range<usize>, bool)> {
         let rest = &text[at..];
         // Measuring words outside of expressions would take quadratic time.
         let word = if inside { rest } else { "" };
-        let length = word.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(word.len());
+        let length = word
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(word.len());
         match c {
             '{' if !inside && (rest.starts_with("{{") || rest.starts_with("{%")) => {
                 inside = true;
                 at += 2;
             }
-            _ if !inside && rest.starts_with("{#") => at += rest.find("#}").map_or(rest.len(), |end| end + 2),
+            _ if !inside && rest.starts_with("{#") => {
+                at += rest.find("#}").map_or(rest.len(), |end| end + 2)
+            }
             '}' | '%' if rest.starts_with("}}") || rest.starts_with("%}") => {
                 inside = false;
                 at += 2;
@@ -245,7 +297,8 @@ fn environment() -> Environment<'static> {
     }
     // The built-in filter escapes HTML; a body needs plain JSON.
     environment.add_filter("tojson", |value: Serde<Value>, _: Kwargs| {
-        serde_json::to_string(&value.0).map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
+        serde_json::to_string(&value.0)
+            .map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
     });
     environment
 }
@@ -257,10 +310,16 @@ fn sugar(text: &str) -> String {
     while let Some(at) = rest.find(['%', '{']) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let block = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")].into_iter().find(|(open, _)| rest.starts_with(open));
-        let ends = |length: usize| !rest[length..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let block = [("{{", "}}"), ("{%", "%}"), ("{#", "#}")]
+            .into_iter()
+            .find(|(open, _)| rest.starts_with(open));
+        let ends =
+            |length: usize| !rest[length..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
         let (length, replacement) = match block {
-            Some((_, close)) => (rest[2..].find(close).map_or(rest.len(), |end| end + 4), None),
+            Some((_, close)) => (
+                rest[2..].find(close).map_or(rest.len(), |end| end + 4),
+                None,
+            ),
             None if rest.starts_with("%%") => (2, Some("%")),
             None if rest.starts_with("%m") && ends(2) => (2, Some("{{ model }}")),
             None if rest.starts_with("%p") && ends(2) => (2, Some("{{ prompt }}")),
@@ -278,7 +337,11 @@ mod tests {
 
     fn eval(text: &str) -> Result<Value, LeafError> {
         let vars = json!({ "model": "m\"1", "prompt": "say \"hi\"\n{{ x }} %p", "item": { "n": 3, "tags": ["a"] }, "seq": 7 });
-        let lookup = |path: &[String]| path.iter().try_fold(&vars, |value, key| value.get(key)).cloned();
+        let lookup = |path: &[String]| {
+            path.iter()
+                .try_fold(&vars, |value, key| value.get(key))
+                .cloned()
+        };
         compile(text)?.eval(lookup, || Jinja::from(Serde(&vars)))
     }
 
@@ -308,7 +371,10 @@ mod tests {
 
     #[test]
     fn missing_value_is_an_error_and_not_empty_text() {
-        assert_eq!(eval("{{ item.none }}"), Err("`item.none` has no value".into()));
+        assert_eq!(
+            eval("{{ item.none }}"),
+            Err("`item.none` has no value".into())
+        );
         assert!(eval("a {{ item.none }}").is_err());
         assert!(eval("{{ item.none + 1 }}").is_err());
         assert!(compile("{{ a").is_err());
@@ -322,32 +388,66 @@ mod tests {
                 Err(error) => Some(error),
                 Ok(leaf) => leaf.trial(text),
             };
-            error.map_or_else(Default::default, |error| (error.message, error.range.map(|range| &text[range])))
+            error.map_or_else(Default::default, |error| {
+                (error.message, error.range.map(|range| &text[range]))
+            })
         }
         let deep = format!("{{{{ {}true }}}}", "not ".repeat(20_000));
-        assert_eq!(found(&deep).0, "the template nests or chains more than 100 operators");
+        assert_eq!(
+            found(&deep).0,
+            "the template nests or chains more than 100 operators"
+        );
         let deep = format!("a {{{{ prompt{} }}}}", ".b".repeat(50_000));
-        assert_eq!(found(&deep).0, "the template nests or chains more than 100 operators");
-        assert_eq!(found("{{ prompt | shout }}"), ("unknown filter `shout`".into(), Some("shout")));
-        assert_eq!(found("{% if prompt is odder %}x{% endif %}"), ("unknown test `odder`".into(), Some("odder")));
-        assert_eq!(found("a {% if false %}{{ item.x | nope }}{% endif %}"), ("unknown filter `nope`".into(), Some("nope")));
-        let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-        assert_eq!(found(endless).0, "the template exceeds the maximum number of steps");
+        assert_eq!(
+            found(&deep).0,
+            "the template nests or chains more than 100 operators"
+        );
+        assert_eq!(
+            found("{{ prompt | shout }}"),
+            ("unknown filter `shout`".into(), Some("shout"))
+        );
+        assert_eq!(
+            found("{% if prompt is odder %}x{% endif %}"),
+            ("unknown test `odder`".into(), Some("odder"))
+        );
+        assert_eq!(
+            found("a {% if false %}{{ item.x | nope }}{% endif %}"),
+            ("unknown filter `nope`".into(), Some("nope"))
+        );
+        let endless =
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
+        assert_eq!(
+            found(endless).0,
+            "the template exceeds the maximum number of steps"
+        );
         let long = "{% for a in range(9999) %}{{ 'x' * 9999 }}{% endfor %}";
         assert_eq!(found(long).0, "the template makes more than 64 MiB of text");
         assert_eq!(found("{{ seq / 0 }}").1, Some("seq / 0"));
-        for fine in
-            ["{{ 'it\\'s | x' }}", "{{ prompt | int }}", "{{ system.name }}", "{{ item.x is not none }}", "a | b {{ seq }}"]
-        {
+        for fine in [
+            "{{ 'it\\'s | x' }}",
+            "{{ prompt | int }}",
+            "{{ system.name }}",
+            "{{ item.x is not none }}",
+            "a | b {{ seq }}",
+        ] {
             assert_eq!(found(fine), (String::new(), None), "{fine}");
         }
     }
 
     #[test]
     fn variables_are_known_before_the_first_request() {
-        let names = |text: &str| compile(text).unwrap().variables().into_iter().collect::<Vec<_>>();
+        let names = |text: &str| {
+            compile(text)
+                .unwrap()
+                .variables()
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(names("{{ item.a }}"), ["item.a"]);
-        assert_eq!(names("{{ case.x | upper }} {% for i in range(3) %}{{ i }}{{ nope }}{% endfor %}"), ["case.x", "nope"]);
+        assert_eq!(
+            names("{{ case.x | upper }} {% for i in range(3) %}{{ i }}{{ nope }}{% endfor %}"),
+            ["case.x", "nope"]
+        );
         assert_eq!(names("constant"), Vec::<String>::new());
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::fault::{Mistake, Review};
 use crate::files;
-use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with};
+use crate::schema_table::{
+    Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with,
+};
 use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::{Draft, local};
 use crate::tree::{Node, Part};
@@ -13,7 +15,8 @@ use crate::values::text::{SIZES, sizes};
 use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape, TraceSpec, Turns,
+    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape,
+    TraceSpec, Turns,
 };
 use llmscen_core::redact::Secret;
 use llmscen_core::seed::Seed;
@@ -23,20 +26,37 @@ const MOST: i64 = u32::MAX as i64;
 
 /// The field is read for these kinds only.
 const fn only_kinds(kinds: &'static [&'static str]) -> Rule {
-    only_with(&["kind"], kinds).reason("has no effect").beside("this kind")
+    only_with(&["kind"], kinds)
+        .reason("has no effect")
+        .beside("this kind")
 }
 
 static PROMPT_TOKENS: Block = Block {
     doc: "Rows with other lengths are dropped and counted.",
     short: None,
     fields: &[
-        field("min", Kind::Whole(0, i64::MAX), "Minimum number of prompt tokens.").example("16"),
-        field("max", Kind::Whole(1, i64::MAX), "Maximum number of prompt tokens.").example("4096"),
+        field(
+            "min",
+            Kind::Whole(0, i64::MAX),
+            "Minimum number of prompt tokens.",
+        )
+        .example("16"),
+        field(
+            "max",
+            Kind::Whole(1, i64::MAX),
+            "Maximum number of prompt tokens.",
+        )
+        .example("4096"),
     ],
 };
 
-const ORDER: Kind =
-    Kind::Choice(&[("sequential", "In the order of the file"), ("shuffle", "In an order drawn from the seed")], &[]);
+const ORDER: Kind = Kind::Choice(
+    &[
+        ("sequential", "In the order of the file"),
+        ("shuffle", "In an order drawn from the seed"),
+    ],
+    &[],
+);
 
 const ON_EXHAUSTED: Kind = Kind::Choice(
     &[
@@ -136,7 +156,11 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         && min > max
     {
         let at = draft.get("dataset.prompt_tokens.min")?.at;
-        review.push(Mistake::new(at, format!("empty length range: `min` {min} is greater than `max` {max}"), "is above `max`"));
+        review.push(Mistake::new(
+            at,
+            format!("empty length range: `min` {min} is greater than `max` {max}"),
+            "is above `max`",
+        ));
     }
     Some(DatasetSpec {
         path: match kind.as_ref() {
@@ -145,17 +169,26 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         },
         tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
-        one_text: draft.get("request.template").is_none() && draft.api().is_some_and(takes_one_text),
+        one_text: draft.get("request.template").is_none()
+            && draft.api().is_some_and(takes_one_text),
         min_tokens,
         max_tokens,
-        order: if draft.text("dataset.order")? == "shuffle" { Order::Shuffle } else { Order::Sequential },
+        order: if draft.text("dataset.order")? == "shuffle" {
+            Order::Shuffle
+        } else {
+            Order::Sequential
+        },
         on_exhausted: match draft.text("dataset.on_exhausted")?.as_ref() {
             "stop" => OnExhausted::Stop,
             "fail" | "error" => OnExhausted::Fail,
             _ => OnExhausted::Cycle,
         },
         system: draft.string("dataset.system"),
-        columns: draft.get("dataset.columns").into_iter().flat_map(Node::string_pairs).collect(),
+        columns: draft
+            .get("dataset.columns")
+            .into_iter()
+            .flat_map(Node::string_pairs)
+            .collect(),
         // Accidental output of the program must not be dropped silently.
         strict: draft.flag("dataset.strict")? || kind == "command",
         cache_bust: draft.flag("dataset.cache_bust")?,
@@ -180,13 +213,23 @@ fn decode_command(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec>
 /// Secrets that error messages of a command must not show: the API key, and secrets in its words.
 fn command_secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
     let node = draft.get("dataset.command");
-    let parts = |node: &Node| node.parts.iter().flat_map(|parts| parts.iter().cloned()).collect::<Vec<_>>();
+    let parts = |node: &Node| {
+        node.parts
+            .iter()
+            .flat_map(|parts| parts.iter().cloned())
+            .collect::<Vec<_>>()
+    };
     let items = node.map(Node::items).unwrap_or_default();
     let variable = |part: Part| match part {
         Part::Env { name, value } if is_secret_name(&name) => Some(value),
         _ => None,
     };
-    let mut found: Vec<String> = node.into_iter().chain(items).flat_map(parts).filter_map(variable).collect();
+    let mut found: Vec<String> = node
+        .into_iter()
+        .chain(items)
+        .flat_map(parts)
+        .filter_map(variable)
+        .collect();
     found.extend(behind_flags(words).into_iter().map(|(_, value)| value));
     found.extend(draft.string("target.api_key"));
     found.retain(|value| looks_secret(value));
@@ -206,7 +249,10 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
         "command" => Source::Command(decode_command(draft, review)?),
         "messages" => Source::Messages,
         "sharegpt" => Source::Sharegpt,
-        "random" => Source::Random { tokens: tokens()?, shared_prefix: count("shared_prefix")? },
+        "random" => Source::Random {
+            tokens: tokens()?,
+            shared_prefix: count("shared_prefix")?,
+        },
         "prefix" => Source::Prefix {
             groups: count("groups")?,
             per_group: count("per_group"),
@@ -216,8 +262,12 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
         "speed_benchmark" => Source::SpeedBenchmark { long: false },
         "speed_benchmark_long" => Source::SpeedBenchmark { long: true },
         "trace" => Source::Trace(decode_log(draft, "dataset.trace", review)),
-        "embeddings" => Source::Embeddings { batch: count("batch")? },
-        "rerank" => Source::Rerank { documents: count("documents") },
+        "embeddings" => Source::Embeddings {
+            batch: count("batch")?,
+        },
+        "rerank" => Source::Rerank {
+            documents: count("documents"),
+        },
         _ => Source::Images(ImagesSpec {
             sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
             count: count("count")?,
@@ -228,13 +278,21 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
 
 /// Environment variables of the command.
 fn command_environment(draft: &Draft<'_>) -> Vec<(String, String)> {
-    let seed = draft.count::<u64>("seed").map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
-    let model = draft.read("target.model", models).and_then(|all| Some(all.into_iter().next()?.name));
-    seed.into_iter().chain(model.map(|model| ("LLMSCEN_MODEL".to_owned(), model))).collect()
+    let seed = draft
+        .count::<u64>("seed")
+        .map(|seed| ("LLMSCEN_SEED".to_owned(), seed.to_string()));
+    let model = draft
+        .read("target.model", models)
+        .and_then(|all| Some(all.into_iter().next()?.name));
+    seed.into_iter()
+        .chain(model.map(|model| ("LLMSCEN_MODEL".to_owned(), model)))
+        .collect()
 }
 
 fn decode_tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
-    let Some(node) = draft.get("dataset.tokenizer") else { return local::tokenizer(draft, review) };
+    let Some(node) = draft.get("dataset.tokenizer") else {
+        return local::tokenizer(draft, review);
+    };
     review.sources.find_or_hub(node.at.file, &node.text()?)
 }
 
@@ -245,16 +303,31 @@ const KIND: Kind = Kind::Choice(
             "line_by_line",
             "A text file, one prompt per line: text, a JSON list of messages, or a JSON object as the whole body. A line of text is sent unchanged, without its line end; blank lines are skipped",
         ),
-        ("openqa", "Rows with a `question`; downloaded once if there is no path"),
-        ("longalpaca", "Rows with an `instruction`; downloaded once if there is no path"),
+        (
+            "openqa",
+            "Rows with a `question`; downloaded once if there is no path",
+        ),
+        (
+            "longalpaca",
+            "Rows with an `instruction`; downloaded once if there is no path",
+        ),
         ("rows", "Rows of any table, with `columns`"),
-        ("command", "Rows that a command prints, one JSON object per line, like those of `rows`"),
+        (
+            "command",
+            "Rows that a command prints, one JSON object per line, like those of `rows`",
+        ),
         ("messages", "OpenAI message lists"),
         ("sharegpt", "ShareGPT conversations"),
         ("random", "Random tokens, unique per request"),
         ("prefix", "Groups of prompts with a shared prefix"),
-        ("speed_benchmark", "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 output tokens"),
-        ("speed_benchmark_long", "63488 and 129024 prompt tokens, 2048 output tokens"),
+        (
+            "speed_benchmark",
+            "96, 2048, 6144, 14336 and 30720 prompt tokens, 2048 output tokens",
+        ),
+        (
+            "speed_benchmark_long",
+            "63488 and 129024 prompt tokens, 2048 output tokens",
+        ),
         ("trace", "Logged requests with their arrival times"),
         ("embeddings", "Texts to embed"),
         ("rerank", "A query with documents to rank"),
@@ -270,11 +343,20 @@ const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
 fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     let Some(api) = draft.api() else { return };
     let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
-    let messages = messages.into_iter().filter_map(|(path, key)| Some((draft.entry(path)?.key_at, key)));
-    let pictures = draft.entry("dataset.kind").filter(|_| kind == "images").map(|entry| (entry.value.at, "images"));
+    let messages = messages
+        .into_iter()
+        .filter_map(|(path, key)| Some((draft.entry(path)?.key_at, key)));
+    let pictures = draft
+        .entry("dataset.kind")
+        .filter(|_| kind == "images")
+        .map(|entry| (entry.value.at, "images"));
     for (at, key) in messages.chain(pictures).filter(|_| !api.takes_messages()) {
         let verb = if key == "system" { "needs" } else { "need" };
-        let mistake = Mistake::new(at, format!("`{key}` {verb} messages"), format!("{api} has none"));
+        let mistake = Mistake::new(
+            at,
+            format!("`{key}` {verb} messages"),
+            format!("{api} has none"),
+        );
         let mistake = draft.also_api(mistake, "this protocol");
         review.push(if key == "system" && api.generates() {
             mistake.help("Write it into `request.template`, before `{{ prompt }}`.")
@@ -284,9 +366,15 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     }
     check_one_text(draft, kind, api, review);
     if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
-        let mistake = Mistake::new(draft.key_span("dataset.kind"), "rerank needs a query and documents", "gives prompts");
+        let mistake = Mistake::new(
+            draft.key_span("dataset.kind"),
+            "rerank needs a query and documents",
+            "gives prompts",
+        );
         let mistake = draft.also_api(mistake, "this protocol");
-        review.push(mistake.help("Use `kind: rerank` or `kind: rows`, or write a `request.template` for other data."));
+        review.push(mistake.help(
+            "Use `kind: rerank` or `kind: rows`, or write a `request.template` for other data.",
+        ));
     }
 }
 
@@ -298,17 +386,34 @@ fn takes_one_text(api: Api) -> bool {
 /// Reports message lists for protocols with a single text, which would drop all but the last message. A template decides
 /// itself.
 fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
-    let columns = |key: &str| draft.get("dataset.columns").is_some_and(|columns| columns.entry(key).is_some());
+    let columns = |key: &str| {
+        draft
+            .get("dataset.columns")
+            .is_some_and(|columns| columns.entry(key).is_some())
+    };
     let table = matches!(kind, "rows" | "command");
     let lists = kind == "messages" || table && columns("messages") && !columns("prompt");
-    if !lists || api.takes_messages() || api == Api::Rerank || draft.get("request.template").is_some() {
+    if !lists
+        || api.takes_messages()
+        || api == Api::Rerank
+        || draft.get("request.template").is_some()
+    {
         return;
     }
     let (at, what) = match kind {
-        _ if table => (draft.key_span("dataset.columns"), "rows with `messages` need messages"),
-        _ => (draft.key_span("dataset.kind"), "`kind: messages` needs messages"),
+        _ if table => (
+            draft.key_span("dataset.columns"),
+            "rows with `messages` need messages",
+        ),
+        _ => (
+            draft.key_span("dataset.kind"),
+            "`kind: messages` needs messages",
+        ),
     };
-    let mistake = draft.also_api(Mistake::new(at, what, format!("{api} takes one text")), "this protocol");
+    let mistake = draft.also_api(
+        Mistake::new(at, what, format!("{api} takes one text")),
+        "this protocol",
+    );
     review.push(mistake.help(
         "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
     ));
@@ -318,9 +423,18 @@ fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) 
 pub(crate) const LAYOUT: Kind = Kind::Choice(
     &[
         ("auto", "Detected from the columns"),
-        ("mooncake", "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`"),
-        ("azure", "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`"),
-        ("burstgpt", "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`"),
+        (
+            "mooncake",
+            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`",
+        ),
+        (
+            "azure",
+            "CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`",
+        ),
+        (
+            "burstgpt",
+            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`",
+        ),
         (
             "workload",
             "JSONL: `timestamp`, `body`, `headers` (without those of the connection, and without a key if the target has one)",
@@ -333,12 +447,27 @@ static TRACE: Block = Block {
     doc: "`kind: trace`: how the log is read.",
     short: None,
     fields: &[
-        field("layout", LAYOUT, "Names of its columns.").default("auto").example("mooncake"),
-        field("start", Kind::Leaf(&DURATION), "Skip requests that arrived earlier than this, relative to the first one.")
-            .example("5m"),
-        field("end", Kind::Leaf(&SPAN), "Skip requests that arrived later than this.").example("10m"),
-        field("model_mapping", Kind::Map(&Kind::Text), "Maps model names of the log to names that requests use.")
-            .example("{ gpt-4: qwen2.5 }"),
+        field("layout", LAYOUT, "Names of its columns.")
+            .default("auto")
+            .example("mooncake"),
+        field(
+            "start",
+            Kind::Leaf(&DURATION),
+            "Skip requests that arrived earlier than this, relative to the first one.",
+        )
+        .example("5m"),
+        field(
+            "end",
+            Kind::Leaf(&SPAN),
+            "Skip requests that arrived later than this.",
+        )
+        .example("10m"),
+        field(
+            "model_mapping",
+            Kind::Map(&Kind::Text),
+            "Maps model names of the log to names that requests use.",
+        )
+        .example("{ gpt-4: qwen2.5 }"),
         field(
             "match_output_length",
             Kind::Bool,
@@ -353,18 +482,32 @@ static SHAPE: Block = Block {
     doc: "Target length of texts.",
     short: None,
     fields: &[
-        field("tokens", Kind::Leaf(&QUANTITY), "Length in tokens, including the tokenizer's chat template.")
-            .required()
-            .example("1024"),
+        field(
+            "tokens",
+            Kind::Leaf(&QUANTITY),
+            "Length in tokens, including the tokenizer's chat template.",
+        )
+        .required()
+        .example("1024"),
         field(
             "mode",
-            Kind::Choice(&[("exact", "Cut or extended to exactly that length"), ("cap", "Cut if longer")], &[]),
+            Kind::Choice(
+                &[
+                    ("exact", "Cut or extended to exactly that length"),
+                    ("cap", "Cut if longer"),
+                ],
+                &[],
+            ),
             "How.",
         )
         .default("exact")
         .example("cap"),
-        field("fill_from", Kind::File, "A text that extends short ones; by default the row's text is repeated.")
-            .example("data/book.txt"),
+        field(
+            "fill_from",
+            Kind::File,
+            "A text that extends short ones; by default the row's text is repeated.",
+        )
+        .example("data/book.txt"),
     ],
 };
 
@@ -372,16 +515,32 @@ static TURNS: Block = Block {
     doc: "Conversations: the turns of a session are sent one after another, with the server's replies between them.",
     short: None,
     fields: &[
-        field("think_time", Kind::Leaf(&WAIT), "Time between a reply and the next turn, if the dataset does not have it.")
-            .example("2s"),
-        field("max", Kind::Whole(1, u32::MAX as i64), "Maximum number of turns of a session.").example("4"),
-        field("keep_reasoning", Kind::Bool, "Include the reasoning in the conversation.").default("false").example("true").rules(
-            &[conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
+        field(
+            "think_time",
+            Kind::Leaf(&WAIT),
+            "Time between a reply and the next turn, if the dataset does not have it.",
+        )
+        .example("2s"),
+        field(
+            "max",
+            Kind::Whole(1, u32::MAX as i64),
+            "Maximum number of turns of a session.",
+        )
+        .example("4"),
+        field(
+            "keep_reasoning",
+            Kind::Bool,
+            "Include the reasoning in the conversation.",
+        )
+        .default("false")
+        .example("true")
+        .rules(&[
+            conflicts_with(&["target.api"], &["anthropic", "openai-responses"])
                 .when("true")
                 .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
-                .help("Remove `keep_reasoning`: replies are sent back without their reasoning.")],
-        ),
+                .help("Remove `keep_reasoning`: replies are sent back without their reasoning."),
+        ]),
     ],
 };
 
@@ -393,7 +552,11 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
     if let (Some(from), Some(to), Some(at)) = (start, end, node("end"))
         && from >= to
     {
-        let mistake = Mistake::new(at.at, "this window of the log is empty", "ends before it starts");
+        let mistake = Mistake::new(
+            at.at,
+            "this window of the log is empty",
+            "ends before it starts",
+        );
         review.push(mistake.also(draft.key_span(&format!("{path}.start")), "starts here"));
     }
     TraceSpec {
@@ -406,15 +569,24 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         },
         start,
         end,
-        model_mapping: node("model_mapping").into_iter().flat_map(Node::string_pairs).collect(),
-        match_output_length: draft.flag(&format!("{path}.match_output_length")).unwrap_or(false),
+        model_mapping: node("model_mapping")
+            .into_iter()
+            .flat_map(Node::string_pairs)
+            .collect(),
+        match_output_length: draft
+            .flag(&format!("{path}.match_output_length"))
+            .unwrap_or(false),
     }
 }
 
 fn decode_shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     Some(TextShape {
         tokens: draft.read("dataset.shape.tokens", quantity)?,
-        mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") { ShapeMode::Cap } else { ShapeMode::Exact },
+        mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") {
+            ShapeMode::Cap
+        } else {
+            ShapeMode::Exact
+        },
         fill_from: draft.file("dataset.shape.fill_from", review),
     })
 }
@@ -434,7 +606,13 @@ mod tests {
 
     #[test]
     fn kinds_that_rank_exist() {
-        let Kind::Choice(words, _) = KIND else { panic!("not a choice") };
-        assert!(RANKS.iter().all(|kind| words.iter().any(|(word, _)| word == kind)));
+        let Kind::Choice(words, _) = KIND else {
+            panic!("not a choice")
+        };
+        assert!(
+            RANKS
+                .iter()
+                .all(|kind| words.iter().any(|(word, _)| word == kind))
+        );
     }
 }

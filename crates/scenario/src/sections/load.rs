@@ -1,12 +1,18 @@
 //! `load`: arrival process or concurrency, and length of a case.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires};
+use crate::schema_table::{
+    Block, Default, Kind, Rule, conflicts_with, field, one_of, planned, requires,
+};
 use crate::sections::{Draft, dataset, mix};
 use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
-use crate::values::load::{ARRIVALS, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, rate, stage_rate, stage_users};
-use crate::values::time::{DURATION, REQUESTS_LEAF, SPAN, Times, WARMUP_LEAF, duration, times, warmup};
+use crate::values::load::{
+    ARRIVALS, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, rate, stage_rate, stage_users,
+};
+use crate::values::time::{
+    DURATION, REQUESTS_LEAF, SPAN, Times, WARMUP_LEAF, duration, times, warmup,
+};
 use llmscen_core::load::{Arrival, Load, Shape, Warmup};
 use llmscen_core::plan::TraceFile;
 use llmscen_core::stage::{RateStage, UserStage};
@@ -21,12 +27,27 @@ static TRACE: Block = Block {
     doc: "Arrivals of a log: that of the dataset if it is a trace, or a separate file.",
     short: None,
     fields: &[
-        field("path", Kind::File, "The log; by default the arrivals of `dataset: { kind: trace }`.").example("data/log.jsonl"),
-        field("speed", Kind::Number(f64::MIN_POSITIVE, f64::INFINITY), "Speed relative to the log.").default("1").example("2"),
-        field("layout", dataset::LAYOUT, "With `path`: names of its columns.")
-            .defaults(Default::With("path", "auto"))
-            .example("azure")
-            .rules(&[WITH_PATH]),
+        field(
+            "path",
+            Kind::File,
+            "The log; by default the arrivals of `dataset: { kind: trace }`.",
+        )
+        .example("data/log.jsonl"),
+        field(
+            "speed",
+            Kind::Number(f64::MIN_POSITIVE, f64::INFINITY),
+            "Speed relative to the log.",
+        )
+        .default("1")
+        .example("2"),
+        field(
+            "layout",
+            dataset::LAYOUT,
+            "With `path`: names of its columns.",
+        )
+        .defaults(Default::With("path", "auto"))
+        .example("azure")
+        .rules(&[WITH_PATH]),
         field(
             "start",
             Kind::Leaf(&DURATION),
@@ -34,9 +55,13 @@ static TRACE: Block = Block {
         )
         .example("5m")
         .rules(&[WITH_PATH]),
-        field("end", Kind::Leaf(&SPAN), "With `path`: skip requests that arrived later than this.")
-            .example("10m")
-            .rules(&[WITH_PATH]),
+        field(
+            "end",
+            Kind::Leaf(&SPAN),
+            "With `path`: skip requests that arrived later than this.",
+        )
+        .example("10m")
+        .rules(&[WITH_PATH]),
     ],
 };
 
@@ -93,11 +118,23 @@ pub(crate) static LOAD: Block = Block {
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Option<TraceFile>)> {
     let (shape, fixed) = decode_shape(draft, review)?;
     let users = shape.users().filter(|_| shape.end().is_none());
-    let because = if shape.is_closed_loop() { "stages have no single concurrency" } else { "an open loop has no concurrency" };
-    let requests = if draft.entry("load.static").is_some() { None } else { counted_entry(draft).map(|entry| &entry.value) };
+    let because = if shape.is_closed_loop() {
+        "stages have no single concurrency"
+    } else {
+        "an open loop has no concurrency"
+    };
+    let requests = if draft.entry("load.static").is_some() {
+        None
+    } else {
+        counted_entry(draft).map(|entry| &entry.value)
+    };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
         if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
-            let mistake = Mistake::new(node.at, "a multiple of the concurrency, without a concurrency", because);
+            let mistake = Mistake::new(
+                node.at,
+                "a multiple of the concurrency, without a concurrency",
+                because,
+            );
             review.push(mistake.help("Write a number of requests, or a duration."));
         }
     }
@@ -105,7 +142,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
     let trace = decode_trace(draft, review);
     let load = Load {
         shape,
-        requests: fixed.or(requests.and_then(times).and_then(|times| times.count(users))),
+        requests: fixed.or(requests
+            .and_then(times)
+            .and_then(|times| times.count(users))),
         duration: draft.read("load.duration", duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.read("load.graceful_stop", duration)?,
@@ -123,13 +162,16 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
 fn counted_entry<'a>(draft: &Draft<'a>) -> Option<&'a Entry> {
     let requests = draft.entry("load.requests");
     let sessions = draft.entry("load.sessions");
-    if draft.dataset_entry("turns").is_some() { sessions.or(requests) } else { requests.or(sessions) }
+    if draft.dataset_entry("turns").is_some() {
+        sessions.or(requests)
+    } else {
+        requests.or(sessions)
+    }
 }
 
 /// Keys that define the shape, of which only one may be set.
 const SHAPES: [&str; 5] = ["concurrency", "rate", "stages", "trace", "static"];
-const KEEP_ONE: &str =
-    "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
+const KEEP_ONE: &str = "Keep one of them. To cap an open loop use `max_in_flight`; to drop an inherited key write `{first}: null`.";
 const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
     .reason("a second end")
     .beside("ends after its rounds")
@@ -137,13 +179,20 @@ const WITHOUT_STATIC: Rule = conflicts_with(&["static"], &[])
 
 /// The shape, and the number of requests if the shape determines it. Reports a missing one, or one that conflicts with a mix.
 fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option<u64>)> {
-    let given: Vec<&Entry> = SHAPES.iter().filter_map(|key| draft.entry(&format!("load.{key}"))).collect();
+    let given: Vec<&Entry> = SHAPES
+        .iter()
+        .filter_map(|key| draft.entry(&format!("load.{key}")))
+        .collect();
     if let Some(total) = mix::total_rate(draft.root) {
         return mix_shape(draft, total, &given, review).map(|shape| (shape, None));
     }
     let last = match given.as_slice() {
         [] => {
-            let mistake = Mistake::new(draft.key_span("load"), "no load shape", format!("needs {}", list(SHAPES, "or")));
+            let mistake = Mistake::new(
+                draft.key_span("load"),
+                "no load shape",
+                format!("needs {}", list(SHAPES, "or")),
+            );
             let help = "`concurrency: 8` is a closed loop, `rate: 8/s` an open loop, `trace: {}` replays the arrivals of a log, `stages` change over time, `static` sends batches.";
             review.push(mistake.help(help));
             return None;
@@ -152,42 +201,74 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option
         _ => return None,
     };
     let shape = match last.key.as_str() {
-        "concurrency" => Shape::Closed { users: u32::try_from(last.value.integer()?).ok()? },
+        "concurrency" => Shape::Closed {
+            users: u32::try_from(last.value.integer()?).ok()?,
+        },
         "rate" => match rate(&last.value)? {
             Rate::Burst => Shape::Burst,
-            Rate::PerSecond(rate) => Shape::Open { rate, arrival: draft.read("load.arrivals", arrivals)? },
+            Rate::PerSecond(rate) => Shape::Open {
+                rate,
+                arrival: draft.read("load.arrivals", arrivals)?,
+            },
         },
         "stages" => decode_stages(draft, last, review)?,
         "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
-        _ => Shape::Replay { speed: draft.get("load.trace.speed").and_then(Node::number)? },
+        _ => Shape::Replay {
+            speed: draft.get("load.trace.speed").and_then(Node::number)?,
+        },
     };
     Some((shape, None))
 }
 
 /// The open loop of a mix with rates, which add up to `total` per second. Reports another shape.
-fn mix_shape(draft: &Draft<'_>, total: f64, given: &[&Entry], review: &mut Review) -> Option<Shape> {
+fn mix_shape(
+    draft: &Draft<'_>,
+    total: f64,
+    given: &[&Entry],
+    review: &mut Review,
+) -> Option<Shape> {
     if let Some(entry) = given.last() {
-        let mistake = Mistake::new(entry.key_at, "entries of `mix` have their own rates", "another load here");
+        let mistake = Mistake::new(
+            entry.key_at,
+            "entries of `mix` have their own rates",
+            "another load here",
+        );
         let mistake = mistake.also(draft.key_span("mix"), "has its own arrivals");
-        review.push(mistake.help(format!("Remove `{}` here, or give the entries a `weight` instead of a `rate`.", entry.key)));
+        review.push(mistake.help(format!(
+            "Remove `{}` here, or give the entries a `weight` instead of a `rate`.",
+            entry.key
+        )));
         return None;
     }
-    Some(Shape::Open { rate: total, arrival: draft.get("load.arrivals").map_or(Some(Arrival::Poisson), arrivals)? })
+    Some(Shape::Open {
+        rate: total,
+        arrival: draft
+            .get("load.arrivals")
+            .map_or(Some(Arrival::Poisson), arrivals)?,
+    })
 }
 
 /// The file of a replay. Reports a replay without a log.
 fn decode_trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
     let block = draft.entry("load.trace")?;
     if let Some(path) = draft.file("load.trace.path", review) {
-        return Some(TraceFile { path, spec: dataset::decode_log(draft, "load.trace", review) });
+        return Some(TraceFile {
+            path,
+            spec: dataset::decode_log(draft, "load.trace", review),
+        });
     }
     if let Some(mix) = draft.entry("mix") {
         let mistake = Mistake::new(block.key_at, "a mix has no log", "needs a `path`");
         let mistake = mistake.also(mix.key_at, "the log is ambiguous");
-        review.push(mistake.help("`trace: { path: log.jsonl }` is the log whose arrivals all entries share."));
+        review.push(
+            mistake
+                .help("`trace: { path: log.jsonl }` is the log whose arrivals all entries share."),
+        );
         return None;
     }
-    let kind = draft.entry("dataset.kind").filter(|kind| kind.value.text().as_deref() != Some("trace"));
+    let kind = draft
+        .entry("dataset.kind")
+        .filter(|kind| kind.value.text().as_deref() != Some("trace"));
     if let Some(kind) = kind.filter(|_| !draft.is_swept("dataset.kind")) {
         let mistake = Mistake::new(block.key_at, "a replay without a log", "needs a `path`");
         let mistake = mistake.also(kind.value.at, "this dataset has no arrivals");
@@ -202,33 +283,53 @@ fn decode_trace(draft: &Draft<'_>, review: &mut Review) -> Option<TraceFile> {
 fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
     let (wrong, because): (&[&str], &str) = match shape {
         _ if draft.is_swept("load.rate") => return,
-        Shape::Closed { .. } if draft.entry("load.static").is_none() => {
-            (&["arrivals", "max_in_flight"], "`concurrency` is a closed loop: each user waits for the previous response")
-        }
+        Shape::Closed { .. } if draft.entry("load.static").is_none() => (
+            &["arrivals", "max_in_flight"],
+            "`concurrency` is a closed loop: each user waits for the previous response",
+        ),
         Shape::Closed { .. } | Shape::Static { .. } => (
             &["arrivals", "max_in_flight", "spread"],
             "A static load sends the next requests when the previous ones are complete",
         ),
-        Shape::Users { .. } => {
-            (&["arrivals", "max_in_flight", "spread"], "Stages of users are a closed loop, and a ramp spreads their starts")
-        }
-        Shape::Burst => (&["arrivals", "spread"], "`rate: burst` sends everything at time 0"),
+        Shape::Users { .. } => (
+            &["arrivals", "max_in_flight", "spread"],
+            "Stages of users are a closed loop, and a ramp spreads their starts",
+        ),
+        Shape::Burst => (
+            &["arrivals", "spread"],
+            "`rate: burst` sends everything at time 0",
+        ),
         Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
         Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users"),
     };
     let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
-    if let Some(entry) = draft.written("load.stop_when_saturated").filter(|entry| entry.value.data == Data::Bool(true) && !fills)
+    if let Some(entry) = draft
+        .written("load.stop_when_saturated")
+        .filter(|entry| entry.value.data == Data::Bool(true) && !fills)
     {
         let mistake = Mistake::new(
             entry.key_at,
             "`stop_when_saturated` needs an open loop (`rate` or `trace`)",
             "this load has no arrivals over time",
         );
-        review.push(mistake.help("It stops a `rate` or a `trace` that the server cannot keep up with."));
+        review.push(
+            mistake.help("It stops a `rate` or a `trace` that the server cannot keep up with."),
+        );
     }
-    for entry in wrong.iter().filter_map(|key| draft.entry(&format!("load.{key}"))) {
-        let with = if entry.key == "spread" { "concurrency" } else { "rate" };
-        let mistake = Mistake::new(entry.key_at, format!("`{}` needs a {with}", entry.key), "has no effect here");
+    for entry in wrong
+        .iter()
+        .filter_map(|key| draft.entry(&format!("load.{key}")))
+    {
+        let with = if entry.key == "spread" {
+            "concurrency"
+        } else {
+            "rate"
+        };
+        let mistake = Mistake::new(
+            entry.key_at,
+            format!("`{}` needs a {with}", entry.key),
+            "has no effect here",
+        );
         review.push(mistake.help(format!("{because}.")));
     }
 }
@@ -238,20 +339,35 @@ fn check_end(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review)
     let replay = matches!(load.shape, Shape::Replay { .. });
     let ends_itself = replay || load.shape.end().is_some() || draft.entry("load.static").is_some();
     if !counted && !ends_itself && (load.duration.is_none() || burst) {
-        let count = if draft.dataset_entry("turns").is_some() { "sessions" } else { "requests" };
-        let (message, label) = if burst {
-            (format!("a burst needs `{count}`"), "how many requests?".to_owned())
+        let count = if draft.dataset_entry("turns").is_some() {
+            "sessions"
         } else {
-            ("this load has no end".to_owned(), format!("needs `{count}` or `duration`"))
+            "requests"
         };
-        let help = format!("For example `{count}: 200`, `duration: 60s` (not for a burst), or both.");
+        let (message, label) = if burst {
+            (
+                format!("a burst needs `{count}`"),
+                "how many requests?".to_owned(),
+            )
+        } else {
+            (
+                "this load has no end".to_owned(),
+                format!("needs `{count}` or `duration`"),
+            )
+        };
+        let help =
+            format!("For example `{count}: 200`, `duration: 60s` (not for a burst), or both.");
         review.push(Mistake::new(draft.key_span("load"), message, label).help(help));
     }
     if burst && matches!(load.warmup, Warmup::Span(_)) {
         let at = draft.key_span("load.warmup");
         review.push(
-            Mistake::new(at, "a burst cannot have a warm-up duration", "all requests are sent at time 0")
-                .help("Write a number of requests."),
+            Mistake::new(
+                at,
+                "a burst cannot have a warm-up duration",
+                "all requests are sent at time 0",
+            )
+            .help("Write a number of requests."),
         );
     }
 }
@@ -279,17 +395,27 @@ static STAGE: Block = Block {
 /// Decodes stages. Reports a list that mixes rates and concurrencies, and incomplete items.
 fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
     let items = list.value.items();
-    let kinds: Vec<&Entry> = items.iter().filter_map(|item| stage_load(item, review)).collect();
+    let kinds: Vec<&Entry> = items
+        .iter()
+        .filter_map(|item| stage_load(item, review))
+        .collect();
     if items.is_empty() {
         review.push(
-            Mistake::new(list.value.at, "a list without stages", "is empty").help("For example `[{ rate: 8/s, for: 30s }]`."),
+            Mistake::new(list.value.at, "a list without stages", "is empty")
+                .help("For example `[{ rate: 8/s, for: 30s }]`."),
         );
     }
     let first = kinds.first()?;
     if let Some(other) = kinds.iter().find(|entry| entry.key != first.key) {
-        let mistake = Mistake::new(other.key_at, "stages with both a rate and a concurrency", format!("`{}` here", other.key));
+        let mistake = Mistake::new(
+            other.key_at,
+            "stages with both a rate and a concurrency",
+            format!("`{}` here", other.key),
+        );
         let mistake = mistake.also(first.key_at, format!("`{}` here", first.key));
-        review.push(mistake.help("A rate is an open loop and a concurrency a closed one: use one of them in all stages."));
+        review.push(mistake.help(
+            "A rate is an open loop and a concurrency a closed one: use one of them in all stages.",
+        ));
         return None;
     }
     if kinds.len() < items.len() {
@@ -297,19 +423,45 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
     }
     let spans = items.iter().map(|item| item.get("for").and_then(duration));
     let shape = if first.key == "rate" {
-        let stage = |(entry, span): (&&Entry, _)| Some(RateStage { rate: stage_rate(&entry.value)?, span: span? });
-        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
-        Shape::Rates { stages: stages.into(), arrival: draft.read("load.arrivals", arrivals)? }
+        let stage = |(entry, span): (&&Entry, _)| {
+            Some(RateStage {
+                rate: stage_rate(&entry.value)?,
+                span: span?,
+            })
+        };
+        let stages = kinds
+            .iter()
+            .zip(spans)
+            .map(stage)
+            .collect::<Option<Vec<_>>>()?;
+        Shape::Rates {
+            stages: stages.into(),
+            arrival: draft.read("load.arrivals", arrivals)?,
+        }
     } else {
         let stage = |(entry, span): (&&Entry, _)| {
             let (from, to) = stage_users(&entry.value)?;
-            Some(UserStage { from, to, span: span? })
+            Some(UserStage {
+                from,
+                to,
+                span: span?,
+            })
         };
-        let stages = kinds.iter().zip(spans).map(stage).collect::<Option<Vec<_>>>()?;
-        Shape::Users { stages: stages.into() }
+        let stages = kinds
+            .iter()
+            .zip(spans)
+            .map(stage)
+            .collect::<Option<Vec<_>>>()?;
+        Shape::Users {
+            stages: stages.into(),
+        }
     };
     if shape.is_pause() {
-        review.push(Mistake::new(list.key_at, "these stages send no requests", "all of them are pauses"));
+        review.push(Mistake::new(
+            list.key_at,
+            "these stages send no requests",
+            "all of them are pauses",
+        ));
         return None;
     }
     Some(shape)
@@ -320,8 +472,16 @@ fn stage_load<'a>(item: &'a Node, review: &mut Review) -> Option<&'a Entry> {
     match (item.entry("rate"), item.entry("concurrency")) {
         (Some(_), Some(_)) => None,
         (None, None) => {
-            let mistake = Mistake::new(item.at, "a stage without a load", "needs rate or concurrency");
-            review.push(mistake.help("For example `{ rate: 8/s, for: 30s }`, or `{ concurrency: 8, for: 30s }`."));
+            let mistake = Mistake::new(
+                item.at,
+                "a stage without a load",
+                "needs rate or concurrency",
+            );
+            review.push(
+                mistake.help(
+                    "For example `{ rate: 8/s, for: 30s }`, or `{ concurrency: 8, for: 30s }`.",
+                ),
+            );
             None
         }
         (rate, concurrency) => rate.or(concurrency),
@@ -333,9 +493,14 @@ fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     let Some(end) = load.shape.end() else { return };
     if let Warmup::Span(span) = load.warmup {
         if span >= end {
-            let mistake =
-                Mistake::new(draft.key_span("load.warmup"), "the warm-up is as long as the stages", "leaves nothing to measure");
-            review.push(mistake.help("The warm-up is the first part of the stages, which is not measured."));
+            let mistake = Mistake::new(
+                draft.key_span("load.warmup"),
+                "the warm-up is as long as the stages",
+                "leaves nothing to measure",
+            );
+            review.push(
+                mistake.help("The warm-up is the first part of the stages, which is not measured."),
+            );
         }
         let cut = load.sending_end(Some(span)).unwrap_or(end);
         warn_cut_off(draft, load, cut, review);
@@ -344,16 +509,30 @@ fn check_stages(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     }
 }
 
-fn warn_cut_off(draft: &Draft<'_>, load: &Load, cut: llmscen_core::units::Nanos, review: &mut Review) {
+fn warn_cut_off(
+    draft: &Draft<'_>,
+    load: &Load,
+    cut: llmscen_core::units::Nanos,
+    review: &mut Review,
+) {
     if let Some(index) = load.shape.stages().iter().position(|stage| stage.0 >= cut) {
-        review.warn(draft.key_span("load.duration"), format!("stage {} starts after the duration and is not run", index + 1));
+        review.warn(
+            draft.key_span("load.duration"),
+            format!(
+                "stage {} starts after the duration and is not run",
+                index + 1
+            ),
+        );
     }
 }
 
 const BARRIER: Kind = Kind::Choice(
     &[
         ("round", "Wait for the whole batch before sending the next"),
-        ("none", "Send a request when one ends, as in a closed loop of `batch` users"),
+        (
+            "none",
+            "Send a request when one ends, as in a closed loop of `batch` users",
+        ),
     ],
     &[],
 );
@@ -362,9 +541,15 @@ static STATIC: Block = Block {
     doc: "Offline mode: batches of requests that are sent at once. `batch` times `rounds` is the number of requests.",
     short: None,
     fields: &[
-        field("batch", Kind::Whole(1, MOST), "Requests per batch.").required().example("16"),
-        field("rounds", Kind::Whole(1, MOST), "Number of batches.").required().example("10"),
-        field("barrier", BARRIER, "When the next request is sent.").default("round").example("none"),
+        field("batch", Kind::Whole(1, MOST), "Requests per batch.")
+            .required()
+            .example("16"),
+        field("rounds", Kind::Whole(1, MOST), "Number of batches.")
+            .required()
+            .example("10"),
+        field("barrier", BARRIER, "When the next request is sent.")
+            .default("round")
+            .example("none"),
     ],
 };
 
@@ -384,14 +569,21 @@ fn check_static(draft: &Draft<'_>, load: &Load, review: &mut Review) {
     if draft.entry("load.static").is_none() {
         return;
     }
-    let Shape::Static { batch } = load.shape else { return };
+    let Shape::Static { batch } = load.shape else {
+        return;
+    };
     let is_whole = match load.warmup {
         Warmup::Requests(requests) => requests % u64::from(batch) == 0,
         Warmup::Span(_) => false,
     };
     if !is_whole {
-        let mistake =
-            Mistake::new(draft.key_span("load.warmup"), "the warm-up is not a whole number of rounds", "ends within a round");
-        review.push(mistake.help(format!("`warmup: 1x` is one round, here {batch} requests; `2x` is two.")));
+        let mistake = Mistake::new(
+            draft.key_span("load.warmup"),
+            "the warm-up is not a whole number of rounds",
+            "ends within a round",
+        );
+        review.push(mistake.help(format!(
+            "`warmup: 1x` is one round, here {batch} requests; `2x` is two."
+        )));
     }
 }

@@ -55,17 +55,23 @@ pub(crate) static LOCAL: Block = Block {
     ],
 };
 
-pub(crate) const FIELD: Field = field("local", Kind::Block(&LOCAL), "Options of a local model; only with `api: local`.")
-    .defaults(Default::Where("api", &["local"], "{}"))
-    .example("{ dtype: f32, batch: 4 }")
-    .rules(&[only_with(&["target.api"], &["local"])
-        .reason("has no effect")
-        .beside("this is a server")
-        .help("Remove it, or write `api: local`.")]);
+pub(crate) const FIELD: Field = field(
+    "local",
+    Kind::Block(&LOCAL),
+    "Options of a local model; only with `api: local`.",
+)
+.defaults(Default::Where("api", &["local"], "{}"))
+.example("{ dtype: f32, batch: 4 }")
+.rules(&[only_with(&["target.api"], &["local"])
+    .reason("has no effect")
+    .beside("this is a server")
+    .help("Remove it, or write `api: local`.")]);
 
 /// Keys that describe a server.
-pub(crate) const WITHOUT_LOCAL: Rule =
-    unused_with(&["target.api"], &["local"]).reason("there is no server").beside("a local model").help("Remove it.");
+pub(crate) const WITHOUT_LOCAL: Rule = unused_with(&["target.api"], &["local"])
+    .reason("there is no server")
+    .beside("a local model")
+    .help("Remove it.");
 
 pub(crate) static KEEP: Block = Block {
     doc: "Data to store for each request.",
@@ -97,7 +103,10 @@ const READ: [&str; 12] = [
 
 /// Adds `target.local` for `api: local`.
 pub(crate) fn normalize(root: &mut Node) {
-    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(Api::Local.name())) else {
+    let Some(api) = root
+        .entry_at("target.api")
+        .filter(|api| api.value.text().as_deref() == Some(Api::Local.name()))
+    else {
         return;
     };
     let at = api.key_at.before();
@@ -116,12 +125,23 @@ pub(crate) fn check_extra(draft: &Draft<'_>, api: Api, review: &mut Review) {
     if api != Api::Local || draft.is_swept("target.api") {
         return;
     }
-    for (key, _) in draft.get("request.extra").and_then(|node| node.json().as_object().cloned()).unwrap_or_default() {
+    for (key, _) in draft
+        .get("request.extra")
+        .and_then(|node| node.json().as_object().cloned())
+        .unwrap_or_default()
+    {
         if !READ.contains(&key.as_str()) {
             let at = draft.key_span(&format!("request.extra.{key}"));
-            let mistake = Mistake::new(at, format!("a local model does not use `{key}`"), "has no effect");
+            let mistake = Mistake::new(
+                at,
+                format!("a local model does not use `{key}`"),
+                "has no effect",
+            );
             let mistake = draft.also_api(mistake, "a local model");
-            review.push(mistake.help(format!("Remove it. Supported fields are {}.", READ.join(", "))));
+            review.push(mistake.help(format!(
+                "Remove it. Supported fields are {}.",
+                READ.join(", ")
+            )));
         }
     }
 }
@@ -130,7 +150,11 @@ pub(crate) fn check_extra(draft: &Draft<'_>, api: Api, review: &mut Review) {
 pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<TargetLocation> {
     let at = draft.get("target.api")?.at;
     if !cfg!(feature = "local") {
-        let mistake = Mistake::new(at, "this llmscen was built without local models", "not in this build");
+        let mistake = Mistake::new(
+            at,
+            "this llmscen was built without local models",
+            "not in this build",
+        );
         review.push(mistake.help("Build it with `--features local`."));
         return None;
     }
@@ -146,8 +170,14 @@ pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<Tar
     };
     if let Some(feature) = missing {
         let at = draft.get("target.local.device").map_or(at, |node| node.at);
-        let mistake = Mistake::new(at, format!("this llmscen was built without `{feature}`"), "not in this build");
-        review.push(mistake.help(format!("Build it with `--features {feature}`, or use `device: cpu`.")));
+        let mistake = Mistake::new(
+            at,
+            format!("this llmscen was built without `{feature}`"),
+            "not in this build",
+        );
+        review.push(mistake.help(format!(
+            "Build it with `--features {feature}`, or use `device: cpu`."
+        )));
     }
     warn_of_threads(draft, review);
     Some(TargetLocation::Local(Local {
@@ -167,11 +197,16 @@ pub(crate) fn decode_place(draft: &Draft<'_>, review: &mut Review) -> Option<Tar
 
 fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
     let cores = std::thread::available_parallelism().map_or(u64::MAX, |cores| cores.get() as u64);
-    if let (Some(threads), Some(node)) = (draft.count::<u64>("target.local.threads"), draft.get("target.local.threads"))
-        && threads > cores
+    if let (Some(threads), Some(node)) = (
+        draft.count::<u64>("target.local.threads"),
+        draft.get("target.local.threads"),
+    ) && threads > cores
         && !review.sources.stored
     {
-        review.warn(node.at, format!("{threads} threads share {cores} cores, which slows down each step"));
+        review.warn(
+            node.at,
+            format!("{threads} threads share {cores} cores, which slows down each step"),
+        );
     }
 }
 
@@ -179,10 +214,15 @@ fn warn_of_threads(draft: &Draft<'_>, review: &mut Review) {
 fn batch(draft: &Draft<'_>, review: &mut Review) -> u32 {
     let configured: Option<u32> = draft.count("target.local.batch");
     let load: Option<u32> = draft.count("load.static.batch");
-    if let (Some(configured), Some(load), Some(entry)) = (configured, load, draft.entry("target.local.batch"))
+    if let (Some(configured), Some(load), Some(entry)) =
+        (configured, load, draft.entry("target.local.batch"))
         && configured != load
     {
-        let mistake = Mistake::new(entry.value.at, "two batch sizes", format!("{configured} here"));
+        let mistake = Mistake::new(
+            entry.value.at,
+            "two batch sizes",
+            format!("{configured} here"),
+        );
         let mistake = mistake.also(draft.key_span("load.static.batch"), format!("{load} here"));
         review.push(mistake.help("Each round of a static load is one batch; remove this one."));
     }
@@ -196,46 +236,75 @@ const TINY: &str = "random:tiny";
 
 /// The absolute path of a model, or its name on a hub. None if it is neither.
 pub(crate) fn locate(file: usize, named: &str, review: &Review) -> Option<String> {
-    if named.starts_with(RANDOM) { None } else { review.sources.find_or_hub(file, named) }
+    if named.starts_with(RANDOM) {
+        None
+    } else {
+        review.sources.find_or_hub(file, named)
+    }
 }
 
 /// The path of a model that [`found`] returns. None if it is not downloaded yet.
 fn on_disk(found: &str, review: &Review) -> Option<PathBuf> {
     let path = PathBuf::from(found);
-    if path.is_absolute() { Some(path) } else { model_hub::snapshot(review.hugging_face.as_ref()?, found) }
+    if path.is_absolute() {
+        Some(path)
+    } else {
+        model_hub::snapshot(review.hugging_face.as_ref()?, found)
+    }
 }
 
 /// The model, as an absolute path if it is a file. Reports a missing one.
 pub(crate) fn decode_model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     const KINDS: &str = "A Hugging Face folder (config.json, safetensors, tokenizer.json), its name on the hub (`org/name`), a .gguf file, or `random:tiny`.";
     let Some(node) = draft.get("target.model") else {
-        let mistake = Mistake::new(draft.key_span("target"), "`target` needs `model`", "`model` is missing");
+        let mistake = Mistake::new(
+            draft.key_span("target"),
+            "`target` needs `model`",
+            "`model` is missing",
+        );
         review.push(mistake.help(KINDS));
         return None;
     };
     let shares = models(node)?;
     let ([ModelShare { name, .. }], Some(_)) = (shares.as_slice(), node.text()) else {
-        let mistake = Mistake::new(node.at, "`api: local` runs one model at a time", "names several");
+        let mistake = Mistake::new(
+            node.at,
+            "`api: local` runs one model at a time",
+            "names several",
+        );
         review.push(mistake.help("Sweep them: `matrix: { target.model: [a, b] }`."));
         return None;
     };
     let one = |name: String| Some(vec![ModelShare { name, weight: 1.0 }]);
     if name.starts_with(RANDOM) {
         if name != TINY {
-            review.push(Mistake::new(node.at, format!("unknown model `{name}`"), format!("did you mean `{TINY}`?")).help(KINDS));
+            review.push(
+                Mistake::new(
+                    node.at,
+                    format!("unknown model `{name}`"),
+                    format!("did you mean `{TINY}`?"),
+                )
+                .help(KINDS),
+            );
         }
         return one(name.clone());
     }
     let Some(path) = locate(node.at.file, name, review) else {
         let mistake = no_file(node.at, name, review);
-        review.push(mistake.help(format!("{KINDS} Paths are resolved relative to this file, then to the working directory.")));
+        review.push(mistake.help(format!(
+            "{KINDS} Paths are resolved relative to this file, then to the working directory."
+        )));
         return None;
     };
     if let Some(local_path) = on_disk(&path, review).filter(|_| !review.sources.stored) {
         if let Some(why) = why_no_model(&local_path) {
             review.push(Mistake::new(node.at, format!("`{name}` is not a model"), why).help(KINDS));
         } else if let Some(Err(why)) = review.supports.map(|supports| supports(&local_path)) {
-            let mistake = Mistake::new(node.at, format!("`{name}` cannot be run as a local model"), why);
+            let mistake = Mistake::new(
+                node.at,
+                format!("`{name}` cannot be run as a local model"),
+                why,
+            );
             review.push(mistake.help("Use another model, or measure a server that runs this one."));
         }
     }
@@ -244,7 +313,10 @@ pub(crate) fn decode_model(draft: &Draft<'_>, review: &mut Review) -> Option<Vec
 
 /// Why a path is not a model.
 fn why_no_model(path: &Path) -> Option<&'static str> {
-    let gguf = || path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    let gguf = || {
+        path.extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("gguf"))
+    };
     match path.is_dir() {
         true => (!path.join("config.json").exists()).then_some("a folder without config.json"),
         false => (!gguf()).then_some("not a .gguf file"),
@@ -253,13 +325,18 @@ fn why_no_model(path: &Path) -> Option<&'static str> {
 
 /// The tokenizer of a local model: that in its folder, or that of the random model.
 pub(crate) fn tokenizer(draft: &Draft<'_>, review: &Review) -> Option<String> {
-    let node = draft.get("target.model").filter(|_| draft.api() == Some(Api::Local))?;
+    let node = draft
+        .get("target.model")
+        .filter(|_| draft.api() == Some(Api::Local))?;
     if node.text().as_deref() == Some(TINY) {
         return Some(TINY.to_owned());
     }
     let found = locate(node.at.file, &node.text()?, review)?;
     match on_disk(&found, review) {
-        Some(path) => path.join("tokenizer.json").exists().then(|| path.display().to_string()),
+        Some(path) => path
+            .join("tokenizer.json")
+            .exists()
+            .then(|| path.display().to_string()),
         None => Some(found),
     }
 }

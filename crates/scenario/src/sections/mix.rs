@@ -43,7 +43,9 @@ fn mix_items(root: &Node) -> &[Node] {
 
 /// Whether an entry has a rate.
 fn has_rates(root: &Node) -> bool {
-    mix_items(root).iter().any(|item| item.get("rate").is_some())
+    mix_items(root)
+        .iter()
+        .any(|item| item.get("rate").is_some())
 }
 
 /// The sum of the rates per second. None where entries have weights.
@@ -61,9 +63,16 @@ fn per_second(item: &Node) -> Option<f64> {
 /// Writes the defaults: weights of 1, or Poisson arrivals.
 pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
     if has_rates(root) {
-        if root.get("load.arrivals").is_none() && !swept("load.arrivals") && root.get("load").is_some() {
+        if root.get("load.arrivals").is_none()
+            && !swept("load.arrivals")
+            && root.get("load").is_some()
+        {
             let at = root.at.before();
-            root.set("load.arrivals", at, Node::new(at, Data::Text("poisson".to_owned())));
+            root.set(
+                "load.arrivals",
+                at,
+                Node::new(at, Data::Text("poisson".to_owned())),
+            );
         }
         return;
     }
@@ -71,14 +80,20 @@ pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
         let at = root.at;
         let at = at.before();
         if root.get(&format!("mix.{index}.weight")).is_none() {
-            root.set(&format!("mix.{index}.weight"), at, Node::new(at, Data::Int(1)));
+            root.set(
+                &format!("mix.{index}.weight"),
+                at,
+                Node::new(at, Data::Int(1)),
+            );
         }
     }
 }
 
 /// The entries of a case; empty without a mix. Reports contradictions; None where there is an error.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<MixEntry>> {
-    let Some(mix) = draft.entry("mix") else { return Some(Vec::new()) };
+    let Some(mix) = draft.entry("mix") else {
+        return Some(Vec::new());
+    };
     let items = mix.value.items();
     let before = review.count();
     if items.is_empty() {
@@ -88,9 +103,15 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<MixEn
     check_names(items, review);
     check_weights(items, review);
     warn_unused_dataset(draft, review);
-    let entries: Vec<Option<MixEntry>> = items.iter().map(|item| decode_entry(draft, item, review)).collect();
+    let entries: Vec<Option<MixEntry>> = items
+        .iter()
+        .map(|item| decode_entry(draft, item, review))
+        .collect();
     let entries: Option<Vec<MixEntry>> = entries.into_iter().collect();
-    (review.count() == before).then_some(entries).flatten().inspect(|entries| check_streams(draft, entries, review))
+    (review.count() == before)
+        .then_some(entries)
+        .flatten()
+        .inspect(|entries| check_streams(draft, entries, review))
 }
 
 fn check_names(items: &[Node], review: &mut Review) {
@@ -99,7 +120,11 @@ fn check_names(items: &[Node], review: &mut Review) {
         let name = node.text().unwrap_or_default().into_owned();
         match names.iter().find(|(other, _)| *other == name) {
             Some((_, first)) => {
-                let mistake = Mistake::new(node.at, format!("two entries have the name `{name}`"), "the second one");
+                let mistake = Mistake::new(
+                    node.at,
+                    format!("two entries have the name `{name}`"),
+                    "the second one",
+                );
                 review.push(
                     mistake
                         .also(*first, "the first one")
@@ -125,46 +150,94 @@ fn check_weights(items: &[Node], review: &mut Review) {
         return;
     };
     for item in items {
-        let odd =
-            weighed(item).or_else(|| item.get("rate").is_none().then_some(item.get("name").map_or(item.at, |name| name.at)));
+        let odd = weighed(item).or_else(|| {
+            item.get("rate")
+                .is_none()
+                .then_some(item.get("name").map_or(item.at, |name| name.at))
+        });
         if let Some(at) = odd {
-            let label = if weighed(item).is_some() { "a weight" } else { "no rate" };
-            let mistake = Mistake::new(at, "a mix needs either weights or rates", label).also(rated.key_at, "a rate here");
-            review.push(mistake.help("Give every entry a `rate`, or every entry a `weight` and `load` the rate."));
+            let label = if weighed(item).is_some() {
+                "a weight"
+            } else {
+                "no rate"
+            };
+            let mistake = Mistake::new(at, "a mix needs either weights or rates", label)
+                .also(rated.key_at, "a rate here");
+            review.push(
+                mistake.help(
+                    "Give every entry a `rate`, or every entry a `weight` and `load` the rate.",
+                ),
+            );
         } else if per_second(item).is_none()
             && let Some(node) = item.get("rate")
         {
-            let mistake = Mistake::new(node.at, "an entry cannot be a burst", "needs a rate such as `5/s`");
-            review.push(mistake.help("`load: { rate: burst }` with weights sends all requests of a mix at once."));
+            let mistake = Mistake::new(
+                node.at,
+                "an entry cannot be a burst",
+                "needs a rate such as `5/s`",
+            );
+            review.push(
+                mistake.help(
+                    "`load: { rate: burst }` with weights sends all requests of a mix at once.",
+                ),
+            );
         }
     }
 }
 
 /// Warns of a `dataset` that no entry uses.
 fn warn_unused_dataset(draft: &Draft<'_>, review: &mut Review) {
-    let unused = || draft.written("dataset").filter(|_| mix_items(draft.root).iter().all(|item| item.get("dataset").is_some()));
+    let unused = || {
+        draft.written("dataset").filter(|_| {
+            mix_items(draft.root)
+                .iter()
+                .all(|item| item.get("dataset").is_some())
+        })
+    };
     if let Some(entry) = unused() {
-        review.warn(entry.key_at, "every entry of `mix` has a `dataset`: this one is not used");
+        review.warn(
+            entry.key_at,
+            "every entry of `mix` has a `dataset`: this one is not used",
+        );
     }
 }
 
 /// Reports swept or searched paths of entries that do not exist.
 pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
     let items = mix_items(root);
-    let names: Vec<String> = items.iter().filter_map(|item| item.get("name")?.string()).collect();
+    let names: Vec<String> = items
+        .iter()
+        .filter_map(|item| item.get("name")?.string())
+        .collect();
     let names = || names.iter().map(String::as_str);
     for path in axes {
-        let Some((name, _)) = path.strip_prefix("mix.").and_then(|rest| rest.split_once('.')) else { continue };
+        let Some((name, _)) = path
+            .strip_prefix("mix.")
+            .and_then(|rest| rest.split_once('.'))
+        else {
+            continue;
+        };
         let index = name.parse().is_ok_and(|index: usize| index < items.len());
         if index || names().any(|known| known == name) {
             continue;
         }
         let label = meant_or(nearest(name, names()), "has no such entry");
-        let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) { "search" } else { "matrix" };
+        let section = if root.get("search.vary").and_then(Node::text).as_deref() == Some(path) {
+            "search"
+        } else {
+            "matrix"
+        };
         let at = root.entry_at(section).map_or(root.at, |entry| entry.key_at);
-        let mistake = Mistake::new(at, format!("`{path}` does not refer to an entry of `mix`"), label);
-        let exist =
-            if items.is_empty() { "There is no `mix`.".to_owned() } else { format!("Entries are {}.", list(names(), "and")) };
+        let mistake = Mistake::new(
+            at,
+            format!("`{path}` does not refer to an entry of `mix`"),
+            label,
+        );
+        let exist = if items.is_empty() {
+            "There is no `mix`.".to_owned()
+        } else {
+            format!("Entries are {}.", list(names(), "and"))
+        };
         review.section = section.to_owned();
         review.push(mistake.help(exist));
     }
@@ -174,18 +247,31 @@ pub(crate) fn check_axes(root: &Node, axes: &BTreeSet<String>, review: &mut Revi
 fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<MixEntry> {
     let name = item.get("name")?.string()?;
     if item.get("dataset").or(draft.get("dataset.kind")).is_none() {
-        let mistake = Mistake::new(item.get("name")?.at, format!("`{name}` has no dataset"), "needs a dataset");
-        review.push(mistake.help("Give it a `dataset`, or set one for all entries that have none."));
+        let mistake = Mistake::new(
+            item.get("name")?.at,
+            format!("`{name}` has no dataset"),
+            "needs a dataset",
+        );
+        review
+            .push(mistake.help("Give it a `dataset`, or set one for all entries that have none."));
         return None;
     }
-    for (key, message) in [("extract", "entries of a mix share `extract`"), ("keep", "entries of a mix share `keep`")] {
+    for (key, message) in [
+        ("extract", "entries of a mix share `extract`"),
+        ("keep", "entries of a mix share `keep`"),
+    ] {
         if let Some(entry) = item.entry_at(&format!("request.{key}")) {
             let mistake = Mistake::new(entry.key_at, message, "cannot differ");
-            review.push(mistake.help(format!("Write `{key}` into the top-level `request`: it applies to all entries.")));
+            review.push(mistake.help(format!(
+                "Write `{key}` into the top-level `request`: it applies to all entries."
+            )));
         }
     }
     let root = scenario_of_entry(draft, item);
-    let line = Draft { root: &root, ..*draft };
+    let line = Draft {
+        root: &root,
+        ..*draft
+    };
     rules::check(&line, "dataset", true, review);
     let dataset = dataset::decode(&line, review);
     rules::check(&line, "request", true, review);
@@ -194,7 +280,12 @@ fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<M
         Some(rate) => EntryLoad::Rate(rate),
         None => EntryLoad::Weight(item.get("weight").and_then(Node::number)?),
     };
-    Some(MixEntry { name, load: pull, request: request?, dataset: dataset? })
+    Some(MixEntry {
+        name,
+        load: pull,
+        request: request?,
+        dataset: dataset?,
+    })
 }
 
 /// The scenario with this entry alone.
@@ -205,7 +296,11 @@ fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
         root.set_key("dataset", data.key_at, data.value.clone());
     }
     for entry in item.get("request").map(Node::entries).unwrap_or_default() {
-        root.set(&format!("request.{}", entry.key), entry.key_at, entry.value.clone());
+        root.set(
+            &format!("request.{}", entry.key),
+            entry.key_at,
+            entry.value.clone(),
+        );
     }
     let axes: &BTreeSet<String> = draft.axes;
     defaults::fill(&mut root, draft.table, &|path| axes.contains(path));
@@ -215,12 +310,20 @@ fn scenario_of_entry(draft: &Draft<'_>, item: &Node) -> Node {
 /// Reports entries that differ in `stream` where the protocol's path depends on it.
 fn check_streams(draft: &Draft<'_>, entries: &[MixEntry], review: &mut Review) {
     let differs_by_stream = |api: &Api| api.path(true) != api.path(false);
-    let Some(api) = draft.api().filter(differs_by_stream) else { return };
+    let Some(api) = draft.api().filter(differs_by_stream) else {
+        return;
+    };
     let mut streams = entries.iter().map(|entry| entry.request.stream);
     let first = streams.next();
     if streams.any(|stream| Some(stream) != first) {
-        let mistake = Mistake::new(draft.key_span("mix"), "entries of a mix share one path", "some are streamed, some are not");
-        review.push(mistake.help(format!("The path of {api} depends on streaming: set the same `stream` for all entries.")));
+        let mistake = Mistake::new(
+            draft.key_span("mix"),
+            "entries of a mix share one path",
+            "some are streamed, some are not",
+        );
+        review.push(mistake.help(format!(
+            "The path of {api} depends on streaming: set the same `stream` for all entries."
+        )));
     }
 }
 

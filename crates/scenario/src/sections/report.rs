@@ -19,10 +19,18 @@ const FORMATS: [(&str, Format); 7] = [
     ("json", Format::Json),
 ];
 
-const STORES: [(&str, Store); 3] = [("parquet", Store::Parquet), ("sqlite", Store::Sqlite), ("hlog", Store::Hlog)];
+const STORES: [(&str, Store); 3] = [
+    ("parquet", Store::Parquet),
+    ("sqlite", Store::Sqlite),
+    ("hlog", Store::Hlog),
+];
 
-const BODIES: [(&str, Bodies); 4] =
-    [("none", Bodies::None), ("sample", Bodies::Sample), ("failed", Bodies::Failed), ("all", Bodies::All)];
+const BODIES: [(&str, Bodies); 4] = [
+    ("none", Bodies::None),
+    ("sample", Bodies::Sample),
+    ("failed", Bodies::Failed),
+    ("all", Bodies::All),
+];
 
 static FORMAT: Kind = Kind::Choice(
     &[
@@ -40,8 +48,14 @@ static FORMAT: Kind = Kind::Choice(
 static STORE: Kind = Kind::Choice(
     &[
         ("parquet", "requests.parquet, always written"),
-        ("sqlite", "requests.db, an SQLite database with the same records, the cases and the verdicts"),
-        ("hlog", "histograms.hlog, an HdrHistogram log of TTFT, ITL, E2E and TPOT over time"),
+        (
+            "sqlite",
+            "requests.db, an SQLite database with the same records, the cases and the verdicts",
+        ),
+        (
+            "hlog",
+            "histograms.hlog, an HdrHistogram log of TTFT, ITL, E2E and TPOT over time",
+        ),
     ],
     &[],
 );
@@ -49,7 +63,10 @@ static STORE: Kind = Kind::Choice(
 const BODY: Kind = Kind::Choice(
     &[
         ("none", "no bodies"),
-        ("sample", "per round of a case the first ten requests, twenty failed ones and twenty random ones"),
+        (
+            "sample",
+            "per round of a case the first ten requests, twenty failed ones and twenty random ones",
+        ),
         ("failed", "every request that was sent and failed"),
         ("all", "every request that was sent"),
     ],
@@ -58,9 +75,18 @@ const BODY: Kind = Kind::Choice(
 
 static PEER: Kind = Kind::Choice(
     &[
-        ("evalscope", "benchmark_summary.json and benchmark_percentile.json"),
-        ("vllm", "the file of `vllm bench serve --save-result --save-detailed`"),
-        ("aiperf", "profile_export_aiperf.json and .csv, profile_export.jsonl"),
+        (
+            "evalscope",
+            "benchmark_summary.json and benchmark_percentile.json",
+        ),
+        (
+            "vllm",
+            "the file of `vllm bench serve --save-result --save-detailed`",
+        ),
+        (
+            "aiperf",
+            "profile_export_aiperf.json and .csv, profile_export.jsonl",
+        ),
         ("guidellm", "benchmarks.json and benchmarks.csv"),
         ("lmdeploy", "the profile CSV files of its three scripts"),
     ],
@@ -102,7 +128,11 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
     let named = draft.items_at("report.compat");
     let compat = ExportFormat::ALL
         .into_iter()
-        .filter(|peer| named.iter().any(|item| item.text().as_deref() == Some(peer.name())))
+        .filter(|peer| {
+            named
+                .iter()
+                .any(|item| item.text().as_deref() == Some(peer.name()))
+        })
         .collect();
     Some(ReportSpec {
         formats: decode_words(draft, "report.formats", &FORMATS)?,
@@ -115,10 +145,23 @@ pub(crate) fn decode(draft: &Draft<'_>) -> Option<ReportSpec> {
 }
 
 /// The values of a list of words, without duplicates.
-fn decode_words<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&str, T)]) -> Option<Vec<T>> {
-    let named = draft.get(path)?.items().iter().filter_map(|item| item.text());
+fn decode_words<T: Copy + PartialEq>(
+    draft: &Draft<'_>,
+    path: &str,
+    words: &[(&str, T)],
+) -> Option<Vec<T>> {
+    let named = draft
+        .get(path)?
+        .items()
+        .iter()
+        .filter_map(|item| item.text());
     let mut all = Vec::new();
-    for one in named.filter_map(|name| words.iter().find(|(word, _)| *word == name).map(|(_, one)| *one)) {
+    for one in named.filter_map(|name| {
+        words
+            .iter()
+            .find(|(word, _)| *word == name)
+            .map(|(_, one)| *one)
+    }) {
         if !all.contains(&one) {
             all.push(one);
         }
@@ -129,7 +172,10 @@ fn decode_words<T: Copy + PartialEq>(draft: &Draft<'_>, path: &str, words: &[(&s
 const FILES: Kind = Kind::Choice(
     &[
         ("none", "No files"),
-        ("reports", "Reports, charts, results and the plan, without the per-request records"),
+        (
+            "reports",
+            "Reports, charts, results and the plan, without the per-request records",
+        ),
         ("all", "Also the per-request records"),
     ],
     &[],
@@ -139,9 +185,14 @@ pub(crate) static TRACK: Block = Block {
     doc: "Experiment trackers that receive parameters, metrics and files after the run. An unreachable tracker is reported and does not change the run; `llmscen report RUN_DIR --track` uploads it again.",
     short: None,
     fields: &[
-        field("mlflow", Kind::Block(&MLFLOW), "An MLflow server.").example("{ url: http://127.0.0.1:5000 }"),
-        field("wandb", Kind::Block(&WANDB), "Weights & Biases, with its Python client.")
-            .example("{ project: serving, mode: offline }"),
+        field("mlflow", Kind::Block(&MLFLOW), "An MLflow server.")
+            .example("{ url: http://127.0.0.1:5000 }"),
+        field(
+            "wandb",
+            Kind::Block(&WANDB),
+            "Weights & Biases, with its Python client.",
+        )
+        .example("{ project: serving, mode: offline }"),
     ],
 };
 
@@ -164,27 +215,52 @@ static WANDB: Block = Block {
     doc: "Weights & Biases, with its Python client and that client's login: one run for the whole and one per case, in one group.",
     short: Some("project"),
     fields: &[
-        field("project", Kind::Text, "The project.").required().example("serving"),
-        field("entity", Kind::Text, "The team or user; that of the login by default.").example("infra"),
-        field("api_key", Kind::Secret, "The API key, instead of the client's login.").example("\"${WANDB_API_KEY}\""),
+        field("project", Kind::Text, "The project.")
+            .required()
+            .example("serving"),
+        field(
+            "entity",
+            Kind::Text,
+            "The team or user; that of the login by default.",
+        )
+        .example("infra"),
+        field(
+            "api_key",
+            Kind::Secret,
+            "The API key, instead of the client's login.",
+        )
+        .example("\"${WANDB_API_KEY}\""),
         field(
             "mode",
             Kind::Choice(
-                &[("online", "Over the network"), ("offline", "Stored in `wandb/` of the run folder, for `wandb sync`")],
+                &[
+                    ("online", "Over the network"),
+                    (
+                        "offline",
+                        "Stored in `wandb/` of the run folder, for `wandb sync`",
+                    ),
+                ],
                 &[],
             ),
             "Whether the network is used.",
         )
         .default("online")
         .example("offline"),
-        field("python", Kind::Text, "The interpreter with the client.").default("python3").example(".venv/bin/python"),
+        field("python", Kind::Text, "The interpreter with the client.")
+            .default("python3")
+            .example(".venv/bin/python"),
         field("tags", Kind::List(&Kind::Text), "Tags of every run.").example("[nightly]"),
-        field("files", FILES, "Files to upload.").default("reports").example("none"),
+        field("files", FILES, "Files to upload.")
+            .default("reports")
+            .example("none"),
     ],
 };
 
 pub(crate) fn decode_track(draft: &Draft<'_>, name: &str) -> Trackers {
-    Trackers { mlflow: decode_mlflow(draft, name), wandb: decode_wandb(draft) }
+    Trackers {
+        mlflow: decode_mlflow(draft, name),
+        wandb: decode_wandb(draft),
+    }
 }
 
 fn decode_mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
@@ -194,8 +270,13 @@ fn decode_mlflow(draft: &Draft<'_>, name: &str) -> Option<Mlflow> {
         url: text("url")?,
         experiment: text("experiment").unwrap_or_else(|| name.to_owned()),
         token: text("token").map(Secret::new),
-        login: text("username").map(|user| (user, Secret::new(text("password").unwrap_or_default()))),
-        tags: draft.get(&at("tags")).into_iter().flat_map(Node::string_pairs).collect(),
+        login: text("username")
+            .map(|user| (user, Secret::new(text("password").unwrap_or_default()))),
+        tags: draft
+            .get(&at("tags"))
+            .into_iter()
+            .flat_map(Node::string_pairs)
+            .collect(),
         files: decode_files(draft, &at("files")),
     })
 }
@@ -206,10 +287,20 @@ fn decode_wandb(draft: &Draft<'_>) -> Option<Wandb> {
     Some(Wandb {
         project: text("project")?,
         entity: text("entity"),
-        api_key: text("api_key").filter(|key| !key.is_empty()).map(Secret::new),
-        mode: if text("mode").as_deref() == Some("offline") { WandbMode::Offline } else { WandbMode::Online },
+        api_key: text("api_key")
+            .filter(|key| !key.is_empty())
+            .map(Secret::new),
+        mode: if text("mode").as_deref() == Some("offline") {
+            WandbMode::Offline
+        } else {
+            WandbMode::Online
+        },
         python: text("python").unwrap_or_else(|| "python3".into()),
-        tags: draft.items_at(&at("tags")).iter().filter_map(Node::string).collect(),
+        tags: draft
+            .items_at(&at("tags"))
+            .iter()
+            .filter_map(Node::string)
+            .collect(),
         files: decode_files(draft, &at("files")),
     })
 }
@@ -234,17 +325,31 @@ mod tests {
              load: {{ concurrency: 1, requests: 1 }}\n{section}"
         );
         let loaded = load_with(&text, &[], &[]);
-        loaded.map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies)).map_err(|faults| faults.render(false, 120))
+        loaded
+            .map(|loaded| (loaded.plan.report.store, loaded.plan.report.bodies))
+            .map_err(|faults| faults.render(false, 120))
     }
 
     #[test]
     fn bodies_add_sqlite_to_the_store() {
         use Store::{Hlog, Parquet, Sqlite};
         assert_eq!(report(""), Ok((vec![Parquet], Bodies::None)));
-        assert_eq!(report("report: { store: [hlog, sqlite, hlog] }"), Ok((vec![Hlog, Sqlite], Bodies::None)));
-        assert_eq!(report("report: { store: [parquet], bodies: all }"), Ok((vec![Parquet, Sqlite], Bodies::All)));
-        assert_eq!(report("report: { bodies: failed }"), Ok((vec![Parquet, Sqlite], Bodies::Failed)));
-        assert_eq!(report("report: { store: [sqlite], bodies: sample }"), Ok((vec![Sqlite], Bodies::Sample)));
+        assert_eq!(
+            report("report: { store: [hlog, sqlite, hlog] }"),
+            Ok((vec![Hlog, Sqlite], Bodies::None))
+        );
+        assert_eq!(
+            report("report: { store: [parquet], bodies: all }"),
+            Ok((vec![Parquet, Sqlite], Bodies::All))
+        );
+        assert_eq!(
+            report("report: { bodies: failed }"),
+            Ok((vec![Parquet, Sqlite], Bodies::Failed))
+        );
+        assert_eq!(
+            report("report: { store: [sqlite], bodies: sample }"),
+            Ok((vec![Sqlite], Bodies::Sample))
+        );
         let error = report("report: { store: [sqlit], bodies: some }").unwrap_err();
         assert!(
             error.contains("did you mean `sqlite`")

@@ -4,7 +4,9 @@ use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::render::values;
 use crate::render::values::{Leaf, LeafError, ROOTS};
-use crate::schema_table::{Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with};
+use crate::schema_table::{
+    Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with,
+};
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local};
 use crate::suggest::{list, meant_or, nearest};
@@ -15,7 +17,9 @@ use crate::values::target::{CAUSES, causes};
 use crate::values::text::{FLAG_OR_COUNT, TEXTS};
 use crate::values::time::{SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
-use llmscen_core::request::{Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry};
+use llmscen_core::request::{
+    Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -137,7 +141,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     }
     let section = draft.get("request")?;
     let sampling = FIELDS.into_iter().filter(|name| *name != LIMIT);
-    let sampling = sampling.filter_map(|name| Some((name.to_owned(), section.get(name)?.json()))).collect();
+    let sampling = sampling
+        .filter_map(|name| Some((name.to_owned(), section.get(name)?.json())))
+        .collect();
     let stream = draft.flag("request.stream")? && api.is_none_or(Api::generates);
     Some(RequestSpec {
         template: template.map(|node| node.json()),
@@ -152,26 +158,50 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
 }
 
 fn json_object(node: &Node) -> Map<String, Value> {
-    node.entries().iter().map(|entry| (entry.key.clone(), entry.value.json())).collect()
+    node.entries()
+        .iter()
+        .map(|entry| (entry.key.clone(), entry.value.json()))
+        .collect()
 }
 
 /// Reports `max_tokens` of a custom body that does not use it.
 fn check_limit_used(draft: &Draft<'_>, used: &BTreeSet<String>, review: &mut Review) {
-    let entry = draft.entry("request.max_tokens").filter(|_| draft.api() == Some(Api::Custom));
-    if let Some(entry) = entry.filter(|_| !used.contains("case.max_tokens") && !used.contains("case")) {
-        let mistake = Mistake::new(entry.key_at, "`max_tokens` is not used in the body", "is not sent");
+    let entry = draft
+        .entry("request.max_tokens")
+        .filter(|_| draft.api() == Some(Api::Custom));
+    if let Some(entry) =
+        entry.filter(|_| !used.contains("case.max_tokens") && !used.contains("case"))
+    {
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`max_tokens` is not used in the body",
+            "is not sent",
+        );
         let mistake = draft.also_api(mistake, "only the template is sent");
-        review.push(mistake.help("Write `\"{{ case.max_tokens }}\"` where the server expects the length."));
+        review.push(
+            mistake.help("Write `\"{{ case.max_tokens }}\"` where the server expects the length."),
+        );
     }
 }
 
 /// Compiles every text of a body, so that errors are found before the first request. Collects the variables.
-fn check_templates(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, review: &mut Review) {
-    node.items().iter().for_each(|item| check_templates(item, draft, used, review));
-    node.entries().iter().for_each(|entry| check_templates(&entry.value, draft, used, review));
+fn check_templates(
+    node: &Node,
+    draft: &Draft<'_>,
+    used: &mut BTreeSet<String>,
+    review: &mut Review,
+) {
+    node.items()
+        .iter()
+        .for_each(|item| check_templates(item, draft, used, review));
+    node.entries()
+        .iter()
+        .for_each(|entry| check_templates(&entry.value, draft, used, review));
     let Data::Text(text) = &node.data else { return };
     let wrong = |what: &str, error: LeafError, review: &mut Review| {
-        let at = error.range.map_or(node.at, |range| review.sources.part(node, text, range));
+        let at = error
+            .range
+            .map_or(node.at, |range| review.sources.part(node, text, range));
         review.push(Mistake::new(at, what, error.message));
     };
     match values::compile(text) {
@@ -188,8 +218,9 @@ fn check_templates(node: &Node, draft: &Draft<'_>, used: &mut BTreeSet<String>, 
 }
 
 fn check_variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Review) {
-    let cases: Vec<&str> =
-        std::iter::once("max_tokens").chain(draft.labels.0.iter().map(|(path, _)| last_segment(path))).collect();
+    let cases: Vec<&str> = std::iter::once("max_tokens")
+        .chain(draft.labels.0.iter().map(|(path, _)| last_segment(path)))
+        .collect();
     for path in leaf.variables() {
         let (root, rest) = path.split_once('.').unwrap_or((&path, ""));
         let (word, known): (&str, &[&str]) = match (root, rest) {
@@ -203,9 +234,15 @@ fn check_variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Rev
             Data::Text(text) => text.as_str(),
             _ => "",
         };
-        let found = written.find(path.as_str()).map(|start| start..start + path.len());
+        let found = written
+            .find(path.as_str())
+            .map(|start| start..start + path.len());
         let at = found.map_or(node.at, |range| review.sources.part(node, written, range));
-        let owner = if root == "case" { "`case` has" } else { "A template has" };
+        let owner = if root == "case" {
+            "`case` has"
+        } else {
+            "A template has"
+        };
         review.push(
             Mistake::new(at, format!("unknown variable `{path}`"), label)
                 .help(format!("{owner} {}.", list(known.iter().copied(), "and"))),
@@ -220,10 +257,16 @@ pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
 const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
 
 /// Reports fields that the protocol does not have, and required ones that are missing.
-pub(crate) fn check_protocol(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
+pub(crate) fn check_protocol(
+    draft: &Draft<'_>,
+    api: Api,
+    template: Option<&Node>,
+    review: &mut Review,
+) {
     for field in FIELDS.iter().filter(|field| !supports_field(api, field)) {
         if let Some(entry) = draft.entry(&format!("request.{field}")) {
-            review.push(draft.also_api(unsupported_field(api, field, entry.key_at), "this protocol"));
+            review
+                .push(draft.also_api(unsupported_field(api, field, entry.key_at), "this protocol"));
         }
     }
     local::check_extra(draft, api, review);
@@ -239,14 +282,31 @@ fn supports_field(api: Api, field: &str) -> bool {
 
 fn unsupported_field(api: Api, field: &str, at: Span) -> Mistake {
     if api == Api::Custom {
-        let mistake = Mistake::new(at, format!("`{field}` cannot be used with `api: custom`"), "belongs in the template");
+        let mistake = Mistake::new(
+            at,
+            format!("`{field}` cannot be used with `api: custom`"),
+            "belongs in the template",
+        );
         let help = "Write it into `request.template`; only `max_tokens` is drawn, as `{{ case.max_tokens }}`.";
         return mistake.help(help);
     }
-    let known: Vec<&str> = FIELDS.into_iter().filter(|field| supports_field(api, field)).collect();
-    let takes = if known.is_empty() { "none of these fields".to_owned() } else { list(known, "and") };
-    let mistake = Mistake::new(at, format!("{api} has no `{field}`"), "not supported by this protocol");
-    mistake.help(format!("It supports {takes}; `extra` adds anything to the body."))
+    let known: Vec<&str> = FIELDS
+        .into_iter()
+        .filter(|field| supports_field(api, field))
+        .collect();
+    let takes = if known.is_empty() {
+        "none of these fields".to_owned()
+    } else {
+        list(known, "and")
+    };
+    let mistake = Mistake::new(
+        at,
+        format!("{api} has no `{field}`"),
+        "not supported by this protocol",
+    );
+    mistake.help(format!(
+        "It supports {takes}; `extra` adds anything to the body."
+    ))
 }
 
 fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, review: &mut Review) {
@@ -254,28 +314,53 @@ fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, re
     let has_limit = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
-        || draft.text("dataset.kind").is_some_and(|kind| LONG.contains(&kind.as_ref()));
+        || draft
+            .text("dataset.kind")
+            .is_some_and(|kind| LONG.contains(&kind.as_ref()));
     if !has_limit && let Some(entry) = draft.entry("target.api") {
-        let mistake = Mistake::new(entry.value.at, format!("{api} needs `request.{key}`"), "`max_tokens` is missing");
+        let mistake = Mistake::new(
+            entry.value.at,
+            format!("{api} needs `request.{key}`"),
+            "`max_tokens` is missing",
+        );
         let local = "A reply would use the whole context of the model";
-        let why = if api == Api::Local { local } else { "Its servers reject a request without a limit" };
+        let why = if api == Api::Local {
+            local
+        } else {
+            "Its servers reject a request without a limit"
+        };
         review.push(mistake.help(format!("{why}; for example `max_tokens: 256`.")));
     }
 }
 
-const FRAMING: Kind =
-    Kind::Choice(&[("sse", "Server-sent events"), ("ndjson", "One JSON document per line"), ("json", "One JSON document")], &[]);
+const FRAMING: Kind = Kind::Choice(
+    &[
+        ("sse", "Server-sent events"),
+        ("ndjson", "One JSON document per line"),
+        ("json", "One JSON document"),
+    ],
+    &[],
+);
 
 static USAGE: Block = Block {
     doc: "JSONPaths of the server's token counts; the last value is used.",
     short: None,
     fields: &[
         field("prompt", Kind::Leaf(&PATH), "Prompt tokens.").example("$.usage.prompt_tokens"),
-        field("output", Kind::Leaf(&PATH), "Tokens generated.").example("$.usage.completion_tokens"),
-        field("reasoning", Kind::Leaf(&PATH), "Reasoning tokens, which are part of the output.")
-            .example("$.usage.completion_tokens_details.reasoning_tokens"),
-        field("cached", Kind::Leaf(&PATH), "Prompt tokens from the prefix cache.")
-            .example("$.usage.prompt_tokens_details.cached_tokens"),
+        field("output", Kind::Leaf(&PATH), "Tokens generated.")
+            .example("$.usage.completion_tokens"),
+        field(
+            "reasoning",
+            Kind::Leaf(&PATH),
+            "Reasoning tokens, which are part of the output.",
+        )
+        .example("$.usage.completion_tokens_details.reasoning_tokens"),
+        field(
+            "cached",
+            Kind::Leaf(&PATH),
+            "Prompt tokens from the prefix cache.",
+        )
+        .example("$.usage.prompt_tokens_details.cached_tokens"),
     ],
 };
 
@@ -359,23 +444,37 @@ pub(super) static CANCEL: Block = Block {
     doc: "Client cancellations: the connection is closed mid-stream. Counted as `abandoned`, not as errors.",
     short: None,
     fields: &[
-        field("share", Kind::Leaf(&SHARE), "Share of the requests, drawn from the seed.").required().example("5%"),
-        field("after", Kind::Leaf(&WAIT), "Time from send to cancellation: a duration or a distribution.")
-            .example("2s")
-            .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
-        field("tokens", Kind::Leaf(&QUANTITY), "Token events before cancellation: a number or a distribution.")
-            .example("20")
-            .rules(&[
-                one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),
-                conflicts_with(&["request.stream"], &["false"])
-                    .reason("a response without streaming has no token events")
-                    .beside("not streamed")
-                    .help("Use `after`, or `stream: true`."),
-                conflicts_with(&["target.api"], &WITHOUT_STREAM)
-                    .reason("a response without streaming has no token events")
-                    .beside("not streamed")
-                    .help("Use `after`."),
-            ]),
+        field(
+            "share",
+            Kind::Leaf(&SHARE),
+            "Share of the requests, drawn from the seed.",
+        )
+        .required()
+        .example("5%"),
+        field(
+            "after",
+            Kind::Leaf(&WAIT),
+            "Time from send to cancellation: a duration or a distribution.",
+        )
+        .example("2s")
+        .rules(&[one_of(&["after", "tokens"], "after a time here").help("Keep one of them.")]),
+        field(
+            "tokens",
+            Kind::Leaf(&QUANTITY),
+            "Token events before cancellation: a number or a distribution.",
+        )
+        .example("20")
+        .rules(&[
+            one_of(&["after", "tokens"], "after a number of tokens here").help("Keep one of them."),
+            conflicts_with(&["request.stream"], &["false"])
+                .reason("a response without streaming has no token events")
+                .beside("not streamed")
+                .help("Use `after`, or `stream: true`."),
+            conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                .reason("a response without streaming has no token events")
+                .beside("not streamed")
+                .help("Use `after`."),
+        ]),
     ],
 };
 
@@ -408,12 +507,18 @@ pub(super) fn decode_retry(draft: &Draft<'_>, review: &mut Review) -> Option<Ret
 
 fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
     check_complete(draft, "request.cancel", "share", review)?;
-    let when = match (draft.get("request.cancel.after"), draft.get("request.cancel.tokens")) {
+    let when = match (
+        draft.get("request.cancel.after"),
+        draft.get("request.cancel.tokens"),
+    ) {
         (Some(after), None) => CancelWhen::After(wait(after)?),
         (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens)?),
         _ => return None,
     };
-    Some(Cancel { share: draft.read("request.cancel.share", share)?, when })
+    Some(Cancel {
+        share: draft.read("request.cancel.share", share)?,
+        when,
+    })
 }
 
 #[cfg(test)]
@@ -422,7 +527,9 @@ mod tests {
 
     #[test]
     fn every_field_is_a_sampling_field_or_has_its_own_block() {
-        let others = ["template", "stream", "keep", "extra", "extract", "retry", "cancel"];
+        let others = [
+            "template", "stream", "keep", "extra", "extract", "retry", "cancel",
+        ];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);
     }

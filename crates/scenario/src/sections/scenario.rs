@@ -1,7 +1,10 @@
 //! The top-level keys, and `audit`.
 
 use crate::schema_table::{Block, Default, Field, Kind, field};
-use crate::sections::{Draft, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target, telemetry};
+use crate::sections::{
+    Draft, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target,
+    telemetry,
+};
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;
 use crate::values::time::{DURATION, SPAN, duration};
@@ -83,33 +86,68 @@ pub(crate) static SCENARIO: Block = Block {
 
 /// The name of the section with this block.
 pub(crate) fn section_of(block: &'static Block) -> Option<&'static str> {
-    let has_block = |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
-    SCENARIO.fields.iter().find(has_block).map(|field| field.name)
+    let has_block =
+        |field: &&Field| matches!(field.kind, Kind::Block(section) if std::ptr::eq(section, block));
+    SCENARIO
+        .fields
+        .iter()
+        .find(has_block)
+        .map(|field| field.name)
 }
 
 pub(crate) static AUDIT: Block = Block {
     doc: "Thresholds of the self-audit. A verdict that delays and stalls of the load generator could have changed is INVALID.",
     short: None,
     fields: &[
-        field("achieved", Kind::Leaf(&SHARE), "Open loop: minimum achieved rate as a share of the offered rate.")
-            .default("98%")
-            .example("95%"),
-        field("idle", Kind::Leaf(&SHARE), "Closed loop: maximum share of time that users wait for the load generator.")
-            .default("10%")
-            .example("20%"),
-        field("stalled", Kind::Leaf(&SHARE), "Maximum share of time that a worker thread is stalled.")
-            .default("5%")
-            .example("10%"),
-        field("cpu", Kind::Leaf(&SHARE), "Maximum CPU use of a worker thread, as a share of one core.")
-            .default("90%")
-            .example("80%"),
-        field("cache", Kind::Leaf(&SHARE), "Maximum share of unique prompts that come from the server's prefix cache.")
-            .default("1%")
-            .example("5%"),
-        field("lag_p99", Kind::Leaf(&SPAN), "Send delays whose p99 is at most this are ignored.").default("1ms").example("10ms"),
-        field("stall_p99", Kind::Leaf(&SPAN), "Stalls of a worker thread that are at most this long are ignored.")
-            .default("1ms")
-            .example("10ms"),
+        field(
+            "achieved",
+            Kind::Leaf(&SHARE),
+            "Open loop: minimum achieved rate as a share of the offered rate.",
+        )
+        .default("98%")
+        .example("95%"),
+        field(
+            "idle",
+            Kind::Leaf(&SHARE),
+            "Closed loop: maximum share of time that users wait for the load generator.",
+        )
+        .default("10%")
+        .example("20%"),
+        field(
+            "stalled",
+            Kind::Leaf(&SHARE),
+            "Maximum share of time that a worker thread is stalled.",
+        )
+        .default("5%")
+        .example("10%"),
+        field(
+            "cpu",
+            Kind::Leaf(&SHARE),
+            "Maximum CPU use of a worker thread, as a share of one core.",
+        )
+        .default("90%")
+        .example("80%"),
+        field(
+            "cache",
+            Kind::Leaf(&SHARE),
+            "Maximum share of unique prompts that come from the server's prefix cache.",
+        )
+        .default("1%")
+        .example("5%"),
+        field(
+            "lag_p99",
+            Kind::Leaf(&SPAN),
+            "Send delays whose p99 is at most this are ignored.",
+        )
+        .default("1ms")
+        .example("10ms"),
+        field(
+            "stall_p99",
+            Kind::Leaf(&SPAN),
+            "Stalls of a worker thread that are at most this long are ignored.",
+        )
+        .default("1ms")
+        .example("10ms"),
     ],
 };
 

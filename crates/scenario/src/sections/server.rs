@@ -32,7 +32,10 @@ const STYLE: Kind = Kind::Choice(
     &[
         ("kebab", "`tp_size` is `--tp-size`"),
         ("snake", "`tp-size` is `--tp_size`, as in `trtllm-serve`"),
-        ("as_is", "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`"),
+        (
+            "as_is",
+            "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`",
+        ),
     ],
     &[],
 );
@@ -41,25 +44,41 @@ static READY: Block = Block {
     doc: "When the server is ready: one of `url` and `log`; a `preset` has a default.",
     short: None,
     fields: &[
-        field("url", Kind::Text, "A GET of this URL returns a status from 200 to 299.")
-            .example("http://127.0.0.1:8000/health")
-            .rules(&[one_of(&["url", "log"], "a URL here").help("Keep the later one: the measurement starts then.")]),
-        field("log", Kind::Text, "The log contains this text.").example("Application startup complete").rules(&[one_of(
-            &["url", "log"],
-            "a text of the log here",
+        field(
+            "url",
+            Kind::Text,
+            "A GET of this URL returns a status from 200 to 299.",
         )
-        .help("Keep the later one: the measurement starts then.")]),
-        field("timeout", Kind::Leaf(&SPAN), "Maximum startup time.").default("30m").example("5m"),
-        field("interval", Kind::Leaf(&SPAN), "Polling interval of the URL; shorter at first.").default("1s").example("250ms"),
+        .example("http://127.0.0.1:8000/health")
+        .rules(&[one_of(&["url", "log"], "a URL here")
+            .help("Keep the later one: the measurement starts then.")]),
+        field("log", Kind::Text, "The log contains this text.")
+            .example("Application startup complete")
+            .rules(&[one_of(&["url", "log"], "a text of the log here")
+                .help("Keep the later one: the measurement starts then.")]),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum startup time.")
+            .default("30m")
+            .example("5m"),
+        field(
+            "interval",
+            Kind::Leaf(&SPAN),
+            "Polling interval of the URL; shorter at first.",
+        )
+        .default("1s")
+        .example("250ms"),
     ],
 };
 
 static STOP: Block = Block {
     doc: "How the server is stopped.",
     short: None,
-    fields: &[field("grace", Kind::Leaf(&SPAN), "Time from SIGTERM to SIGKILL, for the server and its child processes.")
-        .default("10s")
-        .example("30s")],
+    fields: &[field(
+        "grace",
+        Kind::Leaf(&SPAN),
+        "Time from SIGTERM to SIGKILL, for the server and its child processes.",
+    )
+    .default("10s")
+    .example("30s")],
 };
 
 pub(crate) static SERVER: Block = Block {
@@ -105,29 +124,47 @@ pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
 }
 
 /// Paths of values that a program receives, and whether booleans are converted too.
-const WORDS: [(&str, bool); 4] =
-    [("target.server.command", false), ("target.server.args", false), ("target.server.env", true), ("dataset.command", false)];
+const WORDS: [(&str, bool); 4] = [
+    ("target.server.command", false),
+    ("target.server.args", false),
+    ("target.server.env", true),
+    ("dataset.command", false),
+];
 
 /// The same for values of a matrix, also in `zip`, `include` and `exclude`.
 fn spell_swept(node: &mut Node, sources: &Sources) {
     let every = |path: &str| {
-        let own = |own: &str| path == own || path.strip_prefix(own).is_some_and(|rest| rest.starts_with('.'));
-        WORDS.iter().find(|(word, _)| own(word)).map(|(_, every)| *every)
+        let own = |own: &str| {
+            path == own
+                || path
+                    .strip_prefix(own)
+                    .is_some_and(|rest| rest.starts_with('.'))
+        };
+        WORDS
+            .iter()
+            .find(|(word, _)| own(word))
+            .map(|(_, every)| *every)
     };
     match &mut node.data {
         Data::List(items) => items.iter_mut().for_each(|item| spell_swept(item, sources)),
-        Data::Map(entries) => entries.iter_mut().for_each(|entry| match every(&entry.key) {
-            Some(every) => spell(&mut entry.value, every, sources),
-            None => spell_swept(&mut entry.value, sources),
-        }),
+        Data::Map(entries) => entries
+            .iter_mut()
+            .for_each(|entry| match every(&entry.key) {
+                Some(every) => spell(&mut entry.value, every, sources),
+                None => spell_swept(&mut entry.value, sources),
+            }),
         _ => {}
     }
 }
 
 fn spell(node: &mut Node, every: bool, sources: &Sources) {
     match &mut node.data {
-        Data::List(items) => items.iter_mut().for_each(|item| spell(item, every, sources)),
-        Data::Map(entries) => entries.iter_mut().for_each(|entry| spell(&mut entry.value, every, sources)),
+        Data::List(items) => items
+            .iter_mut()
+            .for_each(|item| spell(item, every, sources)),
+        Data::Map(entries) => entries
+            .iter_mut()
+            .for_each(|entry| spell(&mut entry.value, every, sources)),
         Data::Bool(_) if !every => {}
         _ if node.parts.is_some() => {}
         _ => {
@@ -151,11 +188,17 @@ pub(crate) fn decode(
     }
     let url = match place {
         Some(TargetLocation::Url(url)) => url,
-        None | Some(TargetLocation::Simulator { .. } | TargetLocation::Local(_)) => return (None, None),
+        None | Some(TargetLocation::Simulator { .. } | TargetLocation::Local(_)) => {
+            return (None, None);
+        }
     };
-    let preset = draft.text("target.server.preset").and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
+    let preset = draft
+        .text("target.server.preset")
+        .and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
     let (root, host, port) = split_origin(url);
-    let model = models.and_then(<[ModelShare]>::first).map_or("", |share| share.name.as_str());
+    let model = models
+        .and_then(<[ModelShare]>::first)
+        .map_or("", |share| share.name.as_str());
     let on = Endpoint { model, host, port };
     let metrics = preset.and_then(|preset| preset.metrics).map(|path| Scrape {
         url: format!("{root}{path}"),
@@ -164,8 +207,11 @@ pub(crate) fn decode(
     });
     let command = command_words(draft, preset, &on, review);
     let ready = decode_ready(draft, preset, root, review);
-    let (env, cwd, log) =
-        (decode_env(draft, preset, &on, review), draft.file("target.server.cwd", review), decode_log(draft, review));
+    let (env, cwd, log) = (
+        decode_env(draft, preset, &on, review),
+        draft.file("target.server.cwd", review),
+        decode_log(draft, review),
+    );
     let server = || {
         Some(ManagedServer {
             command: command?,
@@ -192,38 +238,75 @@ fn split_origin(url: &str) -> (String, &str, &str) {
         Some((host, port)) if !port.ends_with(']') => (host, port),
         _ => (authority, usual),
     };
-    (format!("{scheme}://{authority}"), host.trim_matches(['[', ']']), port)
+    (
+        format!("{scheme}://{authority}"),
+        host.trim_matches(['[', ']']),
+        port,
+    )
 }
 
-fn command_words(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Option<Vec<String>> {
+fn command_words(
+    draft: &Draft<'_>,
+    preset: Option<&Preset>,
+    on: &Endpoint<'_>,
+    review: &mut Review,
+) -> Option<Vec<String>> {
     let program = match (draft.get("target.server.command"), preset) {
         (Some(node), _) => command(node)?,
         (None, Some(preset)) => preset.command(on),
         (None, None) => return None,
     };
     let args = draft.entries_at("target.server.args");
-    for entry in args.iter().filter(|entry| entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)) {
-        let mistake = Mistake::new(entry.key_at, "this is not the name of an argument", "is empty or contains a space");
-        review.push(mistake.help("`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`."));
+    for entry in args.iter().filter(|entry| {
+        entry.key.trim_matches('-').is_empty() || entry.key.contains(char::is_whitespace)
+    }) {
+        let mistake = Mistake::new(
+            entry.key_at,
+            "this is not the name of an argument",
+            "is empty or contains a space",
+        );
+        review.push(mistake.help(
+            "`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`.",
+        ));
     }
     let style = draft.text("target.server.args_style")?;
-    let all: Vec<String> = program.into_iter().chain(args.iter().flat_map(|entry| argument(entry, &style))).collect();
+    let all: Vec<String> = program
+        .into_iter()
+        .chain(args.iter().flat_map(|entry| argument(entry, &style)))
+        .collect();
     if all.iter().any(|word| word.contains('\0')) {
-        review.push(Mistake::new(draft.key_span(SERVER_PATH), "the command contains a zero byte", "no program accepts that"));
+        review.push(Mistake::new(
+            draft.key_span(SERVER_PATH),
+            "the command contains a zero byte",
+            "no program accepts that",
+        ));
     }
     Some(all)
 }
 
-fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review: &mut Review) -> Option<Readiness> {
+fn decode_ready(
+    draft: &Draft<'_>,
+    preset: Option<&Preset>,
+    root: String,
+    review: &mut Review,
+) -> Option<Readiness> {
     let url = draft.entry("target.server.ready.url");
     let log = draft.entry("target.server.ready.log");
     match (url, log, preset) {
         (Some(_), Some(_), _) => None,
         (Some(entry), None, _) => {
             let url = entry.value.text()?;
-            let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':'])) || url.contains(char::is_whitespace) {
-                let mistake = Mistake::new(entry.value.at, "this is not a URL", "expected `http://…` or `https://…`");
+            let host = url
+                .strip_prefix("http://")
+                .or_else(|| url.strip_prefix("https://"));
+            if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':']))
+                || url.contains(char::is_whitespace)
+            {
+                let mistake = Mistake::new(
+                    entry.value.at,
+                    "this is not a URL",
+                    "expected `http://…` or `https://…`",
+                );
                 review.push(mistake.help(format!("For example {root}/health.")));
                 return None;
             }
@@ -232,15 +315,22 @@ fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review
         (None, Some(entry), _) => {
             let text = entry.value.text()?;
             if text.is_empty() || text.contains('\n') {
-                review.push(Mistake::new(entry.value.at, "`log` must be one line of text", "would match at once, or never"));
+                review.push(Mistake::new(
+                    entry.value.at,
+                    "`log` must be one line of text",
+                    "would match at once, or never",
+                ));
                 return None;
             }
             Some(Readiness::Log(text.into_owned()))
         }
         (None, None, Some(preset)) => Some(Readiness::Url(format!("{root}{}", preset.ready))),
         (None, None, None) => {
-            let mistake =
-                Mistake::new(draft.key_span(SERVER_PATH), "`server` needs `ready`", "how is the server known to be ready?");
+            let mistake = Mistake::new(
+                draft.key_span(SERVER_PATH),
+                "`server` needs `ready`",
+                "how is the server known to be ready?",
+            );
             let help = format!(
                 "For example `ready: {{ url: \"{root}/health\" }}`, or `ready: {{ log: \"startup complete\" }}`; a `preset` has a default."
             );
@@ -251,7 +341,12 @@ fn decode_ready(draft: &Draft<'_>, preset: Option<&Preset>, root: String, review
 }
 
 /// The environment of the preset, overridden by the scenario.
-fn decode_env(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, review: &mut Review) -> Vec<(String, Secret)> {
+fn decode_env(
+    draft: &Draft<'_>,
+    preset: Option<&Preset>,
+    on: &Endpoint<'_>,
+    review: &mut Review,
+) -> Vec<(String, Secret)> {
     let entries = draft.entries_at("target.server.env");
     for entry in entries {
         if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
@@ -263,46 +358,78 @@ fn decode_env(draft: &Draft<'_>, preset: Option<&Preset>, on: &Endpoint<'_>, rev
             review.push(mistake.help("For example `env: { HF_TOKEN: \"${HF_TOKEN}\" }`."));
         }
         if entry.value.text().is_some_and(|value| value.contains('\0')) {
-            review.push(Mistake::new(entry.value.at, "this value contains a zero byte", "no program accepts that"));
+            review.push(Mistake::new(
+                entry.value.at,
+                "this value contains a zero byte",
+                "no program accepts that",
+            ));
         }
     }
-    let configured = draft.get("target.server.env").into_iter().flat_map(Node::string_pairs);
+    let configured = draft
+        .get("target.server.env")
+        .into_iter()
+        .flat_map(Node::string_pairs);
     let preset = preset.map(|preset| preset.env(on)).unwrap_or_default();
-    let preset = preset.into_iter().filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
-    preset.chain(configured).map(|(name, value)| (name, Secret::new(value))).collect()
+    let preset = preset
+        .into_iter()
+        .filter(|(name, _)| entries.iter().all(|entry| entry.key != *name));
+    preset
+        .chain(configured)
+        .map(|(name, value)| (name, Secret::new(value)))
+        .collect()
 }
 
 fn decode_log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let entry = draft.entry("target.server.log")?;
     let name = entry.value.string()?;
     if name.contains(['/', '\\', '\0']) || !name.ends_with(".log") || name.len() == 4 {
-        let mistake =
-            Mistake::new(entry.value.at, "`log` must be a file name that ends with `.log`", "not a file name in the run folder");
-        review.push(mistake.help("For example `log: server.log`; it is written to the run folder."));
+        let mistake = Mistake::new(
+            entry.value.at,
+            "`log` must be a file name that ends with `.log`",
+            "not a file name in the run folder",
+        );
+        review
+            .push(mistake.help("For example `log: server.log`; it is written to the run folder."));
         return None;
     }
     Some(name)
 }
 
 /// Reports servers that differ between cases without `per_case`.
-pub(crate) fn check_same(cases: &[Case], root: &Node, axes: &BTreeSet<String>, review: &mut Review) {
-    let servers: Vec<&ManagedServer> = cases.iter().filter_map(|case| case.target.server.as_ref()).collect();
+pub(crate) fn check_same(
+    cases: &[Case],
+    root: &Node,
+    axes: &BTreeSet<String>,
+    review: &mut Review,
+) {
+    let servers: Vec<&ManagedServer> = cases
+        .iter()
+        .filter_map(|case| case.target.server.as_ref())
+        .collect();
     let Some(first) = servers.first() else { return };
-    if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case) {
+    if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case)
+    {
         return;
     }
     let axis_under = |prefix: &str| axes.iter().find(|path| path.starts_with(prefix));
-    let path = axis_under("target.server.").or_else(|| axis_under("target.")).or_else(|| axes.first());
-    let server = root.entry_at(SERVER_PATH).map_or(root.at, |entry| entry.key_at);
-    let axis = path.and_then(|path| root.get("matrix")?.entry(path)).map_or(server, |entry| entry.key_at);
+    let path = axis_under("target.server.")
+        .or_else(|| axis_under("target."))
+        .or_else(|| axes.first());
+    let server = root
+        .entry_at(SERVER_PATH)
+        .map_or(root.at, |entry| entry.key_at);
+    let axis = path
+        .and_then(|path| root.get("matrix")?.entry(path))
+        .map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
-    let mistake =
-        Mistake::new(axis, format!("`{what}` varies the server, which is started once"), "requires another server per case");
-    review.push(
-        mistake
-            .also(server, "this one")
-            .help("Write `per_case: true` there: the server is restarted for every round of every case."),
+    let mistake = Mistake::new(
+        axis,
+        format!("`{what}` varies the server, which is started once"),
+        "requires another server per case",
     );
+    review.push(mistake.also(server, "this one").help(
+        "Write `per_case: true` there: the server is restarted for every round of every case.",
+    ));
 }
 
 /// Values that presets insert.
@@ -327,22 +454,56 @@ struct Preset {
     metrics: Option<&'static str>,
 }
 
-const fn preset(name: &'static str, command: &'static str, metrics: Option<&'static str>) -> Preset {
-    Preset { name, command, env: &[], ready: "/health", metrics }
+const fn preset(
+    name: &'static str,
+    command: &'static str,
+    metrics: Option<&'static str>,
+) -> Preset {
+    Preset {
+        name,
+        command,
+        env: &[],
+        ready: "/health",
+        metrics,
+    }
 }
 
 const PRESETS: [Preset; 7] = [
-    preset("vllm", "vllm serve MODEL --host HOST --port PORT", Some("/metrics")),
-    preset("lmdeploy", "lmdeploy serve api_server MODEL --server-name HOST --server-port PORT", Some("/metrics")),
+    preset(
+        "vllm",
+        "vllm serve MODEL --host HOST --port PORT",
+        Some("/metrics"),
+    ),
+    preset(
+        "lmdeploy",
+        "lmdeploy serve api_server MODEL --server-name HOST --server-port PORT",
+        Some("/metrics"),
+    ),
     preset(
         "sglang",
         "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
         Some("/metrics"),
     ),
-    preset("llama-server", "llama-server -m MODEL --host HOST --port PORT --metrics", Some("/metrics")),
-    preset("transformers", "transformers serve MODEL --host HOST --port PORT", None),
-    Preset { env: &[("OLLAMA_HOST", "HOST:PORT")], ready: "/api/version", ..preset("ollama", "ollama serve", None) },
-    preset("tgi", "text-generation-launcher --model-id MODEL --hostname HOST --port PORT", Some("/metrics")),
+    preset(
+        "llama-server",
+        "llama-server -m MODEL --host HOST --port PORT --metrics",
+        Some("/metrics"),
+    ),
+    preset(
+        "transformers",
+        "transformers serve MODEL --host HOST --port PORT",
+        None,
+    ),
+    Preset {
+        env: &[("OLLAMA_HOST", "HOST:PORT")],
+        ready: "/api/version",
+        ..preset("ollama", "ollama serve", None)
+    },
+    preset(
+        "tgi",
+        "text-generation-launcher --model-id MODEL --hostname HOST --port PORT",
+        Some("/metrics"),
+    ),
 ];
 
 impl Preset {
@@ -353,13 +514,23 @@ impl Preset {
             "PORT" => on.port,
             word => word,
         };
-        self.command.split(' ').map(|part| word(part).to_owned()).collect()
+        self.command
+            .split(' ')
+            .map(|part| word(part).to_owned())
+            .collect()
     }
 
     fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
-        let host = if on.host.contains(':') { format!("[{}]", on.host) } else { on.host.to_owned() };
+        let host = if on.host.contains(':') {
+            format!("[{}]", on.host)
+        } else {
+            on.host.to_owned()
+        };
         let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
-        self.env.iter().map(|(name, template)| ((*name).to_owned(), value(template))).collect()
+        self.env
+            .iter()
+            .map(|(name, template)| ((*name).to_owned(), value(template)))
+            .collect()
     }
 }
 

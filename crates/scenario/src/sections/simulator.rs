@@ -17,31 +17,93 @@ pub(crate) static SIMULATOR: Block = Block {
     doc: "The built-in server, a batching engine. A step takes alpha + beta × prefill tokens + gamma × decoding sequences + delta × context tokens.",
     short: None,
     fields: &[
-        field("admission", Kind::Leaf(&DURATION), "Time from the arrival of a request to its place in the queue.")
-            .default("0s")
-            .example("1ms"),
-        field("alpha", Kind::Leaf(&DURATION), "Step time that does not depend on the batch.").default("4ms").example("2ms"),
-        field("beta", Kind::Leaf(&DURATION), "Added per prefill token of the step.").default("20us").example("10us"),
-        field("gamma", Kind::Leaf(&DURATION), "Added per decoding sequence of the step.").default("50us").example("20us"),
-        field("delta", Kind::Leaf(&DURATION), "Added per context token of the decoding sequences.")
-            .default("10ns")
-            .example("5ns"),
-        field("jitter", Kind::Number(0.0, 10.0), "Relative standard deviation of the step time.").default("0").example("0.1"),
-        field("max_batched_tokens", Kind::Whole(1, MOST), "Maximum number of tokens in one step.")
-            .default("2048")
-            .example("8192"),
-        field("max_num_seqs", Kind::Whole(1, MOST), "Maximum number of sequences that run at once.").default("256").example("64"),
-        field("kv_blocks", Kind::Whole(1, MOST), "Total number of KV cache blocks.").default("8192").example("4096"),
-        field("block_tokens", Kind::Whole(1, MOST), "Tokens per KV block.").default("16").example("32"),
-        field("default_output_tokens", Kind::Whole(1, MOST), "Output tokens where the request sets no `max_tokens`.")
-            .default("64")
-            .example("128"),
-        field("faults", Kind::Block(&FAULTS), "Simulated faults, drawn from the seed.")
-            .defaults(Default::Empty)
-            .example("{ error: 1% }"),
-        field("prefix_cache", Kind::Bool, "Blocks that an earlier prompt started with need no prefill.")
-            .default("false")
-            .example("true"),
+        field(
+            "admission",
+            Kind::Leaf(&DURATION),
+            "Time from the arrival of a request to its place in the queue.",
+        )
+        .default("0s")
+        .example("1ms"),
+        field(
+            "alpha",
+            Kind::Leaf(&DURATION),
+            "Step time that does not depend on the batch.",
+        )
+        .default("4ms")
+        .example("2ms"),
+        field(
+            "beta",
+            Kind::Leaf(&DURATION),
+            "Added per prefill token of the step.",
+        )
+        .default("20us")
+        .example("10us"),
+        field(
+            "gamma",
+            Kind::Leaf(&DURATION),
+            "Added per decoding sequence of the step.",
+        )
+        .default("50us")
+        .example("20us"),
+        field(
+            "delta",
+            Kind::Leaf(&DURATION),
+            "Added per context token of the decoding sequences.",
+        )
+        .default("10ns")
+        .example("5ns"),
+        field(
+            "jitter",
+            Kind::Number(0.0, 10.0),
+            "Relative standard deviation of the step time.",
+        )
+        .default("0")
+        .example("0.1"),
+        field(
+            "max_batched_tokens",
+            Kind::Whole(1, MOST),
+            "Maximum number of tokens in one step.",
+        )
+        .default("2048")
+        .example("8192"),
+        field(
+            "max_num_seqs",
+            Kind::Whole(1, MOST),
+            "Maximum number of sequences that run at once.",
+        )
+        .default("256")
+        .example("64"),
+        field(
+            "kv_blocks",
+            Kind::Whole(1, MOST),
+            "Total number of KV cache blocks.",
+        )
+        .default("8192")
+        .example("4096"),
+        field("block_tokens", Kind::Whole(1, MOST), "Tokens per KV block.")
+            .default("16")
+            .example("32"),
+        field(
+            "default_output_tokens",
+            Kind::Whole(1, MOST),
+            "Output tokens where the request sets no `max_tokens`.",
+        )
+        .default("64")
+        .example("128"),
+        field(
+            "faults",
+            Kind::Block(&FAULTS),
+            "Simulated faults, drawn from the seed.",
+        )
+        .defaults(Default::Empty)
+        .example("{ error: 1% }"),
+        field(
+            "prefix_cache",
+            Kind::Bool,
+            "Blocks that an earlier prompt started with need no prefill.",
+        )
+        .default("false")
+        .example("true"),
     ],
 };
 
@@ -49,41 +111,124 @@ static FAULTS: Block = Block {
     doc: "Faults, each with the share of affected requests.",
     short: None,
     fields: &[
-        field("error", Kind::Leaf(&SHARE), "Answer with `error_status` and a JSON error.").default("0").example("1%"),
-        field("error_status", Kind::Whole(400, 599), "The status of `error`.").default("500").example("503"),
-        field("reset", Kind::Leaf(&SHARE), "Reset the connection in the middle of the stream.").default("0").example("1%"),
-        field("stall", Kind::Leaf(&SHARE), "Send nothing for `stall_for` in the middle of the stream.")
-            .default("0")
-            .example("1%"),
-        field("stall_for", Kind::Leaf(&DURATION), "Length of a stall.").default("5s").example("2s"),
-        field("truncate", Kind::Leaf(&SHARE), "End the body early, without finish reason and without `[DONE]`.")
-            .default("0")
-            .example("1%"),
-        field("stream_error", Kind::Leaf(&SHARE), "An error event with HTTP 200 in the middle of the stream.")
-            .default("0")
-            .example("1%"),
-        field("slow_headers", Kind::Leaf(&DURATION), "Delay of the status line and headers.").default("0s").example("100ms"),
-        field("split", Kind::Whole(0, MOST), "Split each write after this many bytes, 0 for never.").default("0").example("7"),
-        field("coalesce", Kind::Whole(1, MOST), "Number of writes that are sent together, 1 for none.").default("1").example("4"),
-        field("tokens_per_chunk", Kind::Whole(1, MOST), "Tokens per event.").default("1").example("2"),
-        field("role_chunk", Kind::Bool, "Send a first chunk with only the role.").default("true").example("false"),
-        field("no_usage", Kind::Bool, "Never send usage, even if requested.").default("false").example("true"),
-        field("reasoning_tokens", Kind::Whole(0, MOST), "Tokens of reasoning text before the content.")
-            .default("0")
-            .example("32"),
-        field("comment_every", Kind::Whole(0, MOST), "A keep-alive comment before every n-th event, 0 for never.")
-            .default("0")
-            .example("10"),
+        field(
+            "error",
+            Kind::Leaf(&SHARE),
+            "Answer with `error_status` and a JSON error.",
+        )
+        .default("0")
+        .example("1%"),
+        field(
+            "error_status",
+            Kind::Whole(400, 599),
+            "The status of `error`.",
+        )
+        .default("500")
+        .example("503"),
+        field(
+            "reset",
+            Kind::Leaf(&SHARE),
+            "Reset the connection in the middle of the stream.",
+        )
+        .default("0")
+        .example("1%"),
+        field(
+            "stall",
+            Kind::Leaf(&SHARE),
+            "Send nothing for `stall_for` in the middle of the stream.",
+        )
+        .default("0")
+        .example("1%"),
+        field("stall_for", Kind::Leaf(&DURATION), "Length of a stall.")
+            .default("5s")
+            .example("2s"),
+        field(
+            "truncate",
+            Kind::Leaf(&SHARE),
+            "End the body early, without finish reason and without `[DONE]`.",
+        )
+        .default("0")
+        .example("1%"),
+        field(
+            "stream_error",
+            Kind::Leaf(&SHARE),
+            "An error event with HTTP 200 in the middle of the stream.",
+        )
+        .default("0")
+        .example("1%"),
+        field(
+            "slow_headers",
+            Kind::Leaf(&DURATION),
+            "Delay of the status line and headers.",
+        )
+        .default("0s")
+        .example("100ms"),
+        field(
+            "split",
+            Kind::Whole(0, MOST),
+            "Split each write after this many bytes, 0 for never.",
+        )
+        .default("0")
+        .example("7"),
+        field(
+            "coalesce",
+            Kind::Whole(1, MOST),
+            "Number of writes that are sent together, 1 for none.",
+        )
+        .default("1")
+        .example("4"),
+        field(
+            "tokens_per_chunk",
+            Kind::Whole(1, MOST),
+            "Tokens per event.",
+        )
+        .default("1")
+        .example("2"),
+        field(
+            "role_chunk",
+            Kind::Bool,
+            "Send a first chunk with only the role.",
+        )
+        .default("true")
+        .example("false"),
+        field(
+            "no_usage",
+            Kind::Bool,
+            "Never send usage, even if requested.",
+        )
+        .default("false")
+        .example("true"),
+        field(
+            "reasoning_tokens",
+            Kind::Whole(0, MOST),
+            "Tokens of reasoning text before the content.",
+        )
+        .default("0")
+        .example("32"),
+        field(
+            "comment_every",
+            Kind::Whole(0, MOST),
+            "A keep-alive comment before every n-th event, 0 for never.",
+        )
+        .default("0")
+        .example("10"),
     ],
 };
 
 /// `api: simulator` is short for `url: simulator`.
 pub(crate) fn expand_api(root: &mut Node) {
-    let Some(api) = root.entry_at("target.api").filter(|api| api.value.text().as_deref() == Some(WORD)).cloned() else {
+    let Some(api) = root
+        .entry_at("target.api")
+        .filter(|api| api.value.text().as_deref() == Some(WORD))
+        .cloned()
+    else {
         return;
     };
     let url = root.get("target.url").and_then(Node::text);
-    if url.as_deref().is_none_or(|url| simulator_path(url).is_some()) {
+    if url
+        .as_deref()
+        .is_none_or(|url| simulator_path(url).is_some())
+    {
         let protocol = Node::new(api.value.at, Data::Text(Api::OpenaiChat.name().to_owned()));
         if url.is_none() {
             root.set("target.url", api.key_at, api.value);
@@ -95,8 +240,12 @@ pub(crate) fn expand_api(root: &mut Node) {
 /// Adds the block and the model of the built-in server. If a variable selected another server, as in `${LLM_URL:-simulator}`,
 /// the block is removed.
 pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
-    let url = root.get("target.url").filter(|_| !swept.contains("target.url"));
-    let always = url.and_then(Node::text).is_some_and(|url| simulator_path(&url).is_some());
+    let url = root
+        .get("target.url")
+        .filter(|_| !swept.contains("target.url"));
+    let always = url
+        .and_then(Node::text)
+        .is_some_and(|url| simulator_path(&url).is_some());
     if !always && url.is_some_and(from_env) {
         root.set("target.simulator", root.at, Node::new(root.at, Data::Null));
     }
@@ -105,7 +254,11 @@ pub(crate) fn add_block(root: &mut Node, swept: &BTreeSet<String>) {
         root.set("target.simulator", at, Node::new(at, Data::Map(Vec::new())));
     }
     if always && root.get("target.model").is_none() && !swept.contains("target.model") {
-        root.set("target.model", at, Node::new(at, Data::Text("sim".to_owned())));
+        root.set(
+            "target.model",
+            at,
+            Node::new(at, Data::Text("sim".to_owned())),
+        );
     }
 }
 

@@ -22,8 +22,16 @@ use llmscen_core::plan::Case;
 pub(crate) use relative::RelativeContext;
 use std::collections::BTreeSet;
 
-const OF: Kind =
-    Kind::Choice(&[("ok", "Successful requests"), ("scheduled", "All requests; a failed one counts as infinitely slow")], &[]);
+const OF: Kind = Kind::Choice(
+    &[
+        ("ok", "Successful requests"),
+        (
+            "scheduled",
+            "All requests; a failed one counts as infinitely slow",
+        ),
+    ],
+    &[],
+);
 
 const NO_DATA: Kind = Kind::Choice(
     &[
@@ -51,7 +59,12 @@ static ABORT: Block = Block {
     ],
 };
 
-static EXPR: Leaf = Leaf { expected: "a limit such as `ttft.p95 < 500ms`", sweepable: false, schema, check: check_expr };
+static EXPR: Leaf = Leaf {
+    expected: "a limit such as `ttft.p95 < 500ms`",
+    sweepable: false,
+    schema,
+    check: check_expr,
+};
 
 pub(crate) static SLO: Block = Block {
     doc: "An objective. A plain text is short for `{ expr: … }`.",
@@ -76,14 +89,25 @@ pub(crate) static SLO: Block = Block {
 };
 
 /// Decodes the limits, with their conditions.
-pub(crate) fn decode<'a>(root: &'a Node, axes: &BTreeSet<String>, review: &mut Review) -> Vec<Limit<'a>> {
+pub(crate) fn decode<'a>(
+    root: &'a Node,
+    axes: &BTreeSet<String>,
+    review: &mut Review,
+) -> Vec<Limit<'a>> {
     let items = root.items_at("slo");
     let stage = root.get("load.stages").map(|_| STAGE.to_owned());
     let swept_paths: BTreeSet<String> = axes.iter().cloned().chain(stage).collect();
-    items.iter().filter_map(|node| decode_limit(node, &swept_paths, review)).collect()
+    items
+        .iter()
+        .filter_map(|node| decode_limit(node, &swept_paths, review))
+        .collect()
 }
 
-fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Limit<'a>> {
+fn decode_limit<'a>(
+    node: &'a Node,
+    swept_paths: &BTreeSet<String>,
+    review: &mut Review,
+) -> Option<Limit<'a>> {
     let expr = node.get("expr")?.string()?;
     let assertion = check::parse(&expr).ok()?;
     let check = Check {
@@ -91,10 +115,18 @@ fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut
         subject: assertion.subject,
         op: assertion.op,
         limit: assertion.limit,
-        relative: assertion.relative.map(|(to, factor)| Relative { to, factor, known: None }),
+        relative: assertion.relative.map(|(to, factor)| Relative {
+            to,
+            factor,
+            known: None,
+        }),
         confidence: node.read("confidence", confidence)?,
         when: decode_condition(node, swept_paths, review)?,
-        of: if node.get("of")?.text()? == "scheduled" { RequestSet::Scheduled } else { RequestSet::Ok },
+        of: if node.get("of")?.text()? == "scheduled" {
+            RequestSet::Scheduled
+        } else {
+            RequestSet::Ok
+        },
         no_data: match node.get("no_data")?.text()?.as_ref() {
             "inconclusive" => NoData::Inconclusive,
             "pass" => NoData::Pass,
@@ -113,32 +145,67 @@ fn decode_limit<'a>(node: &'a Node, swept_paths: &BTreeSet<String>, review: &mut
 
 fn decode_abort(node: &Node) -> Option<Abort> {
     let min_samples = u64::try_from(node.get("min_samples")?.integer()?).ok()?;
-    Some(Abort { min_samples, alpha: node.get("alpha")?.number()? })
+    Some(Abort {
+        min_samples,
+        alpha: node.get("alpha")?.number()?,
+    })
 }
 
 /// Reports an `abort` on a limit that cannot fail before the end.
 fn check_abort(node: &Node, check: &Check, review: &mut Review) {
-    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && check.allowed().is_none()) else { return };
-    let gaps = matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
+    let Some(entry) = node
+        .entry_at("abort")
+        .filter(|_| check.abort.is_some() && check.allowed().is_none())
+    else {
+        return;
+    };
+    let gaps =
+        matches!(&check.subject, Subject::Metric { metric, .. } if metric.per() == Scope::Gap);
     let (label, help) = if gaps {
-        ("the gaps of a request are correlated", "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.")
+        (
+            "the gaps of a request are correlated",
+            "Write a limit on `tpot`, or on requests: goodput(itl < 50ms) >= 99%.",
+        )
     } else {
-        ("not a share of requests", "It needs a quantile, `max`, `goodput(…)` or `error_rate`.")
+        (
+            "not a share of requests",
+            "It needs a quantile, `max`, `goodput(…)` or `error_rate`.",
+        )
     };
     let mistake = Mistake::new(entry.key_at, "this limit cannot fail before the end", label);
-    review.push(mistake.also_if(node.get("expr").map(|expr| expr.at), "this one").help(help));
+    review.push(
+        mistake
+            .also_if(node.get("expr").map(|expr| expr.at), "this one")
+            .help(help),
+    );
 }
 
 /// Reports an `abort` on a limit for a single stage; only limits for whole cases are watched.
 fn check_single_stage(node: &Node, check: &Check, review: &mut Review) {
-    let one = check.when.get(STAGE).is_some_and(|stage| *stage != Scalar::Text("all".into()));
-    let Some(entry) = node.entry_at("abort").filter(|_| check.abort.is_some() && one) else { return };
-    let mistake = Mistake::new(entry.key_at, "`abort` cannot be used for a single stage", "aborts whole cases");
+    let one = check
+        .when
+        .get(STAGE)
+        .is_some_and(|stage| *stage != Scalar::Text("all".into()));
+    let Some(entry) = node
+        .entry_at("abort")
+        .filter(|_| check.abort.is_some() && one)
+    else {
+        return;
+    };
+    let mistake = Mistake::new(
+        entry.key_at,
+        "`abort` cannot be used for a single stage",
+        "aborts whole cases",
+    );
     let mistake = mistake.also_if(node.get("when").map(|when| when.at), "one stage");
     review.push(mistake.help("Remove `abort`, or write `load.stage: all` for the whole case."));
 }
 
-fn decode_condition(node: &Node, swept_paths: &BTreeSet<String>, review: &mut Review) -> Option<Labels> {
+fn decode_condition(
+    node: &Node,
+    swept_paths: &BTreeSet<String>,
+    review: &mut Review,
+) -> Option<Labels> {
     let entries = node.get("when").map(Node::entries).unwrap_or_default();
     let mut labels = Vec::new();
     for entry in entries {
@@ -148,10 +215,16 @@ fn decode_condition(node: &Node, swept_paths: &BTreeSet<String>, review: &mut Re
             return None;
         };
         if !swept_paths.contains(&entry.key) {
-            let label = meant_or(nearest(&entry.key, swept_paths.iter().map(String::as_str)), "is not swept");
+            let label = meant_or(
+                nearest(&entry.key, swept_paths.iter().map(String::as_str)),
+                "is not swept",
+            );
             let swept = list(swept_paths.iter().map(String::as_str), "and");
-            let mistake = Mistake::new(entry.key_at, format!("`{}` is not swept", entry.key), label);
-            review.push(mistake.help(format!("Keys of `when` are paths of the matrix, and stages; here {swept}.")));
+            let mistake =
+                Mistake::new(entry.key_at, format!("`{}` is not swept", entry.key), label);
+            review.push(mistake.help(format!(
+                "Keys of `when` are paths of the matrix, and stages; here {swept}."
+            )));
             return None;
         }
         labels.push((entry.key.clone(), value));
@@ -160,24 +233,49 @@ fn decode_condition(node: &Node, swept_paths: &BTreeSet<String>, review: &mut Re
 }
 
 /// Assigns limits to the cases that match. Reports limits that no case matches or can measure.
-pub(crate) fn assign(limits: &[Limit<'_>], cases: &mut [Case], rounds: u32, context: &RelativeContext<'_>, review: &mut Review) {
-    let swept_paths: BTreeSet<String> =
-        cases.iter().flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone())).collect();
-    let staged = cases.iter().any(|case| !case.load.shape.stages().is_empty()).then(|| STAGE.to_owned());
-    reference::check_axes(context.root, &swept_paths.into_iter().chain(staged).collect(), review);
+pub(crate) fn assign(
+    limits: &[Limit<'_>],
+    cases: &mut [Case],
+    rounds: u32,
+    context: &RelativeContext<'_>,
+    review: &mut Review,
+) {
+    let swept_paths: BTreeSet<String> = cases
+        .iter()
+        .flat_map(|case| case.labels.0.iter().map(|(path, _)| path.clone()))
+        .collect();
+    let staged = cases
+        .iter()
+        .any(|case| !case.load.shape.stages().is_empty())
+        .then(|| STAGE.to_owned());
+    reference::check_axes(
+        context.root,
+        &swept_paths.into_iter().chain(staged).collect(),
+        review,
+    );
     // Cases are copied to inspect their traffic classes and stages; thousands of checks must not be copied each time.
     let mut given: Vec<(Vec<Check>, _)> = cases.iter().map(|_| (Vec::new(), Vec::new())).collect();
     for limit in limits {
         let mut about = false;
         for (case, (checks, stage_checks)) in cases.iter_mut().zip(&mut given) {
             let staged = !case.load.shape.stages().is_empty();
-            let all = if staged { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
+            let all = if staged {
+                case.labels.with(STAGE, Scalar::Text("all".into()))
+            } else {
+                case.labels.clone()
+            };
             if all.covers(&limit.check.when) {
                 check_measurable(limit, case, rounds, &context.telemetry, review);
                 // Each round is tested separately and may abort the case.
-                let share = |abort: Abort| Abort { alpha: abort.alpha / f64::from(rounds.max(1)), ..abort };
+                let share = |abort: Abort| Abort {
+                    alpha: abort.alpha / f64::from(rounds.max(1)),
+                    ..abort
+                };
                 let check = relative::resolve_limit(limit, case, context, review);
-                checks.push(Check { abort: check.abort.map(share), ..check });
+                checks.push(Check {
+                    abort: check.abort.map(share),
+                    ..check
+                });
                 about = true;
             }
             if staged {
@@ -205,29 +303,63 @@ fn assign_stages(
     review: &mut Review,
 ) -> Option<Vec<Check>> {
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
-    let about: Vec<Case> = about.into_iter().filter(|stage| stage.labels.covers(&limit.check.when)).collect();
+    let about: Vec<Case> = about
+        .into_iter()
+        .filter(|stage| stage.labels.covers(&limit.check.when))
+        .collect();
     // A limit for all stages is reported for the whole case.
-    if let Some(stage) = about.first().filter(|_| limit.check.when.get(STAGE).is_some()) {
+    if let Some(stage) = about
+        .first()
+        .filter(|_| limit.check.when.get(STAGE).is_some())
+    {
         check_measurable(limit, stage, rounds, &context.telemetry, review);
     }
-    (!about.is_empty()).then(|| relative::stage_checks(limit, &about, context, review).into_iter().collect())
+    (!about.is_empty()).then(|| {
+        relative::stage_checks(limit, &about, context, review)
+            .into_iter()
+            .collect()
+    })
 }
 
 fn report_unmatched(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
-    let Some(when) = limit.node.entry_at("when") else { return };
-    let fixed = when.value.entries().iter().any(|entry| review.fixed.contains(&entry.key));
+    let Some(when) = limit.node.entry_at("when") else {
+        return;
+    };
+    let fixed = when
+        .value
+        .entries()
+        .iter()
+        .any(|entry| review.fixed.contains(&entry.key));
     if fixed {
         return review
             .warn(when.value.at, "no case matches this condition, because a setting of the command line replaced an axis");
     }
-    let mistake = Mistake::new(when.value.at, "this `when` matches no case", "no case has these values");
-    let stages = |case: &Case| case.stages().into_iter().map(|stage| stage.case.id).collect::<Vec<_>>();
-    let names: Vec<String> = cases.iter().flat_map(|case| [vec![case.id.clone()], stages(case)].concat()).take(12).collect();
-    review.push(mistake.help(format!("Cases are {}.", list(names.iter().map(String::as_str), "and"))));
+    let mistake = Mistake::new(
+        when.value.at,
+        "this `when` matches no case",
+        "no case has these values",
+    );
+    let stages = |case: &Case| {
+        case.stages()
+            .into_iter()
+            .map(|stage| stage.case.id)
+            .collect::<Vec<_>>()
+    };
+    let names: Vec<String> = cases
+        .iter()
+        .flat_map(|case| [vec![case.id.clone()], stages(case)].concat())
+        .take(12)
+        .collect();
+    review.push(mistake.help(format!(
+        "Cases are {}.",
+        list(names.iter().map(String::as_str), "and")
+    )));
 }
 
 fn check_expr(node: &Node, review: &mut Review) {
-    let Some(text) = node.text() else { return expect(node, EXPR.expected, "", review) };
+    let Some(text) = node.text() else {
+        return expect(node, EXPR.expected, "", review);
+    };
     if let Err(error) = check::parse(&text) {
         let at = review.sources.part(node, &text, error.range.clone());
         review.push(error.into_mistake(at));
@@ -254,7 +386,11 @@ const MLPERF: [(&str, u32, u32); 11] = [
 ];
 
 /// Words per minute; no token may be later than the reader needs it.
-const READING: [(&str, f64); 3] = [("reading/silent", 250.0), ("reading/listening", 450.0), ("reading/visual", 700.0)];
+const READING: [(&str, f64); 3] = [
+    ("reading/silent", 250.0),
+    ("reading/listening", 450.0),
+    ("reading/visual", 700.0),
+];
 /// Default number of tokens of an English word.
 const TOKENS_PER_WORD: f64 = 1.5;
 /// Keys that apply to reading speeds only.
@@ -263,14 +399,27 @@ const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
 /// Replaces presets in `slo` by their limits, and removes `presets`.
 pub(crate) fn expand(root: &mut Node, review: &mut Review) {
     let presets = root.remove("presets");
-    let presets = presets.as_ref().map(|entry| entry.value.entries()).unwrap_or_default();
-    let Some(slo) = root.entry_at("slo").cloned() else { return };
+    let presets = presets
+        .as_ref()
+        .map(|entry| entry.value.entries())
+        .unwrap_or_default();
+    let Some(slo) = root.entry_at("slo").cloned() else {
+        return;
+    };
     if !matches!(slo.value.data, Data::List(_)) {
         return;
     }
     review.section = "slo".to_owned();
-    let items = slo.value.items().iter().flat_map(|item| expand_item(item, presets, review)).collect();
-    let value = Node { data: Data::List(items), ..slo.value };
+    let items = slo
+        .value
+        .items()
+        .iter()
+        .flat_map(|item| expand_item(item, presets, review))
+        .collect();
+    let value = Node {
+        data: Data::List(items),
+        ..slo.value
+    };
     root.set("slo", slo.key_at, value);
     review.section.clear();
 }
@@ -283,11 +432,21 @@ fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node>
         return vec![item.clone()];
     };
     if let Some(expr) = item.entry_at("expr") {
-        let mistake = Mistake::new(expr.key_at, "a limit is an `expr` or a `preset`", "both are here");
-        review.push(mistake.also(preset.key_at, "the other one").help("Write two items."));
+        let mistake = Mistake::new(
+            expr.key_at,
+            "a limit is an `expr` or a `preset`",
+            "both are here",
+        );
+        review.push(
+            mistake
+                .also(preset.key_at, "the other one")
+                .help("Write two items."),
+        );
         return Vec::new();
     }
-    let Some(name) = preset.value.text() else { return Vec::new() };
+    let Some(name) = preset.value.text() else {
+        return Vec::new();
+    };
     let at = preset.value.at;
     let reading = READING.iter().find(|(reading, _)| *reading == name);
     if reading.is_none()
@@ -296,18 +455,29 @@ fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node>
         report_pace_key(entry, review);
     }
     if let Some(user) = presets.iter().find(|entry| entry.key == name) {
-        return user.value.items().iter().filter_map(|limit| inherit_limit(limit, item, review)).collect();
+        return user
+            .value
+            .items()
+            .iter()
+            .filter_map(|limit| inherit_limit(limit, item, review))
+            .collect();
     }
     let mlperf = MLPERF.iter().find(|(preset, ..)| *preset == name);
     let exprs = match (mlperf, reading) {
-        (Some((_, ttft, tpot)), _) => vec![format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")],
+        (Some((_, ttft, tpot)), _) => vec![
+            format!("ttft.p99 <= {ttft}ms"),
+            format!("tpot.p99 <= {tpot}ms"),
+        ],
         (None, Some((_, words))) => vec![reading_limit(item, *words)],
         (None, None) => {
             review.push(unknown_preset(at, &name, presets));
             return Vec::new();
         }
     };
-    exprs.into_iter().map(|expr| replace_preset(item, expr, at)).collect()
+    exprs
+        .into_iter()
+        .map(|expr| replace_preset(item, expr, at))
+        .collect()
 }
 
 /// TPOT = 60 s / (words per minute × tokens per word), in tenths of a millisecond.
@@ -320,34 +490,68 @@ fn reading_limit(item: &Node, words: f64) -> String {
 /// The item with a limit in place of the preset.
 fn replace_preset(item: &Node, expr: String, at: Span) -> Node {
     let keep = |entry: &&Entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str());
-    let expr = Entry { key: "expr".to_owned(), key_at: at, value: Node::new(at, Data::Text(expr)) };
-    let entries = std::iter::once(expr).chain(item.entries().iter().filter(keep).cloned()).collect();
-    Node { data: Data::Map(entries), ..item.clone() }
+    let expr = Entry {
+        key: "expr".to_owned(),
+        key_at: at,
+        value: Node::new(at, Data::Text(expr)),
+    };
+    let entries = std::iter::once(expr)
+        .chain(item.entries().iter().filter(keep).cloned())
+        .collect();
+    Node {
+        data: Data::Map(entries),
+        ..item.clone()
+    }
 }
 
 /// A limit of a user's preset, overridden by keys of the item.
 fn inherit_limit(limit: &Node, item: &Node, review: &mut Review) -> Option<Node> {
     if let Some(inner) = limit.entry_at("preset") {
-        let mistake = Mistake::new(inner.key_at, "a preset inside a preset", "presets contain limits only");
+        let mistake = Mistake::new(
+            inner.key_at,
+            "a preset inside a preset",
+            "presets contain limits only",
+        );
         review.push(mistake.help("List both presets in `slo`, one item each."));
         return None;
     }
     let mut made = limit.clone();
-    for entry in item.entries().iter().filter(|entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str())) {
+    for entry in item
+        .entries()
+        .iter()
+        .filter(|entry| entry.key != "preset" && !PACE.contains(&entry.key.as_str()))
+    {
         made.set_key(&entry.key, entry.key_at, entry.value.clone());
     }
     Some(made)
 }
 
 fn report_pace_key(entry: &Entry, review: &mut Review) {
-    let mistake = Mistake::new(entry.key_at, format!("`{}` without a reading speed", entry.key), "needs `preset: reading/…`");
-    review.push(mistake.help(format!("Reading speeds are {}.", list(READING.iter().map(|(name, _)| *name), "and"))));
+    let mistake = Mistake::new(
+        entry.key_at,
+        format!("`{}` without a reading speed", entry.key),
+        "needs `preset: reading/…`",
+    );
+    review.push(mistake.help(format!(
+        "Reading speeds are {}.",
+        list(READING.iter().map(|(name, _)| *name), "and")
+    )));
 }
 
 fn unknown_preset(at: Span, name: &str, presets: &[Entry]) -> Mistake {
-    let tools = MLPERF.iter().map(|(name, ..)| *name).chain(READING.iter().map(|(name, _)| *name));
-    let names: Vec<&str> = presets.iter().map(|entry| entry.key.as_str()).chain(tools).collect();
+    let tools = MLPERF
+        .iter()
+        .map(|(name, ..)| *name)
+        .chain(READING.iter().map(|(name, _)| *name));
+    let names: Vec<&str> = presets
+        .iter()
+        .map(|entry| entry.key.as_str())
+        .chain(tools)
+        .collect();
     let label = meant_or(nearest(name, names.iter().copied()), "does not exist");
-    let help = format!("Presets are {}. Define your own in `presets`.", list(names.iter().copied(), "and"));
+    let help = format!(
+        "Presets are {}. Define your own in `presets`.",
+        list(names.iter().copied(), "and")
+    );
     Mistake::new(at, format!("unknown preset `{name}`"), label).help(help)
 }

@@ -7,9 +7,12 @@ use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
-use crate::values::number::{BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size};
+use crate::values::number::{
+    BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size,
+};
 use crate::values::target::{
-    MODELS, SIMULATOR, VERSION, check_header_name, models, simulator_path, split_url, url_error, version,
+    MODELS, SIMULATOR, VERSION, check_header_name, models, simulator_path, split_url, url_error,
+    version,
 };
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
@@ -24,22 +27,43 @@ const API: Kind = Kind::Choice(
         ("openai-completions", "OpenAI text completions"),
         ("openai-responses", "OpenAI responses"),
         ("openai-embeddings", "OpenAI embeddings; not streamed"),
-        ("rerank", "Rerank, as in Cohere, Jina and vLLM; not streamed"),
+        (
+            "rerank",
+            "Rerank, as in Cohere, Jina and vLLM; not streamed",
+        ),
         ("dashscope", "DashScope's native generation"),
-        ("anthropic", "Anthropic messages; needs `request.max_tokens`"),
+        (
+            "anthropic",
+            "Anthropic messages; needs `request.max_tokens`",
+        ),
         ("ollama", "Ollama's native chat, as JSON lines"),
         ("tgi", "Text Generation Inference's native generation"),
-        ("custom", "Defined by `request.template` and `request.extract`"),
-        ("local", "A local model in `model`: a folder, a name on the hub, a `.gguf` file, or `random:tiny`"),
-        (SIMULATOR, "The built-in server; the same as `url: simulator`"),
+        (
+            "custom",
+            "Defined by `request.template` and `request.extract`",
+        ),
+        (
+            "local",
+            "A local model in `model`: a folder, a name on the hub, a `.gguf` file, or `random:tiny`",
+        ),
+        (
+            SIMULATOR,
+            "The built-in server; the same as `url: simulator`",
+        ),
     ],
     &[],
 );
 
 const POOL: Kind = Kind::Choice(
     &[
-        ("keep-alive", "Connections are reused; those of a closed loop's users, or of a burst, are opened before the start"),
-        ("on-demand", "Connections are reused, and opened when a request needs one: the first requests wait for theirs"),
+        (
+            "keep-alive",
+            "Connections are reused; those of a closed loop's users, or of a burst, are opened before the start",
+        ),
+        (
+            "on-demand",
+            "Connections are reused, and opened when a request needs one: the first requests wait for theirs",
+        ),
         ("per-request", "Every request opens a connection"),
     ],
     &[],
@@ -47,7 +71,10 @@ const POOL: Kind = Kind::Choice(
 
 const COMPRESSION: Kind = Kind::Choice(
     &[
-        ("none", "No compression: its time on the server would be measured"),
+        (
+            "none",
+            "No compression: its time on the server would be measured",
+        ),
         ("gzip", "gzip"),
         ("zstd", "zstd"),
         ("any", "Either"),
@@ -79,17 +106,37 @@ static TLS: Block = Block {
     doc: "Certificates of the server and the client.",
     short: None,
     fields: &[
-        field("ca", Kind::File, "A PEM file with additional trusted authorities.").example("ca.pem").rules(&[WITHOUT_LOCAL]),
-        field("cert", Kind::File, "A PEM file with this client's certificate chain.")
-            .example("client.pem")
-            .rules(&[WITHOUT_LOCAL, requires(&["key"]).help("A certificate and its key must be used together.")]),
+        field(
+            "ca",
+            Kind::File,
+            "A PEM file with additional trusted authorities.",
+        )
+        .example("ca.pem")
+        .rules(&[WITHOUT_LOCAL]),
+        field(
+            "cert",
+            Kind::File,
+            "A PEM file with this client's certificate chain.",
+        )
+        .example("client.pem")
+        .rules(&[
+            WITHOUT_LOCAL,
+            requires(&["key"]).help("A certificate and its key must be used together."),
+        ]),
         field("key", Kind::File, "A PEM file with that certificate's key.")
             .example("client.key")
-            .rules(&[WITHOUT_LOCAL, requires(&["cert"]).help("A certificate and its key must be used together.")]),
-        field("insecure", Kind::Bool, "Accept any certificate, with a warning that is also in the report.")
-            .default("false")
-            .example("true")
-            .rules(&[WITHOUT_LOCAL]),
+            .rules(&[
+                WITHOUT_LOCAL,
+                requires(&["cert"]).help("A certificate and its key must be used together."),
+            ]),
+        field(
+            "insecure",
+            Kind::Bool,
+            "Accept any certificate, with a warning that is also in the report.",
+        )
+        .default("false")
+        .example("true")
+        .rules(&[WITHOUT_LOCAL]),
     ],
 };
 
@@ -117,7 +164,15 @@ static HTTP: Block = Block {
 };
 
 /// Headers that have a fixed meaning.
-const TAKEN: [&str; 7] = ["accept", "authorization", "connection", "content-length", "content-type", "host", "transfer-encoding"];
+const TAKEN: [&str; 7] = [
+    "accept",
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "transfer-encoding",
+];
 
 pub(crate) static TARGET: Block = Block {
     doc: "The server under test. Requests use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY`, except for loopback addresses and the hosts in `NO_PROXY`.",
@@ -156,8 +211,16 @@ pub(crate) static TARGET: Block = Block {
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let api = draft.api()?;
     let is_local = api == Api::Local;
-    let place = if is_local { local::decode_place(draft, review) } else { decode_place(draft, api, review) };
-    let models = if is_local { local::decode_model(draft, review) } else { decode_models(draft, review) };
+    let place = if is_local {
+        local::decode_place(draft, review)
+    } else {
+        decode_place(draft, api, review)
+    };
+    let models = if is_local {
+        local::decode_model(draft, review)
+    } else {
+        decode_models(draft, review)
+    };
     let headers = draft.headers("target.headers", review);
     let request_id = decode_request_id(draft, review);
     let tls = decode_tls(draft, review);
@@ -167,7 +230,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         api,
         location: place?,
         models: models?,
-        api_key: draft.text("target.api_key").filter(|key| !key.is_empty()).map(Secret::new),
+        api_key: draft
+            .text("target.api_key")
+            .filter(|key| !key.is_empty())
+            .map(Secret::new),
         headers,
         request_id,
         timeouts: decode_timeouts(draft.get("target.timeouts")?)?,
@@ -184,7 +250,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             "any" => Compression::Any,
             _ => Compression::None,
         },
-        gpus: draft.get("target.gpus").and_then(Node::integer).and_then(|n| u32::try_from(n).ok()),
+        gpus: draft
+            .get("target.gpus")
+            .and_then(Node::integer)
+            .and_then(|n| u32::try_from(n).ok()),
         server,
         metrics,
         hardware: decode_hardware(draft),
@@ -198,29 +267,47 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Targ
     if let Some(path) = simulator_path(&url) {
         let path = (!path.is_empty()).then(|| path.to_owned());
         let server = draft.get("target.simulator").and_then(simulator::decode)?;
-        return Some(TargetLocation::Simulator { server: Box::new(server), path });
+        return Some(TargetLocation::Simulator {
+            server: Box::new(server),
+            path,
+        });
     }
     if draft.text("target.api").as_deref() == Some(SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "`api: simulator` is the built-in server", "this URL is not used");
+        let mistake = Mistake::new(
+            entry.value.at,
+            "`api: simulator` is the built-in server",
+            "this URL is not used",
+        );
         review.push(mistake.help("Remove `url`, or write the protocol: `api: openai-chat`."));
         return None;
     }
     decode_url(draft, &url, entry.value.at, api, review)
 }
 
-fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Review) -> Option<TargetLocation> {
+fn decode_url(
+    draft: &Draft<'_>,
+    url: &str,
+    at: Span,
+    api: Api,
+    review: &mut Review,
+) -> Option<TargetLocation> {
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), split_url(url));
     if let Some(error) = url_error(url) {
         let mistake = Mistake::new(at, "this is not a URL", error);
-        review.push(mistake.help(format!("Write the whole URL, for example http://127.0.0.1:8000{usual}.")));
+        review.push(mistake.help(format!(
+            "Write the whole URL, for example http://127.0.0.1:8000{usual}."
+        )));
         return None;
     }
-    if let Some(complete_url) = url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root)) {
+    if let Some(complete_url) =
+        url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root))
+    {
         review.note(at, url::note(&complete_url));
         return Some(TargetLocation::Url(complete_url));
     }
-    if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty() {
+    if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty()
+    {
         review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
     }
     Some(TargetLocation::Url(url.to_owned()))
@@ -229,11 +316,21 @@ fn decode_url(draft: &Draft<'_>, url: &str, at: Span, api: Api, review: &mut Rev
 fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {
     match draft.get("target.model") {
         Some(node) => models(node),
-        None if draft.text("target.url").is_some_and(|url| simulator_path(&url).is_some()) => {
-            Some(vec![ModelShare { name: "sim".to_owned(), weight: 1.0 }])
+        None if draft
+            .text("target.url")
+            .is_some_and(|url| simulator_path(&url).is_some()) =>
+        {
+            Some(vec![ModelShare {
+                name: "sim".to_owned(),
+                weight: 1.0,
+            }])
         }
         None => {
-            let mistake = Mistake::new(draft.key_span("target"), "`target` needs `model`", "`model` is missing");
+            let mistake = Mistake::new(
+                draft.key_span("target"),
+                "`target` needs `model`",
+                "`model` is missing",
+            );
             review.push(mistake.help("The model name in requests, for example `model: qwen2.5`."));
             None
         }
@@ -246,13 +343,28 @@ fn decode_request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     let name = node.string()?;
     check_header_name(&name, node.at, review);
     if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
-        let mistake = Mistake::new(node.at, format!("the header `{name}` has a fixed meaning"), "cannot contain an id");
+        let mistake = Mistake::new(
+            node.at,
+            format!("the header `{name}` has a fixed meaning"),
+            "cannot contain an id",
+        );
         review.push(mistake.help("For example `request_id: X-Request-Id`."));
     }
     let entries = draft.entries_at("target.headers");
-    if let Some(entry) = entries.iter().find(|entry| entry.key.eq_ignore_ascii_case(&name)) {
-        let mistake = Mistake::new(node.at, format!("the header `{name}` has two values"), "an id per request");
-        review.push(mistake.also(entry.key_at, "the same text for all requests").help("Remove one of them."));
+    if let Some(entry) = entries
+        .iter()
+        .find(|entry| entry.key.eq_ignore_ascii_case(&name))
+    {
+        let mistake = Mistake::new(
+            node.at,
+            format!("the header `{name}` has two values"),
+            "an id per request",
+        );
+        review.push(
+            mistake
+                .also(entry.key_at, "the same text for all requests")
+                .help("Remove one of them."),
+        );
     }
     Some(name)
 }
@@ -267,12 +379,21 @@ fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {
         let at = draft.key_span("target.tls.insecure");
         review.warn(at, "`tls.insecure: true`: certificates of the target are not verified; any server can pose as it");
     }
-    Some(Tls { ca, cert, key, insecure })
+    Some(Tls {
+        ca,
+        cert,
+        key,
+        insecure,
+    })
 }
 
 fn decode_timeouts(node: &Node) -> Option<Timeouts> {
     let span = |path| node.read(path, duration);
-    Some(Timeouts { connect: span("connect")?, read: span("read")?, total: span("total")? })
+    Some(Timeouts {
+        connect: span("connect")?,
+        read: span("read")?,
+        total: span("total")?,
+    })
 }
 
 pub(crate) static HARDWARE: Block = Block {
@@ -311,13 +432,32 @@ mod tests {
 
     #[test]
     fn table_lists_all_protocols() {
-        let Kind::Choice(words, _) = API else { panic!("not a choice") };
-        assert!(words.iter().map(|(word, _)| *word).eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR])));
+        let Kind::Choice(words, _) = API else {
+            panic!("not a choice")
+        };
+        assert!(
+            words
+                .iter()
+                .map(|(word, _)| *word)
+                .eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]))
+        );
     }
 
     #[test]
     fn simulator_may_have_a_path() {
-        assert_eq!((simulator_path("simulator"), simulator_path("simulator/v1/messages")), (Some(""), Some("/v1/messages")));
-        assert_eq!((simulator_path("simulators"), simulator_path("http://simulator/v1")), (None, None));
+        assert_eq!(
+            (
+                simulator_path("simulator"),
+                simulator_path("simulator/v1/messages")
+            ),
+            (Some(""), Some("/v1/messages"))
+        );
+        assert_eq!(
+            (
+                simulator_path("simulators"),
+                simulator_path("http://simulator/v1")
+            ),
+            (None, None)
+        );
     }
 }

@@ -26,8 +26,13 @@ impl CaseLabels {
         // Path of the field → text in the scenario → file.
         let mut files: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
         for setting in points.iter().flatten() {
-            if let (Some(written), Some(file)) = (setting.value.text(), file(setting, local, review)) {
-                files.entry(&setting.path).or_default().insert(written.into_owned(), file);
+            if let (Some(written), Some(file)) =
+                (setting.value.text(), file(setting, local, review))
+            {
+                files
+                    .entry(&setting.path)
+                    .or_default()
+                    .insert(written.into_owned(), file);
             }
         }
         let mut names = BTreeMap::new();
@@ -35,7 +40,10 @@ impl CaseLabels {
             let all: BTreeSet<&str> = files.values().map(String::as_str).collect();
             for (written, file) in &files {
                 let at = if written.starts_with('@') { "@" } else { "" };
-                names.insert((path.to_owned(), written.clone()), format!("{at}{}", tail(file, &all)));
+                names.insert(
+                    (path.to_owned(), written.clone()),
+                    format!("{at}{}", tail(file, &all)),
+                );
             }
         }
         mask(points, &mut names);
@@ -49,12 +57,20 @@ impl CaseLabels {
     pub fn labels(&self, point: &Point) -> Labels {
         let name = |setting: &Setting| {
             let text = spelled(setting)?;
-            self.names.get(&(setting.path.clone(), text)).cloned().map(Scalar::Text)
+            self.names
+                .get(&(setting.path.clone(), text))
+                .cloned()
+                .map(Scalar::Text)
         };
         Labels(
             point
                 .iter()
-                .filter_map(|setting| Some((setting.path.clone(), name(setting).or_else(|| setting.value.scalar())?)))
+                .filter_map(|setting| {
+                    Some((
+                        setting.path.clone(),
+                        name(setting).or_else(|| setting.value.scalar())?,
+                    ))
+                })
                 .collect(),
         )
     }
@@ -62,11 +78,19 @@ impl CaseLabels {
     fn unique(&self, points: &[Point], review: &mut Review) {
         let all: Vec<Labels> = points.iter().map(|point| self.labels(point)).collect();
         for (index, labels) in all.iter().enumerate() {
-            let Some(first) = all[..index].iter().position(|other| other == labels) else { continue };
-            let pair =
-                points[index].iter().zip(&points[first]).find(|(setting, other)| setting.value.text() != other.value.text());
+            let Some(first) = all[..index].iter().position(|other| other == labels) else {
+                continue;
+            };
+            let pair = points[index]
+                .iter()
+                .zip(&points[first])
+                .find(|(setting, other)| setting.value.text() != other.value.text());
             if let Some((setting, other)) = pair {
-                let mistake = Mistake::new(setting.value.at, "the same case twice", "the same file with another name");
+                let mistake = Mistake::new(
+                    setting.value.at,
+                    "the same case twice",
+                    "the same file with another name",
+                );
                 review.push(mistake.also(other.value.at, "first here"));
             }
         }
@@ -83,14 +107,18 @@ fn spelled(setting: &Setting) -> Option<String> {
 fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
     let mut known: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for setting in points.iter().flatten() {
-        let Some(text) = spelled(setting) else { continue };
+        let Some(text) = spelled(setting) else {
+            continue;
+        };
         let shown_before = known.entry(&setting.path).or_default();
         let key = (setting.path.clone(), text.clone());
         if names.contains_key(&key) {
             continue;
         }
         let shown = match Origin::at_path(&setting.path) {
-            _ if is_hidden(last_segment(&setting.path), &setting.value) => Some("[redacted]".to_owned()),
+            _ if is_hidden(last_segment(&setting.path), &setting.value) => {
+                Some("[redacted]".to_owned())
+            }
             Origin::Sent if from_env(&setting.value) => {
                 Some(write_text(&setting.value, TextSyntax::Body)).filter(|by| *by != text)
             }
@@ -100,7 +128,11 @@ fn mask(points: &[Point], names: &mut BTreeMap<(String, String), String>) {
         if let Some(shown) = shown {
             shown_before.push(shown.clone());
             let before = shown_before.iter().filter(|other| **other == shown).count();
-            let number = if before > 1 { format!("#{before}") } else { String::new() };
+            let number = if before > 1 {
+                format!("#{before}")
+            } else {
+                String::new()
+            };
             names.insert(key, shown + &number);
         }
     }
@@ -126,9 +158,13 @@ fn tail(file: &str, all: &BTreeSet<&str>) -> String {
     let segments = parts(file);
     let alone = |count: usize| {
         let end = |parts: &[String]| parts[parts.len().saturating_sub(count)..].to_vec();
-        all.iter().filter(|other| **other != file).all(|other| end(&parts(other)) != end(&segments))
+        all.iter()
+            .filter(|other| **other != file)
+            .all(|other| end(&parts(other)) != end(&segments))
     };
-    let count = (1..segments.len()).find(|count| alone(*count)).unwrap_or(segments.len());
+    let count = (1..segments.len())
+        .find(|count| alone(*count))
+        .unwrap_or(segments.len());
     segments[segments.len() - count..].join("/")
 }
 
@@ -150,14 +186,27 @@ mod tests {
         let all = BTreeSet::from(["/a/x/p.jsonl", "/b/x/p.jsonl", "/b/q.jsonl", "/p.jsonl"]);
         let tails: Vec<String> = all.iter().map(|file| tail(file, &all)).collect();
         assert_eq!(tails, ["a/x/p.jsonl", "q.jsonl", "b/x/p.jsonl", "p.jsonl"]);
-        assert_eq!(tail("/a/x/p.jsonl", &BTreeSet::from(["/a/x/p.jsonl"])), "p.jsonl");
+        assert_eq!(
+            tail("/a/x/p.jsonl", &BTreeSet::from(["/a/x/p.jsonl"])),
+            "p.jsonl"
+        );
     }
 
     fn ids(text: &str, path: &Path, stored: bool) -> (Vec<String>, String) {
-        let input = Input { path, text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
+        let input = Input {
+            path,
+            text: Some(text.to_owned()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         let loaded = if stored { reload(&input) } else { load(&input) };
-        let plan = loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan;
-        (plan.cases.into_iter().map(|case| case.id).collect(), plan.resolved)
+        let plan = loaded
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        (
+            plan.cases.into_iter().map(|case| case.id).collect(),
+            plan.resolved,
+        )
     }
 
     #[test]
@@ -172,7 +221,10 @@ mod tests {
         let known = ["path=one/a.jsonl", "path=two/a.jsonl", "path=b.jsonl"];
         let (read_ids, resolved) = ids(text, &folder.path().join("s.yaml"), false);
         assert_eq!(read_ids, known);
-        assert_eq!(ids(&resolved, Path::new("/elsewhere/plan.yaml"), false), (read_ids, resolved.clone()));
+        assert_eq!(
+            ids(&resolved, Path::new("/elsewhere/plan.yaml"), false),
+            (read_ids, resolved.clone())
+        );
         drop(folder);
         assert_eq!(ids(&resolved, Path::new("plan.yaml"), true).0, known);
     }
@@ -184,8 +236,19 @@ mod tests {
         let text = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: {kind: rows}\nload: {concurrency: 1, requests: 1}\n\
                     matrix: {dataset.path: [a.jsonl, ./a.jsonl]}\n";
         let path = folder.path().join("s.yaml");
-        let input = Input { path: &path, text: Some(text.to_owned()), env: &BTreeMap::new(), set: &[] };
+        let input = Input {
+            path: &path,
+            text: Some(text.to_owned()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
         let faults = load(&input).unwrap_err();
-        assert_eq!(faults.iter().map(|fault| fault.message()).collect::<Vec<_>>(), ["the same case twice"]);
+        assert_eq!(
+            faults
+                .iter()
+                .map(|fault| fault.message())
+                .collect::<Vec<_>>(),
+            ["the same case twice"]
+        );
     }
 }

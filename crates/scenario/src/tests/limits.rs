@@ -8,7 +8,11 @@ use llmscen_core::plan::Plan;
 const BASE: &str = "version: 1\nname: t\ntarget: {url: simulator}\ndataset: openqa\nload: {concurrency: 8, requests: 400}\n";
 
 fn exprs(plan: &Plan) -> Vec<String> {
-    plan.cases[0].checks.iter().map(|check| check.expr.clone()).collect()
+    plan.cases[0]
+        .checks
+        .iter()
+        .map(|check| check.expr.clone())
+        .collect()
 }
 
 fn known(check: &Check) -> ReferenceValue {
@@ -45,14 +49,35 @@ fn each_case_is_compared_with_its_counterpart() {
         + "matrix: {load.concurrency: [1, 8]}\nbaseline: b.json\nslo: [ttft.p95 <= 1.10 * baseline, {expr: ttft.p95 <= baseline, confidence: 0.92}, {expr: ttft.max <= 2 * baseline, confidence: point}]\n";
     let (folder, path) = folder_with(&text);
     let loaded = load_file(&path).unwrap();
-    let checks: Vec<&[Check]> = loaded.plan.cases.iter().map(|case| case.checks.as_slice()).collect();
-    let of = |low, high| ReferenceValue { value: 10.0, low, high, n: Some(400), spread: None };
-    assert_eq!((known(&checks[0][0]), checks[0][0].limit, checks[1][0].limit), (of(Some(8.0), Some(12.0)), 11.0, 11.55));
-    assert_eq!(known(&checks[0][1]), of(Some(8.0), Some(12.0)), "0.92 takes the bounds of 0.95");
+    let checks: Vec<&[Check]> = loaded
+        .plan
+        .cases
+        .iter()
+        .map(|case| case.checks.as_slice())
+        .collect();
+    let of = |low, high| ReferenceValue {
+        value: 10.0,
+        low,
+        high,
+        n: Some(400),
+        spread: None,
+    };
+    assert_eq!(
+        (known(&checks[0][0]), checks[0][0].limit, checks[1][0].limit),
+        (of(Some(8.0), Some(12.0)), 11.0, 11.55)
+    );
+    assert_eq!(
+        known(&checks[0][1]),
+        of(Some(8.0), Some(12.0)),
+        "0.92 takes the bounds of 0.95"
+    );
     assert_eq!((known(&checks[0][2]).low, checks[0][2].limit), (None, 60.0));
     let warning = &loaded.warnings[0];
     assert!(
-        warning.line == 7 && warning.message.starts_with("the baseline was recorded with a different scenario: `dataset."),
+        warning.line == 7
+            && warning
+                .message
+                .starts_with("the baseline was recorded with a different scenario: `dataset."),
         "{warning}"
     );
     assert_eq!(loaded.plan, {
@@ -69,23 +94,43 @@ fn baseline_with_drain_in_its_throughput_causes_a_warning() {
         let text = BASE.replace("concurrency: 8, ", "")
             + "matrix: {load.concurrency: [8]}\nbaseline: b.json\nslo: [output_tps >= 0.95 * baseline]\n";
         let (folder, path) = folder_with(&text);
-        std::fs::write(folder.path().join("b.json"), baseline().replace(old, figures)).unwrap();
+        std::fs::write(
+            folder.path().join("b.json"),
+            baseline().replace(old, figures),
+        )
+        .unwrap();
         let loaded = load_file(&path).unwrap();
-        loaded.warnings.iter().filter(|own| own.message.contains("includes the drain")).count()
+        loaded
+            .warnings
+            .iter()
+            .filter(|own| own.message.contains("includes the drain"))
+            .count()
     };
-    let tps = "\"output_tps\": {\"value\": 30, \"n\": 400, \"low\": [9, 8, 7], \"high\": [41, 42, 43]}";
+    let tps =
+        "\"output_tps\": {\"value\": 30, \"n\": 400, \"low\": [9, 8, 7], \"high\": [41, 42, 43]}";
     let window = "\"throughput_window\": {\"value\": 5, \"n\": 400}";
     assert_eq!((warned(tps), warned(&format!("{tps}, {window}"))), (1, 0));
 }
 
 #[test]
 fn missing_baseline_must_be_declared() {
-    let none = plan(&format!("{BASE}baseline: none\nslo: [ttft.p95 <= 1.10 * baseline]\n"));
+    let none = plan(&format!(
+        "{BASE}baseline: none\nslo: [ttft.p95 <= 1.10 * baseline]\n"
+    ));
     let check = &none.cases[0].checks[0];
-    assert!(check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none());
+    assert!(
+        check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none()
+    );
     assert_eq!(check.relative.unwrap().to, ReferenceKind::Baseline);
-    let forgotten = load_with(&format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"), &[], &[]);
-    assert_eq!(messages(forgotten), ["t.yaml:6:26 a limit relative to a baseline, but no `baseline:`"]);
+    let forgotten = load_with(
+        &format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"),
+        &[],
+        &[],
+    );
+    assert_eq!(
+        messages(forgotten),
+        ["t.yaml:6:26 a limit relative to a baseline, but no `baseline:`"]
+    );
 }
 
 #[test]
@@ -99,23 +144,52 @@ fn references_are_found_by_matrix_values_and_may_be_uncertain() {
         .cases
         .iter()
         .map(|case| known(&case.checks[0]))
-        .map(|known| (known.value, known.low.unwrap().round(), known.high.unwrap().round()))
+        .map(|known| {
+            (
+                known.value,
+                known.low.unwrap().round(),
+                known.high.unwrap().round(),
+            )
+        })
         .collect();
     let certain = (420.0, 420.0, 420.0);
-    assert_eq!(values, [certain, certain, (3100.0, 3084.0, 3116.0), (3000.0, 2900.0, 3050.0)]);
-    assert_eq!((plan.cases[0].checks[0].limit, plan.cases[0].checks[1].limit), (399.0, 500.0));
+    assert_eq!(
+        values,
+        [
+            certain,
+            certain,
+            (3100.0, 3084.0, 3116.0),
+            (3000.0, 2900.0, 3050.0)
+        ]
+    );
+    assert_eq!(
+        (plan.cases[0].checks[0].limit, plan.cases[0].checks[1].limit),
+        (399.0, 500.0)
+    );
     assert_eq!(plan.cases[0].checks[2].limit, 0.02);
     assert_eq!(plan, reloaded(&plan, &[]));
 }
 
 #[test]
 fn stages_have_their_own_counterparts() {
-    let text = BASE.replace("concurrency: 8, requests: 400", "stages: [{concurrency: 2, for: 5s}, {concurrency: 4, for: 5s}]")
-        + "reference: {output_tps: {load.stage=1: 100, load.stage=2: 200, load.stage=all: 150}}\nslo: [output_tps >= 0.5 * reference]\n";
+    let text = BASE.replace(
+        "concurrency: 8, requests: 400",
+        "stages: [{concurrency: 2, for: 5s}, {concurrency: 4, for: 5s}]",
+    ) + "reference: {output_tps: {load.stage=1: 100, load.stage=2: 200, load.stage=all: 150}}\nslo: [output_tps >= 0.5 * reference]\n";
     let plan = plan(&text);
-    assert_eq!(plan.cases[0].checks.iter().map(|check| check.limit).collect::<Vec<_>>(), [75.0]);
-    let stages: Vec<Vec<f64>> =
-        plan.cases[0].stages().iter().map(|stage| stage.case.checks.iter().map(|check| check.limit).collect()).collect();
+    assert_eq!(
+        plan.cases[0]
+            .checks
+            .iter()
+            .map(|check| check.limit)
+            .collect::<Vec<_>>(),
+        [75.0]
+    );
+    let stages: Vec<Vec<f64>> = plan.cases[0]
+        .stages()
+        .iter()
+        .map(|stage| stage.case.checks.iter().map(|check| check.limit).collect())
+        .collect();
     assert_eq!(stages, [[50.0], [100.0]]);
 }
 
@@ -135,22 +209,40 @@ fn presets_expand_to_their_limits() {
         ("gpt-oss-120b-server", 3000, 80),
         ("gpt-oss-120b-interactive", 2000, 15),
     ] {
-        let wanted = [format!("ttft.p99 <= {ttft}ms"), format!("tpot.p99 <= {tpot}ms")];
+        let wanted = [
+            format!("ttft.p99 <= {ttft}ms"),
+            format!("tpot.p99 <= {tpot}ms"),
+        ];
         assert_eq!(of(&format!("{{preset: mlperf/{name}}}")), wanted, "{name}");
     }
     for (name, expr) in [
         ("reading/silent", "tpot.p95 <= 160ms"),
         ("reading/listening", "tpot.p95 <= 88.9ms"),
         ("reading/visual", "tpot.p95 <= 57.1ms"),
-        ("reading/silent, words_per_minute: 300, tokens_per_word: 1.3", "tpot.p95 <= 153.8ms"),
+        (
+            "reading/silent, words_per_minute: 300, tokens_per_word: 1.3",
+            "tpot.p95 <= 153.8ms",
+        ),
     ] {
         assert_eq!(of(&format!("{{preset: {name}}}")), [expr], "{name}");
     }
-    let with =
-        plan(&format!("{BASE}slo: [{{preset: mlperf/llama3.1-8b-server, confidence: 0.99, of: scheduled}}, error_rate < 1%]\n"));
-    assert_eq!(exprs(&with), ["ttft.p99 <= 2000ms", "tpot.p99 <= 100ms", "error_rate < 1%"]);
-    assert!(with.cases[0].checks[..2].iter().all(|check| check.confidence == Confidence::Level(0.99)));
-    assert!(!with.resolved.contains("preset") && with.resolved.contains("ttft.p99 <= 2000ms"), "{}", with.resolved);
+    let with = plan(&format!(
+        "{BASE}slo: [{{preset: mlperf/llama3.1-8b-server, confidence: 0.99, of: scheduled}}, error_rate < 1%]\n"
+    ));
+    assert_eq!(
+        exprs(&with),
+        ["ttft.p99 <= 2000ms", "tpot.p99 <= 100ms", "error_rate < 1%"]
+    );
+    assert!(
+        with.cases[0].checks[..2]
+            .iter()
+            .all(|check| check.confidence == Confidence::Level(0.99))
+    );
+    assert!(
+        !with.resolved.contains("preset") && with.resolved.contains("ttft.p99 <= 2000ms"),
+        "{}",
+        with.resolved
+    );
     assert_eq!(with, reloaded(&with, &[]));
 }
 
@@ -158,9 +250,11 @@ fn presets_expand_to_their_limits() {
 fn presets_append_limits_to_those_of_the_base_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let own =
-        "presets: {own/chat: [ttft.p95 < 500ms, {expr: tpot.p95 < 40ms, confidence: 0.9}], own/errors: [error_rate < 1%]}\n";
-    write("base.yaml", &format!("{BASE}{own}slo: [{{preset: own/chat}}]\n"));
+    let own = "presets: {own/chat: [ttft.p95 < 500ms, {expr: tpot.p95 < 40ms, confidence: 0.9}], own/errors: [error_rate < 1%]}\n";
+    write(
+        "base.yaml",
+        &format!("{BASE}{own}slo: [{{preset: own/chat}}]\n"),
+    );
     write(
         "top.yaml",
         "extends: base.yaml\npresets: {own/errors: [error_rate < 2%]}\nslo: [{preset: own/chat, of: scheduled}, {preset: own/errors}, e2e.p50 < 9s]\n",
@@ -168,10 +262,36 @@ fn presets_append_limits_to_those_of_the_base_file() {
     write("plain.yaml", "extends: base.yaml\nslo: [e2e.p50 < 9s]\n");
     let read = |name: &str| load_file(&folder.path().join(name)).unwrap().plan;
     let top = read("top.yaml");
-    assert_eq!(exprs(&top), ["ttft.p95 < 500ms", "tpot.p95 < 40ms", "error_rate < 2%", "e2e.p50 < 9s"]);
-    let levels: Vec<Confidence> = top.cases[0].checks.iter().map(|check| check.confidence).collect();
-    assert_eq!(levels[..2], [Confidence::Level(0.95), Confidence::Level(0.9)]);
-    assert!(top.cases[0].checks[..2].iter().all(|check| check.of == llmscen_core::check::RequestSet::Scheduled));
-    assert_eq!(exprs(&read("base.yaml")), ["ttft.p95 < 500ms", "tpot.p95 < 40ms"]);
-    assert_eq!(exprs(&read("plain.yaml")), ["e2e.p50 < 9s"], "a list takes the place of a list");
+    assert_eq!(
+        exprs(&top),
+        [
+            "ttft.p95 < 500ms",
+            "tpot.p95 < 40ms",
+            "error_rate < 2%",
+            "e2e.p50 < 9s"
+        ]
+    );
+    let levels: Vec<Confidence> = top.cases[0]
+        .checks
+        .iter()
+        .map(|check| check.confidence)
+        .collect();
+    assert_eq!(
+        levels[..2],
+        [Confidence::Level(0.95), Confidence::Level(0.9)]
+    );
+    assert!(
+        top.cases[0].checks[..2]
+            .iter()
+            .all(|check| check.of == llmscen_core::check::RequestSet::Scheduled)
+    );
+    assert_eq!(
+        exprs(&read("base.yaml")),
+        ["ttft.p95 < 500ms", "tpot.p95 < 40ms"]
+    );
+    assert_eq!(
+        exprs(&read("plain.yaml")),
+        ["e2e.p50 < 9s"],
+        "a list takes the place of a list"
+    );
 }

@@ -2,7 +2,9 @@
 
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns};
+use llmscen_core::dataset::{
+    DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns,
+};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
 use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity, Wait};
@@ -19,7 +21,9 @@ fn case(target: &str, request: &str, dataset: &str, load: &str) -> Case {
 }
 
 fn text(target: &str, request: &str, dataset: &str, load: &str) -> String {
-    format!("version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {dataset}\nload: {load}\n")
+    format!(
+        "version: 1\nname: t\ntarget: {target}\nrequest: {request}\ndataset: {dataset}\nload: {load}\n"
+    )
 }
 
 const ASK: &str = "{concurrency: 1, requests: 1}";
@@ -41,10 +45,24 @@ fn every_protocol_works_with_the_simulator() {
             _ => "{}",
         };
         let path = if api == Api::Custom { "/v1/x" } else { "" };
-        let data = if api == Api::Rerank { "{kind: rerank, path: builtin}" } else { "openqa" };
-        let case = case(&format!("{{api: {api}, url: simulator{path}}}"), request, data, ASK);
-        let TargetLocation::Simulator { path: found, .. } = &case.target.location else { panic!("{api}") };
-        assert_eq!((case.target.api, found.as_deref().unwrap_or("")), (api, path));
+        let data = if api == Api::Rerank {
+            "{kind: rerank, path: builtin}"
+        } else {
+            "openqa"
+        };
+        let case = case(
+            &format!("{{api: {api}, url: simulator{path}}}"),
+            request,
+            data,
+            ASK,
+        );
+        let TargetLocation::Simulator { path: found, .. } = &case.target.location else {
+            panic!("{api}")
+        };
+        assert_eq!(
+            (case.target.api, found.as_deref().unwrap_or("")),
+            (api, path)
+        );
         assert_eq!(case.request.stream, api.generates(), "{api}");
     }
 }
@@ -52,39 +70,80 @@ fn every_protocol_works_with_the_simulator() {
 #[test]
 fn simulator_url_may_have_a_path_and_come_from_a_variable() {
     let case_of = |target: &str, env: &[(&str, &str)]| {
-        let plan = load_with(&text(target, "{}", "openqa", ASK), env, &[]).unwrap().plan;
+        let plan = load_with(&text(target, "{}", "openqa", ASK), env, &[])
+            .unwrap()
+            .plan;
         assert_eq!(plan, reloaded(&plan, &[]));
         plan.cases[0].target.clone()
     };
-    let named = case_of("{api: simulator, url: simulator/v1/x, simulator: {alpha: 1ms}}", &[]);
-    let TargetLocation::Simulator { server, path } = named.location else { panic!() };
-    assert_eq!((named.api, server.alpha, path.as_deref()), (Api::OpenaiChat, Nanos::from_millis(1), Some("/v1/x")));
+    let named = case_of(
+        "{api: simulator, url: simulator/v1/x, simulator: {alpha: 1ms}}",
+        &[],
+    );
+    let TargetLocation::Simulator { server, path } = named.location else {
+        panic!()
+    };
+    assert_eq!(
+        (named.api, server.alpha, path.as_deref()),
+        (Api::OpenaiChat, Nanos::from_millis(1), Some("/v1/x"))
+    );
     let either = "{url: \"${LLM_URL:-simulator}\", model: m, simulator: {alpha: 1ms}}";
     assert!(
         matches!(case_of(either, &[]).location, TargetLocation::Simulator { server, .. } if server.alpha == Nanos::from_millis(1))
     );
     let real = case_of(either, &[("LLM_URL", "http://h/v1/chat/completions")]);
-    assert_eq!(real.location, TargetLocation::Url("http://h/v1/chat/completions".into()), "the block was for the other case");
+    assert_eq!(
+        real.location,
+        TargetLocation::Url("http://h/v1/chat/completions".into()),
+        "the block was for the other case"
+    );
 }
 
 #[test]
 fn http_options_are_decoded() {
     let http = |http: &str| {
-        let target = case(&format!("{{url: simulator, http: {http}}}"), "{}", "openqa", ASK).target;
+        let target = case(
+            &format!("{{url: simulator, http: {http}}}"),
+            "{}",
+            "openqa",
+            ASK,
+        )
+        .target;
         (target.version, target.compression)
     };
     assert_eq!(http("{}"), (HttpVersion::Auto, Compression::None));
-    assert_eq!(http("{version: 2, compression: any}"), (HttpVersion::Http2, Compression::Any));
-    assert_eq!(http("{version: 1.1, compression: zstd}"), (HttpVersion::Http1, Compression::Zstd));
-    assert_eq!(http("{version: '2', compression: gzip}"), (HttpVersion::Http2, Compression::Gzip));
+    assert_eq!(
+        http("{version: 2, compression: any}"),
+        (HttpVersion::Http2, Compression::Any)
+    );
+    assert_eq!(
+        http("{version: 1.1, compression: zstd}"),
+        (HttpVersion::Http1, Compression::Zstd)
+    );
+    assert_eq!(
+        http("{version: '2', compression: gzip}"),
+        (HttpVersion::Http2, Compression::Gzip)
+    );
 }
 
 #[test]
 fn warning_shows_the_usual_path_of_the_protocol() {
-    let yaml = text("{api: ollama, url: \"http://h:1/v1\", model: a}", "{}", "openqa", ASK);
+    let yaml = text(
+        "{api: ollama, url: \"http://h:1/v1\", model: a}",
+        "{}",
+        "openqa",
+        ASK,
+    );
     let warnings = load_with(&yaml, &[], &[]).unwrap().warnings;
-    let want = "requests are posted to this URL unchanged; the usual path of `api: ollama` is /api/chat";
-    assert_eq!(warnings.iter().map(|warning| warning.message.as_str()).collect::<Vec<_>>(), [want]);
+    let want =
+        "requests are posted to this URL unchanged; the usual path of `api: ollama` is /api/chat";
+    assert_eq!(
+        warnings
+            .iter()
+            .map(|warning| warning.message.as_str())
+            .collect::<Vec<_>>(),
+        [want]
+    );
 }
 
 #[test]
@@ -95,24 +154,56 @@ fn extract_is_decoded() {
         framing: Some(Framing::Ndjson),
         text: vec!["$.a".into(), "$['b']".into()],
         choice: text("$.i"),
-        usage: ExtractUsage { prompt: text("$.p"), output: text("$.o"), reasoning: text("$.r"), cached: text("$.c") },
+        usage: ExtractUsage {
+            prompt: text("$.p"),
+            output: text("$.o"),
+            reasoning: text("$.r"),
+            cached: text("$.c"),
+        },
         finish: text("$.f"),
         id: text("$.id"),
         error: text("$.e"),
-        done: Some(Done::Value { path: "$.done".into(), equals: Some(json!(true)) }),
+        done: Some(Done::Value {
+            path: "$.done".into(),
+            equals: Some(json!(true)),
+        }),
     };
-    assert_eq!(case("{api: custom, url: simulator/x}", request, "openqa", ASK).request.extract, Some(extract));
+    assert_eq!(
+        case("{api: custom, url: simulator/x}", request, "openqa", ASK)
+            .request
+            .extract,
+        Some(extract)
+    );
 }
 
 #[test]
 fn protocols_without_generation_are_not_streamed() {
-    let yaml = text("{url: simulator}", "{}", "{kind: embeddings, path: builtin}", ASK);
+    let yaml = text(
+        "{url: simulator}",
+        "{}",
+        "{kind: embeddings, path: builtin}",
+        ASK,
+    );
     let swept = yaml + "matrix: {target.api: [openai-chat, openai-embeddings]}\n";
-    let streams = |yaml: &str| plan(yaml).cases.iter().map(|case| case.request.stream).collect::<Vec<_>>();
+    let streams = |yaml: &str| {
+        plan(yaml)
+            .cases
+            .iter()
+            .map(|case| case.request.stream)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(streams(&swept), [true, false]);
-    assert_eq!(streams(&plan(&swept).resolved), [true, false], "the default that is spelled out there is no wish");
     assert_eq!(
-        messages(load_with(&swept.replace("request: {}", "request: {seed: 1}"), &[], &[])),
+        streams(&plan(&swept).resolved),
+        [true, false],
+        "the default that is spelled out there is no wish"
+    );
+    assert_eq!(
+        messages(load_with(
+            &swept.replace("request: {}", "request: {seed: 1}"),
+            &[],
+            &[]
+        )),
         ["t.yaml:4:11 openai-embeddings has no `seed`"]
     );
 }
@@ -124,25 +215,65 @@ fn every_dataset_kind_is_decoded() {
         ("{kind: rows, path: builtin}", Source::Rows),
         ("{kind: messages, path: builtin}", Source::Messages),
         ("{kind: sharegpt, path: builtin}", Source::Sharegpt),
-        ("{kind: random, tokens: 64}", Source::Random { tokens: tokens.clone(), shared_prefix: 0 }),
-        ("{kind: random, tokens: 64, shared_prefix: 16}", Source::Random { tokens: tokens.clone(), shared_prefix: 16 }),
+        (
+            "{kind: random, tokens: 64}",
+            Source::Random {
+                tokens: tokens.clone(),
+                shared_prefix: 0,
+            },
+        ),
+        (
+            "{kind: random, tokens: 64, shared_prefix: 16}",
+            Source::Random {
+                tokens: tokens.clone(),
+                shared_prefix: 16,
+            },
+        ),
         (
             "{kind: prefix, groups: 4, per_group: 9, prefix_tokens: 512, tokens: 64}",
-            Source::Prefix { groups: 4, per_group: Some(9), prefix_tokens: 512, tokens },
+            Source::Prefix {
+                groups: 4,
+                per_group: Some(9),
+                prefix_tokens: 512,
+                tokens,
+            },
         ),
         ("speed_benchmark", Source::SpeedBenchmark { long: false }),
-        ("speed_benchmark_long", Source::SpeedBenchmark { long: true }),
-        ("{kind: trace, path: builtin}", Source::Trace(TraceSpec::default())),
-        ("{kind: embeddings, path: builtin, batch: 8}", Source::Embeddings { batch: 8 }),
-        ("{kind: embeddings, path: builtin}", Source::Embeddings { batch: 1 }),
-        ("{kind: rerank, path: builtin, documents: 5}", Source::Rerank { documents: Some(5) }),
+        (
+            "speed_benchmark_long",
+            Source::SpeedBenchmark { long: true },
+        ),
+        (
+            "{kind: trace, path: builtin}",
+            Source::Trace(TraceSpec::default()),
+        ),
+        (
+            "{kind: embeddings, path: builtin, batch: 8}",
+            Source::Embeddings { batch: 8 },
+        ),
+        (
+            "{kind: embeddings, path: builtin}",
+            Source::Embeddings { batch: 1 },
+        ),
+        (
+            "{kind: rerank, path: builtin, documents: 5}",
+            Source::Rerank { documents: Some(5) },
+        ),
         (
             "{kind: images, sizes: [512x512, [640, 480]], count: 2, text: What?}",
-            Source::Images(ImagesSpec { sizes: vec![(512, 512), (640, 480)], count: 2, text: "What?".into() }),
+            Source::Images(ImagesSpec {
+                sizes: vec![(512, 512), (640, 480)],
+                count: 2,
+                text: "What?".into(),
+            }),
         ),
         (
             "{kind: images, path: ../../scenarios}",
-            Source::Images(ImagesSpec { sizes: vec![], count: 1, text: "Describe what you see.".into() }),
+            Source::Images(ImagesSpec {
+                sizes: vec![],
+                count: 1,
+                text: "Describe what you see.".into(),
+            }),
         ),
     ] {
         assert_eq!(dataset(yaml).source, source, "{yaml}");
@@ -162,41 +293,105 @@ fn dataset_options_are_decoded() {
         model_mapping: [("a".to_owned(), "b".to_owned())].into(),
         match_output_length: true,
     };
-    assert_eq!((spec.source, spec.strict, spec.cache_bust), (Source::Trace(trace), true, true));
+    assert_eq!(
+        (spec.source, spec.strict, spec.cache_bust),
+        (Source::Trace(trace), true, true)
+    );
     assert_eq!(
         (spec.columns, spec.tokenizer.as_deref()),
-        ([("prompt".to_owned(), "a.b".to_owned())].into(), Some("Qwen/Qwen2.5-7B"))
+        (
+            [("prompt".to_owned(), "a.b".to_owned())].into(),
+            Some("Qwen/Qwen2.5-7B")
+        )
     );
-    let spec = dataset("{kind: openqa, shape: {tokens: {uniform: [5, 9]}, mode: cap, fill_from: ../../README.md}}");
+    let spec = dataset(
+        "{kind: openqa, shape: {tokens: {uniform: [5, 9]}, mode: cap, fill_from: ../../README.md}}",
+    );
     let shape = spec.shape.unwrap();
-    assert!(shape.fill_from.as_deref().is_some_and(|path| path.ends_with("/README.md")), "{shape:?}");
+    assert!(
+        shape
+            .fill_from
+            .as_deref()
+            .is_some_and(|path| path.ends_with("/README.md")),
+        "{shape:?}"
+    );
     let tokens = Quantity::Uniform { low: 5, high: 9 };
-    assert_eq!(TextShape { fill_from: None, ..shape }, TextShape { tokens, mode: ShapeMode::Cap, fill_from: None });
+    assert_eq!(
+        TextShape {
+            fill_from: None,
+            ..shape
+        },
+        TextShape {
+            tokens,
+            mode: ShapeMode::Cap,
+            fill_from: None
+        }
+    );
     let plain = dataset("{kind: openqa, shape: {tokens: 5}}").shape.unwrap();
-    assert_eq!((plain.mode, dataset("openqa").turns), (ShapeMode::Exact, None));
+    assert_eq!(
+        (plain.mode, dataset("openqa").turns),
+        (ShapeMode::Exact, None)
+    );
 }
 
 #[test]
 fn sessions_count_conversations() {
     let of = |turns: &str, load: &str| {
-        case("{url: simulator}", "{}", &format!("{{kind: sharegpt, path: builtin, turns: {turns}}}"), load)
+        case(
+            "{url: simulator}",
+            "{}",
+            &format!("{{kind: sharegpt, path: builtin, turns: {turns}}}"),
+            load,
+        )
     };
-    let all = of("{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true}", "{concurrency: 2, sessions: 3x, warmup: 1x}");
-    let turns = Turns { think_time: Some(Wait::Uniform(seconds(1), seconds(3))), max: Some(4), keep_reasoning: true };
-    assert_eq!((all.dataset.turns, all.load.requests, all.load.warmup), (Some(turns), Some(6), Warmup::Requests(2)));
+    let all = of(
+        "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true}",
+        "{concurrency: 2, sessions: 3x, warmup: 1x}",
+    );
+    let turns = Turns {
+        think_time: Some(Wait::Uniform(seconds(1), seconds(3))),
+        max: Some(4),
+        keep_reasoning: true,
+    };
+    assert_eq!(
+        (all.dataset.turns, all.load.requests, all.load.warmup),
+        (Some(turns), Some(6), Warmup::Requests(2))
+    );
     let timed = of("{}", "{rate: 2/s, duration: 5s}");
-    assert_eq!((timed.dataset.turns, timed.load.requests), (Some(Turns::default()), None));
+    assert_eq!(
+        (timed.dataset.turns, timed.load.requests),
+        (Some(Turns::default()), None)
+    );
 }
 
 #[test]
 fn replay_uses_the_arrivals_of_the_dataset_or_of_a_file() {
-    let own = case("{url: simulator}", "{}", "{kind: trace, path: builtin}", "{trace: {}, max_in_flight: 9}");
-    assert_eq!((own.load.shape, own.trace, own.load.requests), (Shape::Replay { speed: 1.0 }, None, None));
-    let load = "{trace: {path: Cargo.toml, speed: 2, layout: azure, start: 1s, end: 9s}, requests: 5}";
+    let own = case(
+        "{url: simulator}",
+        "{}",
+        "{kind: trace, path: builtin}",
+        "{trace: {}, max_in_flight: 9}",
+    );
+    assert_eq!(
+        (own.load.shape, own.trace, own.load.requests),
+        (Shape::Replay { speed: 1.0 }, None, None)
+    );
+    let load =
+        "{trace: {path: Cargo.toml, speed: 2, layout: azure, start: 1s, end: 9s}, requests: 5}";
     let file = case("{url: simulator}", "{}", "openqa", load);
-    assert_eq!((file.load.shape, file.load.requests), (Shape::Replay { speed: 2.0 }, Some(5)));
-    let Some(TraceFile { path, spec }) = file.trace else { panic!("no file") };
-    let window = TraceSpec { layout: Layout::Azure, start: Some(seconds(1)), end: Some(seconds(9)), ..TraceSpec::default() };
+    assert_eq!(
+        (file.load.shape, file.load.requests),
+        (Shape::Replay { speed: 2.0 }, Some(5))
+    );
+    let Some(TraceFile { path, spec }) = file.trace else {
+        panic!("no file")
+    };
+    let window = TraceSpec {
+        layout: Layout::Azure,
+        start: Some(seconds(1)),
+        end: Some(seconds(9)),
+        ..TraceSpec::default()
+    };
     assert!(path.ends_with("/Cargo.toml"), "{path}");
     assert_eq!(spec, window);
 }
@@ -207,18 +402,59 @@ fn stages_and_batches_are_decoded() {
     let open = of(
         "{stages: [{rate: 0/s -> 8/s, for: 9s}, {rate: {sine: {mean: 60/m, amplitude: 1/s, period: 3s}}, for: 1s}], arrivals: constant, requests: 7}",
     );
-    let ramp = RateStage { rate: RateProfile::Ramp { from: 0.0, to: 8.0 }, span: seconds(9) };
-    let wave = RateStage { rate: RateProfile::Sine { mean: 1.0, amplitude: 1.0, period: seconds(3) }, span: seconds(1) };
-    assert_eq!(open.shape, Shape::Rates { stages: [ramp, wave].into(), arrival: Arrival::Constant });
-    assert_eq!((open.requests, open.duration, open.sending_duration()), (Some(7), None, Some(seconds(10))));
-    let closed = of("{stages: [{concurrency: 4, for: 9s}, {concurrency: 4 -> 64, for: 1s}], duration: 5s}");
-    let stages = [(4, 4, 9), (4, 64, 1)].map(|(from, to, secs)| UserStage { from, to, span: seconds(secs) });
-    assert_eq!((closed.shape, closed.duration), (Shape::Users { stages: stages.into() }, Some(seconds(5))));
+    let ramp = RateStage {
+        rate: RateProfile::Ramp { from: 0.0, to: 8.0 },
+        span: seconds(9),
+    };
+    let wave = RateStage {
+        rate: RateProfile::Sine {
+            mean: 1.0,
+            amplitude: 1.0,
+            period: seconds(3),
+        },
+        span: seconds(1),
+    };
+    assert_eq!(
+        open.shape,
+        Shape::Rates {
+            stages: [ramp, wave].into(),
+            arrival: Arrival::Constant
+        }
+    );
+    assert_eq!(
+        (open.requests, open.duration, open.sending_duration()),
+        (Some(7), None, Some(seconds(10)))
+    );
+    let closed =
+        of("{stages: [{concurrency: 4, for: 9s}, {concurrency: 4 -> 64, for: 1s}], duration: 5s}");
+    let stages = [(4, 4, 9), (4, 64, 1)].map(|(from, to, secs)| UserStage {
+        from,
+        to,
+        span: seconds(secs),
+    });
+    assert_eq!(
+        (closed.shape, closed.duration),
+        (
+            Shape::Users {
+                stages: stages.into()
+            },
+            Some(seconds(5))
+        )
+    );
     let batches = of("{static: {batch: 16, rounds: 10}, warmup: 2x}");
-    assert_eq!((batches.shape, batches.requests, batches.warmup), (Shape::Static { batch: 16 }, Some(160), Warmup::Requests(32)));
+    assert_eq!(
+        (batches.shape, batches.requests, batches.warmup),
+        (Shape::Static { batch: 16 }, Some(160), Warmup::Requests(32))
+    );
     let flowing = of("{static: {batch: 16, rounds: 10, barrier: none}, warmup: 5s}");
-    assert_eq!((flowing.shape, flowing.requests), (Shape::Closed { users: 16 }, Some(160)));
-    assert_eq!(of("{concurrency: 4, spread: 10s, requests: 1x}").spread, seconds(10));
+    assert_eq!(
+        (flowing.shape, flowing.requests),
+        (Shape::Closed { users: 16 }, Some(160))
+    );
+    assert_eq!(
+        of("{concurrency: 4, spread: 10s, requests: 1x}").spread,
+        seconds(10)
+    );
 }
 
 #[test]
@@ -226,20 +462,54 @@ fn pause_is_not_a_case_but_takes_its_time() {
     let of = |load: &str| case("{url: simulator}", "{}", "openqa", load);
     let stages = |load: &str| -> Vec<(String, u64, u64)> {
         let stages = of(load).stages().into_iter();
-        stages.map(|stage| (stage.case.id, stage.from.0 / 1_000_000_000, stage.until.0 / 1_000_000_000)).collect()
+        stages
+            .map(|stage| {
+                (
+                    stage.case.id,
+                    stage.from.0 / 1_000_000_000,
+                    stage.until.0 / 1_000_000_000,
+                )
+            })
+            .collect()
     };
-    let known = [("base/stage=1".to_owned(), 0, 2), ("base/stage=3".to_owned(), 5, 6)];
-    assert_eq!(stages("{stages: [{rate: 8/s, for: 2s}, {rate: 0/s, for: 3s}, {rate: 1/s, for: 1s}]}"), known);
-    assert_eq!(stages("{stages: [{concurrency: 8, for: 2s}, {concurrency: 0, for: 3s}, {concurrency: 1, for: 1s}]}"), known);
+    let known = [
+        ("base/stage=1".to_owned(), 0, 2),
+        ("base/stage=3".to_owned(), 5, 6),
+    ];
+    assert_eq!(
+        stages("{stages: [{rate: 8/s, for: 2s}, {rate: 0/s, for: 3s}, {rate: 1/s, for: 1s}]}"),
+        known
+    );
+    assert_eq!(
+        stages(
+            "{stages: [{concurrency: 8, for: 2s}, {concurrency: 0, for: 3s}, {concurrency: 1, for: 1s}]}"
+        ),
+        known
+    );
 }
 
 #[test]
 fn command_dataset_has_seed_and_model_in_its_environment() {
-    let source =
-        case("{url: simulator, model: m}", "{}", "{kind: command, command: \"gen --n 5\"}", "{concurrency: 1, requests: 1}")
-            .dataset;
-    let Source::Command(command) = &source.source else { panic!("{source:?}") };
+    let source = case(
+        "{url: simulator, model: m}",
+        "{}",
+        "{kind: command, command: \"gen --n 5\"}",
+        "{concurrency: 1, requests: 1}",
+    )
+    .dataset;
+    let Source::Command(command) = &source.source else {
+        panic!("{source:?}")
+    };
     assert_eq!(command.argv, ["gen", "--n", "5"]);
-    assert_eq!(command.env, [("LLMSCEN_SEED".to_owned(), "42".to_owned()), ("LLMSCEN_MODEL".to_owned(), "m".to_owned())]);
-    assert_eq!((command.timeout, source.strict, source.path.as_deref()), (seconds(60), true, Some("gen --n 5")));
+    assert_eq!(
+        command.env,
+        [
+            ("LLMSCEN_SEED".to_owned(), "42".to_owned()),
+            ("LLMSCEN_MODEL".to_owned(), "m".to_owned())
+        ]
+    );
+    assert_eq!(
+        (command.timeout, source.strict, source.path.as_deref()),
+        (seconds(60), true, Some("gen --n 5"))
+    );
 }

@@ -22,18 +22,33 @@ pub(crate) static ARGUMENT: Leaf = Leaf {
     },
     check: |node, review| {
         let examples = "`64`, `true` for the flag alone, or `[a, b]` for several values";
-        expect_some(values(node), node, "one value, a list of values, `true` or `false`", examples, review);
+        expect_some(
+            values(node),
+            node,
+            "one value, a list of values, `true` or `false`",
+            examples,
+            review,
+        );
     },
 };
 
 fn check_command(node: &Node, review: &mut Review) {
     match &node.data {
         Data::Text(text) if shell_words::split(text).is_err() => {
-            let mistake = Mistake::new(node.at, "this command cannot be split into words", "a quote is not closed");
+            let mistake = Mistake::new(
+                node.at,
+                "this command cannot be split into words",
+                "a quote is not closed",
+            );
             review.push(mistake.help("It is split like in a shell, but no shell runs it; a list of words needs no quotes."));
         }
         _ if command(node).is_none() => {
-            expect(node, "a command, or a list of its words", "`vllm serve m --port 8000` or `[vllm, serve, m]`", review);
+            expect(
+                node,
+                "a command, or a list of its words",
+                "`vllm serve m --port 8000` or `[vllm, serve, m]`",
+                review,
+            );
         }
         _ => {}
     }
@@ -46,13 +61,19 @@ pub(crate) fn command(node: &Node) -> Option<Vec<String>> {
         Data::List(items) => items.iter().map(word).collect::<Option<Vec<_>>>()?,
         _ => return None,
     };
-    words.first().is_some_and(|program| !program.is_empty()).then_some(words)
+    words
+        .first()
+        .is_some_and(|program| !program.is_empty())
+        .then_some(words)
 }
 
 /// A word: text, or a number as written.
 fn word(node: &Node) -> Option<String> {
     match node.data {
-        Data::Int(_) | Data::Float(_) => Some(node.text().map_or_else(|| node.json().to_string(), |text| text.into_owned())),
+        Data::Int(_) | Data::Float(_) => Some(
+            node.text()
+                .map_or_else(|| node.json().to_string(), |text| text.into_owned()),
+        ),
         Data::Text(ref text) => Some(text.clone()),
         _ => None,
     }
@@ -61,7 +82,9 @@ fn word(node: &Node) -> Option<String> {
 /// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name with a
 /// leading dash is used unchanged; a single letter gets one dash.
 pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
-    let Some(Some(values)) = values(&entry.value) else { return Vec::new() };
+    let Some(Some(values)) = values(&entry.value) else {
+        return Vec::new();
+    };
     let name = &entry.key;
     let flag = match name {
         name if name.starts_with('-') => name.clone(),
@@ -80,9 +103,11 @@ fn values(node: &Node) -> Option<Option<Vec<String>>> {
     match &node.data {
         Data::Null | Data::Bool(false) => Some(None),
         Data::Bool(true) => Some(Some(Vec::new())),
-        Data::List(items) => {
-            items.iter().map(word).collect::<Option<Vec<_>>>().map(|all| Some(all).filter(|all| !all.is_empty()))
-        }
+        Data::List(items) => items
+            .iter()
+            .map(word)
+            .collect::<Option<Vec<_>>>()
+            .map(|all| Some(all).filter(|all| !all.is_empty())),
         _ => Some(Some(vec![word(node)?])),
     }
 }
@@ -99,9 +124,15 @@ mod tests {
     #[test]
     fn commands_are_split_like_in_a_shell() {
         let words = |text| command(&read(text)).map(|words| words.join("|"));
-        assert_eq!(words("vllm serve 'my model' --port 8000").as_deref(), Some("vllm|serve|my model|--port|8000"));
+        assert_eq!(
+            words("vllm serve 'my model' --port 8000").as_deref(),
+            Some("vllm|serve|my model|--port|8000")
+        );
         assert_eq!(words("[a, 'b c', 7, 0.5]").as_deref(), Some("a|b c|7|0.5"));
-        assert_eq!(words(r#"'sh -c "echo $HOME > x; y"'"#).as_deref(), Some("sh|-c|echo $HOME > x; y"));
+        assert_eq!(
+            words(r#"'sh -c "echo $HOME > x; y"'"#).as_deref(),
+            Some("sh|-c|echo $HOME > x; y")
+        );
         for bad in ["\"a 'b\"", "[]", "''", "7", "[a, [b]]", "{a: b}"] {
             assert_eq!(words(bad), None, "{bad}");
         }
@@ -109,11 +140,23 @@ mod tests {
 
     #[test]
     fn arguments_become_flags() {
-        let styled =
-            |text, style| read(text).entries().iter().flat_map(|entry| argument(entry, style)).collect::<Vec<_>>().join(" ");
+        let styled = |text, style| {
+            read(text)
+                .entries()
+                .iter()
+                .flat_map(|entry| argument(entry, style))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         let flags = |text| styled(text, "kebab");
-        assert_eq!(flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"), "--max-num-seqs 64 --enforce-eager -n 2");
-        assert_eq!(flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"), "--as_is x --dtype float16");
+        assert_eq!(
+            flags("{max_num_seqs: 64, enforce_eager: true, n: 2}"),
+            "--max-num-seqs 64 --enforce-eager -n 2"
+        );
+        assert_eq!(
+            flags("{a: false, b: null, c: [], --as_is: x, dtype: float16}"),
+            "--as_is x --dtype float16"
+        );
         assert_eq!(
             flags("{lora-modules: [a=x, b=y], gpu_memory_utilization: 0.9}"),
             "--lora-modules a=x b=y --gpu-memory-utilization 0.9"

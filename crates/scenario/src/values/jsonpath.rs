@@ -13,10 +13,16 @@ use std::ops::Range;
 
 const EXPECTED: &str = "a JSONPath such as `$.choices[0].text`";
 const MANY: &str = "a JSONPath such as `$.choices[0].text`, or a list of them";
-const MARKER: &str = "an end marker: `\"[DONE]\"`, `{ event: name }`, a JSONPath or `{ path: …, equals: … }`";
+const MARKER: &str =
+    "an end marker: `\"[DONE]\"`, `{ event: name }`, a JSONPath or `{ path: …, equals: … }`";
 const MARKS: [&str; 3] = ["event", "path", "equals"];
 
-pub(crate) static PATH: Leaf = Leaf { expected: EXPECTED, sweepable: false, schema: path_schema, check: check_path };
+pub(crate) static PATH: Leaf = Leaf {
+    expected: EXPECTED,
+    sweepable: false,
+    schema: path_schema,
+    check: check_path,
+};
 
 pub(crate) static PATHS: Leaf = Leaf {
     expected: MANY,
@@ -29,31 +35,55 @@ pub(crate) static PATHS: Leaf = Leaf {
     },
 };
 
-pub(crate) static DONE: Leaf = Leaf { expected: MARKER, sweepable: false, schema: done_schema, check: check_done };
+pub(crate) static DONE: Leaf = Leaf {
+    expected: MARKER,
+    sweepable: false,
+    schema: done_schema,
+    check: check_done,
+};
 
 pub(crate) fn paths(node: &Node) -> Vec<String> {
     let one = |node: &Node| node.string();
-    if let Data::List(items) = &node.data { items.iter().filter_map(one).collect() } else { one(node).into_iter().collect() }
+    if let Data::List(items) = &node.data {
+        items.iter().filter_map(one).collect()
+    } else {
+        one(node).into_iter().collect()
+    }
 }
 
 /// The end marker of a node. A text that starts with `$` is a path, any other is the data of the last event.
 pub(crate) fn done(node: &Node) -> Option<Done> {
     if let Some(text) = node.text() {
         let text = text.into_owned();
-        return Some(if text.starts_with('$') { Done::Value { path: text, equals: None } } else { Done::Data(text) });
+        return Some(if text.starts_with('$') {
+            Done::Value {
+                path: text,
+                equals: None,
+            }
+        } else {
+            Done::Data(text)
+        });
     }
     if let [only] = node.entries()
         && only.key == "event"
     {
         return only.value.text().map(|name| Done::Event(name.into_owned()));
     }
-    let known = node.entries().iter().all(|entry| ["path", "equals"].contains(&entry.key.as_str()));
+    let known = node
+        .entries()
+        .iter()
+        .all(|entry| ["path", "equals"].contains(&entry.key.as_str()));
     let path = node.get("path").and_then(Node::text).filter(|_| known)?;
-    Some(Done::Value { path: path.into_owned(), equals: node.entry("equals").map(|entry| entry.value.json()) })
+    Some(Done::Value {
+        path: path.into_owned(),
+        equals: node.entry("equals").map(|entry| entry.value.json()),
+    })
 }
 
 fn check_path(node: &Node, review: &mut Review) {
-    let Some(text) = node.text() else { return expect(node, EXPECTED, "", review) };
+    let Some(text) = node.text() else {
+        return expect(node, EXPECTED, "", review);
+    };
     let message = format!("`{}` must be {EXPECTED}", review.key);
     if !text.starts_with('$') {
         let label = match text.starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -97,7 +127,8 @@ fn unbalanced(text: &str) -> Option<(Range<usize>, &'static str)> {
             _ => {}
         }
     }
-    open.last().map(|(at, _)| (*at..*at + 1, "this bracket is not closed"))
+    open.last()
+        .map(|(at, _)| (*at..*at + 1, "this bracket is not closed"))
 }
 
 fn check_done(node: &Node, review: &mut Review) {
@@ -109,9 +140,17 @@ fn check_done(node: &Node, review: &mut Review) {
     if let Some(path) = path {
         check_path(path, review);
     }
-    if let Some(strange) = node.entries().iter().find(|entry| !MARKS.contains(&entry.key.as_str())) {
+    if let Some(strange) = node
+        .entries()
+        .iter()
+        .find(|entry| !MARKS.contains(&entry.key.as_str()))
+    {
         let label = meant_or(nearest(&strange.key, MARKS), "does not exist");
-        let mistake = Mistake::new(strange.key_at, format!("unknown key `{}`", strange.key), label);
+        let mistake = Mistake::new(
+            strange.key_at,
+            format!("unknown key `{}`", strange.key),
+            label,
+        );
         return review.push(mistake.help(format!("`{}` is {MARKER}.", review.key)));
     }
     if done(node).is_none_or(|done| done == Done::Data(String::new())) {
@@ -142,20 +181,46 @@ mod tests {
 
     #[test]
     fn every_end_marker_is_parsed() {
-        let value = |path: &str, equals| Some(Done::Value { path: path.to_owned(), equals });
+        let value = |path: &str, equals| {
+            Some(Done::Value {
+                path: path.to_owned(),
+                equals,
+            })
+        };
         assert_eq!(done(&node("'[DONE]'")), Some(Done::Data("[DONE]".into())));
-        assert_eq!(done(&node("{event: message_stop}")), Some(Done::Event("message_stop".into())));
+        assert_eq!(
+            done(&node("{event: message_stop}")),
+            Some(Done::Event("message_stop".into()))
+        );
         assert_eq!(done(&node("$.done")), value("$.done", None));
-        assert_eq!(done(&node("{path: $.type, equals: end}")), value("$.type", Some(json!("end"))));
-        assert_eq!(done(&node("{path: $.left, equals: 0}")), value("$.left", Some(json!(0))));
-        for bad in ["{}", "[a]", "{equals: 1}", "{event: [a]}", "{event: a, path: $.b}", "7"] {
+        assert_eq!(
+            done(&node("{path: $.type, equals: end}")),
+            value("$.type", Some(json!("end")))
+        );
+        assert_eq!(
+            done(&node("{path: $.left, equals: 0}")),
+            value("$.left", Some(json!(0)))
+        );
+        for bad in [
+            "{}",
+            "[a]",
+            "{equals: 1}",
+            "{event: [a]}",
+            "{event: a, path: $.b}",
+            "7",
+        ] {
             assert_eq!(done(&node(bad)), None, "{bad}");
         }
     }
 
     #[test]
     fn brackets_and_quotes_must_be_balanced() {
-        for sound in ["$", "$.a[0]['b]']", "$..[?(@.type == \"a\\\")\")].text", "$['it\\'s']"] {
+        for sound in [
+            "$",
+            "$.a[0]['b]']",
+            "$..[?(@.type == \"a\\\")\")].text",
+            "$['it\\'s']",
+        ] {
             assert_eq!(unbalanced(sound), None, "{sound}");
         }
         for (text, at, label) in [

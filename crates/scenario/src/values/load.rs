@@ -23,13 +23,21 @@ pub(crate) enum Rate {
     Burst,
 }
 
-pub(crate) static RATE: Leaf = Leaf { expected: RATE_EXPECTED, sweepable: true, schema: rate_schema, check: check_rate };
+pub(crate) static RATE: Leaf = Leaf {
+    expected: RATE_EXPECTED,
+    sweepable: true,
+    schema: rate_schema,
+    check: check_rate,
+};
 
 pub(crate) static ARRIVALS: Leaf = Leaf {
     expected: ARRIVALS_EXPECTED,
     sweepable: true,
     schema: || {
-        let gamma = object_schema(json!({ "gamma": { "type": "number", "exclusiveMinimum": 0 } }), &["gamma"]);
+        let gamma = object_schema(
+            json!({ "gamma": { "type": "number", "exclusiveMinimum": 0 } }),
+            &["gamma"],
+        );
         json!({ "oneOf": [{ "enum": ["poisson", "constant"] }, gamma] })
     },
     check: |node, review| {
@@ -43,7 +51,9 @@ pub(crate) fn rate(node: &Node) -> Option<Rate> {
     if text == "burst" {
         return Some(Rate::Burst);
     }
-    per_second(&text).filter(|rate| *rate > 0.0).map(Rate::PerSecond)
+    per_second(&text)
+        .filter(|rate| *rate > 0.0)
+        .map(Rate::PerSecond)
 }
 
 /// A rate such as `8/s`, per second; may be zero.
@@ -76,10 +86,18 @@ pub(crate) fn arrivals(node: &Node) -> Option<Arrival> {
 
 fn check_rate(node: &Node, review: &mut Review) {
     if rate(node).is_none() {
-        let mistake = Mistake::new(node.at, format!("`{}` must be {RATE_EXPECTED}", review.key), describe_actual(node, "a rate"));
+        let mistake = Mistake::new(
+            node.at,
+            format!("`{}` must be {RATE_EXPECTED}", review.key),
+            describe_actual(node, "a rate"),
+        );
         review.push(match node.number() {
-            Some(number) if number > 0.0 => mistake.help(format!("Add a unit: `{number}/s` or `{number}/m`.")),
-            _ => mistake.help(format!("A rate is a number above 0 per `s`, `m` or `h`, at most {MAX_RATE} per second.")),
+            Some(number) if number > 0.0 => {
+                mistake.help(format!("Add a unit: `{number}/s` or `{number}/m`."))
+            }
+            _ => mistake.help(format!(
+                "A rate is a number above 0 per `s`, `m` or `h`, at most {MAX_RATE} per second."
+            )),
         });
     }
 }
@@ -88,14 +106,17 @@ fn rate_schema() -> serde_json::Value {
     json!({ "type": "string", "pattern": r"^(burst|\s*[0-9.]+\s*/\s*[smh]\s*)$" })
 }
 
-const STAGE_RATE_EXPECTED: &str =
-    "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
+const STAGE_RATE_EXPECTED: &str = "a rate such as `8/s`, a ramp such as `1/s -> 20/s`, or `{ sine: { mean, amplitude, period } }`";
 const STAGE_USERS_EXPECTED: &str = "a number of users such as `16`, or a ramp such as `4 -> 64`";
 
 const MAX_USERS: u32 = 1_000_000;
 
-pub(crate) static STAGE_RATE: Leaf =
-    Leaf { expected: STAGE_RATE_EXPECTED, sweepable: false, schema: stage_rate_schema, check: check_stage_rate };
+pub(crate) static STAGE_RATE: Leaf = Leaf {
+    expected: STAGE_RATE_EXPECTED,
+    sweepable: false,
+    schema: stage_rate_schema,
+    check: check_stage_rate,
+};
 
 pub(crate) static STAGE_USERS: Leaf = Leaf {
     expected: STAGE_USERS_EXPECTED,
@@ -103,7 +124,13 @@ pub(crate) static STAGE_USERS: Leaf = Leaf {
     schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^\s*[0-9]+\s*->\s*[0-9]+\s*$" }),
     check: |node, review| {
         let examples = "`4 -> 64`; numbers must not be below 0, and 0 is a pause";
-        expect_some(stage_users(node), node, STAGE_USERS_EXPECTED, examples, review);
+        expect_some(
+            stage_users(node),
+            node,
+            STAGE_USERS_EXPECTED,
+            examples,
+            review,
+        );
     },
 };
 
@@ -113,20 +140,34 @@ pub(crate) fn stage_rate(node: &Node) -> Option<RateProfile> {
         let rate = |key| sine.get(key)?.text().and_then(|text| per_second(&text));
         let mean = rate("mean")?;
         let amplitude = rate("amplitude")?;
-        let period = sine.get("period").and_then(duration).filter(|period| period.0 > 0)?;
+        let period = sine
+            .get("period")
+            .and_then(duration)
+            .filter(|period| period.0 > 0)?;
         let sound = sine.entries().len() == 3 && mean > 0.0 && amplitude <= mean;
-        return sound.then_some(RateProfile::Sine { mean, amplitude, period });
+        return sound.then_some(RateProfile::Sine {
+            mean,
+            amplitude,
+            period,
+        });
     }
     let text = node.text()?;
     Some(match text.split_once("->") {
         None => RateProfile::Flat(per_second(&text)?),
-        Some((from, to)) => RateProfile::Ramp { from: per_second(from)?, to: per_second(to)? },
+        Some((from, to)) => RateProfile::Ramp {
+            from: per_second(from)?,
+            to: per_second(to)?,
+        },
     })
 }
 
 /// The users at the start and the end of a stage.
 pub(crate) fn stage_users(node: &Node) -> Option<(u32, u32)> {
-    let count = |number: i64| u32::try_from(number).ok().filter(|stage_users| *stage_users <= MAX_USERS);
+    let count = |number: i64| {
+        u32::try_from(number)
+            .ok()
+            .filter(|stage_users| *stage_users <= MAX_USERS)
+    };
     if let Some(number) = node.integer() {
         return count(number).map(|stage_users| (stage_users, stage_users));
     }
@@ -141,7 +182,11 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
         return;
     }
     let sine = node.get("sine").filter(|sine| !sine.entries().is_empty());
-    let mistake = Mistake::new(node.at, "invalid `rate` of a stage", describe_actual(node, "a rate"));
+    let mistake = Mistake::new(
+        node.at,
+        "invalid `rate` of a stage",
+        describe_actual(node, "a rate"),
+    );
     review.push(match (sine, node.text()) {
         (Some(_), _) => mistake.help(
             "A wave is `{ sine: { mean: 10/s, amplitude: 5/s, period: 30s } }`; its mean must be above 0, and its amplitude at most the mean, because rates cannot be negative.",
@@ -159,7 +204,8 @@ fn check_stage_rate(node: &Node, review: &mut Review) {
 fn stage_rate_schema() -> serde_json::Value {
     let one = r"\s*[0-9.]+\s*/\s*[smh]\s*";
     let rate = json!({ "type": "string", "pattern": format!("^{one}$") });
-    let period = json!({ "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" });
+    let period =
+        json!({ "type": "string", "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$" });
     let keys = json!({ "mean": rate, "amplitude": rate, "period": period });
     let sine = object_schema(keys, &["mean", "amplitude", "period"]);
     let ramp = json!({ "type": "string", "pattern": format!("^{one}(->{one})?$") });
@@ -203,16 +249,35 @@ mod tests {
 
     #[test]
     fn stage_rate_is_constant_ramp_or_wave() {
-        let sine = |mean, amplitude, secs: u64| RateProfile::Sine { mean, amplitude, period: Nanos::from_millis(secs * 1000) };
+        let sine = |mean, amplitude, secs: u64| RateProfile::Sine {
+            mean,
+            amplitude,
+            period: Nanos::from_millis(secs * 1000),
+        };
         for (written, known) in [
             ("8/s", Some(RateProfile::Flat(8.0))),
             ("0/s", Some(RateProfile::Flat(0.0))),
-            ("1/s -> 20/s", Some(RateProfile::Ramp { from: 1.0, to: 20.0 })),
+            (
+                "1/s -> 20/s",
+                Some(RateProfile::Ramp {
+                    from: 1.0,
+                    to: 20.0,
+                }),
+            ),
             ("60/m->0/s", Some(RateProfile::Ramp { from: 1.0, to: 0.0 })),
-            ("{ sine: { mean: 10/s, amplitude: 10/s, period: 30s } }", Some(sine(10.0, 10.0, 30))),
-            ("{ sine: { mean: 10/s, amplitude: 11/s, period: 30s } }", None),
+            (
+                "{ sine: { mean: 10/s, amplitude: 10/s, period: 30s } }",
+                Some(sine(10.0, 10.0, 30)),
+            ),
+            (
+                "{ sine: { mean: 10/s, amplitude: 11/s, period: 30s } }",
+                None,
+            ),
             ("{ sine: { mean: 10/s, amplitude: 5/s } }", None),
-            ("{ sine: { mean: 10/s, amplitude: 5/s, period: 30s, phase: 1 } }", None),
+            (
+                "{ sine: { mean: 10/s, amplitude: 5/s, period: 30s, phase: 1 } }",
+                None,
+            ),
             ("1/s -> -20/s", None),
             ("burst", None),
             ("8", None),
@@ -223,8 +288,23 @@ mod tests {
 
     #[test]
     fn stage_users_are_constant_or_a_ramp() {
-        let parsed =
-            ["16", "0", "4 -> 64", "64->0", "-4", "4 -> -1", "1.5", "4 -> ", "1000001"].map(|text| stage_users(&node(text)));
-        assert_eq!(parsed, [Some((16, 16)), Some((0, 0)), Some((4, 64)), Some((64, 0)), None, None, None, None, None]);
+        let parsed = [
+            "16", "0", "4 -> 64", "64->0", "-4", "4 -> -1", "1.5", "4 -> ", "1000001",
+        ]
+        .map(|text| stage_users(&node(text)));
+        assert_eq!(
+            parsed,
+            [
+                Some((16, 16)),
+                Some((0, 0)),
+                Some((4, 64)),
+                Some((64, 0)),
+                None,
+                None,
+                None,
+                None,
+                None
+            ]
+        );
     }
 }

@@ -14,7 +14,15 @@ pub(crate) static SHARE: Leaf = Leaf {
     expected: "a share such as `98%` or 0.98",
     sweepable: true,
     schema: || json!({ "type": ["number", "string"], "minimum": 0, "maximum": 1, "pattern": r"^\s*[0-9]*\.?[0-9]+\s*%$" }),
-    check: |node, review| expect_some(share(node), node, "a share from 0% to 100%", "`98%` or 0.98", review),
+    check: |node, review| {
+        expect_some(
+            share(node),
+            node,
+            "a share from 0% to 100%",
+            "`98%` or 0.98",
+            review,
+        )
+    },
 };
 
 /// A share from 0 to 1.
@@ -29,22 +37,29 @@ pub(crate) fn share(node: &Node) -> Option<f64> {
 /// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') && !digits.contains(['e', 'E']);
+    let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && !digits.contains(['e', 'E']);
     plain.then(|| format!("{text}e-2").parse().ok()).flatten()
 }
 
 const QUANTITY_EXPECTED: &str = "a number of tokens, or a distribution of it";
-const EXAMPLES: &str =
-    "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
+const EXAMPLES: &str = "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
 const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
 
 /// A length, which may be a distribution.
-pub(crate) static QUANTITY: Leaf =
-    Leaf { expected: QUANTITY_EXPECTED, sweepable: true, schema: quantity_schema, check: check_quantity };
+pub(crate) static QUANTITY: Leaf = Leaf {
+    expected: QUANTITY_EXPECTED,
+    sweepable: true,
+    schema: quantity_schema,
+    check: check_quantity,
+};
 
 pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
     if let Data::Int(value) = node.data {
-        return u64::try_from(value).ok().filter(|n| *n > 0).map(Quantity::Fixed);
+        return u64::try_from(value)
+            .ok()
+            .filter(|n| *n > 0)
+            .map(Quantity::Fixed);
     }
     let [only] = node.entries() else { return None };
     match only.key.as_str() {
@@ -57,7 +72,9 @@ pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
 }
 
 fn uniform(node: &Node) -> Option<Quantity> {
-    let [low, high] = node.items() else { return None };
+    let [low, high] = node.items() else {
+        return None;
+    };
     let low = u64::try_from(low.integer()?).ok()?;
     let high = u64::try_from(high.integer()?).ok()?;
     (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
@@ -82,7 +99,9 @@ fn check_quantity(node: &Node, review: &mut Review) {
     }
     match node.entries() {
         [only] => review.push(shape_mistake(only)),
-        _ if node.number().is_some() => expect(node, "a whole number of tokens, 1 or more", "", review),
+        _ if node.number().is_some() => {
+            expect(node, "a whole number of tokens, 1 or more", "", review)
+        }
         _ => expect(node, QUANTITY_EXPECTED, EXAMPLES, review),
     }
 }
@@ -90,7 +109,9 @@ fn check_quantity(node: &Node, review: &mut Review) {
 fn shape_mistake(only: &Entry) -> Mistake {
     let takes = match only.key.as_str() {
         "uniform" => "`uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
-        "normal" | "lognormal" => "this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more",
+        "normal" | "lognormal" => {
+            "this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more"
+        }
         "from" => "`from` needs a field of the dataset's rows, such as `item.output_tokens`",
         key => {
             let label = meant_or(nearest(key, SHAPES), "does not exist");
@@ -114,7 +135,8 @@ fn quantity_schema() -> serde_json::Value {
     ] })
 }
 
-const PARAMETER_UNITS: [(&str, f64); 5] = [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
+const PARAMETER_UNITS: [(&str, f64); 5] =
+    [("K", 1e3), ("M", 1e6), ("B", 1e9), ("G", 1e9), ("T", 1e12)];
 /// The units of memory, in bytes.
 pub(crate) const SIZE_UNITS: [(&str, f64); 9] = [
     ("B", 1.0),
@@ -127,34 +149,71 @@ pub(crate) const SIZE_UNITS: [(&str, f64); 9] = [
     ("GiB", 1_073_741_824.0),
     ("TiB", 1_099_511_627_776.0),
 ];
-const FLOPS_UNITS: [(&str, f64); 4] = [("GFLOPS", 1e9), ("TFLOPS", 1e12), ("PFLOPS", 1e15), ("FLOPS", 1.0)];
+const FLOPS_UNITS: [(&str, f64); 4] = [
+    ("GFLOPS", 1e9),
+    ("TFLOPS", 1e12),
+    ("PFLOPS", 1e15),
+    ("FLOPS", 1.0),
+];
 
 pub(crate) static PARAMETERS: Leaf = Leaf {
     expected: "a number of parameters such as `8B`",
     sweepable: true,
     schema: || unit_schema("[KMBGT]"),
-    check: |node, review| expect_some(parameters(node), node, "a number of parameters above 0", "`8B` or 8.03e9", review),
+    check: |node, review| {
+        expect_some(
+            parameters(node),
+            node,
+            "a number of parameters above 0",
+            "`8B` or 8.03e9",
+            review,
+        )
+    },
 };
 
 pub(crate) static SIZE: Leaf = Leaf {
     expected: "a size such as `16 GiB`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B"),
-    check: |node, review| expect_some(size(node), node, "a number of bytes above 0", "`16 GB`, `14.9 GiB` or 1.6e10", review),
+    check: |node, review| {
+        expect_some(
+            size(node),
+            node,
+            "a number of bytes above 0",
+            "`16 GB`, `14.9 GiB` or 1.6e10",
+            review,
+        )
+    },
 };
 
 pub(crate) static FLOPS: Leaf = Leaf {
     expected: "operations per second such as `989 TFLOPS`",
     sweepable: true,
     schema: || unit_schema("[GTP]?FLOPS"),
-    check: |node, review| expect_some(flops(node), node, "operations per second above 0", "`989 TFLOPS` or 989e12", review),
+    check: |node, review| {
+        expect_some(
+            flops(node),
+            node,
+            "operations per second above 0",
+            "`989 TFLOPS` or 989e12",
+            review,
+        )
+    },
 };
 
 pub(crate) static BANDWIDTH: Leaf = Leaf {
     expected: "a bandwidth such as `3.35 TB/s`",
     sweepable: true,
     schema: || unit_schema("([KMGT]i?)?B/s"),
-    check: |node, review| expect_some(bandwidth(node), node, "bytes per second above 0", "`3.35 TB/s` or 3.35e12", review),
+    check: |node, review| {
+        expect_some(
+            bandwidth(node),
+            node,
+            "bytes per second above 0",
+            "`3.35 TB/s` or 3.35e12",
+            review,
+        )
+    },
 };
 
 pub(crate) fn parameters(node: &Node) -> Option<f64> {
@@ -174,7 +233,10 @@ pub(crate) fn bandwidth(node: &Node) -> Option<f64> {
 }
 
 pub(crate) fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
-    units.iter().find(|(name, _)| *name == word).map(|(_, factor)| *factor)
+    units
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, factor)| *factor)
 }
 
 fn number_with_unit(node: &Node, factor: impl Fn(&str) -> Option<f64>) -> Option<f64> {
@@ -223,13 +285,32 @@ fn is_run(node: &Node) -> bool {
 /// Draws the seeds that are `run` and used, so that the resolved plan repeats this run.
 pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
     let entries = root.get("mix").map_or(0, |mix| mix.items().len());
-    let paths = (0..entries).map(|index| format!("mix.{index}.dataset.cache_bust")).chain(["dataset.cache_bust".to_owned()]);
-    let busts = |path: String| swept.contains(&path) || root.get(&path).is_some_and(|node| node.data == Data::Bool(true));
-    let used = if paths.into_iter().any(busts) { &["seed", "cache_seed"][..] } else { &["seed"] };
+    let paths = (0..entries)
+        .map(|index| format!("mix.{index}.dataset.cache_bust"))
+        .chain(["dataset.cache_bust".to_owned()]);
+    let busts = |path: String| {
+        swept.contains(&path)
+            || root
+                .get(&path)
+                .is_some_and(|node| node.data == Data::Bool(true))
+    };
+    let used = if paths.into_iter().any(busts) {
+        &["seed", "cache_seed"][..]
+    } else {
+        &["seed"]
+    };
     for path in used {
-        if let Some(entry) = root.entry_at(path).filter(|entry| is_run(&entry.value)).cloned() {
+        if let Some(entry) = root
+            .entry_at(path)
+            .filter(|entry| is_run(&entry.value))
+            .cloned()
+        {
             let drawn = RandomState::new().build_hasher().finish() % DRAWN;
-            root.set(path, entry.key_at, Node::new(entry.value.at, Data::Int(drawn as i64)));
+            root.set(
+                path,
+                entry.key_at,
+                Node::new(entry.value.at, Data::Int(drawn as i64)),
+            );
         }
     }
 }
@@ -241,9 +322,14 @@ mod tests {
 
     #[test]
     fn percents_are_exact() {
-        for (text, share) in
-            [("7", Some(0.07)), ("99.9", Some(0.999)), ("-1", Some(-0.01)), ("1e3", None), ("x", None), ("inf", None)]
-        {
+        for (text, share) in [
+            ("7", Some(0.07)),
+            ("99.9", Some(0.999)),
+            ("-1", Some(-0.01)),
+            ("1e3", None),
+            ("x", None),
+            ("inf", None),
+        ] {
             assert_eq!(percent(text), share, "{text}");
         }
     }
@@ -254,7 +340,11 @@ mod tests {
         let file = review.sources.add("t", text, Default::default());
         let node = parse(file, 0, text, &mut review).unwrap();
         check_quantity(&node, &mut review);
-        let faults = review.faults().iter().map(|f| format!("{} {f}", f.column())).collect();
+        let faults = review
+            .faults()
+            .iter()
+            .map(|f| format!("{} {f}", f.column()))
+            .collect();
         (quantity(&node), faults)
     }
 
@@ -263,9 +353,21 @@ mod tests {
         for (text, value) in [
             ("256", Quantity::Fixed(256)),
             ("{uniform: [1, 9]}", Quantity::Uniform { low: 1, high: 9 }),
-            ("{normal: {mean: 128, sd: 32.5}}", Quantity::Normal { mean: 128.0, sd: 32.5 }),
-            ("{lognormal: {sd: 0, mean: 2}}", Quantity::Lognormal { mean: 2.0, sd: 0.0 }),
-            ("{from: item.output_tokens}", Quantity::Item("output_tokens".into())),
+            (
+                "{normal: {mean: 128, sd: 32.5}}",
+                Quantity::Normal {
+                    mean: 128.0,
+                    sd: 32.5,
+                },
+            ),
+            (
+                "{lognormal: {sd: 0, mean: 2}}",
+                Quantity::Lognormal { mean: 2.0, sd: 0.0 },
+            ),
+            (
+                "{from: item.output_tokens}",
+                Quantity::Item("output_tokens".into()),
+            ),
         ] {
             assert_eq!(read_quantity(text), (Some(value), vec![]), "{text}");
         }
@@ -274,12 +376,25 @@ mod tests {
     #[test]
     fn each_error_has_its_position() {
         for (text, fault) in [
-            ("0", "1 `max_tokens` must be a whole number of tokens, 1 or more"),
-            ("{uniform: [9, 1]}", "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high"),
+            (
+                "0",
+                "1 `max_tokens` must be a whole number of tokens, 1 or more",
+            ),
+            (
+                "{uniform: [9, 1]}",
+                "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
+            ),
             ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
-            ("{from: output_tokens}", "8 `from` needs a field of the dataset's rows, such as `item.output_tokens`"),
+            (
+                "{from: output_tokens}",
+                "8 `from` needs a field of the dataset's rows, such as `item.output_tokens`",
+            ),
         ] {
-            assert_eq!(read_quantity(text), (None, vec![fault.to_owned()]), "{text}");
+            assert_eq!(
+                read_quantity(text),
+                (None, vec![fault.to_owned()]),
+                "{text}"
+            );
         }
     }
 
@@ -327,7 +442,8 @@ mod tests {
         let other = plan(random, "seed: run\n");
         assert_ne!(one.seed, other.seed);
         assert!(
-            one.resolved.contains(&format!("seed: {}\n", one.seed.0)) && !one.resolved.contains("\nseed: run"),
+            one.resolved.contains(&format!("seed: {}\n", one.seed.0))
+                && !one.resolved.contains("\nseed: run"),
             "{}",
             one.resolved
         );
@@ -338,16 +454,26 @@ mod tests {
     #[test]
     fn cache_seed_is_drawn_only_if_used() {
         let bust = "{ kind: random, tokens: 8, cache_bust: true }";
-        let seed = |dataset: &str, more: &str| plan(dataset, more).cases.remove(0).dataset.cache_seed;
+        let seed =
+            |dataset: &str, more: &str| plan(dataset, more).cases.remove(0).dataset.cache_seed;
         assert!(seed(bust, "").is_some() && seed(bust, "") != seed(bust, ""));
         assert_eq!(seed(bust, "cache_seed: 7\n").map(|seed| seed.0), Some(7));
         let unused = plan("{ kind: random, tokens: 8 }", "");
         assert!(
-            unused.resolved.contains("cache_seed: run") && unused.cases[0].dataset.cache_seed.is_none(),
+            unused.resolved.contains("cache_seed: run")
+                && unused.cases[0].dataset.cache_seed.is_none(),
             "{}",
             unused.resolved
         );
-        let swept = plan("{ kind: random, tokens: 8 }", "matrix: { dataset.cache_bust: [false, true] }\n");
-        assert!(swept.cases.iter().all(|case| case.dataset.cache_seed.is_some()));
+        let swept = plan(
+            "{ kind: random, tokens: 8 }",
+            "matrix: { dataset.cache_bust: [false, true] }\n",
+        );
+        assert!(
+            swept
+                .cases
+                .iter()
+                .all(|case| case.dataset.cache_seed.is_some())
+        );
     }
 }

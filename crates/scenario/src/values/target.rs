@@ -11,15 +11,22 @@ use serde_json::json;
 
 /// The authority and the path of a URL.
 pub(crate) fn split_url(url: &str) -> (&str, &str) {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let (host, path) = rest.map_or(("", ""), |rest| rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len())));
+    let rest = url
+        .strip_prefix("http://")
+        .or_else(|| url.strip_prefix("https://"));
+    let (host, path) = rest.map_or(("", ""), |rest| {
+        rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
+    });
     (host.rsplit('@').next().unwrap_or(""), path)
 }
 
 /// Why a text is not the URL of a server.
 pub(crate) fn url_error(url: &str) -> Option<&'static str> {
     let (host, _) = split_url(url);
-    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    let port = host
+        .rsplit_once(':')
+        .map(|(_, port)| port)
+        .filter(|port| !port.ends_with(']'));
     if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Some("a port is a number from 1 to 65535");
     }
@@ -34,41 +41,77 @@ pub(crate) static MODELS: Leaf = Leaf {
     sweepable: true,
     schema: models_schema,
     check: |node, review| {
-        expect_some(models(node), node, "one or more different model names, with weights above 0", EXAMPLES, review);
+        expect_some(
+            models(node),
+            node,
+            "one or more different model names, with weights above 0",
+            EXAMPLES,
+            review,
+        );
     },
 };
 
 /// The models with their weights; never empty.
 pub(crate) fn models(node: &Node) -> Option<Vec<ModelShare>> {
     let shares = match &node.data {
-        Data::List(items) => items.iter().map(model_shares).collect::<Option<Vec<_>>>()?.concat(),
+        Data::List(items) => items
+            .iter()
+            .map(model_shares)
+            .collect::<Option<Vec<_>>>()?
+            .concat(),
         _ => model_shares(node)?,
     };
-    let unique = shares.iter().enumerate().all(|(index, share)| shares[..index].iter().all(|other| other.name != share.name));
-    (unique && !shares.is_empty() && shares.iter().all(|share| !share.name.is_empty())).then_some(shares)
+    let unique = shares
+        .iter()
+        .enumerate()
+        .all(|(index, share)| shares[..index].iter().all(|other| other.name != share.name));
+    (unique && !shares.is_empty() && shares.iter().all(|share| !share.name.is_empty()))
+        .then_some(shares)
 }
 
 fn model_shares(node: &Node) -> Option<Vec<ModelShare>> {
     if let Some(name) = node.text() {
-        return Some(vec![ModelShare { name: name.into_owned(), weight: 1.0 }]);
+        return Some(vec![ModelShare {
+            name: name.into_owned(),
+            weight: 1.0,
+        }]);
     }
     if let Some(name) = node.get("name").and_then(Node::text) {
         let weight = node.get("weight").map_or(Some(1.0), weight)?;
-        let known = node.entries().iter().all(|entry| ["name", "weight"].contains(&entry.key.as_str()));
-        return known.then(|| vec![ModelShare { name: name.into_owned(), weight }]);
+        let known = node
+            .entries()
+            .iter()
+            .all(|entry| ["name", "weight"].contains(&entry.key.as_str()));
+        return known.then(|| {
+            vec![ModelShare {
+                name: name.into_owned(),
+                weight,
+            }]
+        });
     }
-    let shares = node.entries().iter().map(|e| weight(&e.value).map(|weight| ModelShare { name: e.key.clone(), weight }));
-    shares.collect::<Option<Vec<_>>>().filter(|shares| !shares.is_empty())
+    let shares = node.entries().iter().map(|e| {
+        weight(&e.value).map(|weight| ModelShare {
+            name: e.key.clone(),
+            weight,
+        })
+    });
+    shares
+        .collect::<Option<Vec<_>>>()
+        .filter(|shares| !shares.is_empty())
 }
 
 fn weight(node: &Node) -> Option<f64> {
-    node.number().filter(|weight| *weight > 0.0 && weight.is_finite())
+    node.number()
+        .filter(|weight| *weight > 0.0 && weight.is_finite())
 }
 
 fn models_schema() -> serde_json::Value {
     let weight = json!({ "type": "number", "exclusiveMinimum": 0 });
     let weights = json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": ["number", "string"] } });
-    let named = object_schema(json!({ "name": { "type": "string" }, "weight": weight }), &["name"]);
+    let named = object_schema(
+        json!({ "name": { "type": "string" }, "weight": weight }),
+        &["name"],
+    );
     json!({ "anyOf": [{ "type": "string" }, weights, { "type": "array", "minItems": 1, "items": { "anyOf": [{ "type": "string" }, named, weights] } }] })
 }
 
@@ -136,35 +179,61 @@ pub(crate) fn causes(node: &Node) -> Option<(Vec<u16>, Vec<FailureKind>)> {
 }
 
 fn cause_items(node: &Node) -> &[Node] {
-    if matches!(node.data, Data::List(_)) { node.items() } else { std::slice::from_ref(node) }
+    if matches!(node.data, Data::List(_)) {
+        node.items()
+    } else {
+        std::slice::from_ref(node)
+    }
 }
 
 fn cause(node: &Node) -> Option<Cause> {
     if let Data::Int(status) = node.data {
-        return u16::try_from(status).ok().filter(|status| (300..600).contains(status)).map(Cause::Status);
+        return u16::try_from(status)
+            .ok()
+            .filter(|status| (300..600).contains(status))
+            .map(Cause::Status);
     }
     let kind = FailureKind::parse(&node.text()?)?;
     KINDS.contains(&kind).then_some(Cause::Kind(kind))
 }
 
 fn check_causes(node: &Node, review: &mut Review) {
-    let help = || format!("Statuses from 300 to 599, and {}.", list(KINDS.map(FailureKind::name), "and"));
+    let help = || {
+        format!(
+            "Statuses from 300 to 599, and {}.",
+            list(KINDS.map(FailureKind::name), "and")
+        )
+    };
     if cause_items(node).is_empty() {
-        review.push(Mistake::new(node.at, "`on` is empty", "nothing would be retried").help(help()));
+        review
+            .push(Mistake::new(node.at, "`on` is empty", "nothing would be retried").help(help()));
     }
-    for item in cause_items(node).iter().filter(|item| cause(item).is_none()) {
+    for item in cause_items(node)
+        .iter()
+        .filter(|item| cause(item).is_none())
+    {
         let word = item.text().unwrap_or_default();
         let meant = nearest(&word, KINDS.map(FailureKind::name));
         let label = meant_or(meant, "is neither");
         let is_failure = FailureKind::parse(&word).is_some();
-        let label = if is_failure { "cancelled by the client".to_owned() } else { label };
-        review.push(Mistake::new(item.at, "this is not a status or failure that can be retried", label).help(help()));
+        let label = if is_failure {
+            "cancelled by the client".to_owned()
+        } else {
+            label
+        };
+        review.push(
+            Mistake::new(
+                item.at,
+                "this is not a status or failure that can be retried",
+                label,
+            )
+            .help(help()),
+        );
     }
 }
 
 fn causes_schema() -> serde_json::Value {
-    let one =
-        json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 }, { "enum": KINDS.map(FailureKind::name) }] });
+    let one = json!({ "anyOf": [{ "type": "integer", "minimum": 300, "maximum": 599 }, { "enum": KINDS.map(FailureKind::name) }] });
     json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
 }
 
@@ -173,14 +242,19 @@ pub(crate) const SIMULATOR: &str = "simulator";
 
 /// The path after `simulator`, empty without one. None for other URLs.
 pub(crate) fn simulator_path(url: &str) -> Option<&str> {
-    url.strip_prefix(SIMULATOR).filter(|path| path.is_empty() || path.starts_with('/'))
+    url.strip_prefix(SIMULATOR)
+        .filter(|path| path.is_empty() || path.starts_with('/'))
 }
 
 /// Reports an invalid header name.
 pub(crate) fn check_header_name(name: &str, at: Span, review: &mut Review) {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(token) {
-        review.push(Mistake::new(at, format!("`{name}` is not a header name"), "has characters that HTTP does not allow"));
+        review.push(Mistake::new(
+            at,
+            format!("`{name}` is not a header name"),
+            "has characters that HTTP does not allow",
+        ));
     }
 }
 
@@ -191,7 +265,12 @@ mod tests {
 
     fn read(text: &str) -> Option<Vec<(String, f64)>> {
         let node = parse(0, 0, text, &mut Review::default()).unwrap();
-        models(&node).map(|shares| shares.into_iter().map(|share| (share.name, share.weight)).collect())
+        models(&node).map(|shares| {
+            shares
+                .into_iter()
+                .map(|share| (share.name, share.weight))
+                .collect()
+        })
     }
 
     #[test]
@@ -201,7 +280,15 @@ mod tests {
         assert_eq!(read("[a, b]"), pair(1.0, 1.0));
         assert_eq!(read("{a: 3, b: 1}"), pair(3.0, 1.0));
         assert_eq!(read("[{a: 3}, {name: b, weight: 0.5}]"), pair(3.0, 0.5));
-        for bad in ["[]", "{a: 0}", "{a: -1}", "[a, a]", "[{name: a, wait: 1}]", "7", "{}"] {
+        for bad in [
+            "[]",
+            "{a: 0}",
+            "{a: -1}",
+            "[a, a]",
+            "[{name: a, wait: 1}]",
+            "7",
+            "{}",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }
@@ -210,18 +297,42 @@ mod tests {
     fn version_may_be_a_number() {
         let read = |text: &str| version(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("auto"), Some(HttpVersion::Auto));
-        assert_eq!((read("1.1"), read("'1.1'")), (Some(HttpVersion::Http1), Some(HttpVersion::Http1)));
-        assert_eq!((read("2"), read("2.0"), read("\"2\"")), (Some(HttpVersion::Http2), Some(HttpVersion::Http2), read("2")));
+        assert_eq!(
+            (read("1.1"), read("'1.1'")),
+            (Some(HttpVersion::Http1), Some(HttpVersion::Http1))
+        );
+        assert_eq!(
+            (read("2"), read("2.0"), read("\"2\"")),
+            (
+                Some(HttpVersion::Http2),
+                Some(HttpVersion::Http2),
+                read("2")
+            )
+        );
         assert_eq!((read("3"), read("1"), read("http2")), (None, None, None));
     }
 
     #[test]
     fn statuses_and_failures_are_separated() {
         let read = |text: &str| causes(&parse(0, 0, text, &mut Review::default()).unwrap());
-        assert_eq!(read("[429, 503, connect]"), Some((vec![429, 503], vec![FailureKind::Connect])));
+        assert_eq!(
+            read("[429, 503, connect]"),
+            Some((vec![429, 503], vec![FailureKind::Connect]))
+        );
         assert_eq!(read("http_5xx"), Some((vec![], vec![FailureKind::Http5xx])));
         assert_eq!(read("503"), Some((vec![503], vec![])));
-        for bad in ["[]", "200", "600", "[429, cancelled]", "timeout_total", "abandoned", "dropped", "x", "{a: 1}", "1.5"] {
+        for bad in [
+            "[]",
+            "200",
+            "600",
+            "[429, cancelled]",
+            "timeout_total",
+            "abandoned",
+            "dropped",
+            "x",
+            "{a: 1}",
+            "1.5",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

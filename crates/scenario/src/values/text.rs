@@ -32,7 +32,8 @@ pub(crate) static TEXTS: Leaf = Leaf {
     schema: || json!({ "type": ["string", "array"], "items": { "type": "string" } }),
     check: |node, review| {
         let fits = node.text().is_some()
-            || (matches!(node.data, Data::List(_)) && node.items().iter().all(|item| item.text().is_some()));
+            || (matches!(node.data, Data::List(_))
+                && node.items().iter().all(|item| item.text().is_some()));
         if !fits {
             expect(node, "text or a list of texts", "", review);
         }
@@ -45,7 +46,12 @@ pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
     schema: || json!({ "type": ["boolean", "integer"], "minimum": 0 }),
     check: |node, review| {
         if !matches!(node.data, Data::Bool(_) | Data::Int(0..)) {
-            expect(node, "`true`, `false` or a whole number, 0 or more", "", review);
+            expect(
+                node,
+                "`true`, `false` or a whole number, 0 or more",
+                "",
+                review,
+            );
         }
     },
 };
@@ -61,16 +67,30 @@ pub(crate) fn confidence(node: &Node) -> Option<Confidence> {
 
 fn check_name(node: &Node, review: &mut Review) {
     let fits = |text: &str| {
-        let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let plain = text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         plain && !text.is_empty() && !text.starts_with('-')
     };
     match node.text() {
         Some(text) if fits(&text) => {}
         Some(text) => {
-            let slug: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let mistake = Mistake::new(node.at, format!("`{}` must be {NAME_EXPECTED}", review.key), "not a valid folder name");
+            let slug: String = text
+                .to_lowercase()
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+                .collect();
+            let mistake = Mistake::new(
+                node.at,
+                format!("`{}` must be {NAME_EXPECTED}", review.key),
+                "not a valid folder name",
+            );
             let slug = slug.trim_matches('-');
-            review.push(if slug.is_empty() { mistake } else { mistake.help(format!("Write `{slug}`.")) });
+            review.push(if slug.is_empty() {
+                mistake
+            } else {
+                mistake.help(format!("Write `{slug}`."))
+            });
         }
         None => expect(node, NAME_EXPECTED, "`nightly-chat`", review),
     }
@@ -89,9 +109,17 @@ pub(crate) static SIZES: Leaf = Leaf {
     schema,
     check: |node, review: &mut Review| {
         let items = node.items();
-        let wrong = items.iter().find(|item| size(item).is_none()).filter(|_| items.iter().any(|item| size(item).is_some()));
+        let wrong = items
+            .iter()
+            .find(|item| size(item).is_none())
+            .filter(|_| items.iter().any(|item| size(item).is_some()));
         if let Some(wrong) = wrong {
-            expect(wrong, "a size in pixels, each side from 1 to 16384", EXAMPLES, review);
+            expect(
+                wrong,
+                "a size in pixels, each side from 1 to 16384",
+                EXAMPLES,
+                review,
+            );
         } else if sizes(node).is_none() {
             expect(node, EXPECTED, EXAMPLES, review);
         }
@@ -112,7 +140,10 @@ fn size(node: &Node) -> Option<(u32, u32)> {
             let (width, height) = text.split_once('x')?;
             (width.trim().parse().ok()?, height.trim().parse().ok()?)
         }
-        (None, [width, height]) => (u32::try_from(width.integer()?).ok()?, u32::try_from(height.integer()?).ok()?),
+        (None, [width, height]) => (
+            u32::try_from(width.integer()?).ok()?,
+            u32::try_from(height.integer()?).ok()?,
+        ),
         _ => return None,
     };
     let fits = |side: u32| (1..=MOST).contains(&side);
@@ -146,8 +177,20 @@ mod tests {
     fn both_notations_are_parsed() {
         let read = |text: &str| sizes(&parse(0, 0, text, &mut Review::default()).unwrap());
         assert_eq!(read("512x256"), Some(vec![(512, 256)]));
-        assert_eq!(read("[512x512, [640, 480]]"), Some(vec![(512, 512), (640, 480)]));
-        for bad in ["[]", "512", "0x5", "5x16385", "[512, 512]", "[[1, 2, 3]]", "big", "{}"] {
+        assert_eq!(
+            read("[512x512, [640, 480]]"),
+            Some(vec![(512, 512), (640, 480)])
+        );
+        for bad in [
+            "[]",
+            "512",
+            "0x5",
+            "5x16385",
+            "[512, 512]",
+            "[[1, 2, 3]]",
+            "big",
+            "{}",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

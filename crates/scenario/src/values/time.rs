@@ -47,10 +47,12 @@ fn check_duration(node: &Node, zero: bool, review: &mut Review) {
                 describe_actual(node, "a duration"),
             );
             review.push(match node.number() {
-                Some(number) if number > 0.0 => {
-                    mistake.help(format!("Add a unit: `{number}s` is seconds, `{number}ms` milliseconds."))
-                }
-                _ => mistake.help("Units are `ns`, `us`, `ms`, `s`, `m` and `h`; they can be combined: `1m30s`."),
+                Some(number) if number > 0.0 => mistake.help(format!(
+                    "Add a unit: `{number}s` is seconds, `{number}ms` milliseconds."
+                )),
+                _ => mistake.help(
+                    "Units are `ns`, `us`, `ms`, `s`, `m` and `h`; they can be combined: `1m30s`.",
+                ),
             });
         }
     }
@@ -65,7 +67,12 @@ const EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
 const SHAPES: [&str; 2] = ["uniform", "exponential"];
 
 /// A duration, which may be a distribution.
-pub(crate) static WAIT: Leaf = Leaf { expected: WAIT_EXPECTED, sweepable: true, schema: wait_schema, check: check_wait };
+pub(crate) static WAIT: Leaf = Leaf {
+    expected: WAIT_EXPECTED,
+    sweepable: true,
+    schema: wait_schema,
+    check: check_wait,
+};
 
 pub(crate) fn wait(node: &Node) -> Option<Wait> {
     if let Some(span) = duration(node) {
@@ -78,7 +85,9 @@ pub(crate) fn wait(node: &Node) -> Option<Wait> {
             let high = duration(high)?;
             (low <= high).then_some(Wait::Uniform(low, high))
         }
-        ("exponential", _) => duration(&only.value).filter(|mean| *mean > Nanos::ZERO).map(Wait::Exponential),
+        ("exponential", _) => duration(&only.value)
+            .filter(|mean| *mean > Nanos::ZERO)
+            .map(Wait::Exponential),
         _ => None,
     }
 }
@@ -113,8 +122,10 @@ fn wait_schema() -> serde_json::Value {
     json!({ "anyOf": [span, one("uniform", pair), one("exponential", span.clone())] })
 }
 
-const REQUESTS: &str = "a number of requests, 1 or more, or a multiple of the concurrency such as `10x`";
-const WARMUP: &str = "a number of requests, a multiple of the concurrency such as `1x`, or a duration such as `10s`";
+const REQUESTS: &str =
+    "a number of requests, 1 or more, or a multiple of the concurrency such as `10x`";
+const WARMUP: &str =
+    "a number of requests, a multiple of the concurrency such as `1x`, or a duration such as `10s`";
 
 /// A count of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,8 +140,16 @@ pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
     sweepable: true,
     schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" }),
     check: |node, review| {
-        if !matches!(times(node), Some(Times::Count(1..) | Times::Concurrency(1..))) {
-            expect(node, "a number of requests, 1 or more", "200, or `10x` for ten times the concurrency", review);
+        if !matches!(
+            times(node),
+            Some(Times::Count(1..) | Times::Concurrency(1..))
+        ) {
+            expect(
+                node,
+                "a number of requests, 1 or more",
+                "200, or `10x` for ten times the concurrency",
+                review,
+            );
         }
     },
 };
@@ -141,7 +160,13 @@ pub(crate) static WARMUP_LEAF: Leaf = Leaf {
     schema: || json!({ "type": ["integer", "string"], "minimum": 0, "pattern": r"^([0-9]+x|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+)$" }),
     check: |node, review| {
         let examples = "16, `1x` for the concurrency, or `10s`";
-        expect_some(warmup(node, Some(1)), node, "a number of requests, or a duration", examples, review);
+        expect_some(
+            warmup(node, Some(1)),
+            node,
+            "a number of requests, or a duration",
+            examples,
+            review,
+        );
     },
 };
 
@@ -149,7 +174,13 @@ pub(crate) static WARMUP_LEAF: Leaf = Leaf {
 pub(crate) fn times(node: &Node) -> Option<Times> {
     match node.integer() {
         Some(count) => u64::try_from(count).ok().map(Times::Count),
-        None => node.text()?.trim().strip_suffix('x')?.parse().ok().map(Times::Concurrency),
+        None => node
+            .text()?
+            .trim()
+            .strip_suffix('x')?
+            .parse()
+            .ok()
+            .map(Times::Concurrency),
     }
 }
 
@@ -205,9 +236,23 @@ mod tests {
         let seconds = |n: u64| Nanos::from_millis(n * 1000);
         assert_eq!(read("2s"), Some(Wait::Fixed(seconds(2))));
         assert_eq!(read("0"), Some(Wait::Fixed(Nanos::ZERO)));
-        assert_eq!(read("{uniform: [1s, 3s]}"), Some(Wait::Uniform(seconds(1), seconds(3))));
-        assert_eq!(read("{exponential: 2s}"), Some(Wait::Exponential(seconds(2))));
-        for bad in ["2", "{uniform: [3s, 1s]}", "{uniform: 1s}", "{exponential: 0s}", "{normal: 1s}", "[1s, 2s]", "{}"] {
+        assert_eq!(
+            read("{uniform: [1s, 3s]}"),
+            Some(Wait::Uniform(seconds(1), seconds(3)))
+        );
+        assert_eq!(
+            read("{exponential: 2s}"),
+            Some(Wait::Exponential(seconds(2)))
+        );
+        for bad in [
+            "2",
+            "{uniform: [3s, 1s]}",
+            "{uniform: 1s}",
+            "{exponential: 0s}",
+            "{normal: 1s}",
+            "[1s, 2s]",
+            "{}",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }
@@ -216,10 +261,16 @@ mod tests {
     fn multiples_need_a_concurrency() {
         let node = |text: &str| Node::new(Span::default(), Data::plain(text));
         assert_eq!(times(&node("200")).and_then(|t| t.count(None)), Some(200));
-        assert_eq!(times(&node("10x")).and_then(|t| t.count(Some(16))), Some(160));
+        assert_eq!(
+            times(&node("10x")).and_then(|t| t.count(Some(16))),
+            Some(160)
+        );
         assert_eq!(times(&node("10x")).and_then(|t| t.count(None)), None);
         assert_eq!(warmup(&node("1x"), Some(8)), Some(Warmup::Requests(8)));
-        assert_eq!(warmup(&node("10s"), None), Some(Warmup::Span(Nanos::from_millis(10_000))));
+        assert_eq!(
+            warmup(&node("10s"), None),
+            Some(Warmup::Span(Nanos::from_millis(10_000)))
+        );
         assert_eq!(times(&node("-1")), None);
         assert_eq!(times(&node("x")), None);
     }

@@ -41,7 +41,13 @@ pub(super) fn from_parts(parts: &[Part]) -> Vec<Piece> {
         Part::Ref(path) => Meaning::Ref(path.clone()),
         known => Meaning::Known(known.clone()),
     };
-    parts.iter().map(|part| Piece { range: 0..0, meaning: meaning(part) }).collect()
+    parts
+        .iter()
+        .map(|part| Piece {
+            range: 0..0,
+            meaning: meaning(part),
+        })
+        .collect()
 }
 
 /// The pieces of a text. In a `body` the braces of the renderer are literal.
@@ -66,14 +72,23 @@ pub(super) fn from_text(text: &str, body: bool) -> Vec<Piece> {
             continue;
         };
         if done < found {
-            pieces.push(Piece { range: done..found, meaning: Meaning::AsIs });
+            pieces.push(Piece {
+                range: done..found,
+                meaning: Meaning::AsIs,
+            });
         }
         at = found + length;
         done = at;
-        pieces.push(Piece { range: found..at, meaning });
+        pieces.push(Piece {
+            range: found..at,
+            meaning,
+        });
     }
     if done < text.len() {
-        pieces.push(Piece { range: done..text.len(), meaning: Meaning::AsIs });
+        pieces.push(Piece {
+            range: done..text.len(),
+            meaning: Meaning::AsIs,
+        });
     }
     pieces
 }
@@ -82,7 +97,10 @@ pub(super) fn from_text(text: &str, body: bool) -> Vec<Piece> {
 fn variable(text: &str) -> (usize, Meaning) {
     let help = "Write ${NAME} or ${NAME:-default}; `$${` is a literal `${`.".to_owned();
     let Some(end) = closing(text) else {
-        return (text.len(), Meaning::Wrong("`${` without `}`".to_owned(), help));
+        return (
+            text.len(),
+            Meaning::Wrong("`${` without `}`".to_owned(), help),
+        );
     };
     let inner = &text[2..end];
     let (name, default) = match inner.split_once(":-") {
@@ -92,9 +110,15 @@ fn variable(text: &str) -> (usize, Meaning) {
     let fits = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let meaning = if fits {
-        Meaning::Env { name: name.to_owned(), default }
+        Meaning::Env {
+            name: name.to_owned(),
+            default,
+        }
     } else {
-        Meaning::Wrong(format!("`{name}` is not the name of an environment variable"), help)
+        Meaning::Wrong(
+            format!("`{name}` is not the name of an environment variable"),
+            help,
+        )
     };
     (end + 1, meaning)
 }
@@ -116,13 +140,21 @@ fn closing(text: &str) -> Option<usize> {
 fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
     let help = "Write {{ vars.x }} with a plain path; {{ \"{{\" }} is two braces.".to_owned();
     let Some(end) = text.find("}}") else {
-        return (!body).then(|| (text.len(), Meaning::Wrong("`{{` without `}}`".to_owned(), help)));
+        return (!body).then(|| {
+            (
+                text.len(),
+                Meaning::Wrong("`{{` without `}}`".to_owned(), help),
+            )
+        });
     };
     let inner = text[2..end].trim();
     let path = !inner.is_empty()
-        && inner
-            .split('.')
-            .all(|segment| !segment.is_empty() && segment.chars().all(|c| c.is_alphanumeric() || "_-".contains(c)));
+        && inner.split('.').all(|segment| {
+            !segment.is_empty()
+                && segment
+                    .chars()
+                    .all(|c| c.is_alphanumeric() || "_-".contains(c))
+        });
     let meaning = if body {
         let (root, rest) = inner.split_once('.')?;
         let ours = path && !rest.is_empty() && SECTIONS.contains(&root);
@@ -130,7 +162,9 @@ fn reference(text: &str, body: bool) -> Option<(usize, Meaning)> {
     } else if path {
         Meaning::Ref(inner.to_owned())
     } else {
-        let quoted = ['"', '\''].iter().find_map(|quote| inner.strip_prefix(*quote)?.strip_suffix(*quote));
+        let quoted = ['"', '\'']
+            .iter()
+            .find_map(|quote| inner.strip_prefix(*quote)?.strip_suffix(*quote));
         match quoted {
             Some(literal) => Meaning::Literal(literal.to_owned()),
             None => Meaning::Wrong(format!("`{inner}` is not a reference"), help),
@@ -144,28 +178,58 @@ mod tests {
     use super::*;
 
     fn meanings(text: &str, body: bool) -> Vec<Meaning> {
-        from_text(text, body).into_iter().map(|piece| piece.meaning).collect()
+        from_text(text, body)
+            .into_iter()
+            .map(|piece| piece.meaning)
+            .collect()
     }
 
     fn env(name: &str, default: Option<&str>) -> Meaning {
-        Meaning::Env { name: name.into(), default: default.map(Into::into) }
+        Meaning::Env {
+            name: name.into(),
+            default: default.map(Into::into),
+        }
     }
 
     #[test]
     fn variables_references_and_escapes_are_distinguished() {
-        assert_eq!(meanings("a ${B} c", false), [Meaning::AsIs, env("B", None), Meaning::AsIs]);
-        assert_eq!(meanings("${A:-${B:-c}}", false), [env("A", Some("${B:-c}"))]);
-        assert_eq!(meanings("$${A} $5 {x}", false), [Meaning::Literal("${".into()), Meaning::AsIs]);
-        assert_eq!(meanings("{{ vars.x }}", false), [Meaning::Ref("vars.x".into())]);
-        assert_eq!(meanings("{{ \"{{\" }}", false), [Meaning::Literal("{{".into())]);
-        assert!(matches!(meanings("{{ a | b }}", false)[..], [Meaning::Wrong(..)]));
+        assert_eq!(
+            meanings("a ${B} c", false),
+            [Meaning::AsIs, env("B", None), Meaning::AsIs]
+        );
+        assert_eq!(
+            meanings("${A:-${B:-c}}", false),
+            [env("A", Some("${B:-c}"))]
+        );
+        assert_eq!(
+            meanings("$${A} $5 {x}", false),
+            [Meaning::Literal("${".into()), Meaning::AsIs]
+        );
+        assert_eq!(
+            meanings("{{ vars.x }}", false),
+            [Meaning::Ref("vars.x".into())]
+        );
+        assert_eq!(
+            meanings("{{ \"{{\" }}", false),
+            [Meaning::Literal("{{".into())]
+        );
+        assert!(matches!(
+            meanings("{{ a | b }}", false)[..],
+            [Meaning::Wrong(..)]
+        ));
         assert!(matches!(meanings("${A", false)[..], [Meaning::Wrong(..)]));
-        assert!(matches!(meanings("${A:?x}", false)[..], [Meaning::Wrong(..)]));
+        assert!(matches!(
+            meanings("${A:?x}", false)[..],
+            [Meaning::Wrong(..)]
+        ));
     }
 
     #[test]
     fn braces_of_the_renderer_stay_in_bodies() {
-        assert_eq!(meanings("{{ prompt }} {{ vars.x }}", true), [Meaning::AsIs, Meaning::Ref("vars.x".into())]);
+        assert_eq!(
+            meanings("{{ prompt }} {{ vars.x }}", true),
+            [Meaning::AsIs, Meaning::Ref("vars.x".into())]
+        );
         assert_eq!(meanings("{{ item.a | upper }} {{", true), [Meaning::AsIs]);
         assert_eq!(meanings("{{ vars.x | upper }}", true), [Meaning::AsIs]);
     }

@@ -25,11 +25,19 @@ impl Protocol for Messages {
         body.need("max_tokens")?;
         let mut prompt = call.prompt();
         if let Some(system) = body.get("system") {
-            prompt.content(system).ok_or_else(|| body.wrong("system", "must be text or a list of blocks"))?;
+            prompt
+                .content(system)
+                .ok_or_else(|| body.wrong("system", "must be text or a list of blocks"))?;
         }
         call.messages(&mut prompt, body)?;
         let generation = call.generation(prompt, body.limit("max_tokens")?)?;
-        Ok((generation, Box::new(Answer { id: call.id.to_owned(), block: 0 })))
+        Ok((
+            generation,
+            Box::new(Answer {
+                id: call.id.to_owned(),
+                block: 0,
+            }),
+        ))
     }
 
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String {
@@ -61,7 +69,9 @@ struct Answer {
 impl Answer {
     /// The beginning of a message, around its content.
     fn message(&self, generation: &Generation, content: &str, reason: &str, output: u64) -> String {
-        let usage = usage(generation, output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
+        let usage = usage(generation, output)
+            .map(|usage| format!(",\"usage\":{usage}"))
+            .unwrap_or_default();
         format!(
             "{{\"id\":\"{}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":{},\"content\":[{content}],\
              \"stop_reason\":{reason},\"stop_sequence\":null{usage}}}",
@@ -73,23 +83,54 @@ impl Answer {
 impl Reply for Answer {
     fn open(&mut self, to: &mut Vec<u8>, generation: &Generation) {
         let message = self.message(generation, "", "null", 0);
-        chunk(to, &["event: message_start\ndata: {\"type\":\"message_start\",\"message\":", &message, "}\n\n"]);
+        chunk(
+            to,
+            &[
+                "event: message_start\ndata: {\"type\":\"message_start\",\"message\":",
+                &message,
+                "}\n\n",
+            ],
+        );
         chunk(to, &["event: ping\ndata: {\"type\":\"ping\"}\n\n"]);
     }
 
     fn text(&mut self, to: &mut Vec<u8>, _generation: &Generation, piece: &Piece<'_>) {
         let index = if self.block == 0 { "0" } else { "1" };
         let (block, delta) = match piece.part {
-            Part::Reasoning => ("\"thinking\",\"thinking\":\"\",\"signature\":\"\"", "\"thinking_delta\",\"thinking\":\""),
+            Part::Reasoning => (
+                "\"thinking\",\"thinking\":\"\",\"signature\":\"\"",
+                "\"thinking_delta\",\"thinking\":\"",
+            ),
             Part::Content => ("\"text\",\"text\":\"\"", "\"text_delta\",\"text\":\""),
         };
-        let start = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":";
-        let middle = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+        let start =
+            "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":";
+        let middle =
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
         let stop = "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":";
         if piece.opens {
-            chunk(to, &[start, index, ",\"content_block\":{\"type\":", block, "}}\n\n"]);
+            chunk(
+                to,
+                &[
+                    start,
+                    index,
+                    ",\"content_block\":{\"type\":",
+                    block,
+                    "}}\n\n",
+                ],
+            );
         }
-        chunk(to, &[middle, index, ",\"delta\":{\"type\":", delta, piece.text, "\"}}\n\n"]);
+        chunk(
+            to,
+            &[
+                middle,
+                index,
+                ",\"delta\":{\"type\":",
+                delta,
+                piece.text,
+                "\"}}\n\n",
+            ],
+        );
         if piece.closes {
             if piece.part == Part::Reasoning {
                 let delta = ",\"delta\":{\"type\":\"signature_delta\",\"signature\":\"";
@@ -101,23 +142,56 @@ impl Reply for Answer {
     }
 
     fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, _times: Times) {
-        let usage = usage(generation, generation.output).map(|usage| format!(",\"usage\":{usage}")).unwrap_or_default();
-        let delta = "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":";
-        chunk(to, &[delta, reason(generation), ",\"stop_sequence\":null}", &usage, "}\n\n"]);
-        chunk(to, &["event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"]);
+        let usage = usage(generation, generation.output)
+            .map(|usage| format!(",\"usage\":{usage}"))
+            .unwrap_or_default();
+        let delta =
+            "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":";
+        chunk(
+            to,
+            &[
+                delta,
+                reason(generation),
+                ",\"stop_sequence\":null}",
+                &usage,
+                "}\n\n",
+            ],
+        );
+        chunk(
+            to,
+            &["event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"],
+        );
     }
 
     fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
-        chunk(to, &["event: error\ndata: ", &self.broken(generation), "\n\n"]);
+        chunk(
+            to,
+            &["event: error\ndata: ", &self.broken(generation), "\n\n"],
+        );
     }
 
-    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
         let block = |choice: &ChoiceText| {
             let (thinking, text) = (&choice.thoughts, &choice.text);
-            let thinking = format!("{{\"type\":\"thinking\",\"thinking\":\"{thinking}\",\"signature\":\"{SIGNATURE}\"}}");
+            let thinking = format!(
+                "{{\"type\":\"thinking\",\"thinking\":\"{thinking}\",\"signature\":\"{SIGNATURE}\"}}"
+            );
             let text = format!("{{\"type\":\"text\",\"text\":\"{text}\"}}");
-            let blocks = [(thinking, generation.reasoning > 0), (text, generation.reasoning < generation.output)];
-            blocks.into_iter().filter(|(_, there)| *there).map(|(block, _)| block).collect::<Vec<_>>().join(",")
+            let blocks = [
+                (thinking, generation.reasoning > 0),
+                (text, generation.reasoning < generation.output),
+            ];
+            blocks
+                .into_iter()
+                .filter(|(_, there)| *there)
+                .map(|(block, _)| block)
+                .collect::<Vec<_>>()
+                .join(",")
         };
         let content: String = choices.iter().map(block).collect();
         self.message(generation, &content, reason(generation), generation.output)
@@ -157,7 +231,9 @@ mod tests {
     const PATH: &str = "/v1/messages";
 
     fn body(fields: &str) -> String {
-        format!(r#"{{"model":"m","max_tokens":2,"messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#)
+        format!(
+            r#"{{"model":"m","max_tokens":2,"messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#
+        )
     }
 
     fn message(content: Value, reason: Value, output: u64) -> Value {
@@ -169,7 +245,10 @@ mod tests {
 
     #[test]
     fn a_stream_is_these_events() {
-        let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
+        let server = simulator(Faults {
+            reasoning_tokens: 1,
+            ..Faults::default()
+        });
         let answer = Client::connect(&server).post_with(
             PATH,
             "x-api-key: k\r\nanthropic-version: 2023-06-01\r\n",
@@ -182,7 +261,10 @@ mod tests {
             json!({ "type": "ping" }),
             json!({ "type": "content_block_start", "index": 0, "content_block": thinking }),
             delta(0, json!({ "type": "thinking_delta", "thinking": " is" })),
-            delta(0, json!({ "type": "signature_delta", "signature": "c2ltdWxhdGVk" })),
+            delta(
+                0,
+                json!({ "type": "signature_delta", "signature": "c2ltdWxhdGVk" }),
+            ),
             json!({ "type": "content_block_stop", "index": 0 }),
             json!({ "type": "content_block_start", "index": 1, "content_block": { "type": "text", "text": "" } }),
             delta(1, json!({ "type": "text_delta", "text": " by" })),
@@ -194,20 +276,33 @@ mod tests {
             json!({ "type": "message_stop" }),
         ];
         assert_eq!(answer.events(), expected);
-        assert_eq!(answer.names(), expected.map(|event| event["type"].as_str().unwrap().to_owned()));
+        assert_eq!(
+            answer.names(),
+            expected.map(|event| event["type"].as_str().unwrap().to_owned())
+        );
     }
 
     #[test]
     fn a_reply_has_blocks_and_usage() {
-        let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
+        let server = simulator(Faults {
+            reasoning_tokens: 1,
+            ..Faults::default()
+        });
         let mut client = Client::connect(&server);
-        let whole = client.post(PATH, &body(r#","system":"12345678","tools":[{"name":"t"}]"#)).json();
-        let content =
-            json!([{ "type": "thinking", "thinking": " is", "signature": "c2ltdWxhdGVk" }, { "type": "text", "text": " by" }]);
+        let whole = client
+            .post(
+                PATH,
+                &body(r#","system":"12345678","tools":[{"name":"t"}]"#),
+            )
+            .json();
+        let content = json!([{ "type": "thinking", "thinking": " is", "signature": "c2ltdWxhdGVk" }, { "type": "text", "text": " by" }]);
         let mut expected = message(content, json!("max_tokens"), 2);
         expected["usage"]["input_tokens"] = 5.into();
         assert_eq!(whole, expected);
-        let silent = simulator(Faults { no_usage: true, ..Faults::default() });
+        let silent = simulator(Faults {
+            no_usage: true,
+            ..Faults::default()
+        });
         let answer = Client::connect(&silent).post(PATH, &body(r#","stream":true"#));
         assert!(!answer.body().contains("usage") && answer.body().contains("message_stop"));
     }
@@ -216,10 +311,19 @@ mod tests {
     fn refusals_have_anthropics_shape() {
         let server = simulator(Faults::default());
         let answer = Client::connect(&server).post(PATH, r#"{"messages":[]}"#);
-        let error = json!({ "type": "invalid_request_error", "message": "`max_tokens` is missing" });
+        let error =
+            json!({ "type": "invalid_request_error", "message": "`max_tokens` is missing" });
         assert_eq!(answer.status, 400);
-        assert_eq!(answer.json(), json!({ "type": "error", "error": error, "request_id": "msg-sim-0" }));
+        assert_eq!(
+            answer.json(),
+            json!({ "type": "error", "error": error, "request_id": "msg-sim-0" })
+        );
         let answer = Client::connect(&server).post(PATH, "{");
-        assert!(answer.json()["error"]["message"].as_str().unwrap().starts_with("the body is not JSON: EOF"));
+        assert!(
+            answer.json()["error"]["message"]
+                .as_str()
+                .unwrap()
+                .starts_with("the body is not JSON: EOF")
+        );
     }
 }

@@ -36,11 +36,21 @@ impl Protocol for Dashscope {
         };
         let incremental = parameters.flag("incremental_output", false)?;
         let generation = call.generation(prompt, parameters.limit("max_tokens")?)?;
-        let generation = Generation { stream: streams(call.request), ..generation };
+        let generation = Generation {
+            stream: streams(call.request),
+            ..generation
+        };
         let event = String::new();
         Ok((
             generation,
-            Box::new(Answer { id: call.id.to_owned(), bare, incremental, choice: ChoiceText::default(), events: 0, event }),
+            Box::new(Answer {
+                id: call.id.to_owned(),
+                bare,
+                incremental,
+                choice: ChoiceText::default(),
+                events: 0,
+                event,
+            }),
         ))
     }
 
@@ -54,7 +64,9 @@ fn streams(request: &Request) -> bool {
     let is = |header: &str, value: &str| header.eq_ignore_ascii_case(value);
     match request.header("x-dashscope-sse") {
         Some(header) => is(header, "enable"),
-        None => request.header("accept").is_some_and(|header| is(header, "text/event-stream")),
+        None => request
+            .header("accept")
+            .is_some_and(|header| is(header, "text/event-stream")),
     }
 }
 
@@ -86,12 +98,24 @@ struct Answer {
 
 impl Answer {
     /// Appends an output of these texts.
-    fn output(&self, to: &mut String, (thoughts, text): (&str, &str), reason: &str, generation: &Generation) {
-        let [lead, thoughts, close] =
-            if generation.reasoning > 0 { [",\"reasoning_content\":\"", thoughts, "\""] } else { [""; 3] };
+    fn output(
+        &self,
+        to: &mut String,
+        (thoughts, text): (&str, &str),
+        reason: &str,
+        generation: &Generation,
+    ) {
+        let [lead, thoughts, close] = if generation.reasoning > 0 {
+            [",\"reasoning_content\":\"", thoughts, "\""]
+        } else {
+            [""; 3]
+        };
         // Writing to a string cannot fail.
         let _ = match self.bare {
-            true => write!(to, "\"output\":{{\"text\":\"{text}\",\"finish_reason\":\"{reason}\"}}"),
+            true => write!(
+                to,
+                "\"output\":{{\"text\":\"{text}\",\"finish_reason\":\"{reason}\"}}"
+            ),
             false => write!(
                 to,
                 "\"output\":{{\"choices\":[{{\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{lead}{thoughts}{close}}},\
@@ -105,13 +129,22 @@ impl Answer {
         if generation.usage {
             let input = generation.prompt.tokens();
             let total = input.saturating_add(made);
-            let _ = write!(to, ",\"usage\":{{\"total_tokens\":{total},\"input_tokens\":{input},\"output_tokens\":{made}");
+            let _ = write!(
+                to,
+                ",\"usage\":{{\"total_tokens\":{total},\"input_tokens\":{input},\"output_tokens\":{made}"
+            );
             if generation.reasoning > 0 {
                 let thoughts = made.min(generation.reasoning);
-                let _ = write!(to, ",\"output_tokens_details\":{{\"reasoning_tokens\":{thoughts}}}");
+                let _ = write!(
+                    to,
+                    ",\"output_tokens_details\":{{\"reasoning_tokens\":{thoughts}}}"
+                );
             }
             if let Some(cached) = generation.cached {
-                let _ = write!(to, ",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}");
+                let _ = write!(
+                    to,
+                    ",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}"
+                );
             }
             to.push('}');
         }
@@ -140,23 +173,49 @@ impl Reply for Answer {
         self.events += 1;
         let mut event = std::mem::take(&mut self.event);
         event.clear();
-        let _ = write!(event, "id:{}\nevent:result\n:HTTP_STATUS/200\ndata:{{", self.events);
-        let reason = if piece.last { generation.finish.word() } else { "null" };
-        self.output(&mut event, (&self.choice.thoughts, &self.choice.text), reason, generation);
+        let _ = write!(
+            event,
+            "id:{}\nevent:result\n:HTTP_STATUS/200\ndata:{{",
+            self.events
+        );
+        let reason = if piece.last {
+            generation.finish.word()
+        } else {
+            "null"
+        };
+        self.output(
+            &mut event,
+            (&self.choice.thoughts, &self.choice.text),
+            reason,
+            generation,
+        );
         self.tail(&mut event, generation, piece.made);
         chunk(to, &[&event, "}\n\n"]);
         self.event = event;
     }
 
     fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
-        let lead = format!("id:{}\nevent:error\n:HTTP_STATUS/500\ndata:", self.events + 1);
+        let lead = format!(
+            "id:{}\nevent:error\n:HTTP_STATUS/500\ndata:",
+            self.events + 1
+        );
         chunk(to, &[&lead, &self.broken(generation), "\n\n"]);
     }
 
-    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
         let mut to = "{".to_owned();
         for choice in choices {
-            self.output(&mut to, (&choice.thoughts, &choice.text), generation.finish.word(), generation);
+            self.output(
+                &mut to,
+                (&choice.thoughts, &choice.text),
+                generation.finish.word(),
+                generation,
+            );
         }
         self.tail(&mut to, generation, generation.output);
         to + "}"
@@ -192,43 +251,95 @@ mod tests {
     fn streams_repeat_the_text_or_carry_what_is_new() {
         let server = simulator(Faults::default());
         let answer = Client::connect(&server).post_with(PATH, SSE, &body(""));
-        assert!(answer.head.contains("content-type: text/event-stream;charset=UTF-8\r\n"), "{}", answer.head);
-        assert_eq!(answer.events(), [event(" is", "null", 1), event(" is by", "length", 2)]);
-        assert!(answer.chunks[1].starts_with("id:2\nevent:result\n:HTTP_STATUS/200\ndata:{\"output\":"), "{}", answer.chunks[1]);
+        assert!(
+            answer
+                .head
+                .contains("content-type: text/event-stream;charset=UTF-8\r\n"),
+            "{}",
+            answer.head
+        );
+        assert_eq!(
+            answer.events(),
+            [event(" is", "null", 1), event(" is by", "length", 2)]
+        );
+        assert!(
+            answer.chunks[1].starts_with("id:2\nevent:result\n:HTTP_STATUS/200\ndata:{\"output\":"),
+            "{}",
+            answer.chunks[1]
+        );
         let server = simulator(Faults::default());
-        let answer = Client::connect(&server).post_with(PATH, SSE, &body(r#","incremental_output":true"#));
-        assert_eq!(answer.events(), [event(" is", "null", 1), event(" by", "length", 2)]);
+        let answer =
+            Client::connect(&server).post_with(PATH, SSE, &body(r#","incremental_output":true"#));
+        assert_eq!(
+            answer.events(),
+            [event(" is", "null", 1), event(" by", "length", 2)]
+        );
     }
 
     #[test]
     fn whole_answers_come_in_either_format() {
         let server = simulator(Faults::default());
         let mut client = Client::connect(&server);
-        assert_eq!(client.post(PATH, &body("")).json(), event(" is by", "length", 2));
-        let bare = client.post(PATH, &body(r#","result_format":"text""#)).json();
+        assert_eq!(
+            client.post(PATH, &body("")).json(),
+            event(" is by", "length", 2)
+        );
+        let bare = client
+            .post(PATH, &body(r#","result_format":"text""#))
+            .json();
         assert_eq!(bare["output"]["finish_reason"], "length");
-        assert_eq!(bare["output"]["text"].as_str().unwrap().matches(' ').count(), 2);
+        assert_eq!(
+            bare["output"]["text"]
+                .as_str()
+                .unwrap()
+                .matches(' ')
+                .count(),
+            2
+        );
         assert_eq!(bare["request_id"], "req-sim-1");
     }
 
     #[test]
     fn reasoning_is_a_separate_field() {
-        let server = simulator(Faults { reasoning_tokens: 1, ..Faults::default() });
-        let events = Client::connect(&server).post_with(PATH, SSE, &body(r#","incremental_output":true"#)).events();
-        let messages: Vec<&Value> = events.iter().map(|event| &event["output"]["choices"][0]["message"]).collect();
+        let server = simulator(Faults {
+            reasoning_tokens: 1,
+            ..Faults::default()
+        });
+        let events = Client::connect(&server)
+            .post_with(PATH, SSE, &body(r#","incremental_output":true"#))
+            .events();
+        let messages: Vec<&Value> = events
+            .iter()
+            .map(|event| &event["output"]["choices"][0]["message"])
+            .collect();
         let message = |thoughts: &str, text: &str| json!({ "role": "assistant", "content": text, "reasoning_content": thoughts });
         assert_eq!(messages, [&message(" is", ""), &message("", " by")]);
-        assert_eq!(events[1]["usage"]["output_tokens_details"], json!({ "reasoning_tokens": 1 }));
-        let silent = simulator(Faults { no_usage: true, ..Faults::default() });
-        assert!(!Client::connect(&silent).post_with(PATH, SSE, &body("")).body().contains("usage"));
+        assert_eq!(
+            events[1]["usage"]["output_tokens_details"],
+            json!({ "reasoning_tokens": 1 })
+        );
+        let silent = simulator(Faults {
+            no_usage: true,
+            ..Faults::default()
+        });
+        assert!(
+            !Client::connect(&silent)
+                .post_with(PATH, SSE, &body(""))
+                .body()
+                .contains("usage")
+        );
     }
 
     #[test]
     fn refusals_have_dashscopes_shape() {
         let server = simulator(Faults::default());
-        let answer = Client::connect(&server).post(PATH, r#"{"input":{"prompt":"x"},"parameters":{"n":2}}"#);
+        let answer =
+            Client::connect(&server).post(PATH, r#"{"input":{"prompt":"x"},"parameters":{"n":2}}"#);
         let message = "`parameters.n` must be 1: the simulator gives one choice here";
         assert_eq!(answer.status, 400);
-        assert_eq!(answer.json(), json!({ "code": "InvalidParameter", "message": message, "request_id": "req-sim-0" }));
+        assert_eq!(
+            answer.json(),
+            json!({ "code": "InvalidParameter", "message": message, "request_id": "req-sim-0" })
+        );
     }
 }

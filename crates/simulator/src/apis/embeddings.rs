@@ -32,7 +32,10 @@ impl Protocol for Embeddings {
         let body = call.body;
         let dimensions = body.count("dimensions")?.unwrap_or(DIMENSIONS);
         if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
-            return Err(body.wrong("dimensions", format_args!("must be from 1 to {MOST_DIMENSIONS}")));
+            return Err(body.wrong(
+                "dimensions",
+                format_args!("must be from 1 to {MOST_DIMENSIONS}"),
+            ));
         }
         let base64 = match body.text("encoding_format")? {
             None | Some("float") => false,
@@ -42,7 +45,13 @@ impl Protocol for Embeddings {
         let counts = inputs(call)?;
         let mut prompt = Prompt::new(false);
         counts.iter().for_each(|tokens| prompt.add(*tokens));
-        let reply = Vectors { id: call.id.to_owned(), seed: call.seed, inputs: counts.len() as u64, dimensions, base64 };
+        let reply = Vectors {
+            id: call.id.to_owned(),
+            seed: call.seed,
+            inputs: counts.len() as u64,
+            dimensions,
+            base64,
+        };
         Ok((call.pooled(prompt)?, Box::new(reply)))
     }
 
@@ -65,7 +74,9 @@ fn inputs(call: &Call<'_>) -> Result<Vec<u64>, Refusal> {
     let input = call.body.need("input")?;
     let counts = match input {
         Value::Array(list) if list.len() > MOST_INPUTS && !list.iter().all(Value::is_u64) => None,
-        Value::Array(list) if list.iter().any(|item| !item.is_u64()) => list.iter().map(one).collect(),
+        Value::Array(list) if list.iter().any(|item| !item.is_u64()) => {
+            list.iter().map(one).collect()
+        }
         single => one(single).map(|tokens| vec![tokens]),
     };
     let what = "must be a text, a list of token ids, or a list of at most 2048 of either";
@@ -85,7 +96,9 @@ impl Vectors {
     fn vector(&self, input: u64) -> Vec<f32> {
         let seed = self.seed.child("vector").child(input);
         // Odd numbers below 2^24, of either sign: exact as floats, and never 0.
-        let number = |index| (2 * (seed.child(index).0 >> 40) as i64 + 1 - (1 << 24)) as f32 / (1 << 24) as f32;
+        let number = |index| {
+            (2 * (seed.child(index).0 >> 40) as i64 + 1 - (1 << 24)) as f32 / (1 << 24) as f32
+        };
         let mut vector: Vec<f32> = (0..self.dimensions).map(number).collect();
         let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
         vector.iter_mut().for_each(|x| *x /= length);
@@ -95,7 +108,10 @@ impl Vectors {
     fn write(&self, to: &mut String, input: u64) {
         let vector = self.vector(input);
         // Writing to a string cannot fail.
-        let _ = write!(to, "{{\"object\":\"embedding\",\"index\":{input},\"embedding\":");
+        let _ = write!(
+            to,
+            "{{\"object\":\"embedding\",\"index\":{input},\"embedding\":"
+        );
         if self.base64 {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
             let _ = write!(to, "\"{}\"}}", STANDARD.encode(bytes));
@@ -109,7 +125,12 @@ impl Vectors {
 }
 
 impl Reply for Vectors {
-    fn full_answer(&self, generation: &Generation, _choices: &[ChoiceText], _times: Times) -> String {
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        _choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
         let mut to = format!(
             "{{\"id\":\"{}\",\"object\":\"list\",\"created\":{CREATED},\"model\":{},\"data\":[",
             self.id, generation.model
@@ -121,7 +142,10 @@ impl Reply for Vectors {
         to.push(']');
         if generation.usage {
             let tokens = generation.prompt.tokens();
-            let _ = write!(to, ",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}");
+            let _ = write!(
+                to,
+                ",\"usage\":{{\"prompt_tokens\":{tokens},\"total_tokens\":{tokens}}}"
+            );
         }
         to + "}"
     }

@@ -27,15 +27,36 @@ impl Protocol for Ollama {
         if chat {
             call.messages(&mut prompt, body)?;
         } else {
-            body.text("system")?.into_iter().for_each(|text| prompt.text(text));
-            prompt.text(body.text("prompt")?.ok_or_else(|| body.wrong("prompt", "is missing"))?);
+            body.text("system")?
+                .into_iter()
+                .for_each(|text| prompt.text(text));
+            prompt.text(
+                body.text("prompt")?
+                    .ok_or_else(|| body.wrong("prompt", "is missing"))?,
+            );
             let images = body.get("images").and_then(Value::as_array);
-            images.into_iter().flatten().for_each(|image| prompt.media(image));
+            images
+                .into_iter()
+                .flatten()
+                .for_each(|image| prompt.media(image));
         }
         let limit = limit(body.object("options")?)?;
-        let generation = Generation { stream: body.flag("stream", true)?, ..call.generation(prompt, limit)? };
-        let lead = format!("{{\"model\":{},\"created_at\":\"{CREATED}\",", generation.model);
-        Ok((generation, Box::new(Answer { lead, chat, admission: call.config.admission })))
+        let generation = Generation {
+            stream: body.flag("stream", true)?,
+            ..call.generation(prompt, limit)?
+        };
+        let lead = format!(
+            "{{\"model\":{},\"created_at\":\"{CREATED}\",",
+            generation.model
+        );
+        Ok((
+            generation,
+            Box::new(Answer {
+                lead,
+                chat,
+                admission: call.config.admission,
+            }),
+        ))
     }
 
     fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
@@ -69,7 +90,10 @@ impl Answer {
     fn around(&self, part: Part) -> (&'static str, &'static str) {
         match (self.chat, part) {
             (true, Part::Content) => ("\"message\":{\"role\":\"assistant\",\"content\":\"", "\"}"),
-            (true, Part::Reasoning) => ("\"message\":{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"", "\"}"),
+            (true, Part::Reasoning) => (
+                "\"message\":{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"",
+                "\"}",
+            ),
             (false, Part::Content) => ("\"response\":\"", "\""),
             (false, Part::Reasoning) => ("\"response\":\"\",\"thinking\":\"", "\""),
         }
@@ -103,7 +127,10 @@ impl Reply for Answer {
 
     fn text(&mut self, to: &mut Vec<u8>, _generation: &Generation, piece: &Piece<'_>) {
         let (before, behind) = self.around(piece.part);
-        chunk(to, &[&self.lead, before, piece.text, behind, ",\"done\":false}\n"]);
+        chunk(
+            to,
+            &[&self.lead, before, piece.text, behind, ",\"done\":false}\n"],
+        );
     }
 
     /// NDJSON has no comments.
@@ -111,7 +138,16 @@ impl Reply for Answer {
 
     fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, times: Times) {
         let (before, behind) = self.around(Part::Content);
-        chunk(to, &[&self.lead, before, behind, &self.end(generation, times), "\n"]);
+        chunk(
+            to,
+            &[
+                &self.lead,
+                before,
+                behind,
+                &self.end(generation, times),
+                "\n",
+            ],
+        );
     }
 
     fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
@@ -120,10 +156,19 @@ impl Reply for Answer {
 
     fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], times: Times) -> String {
         let text: String = choices.iter().map(|choice| choice.text.as_str()).collect();
-        let thoughts: String = choices.iter().map(|choice| choice.thoughts.as_str()).collect();
-        let thinking = if generation.reasoning > 0 { format!(",\"thinking\":\"{thoughts}\"") } else { String::new() };
+        let thoughts: String = choices
+            .iter()
+            .map(|choice| choice.thoughts.as_str())
+            .collect();
+        let thinking = if generation.reasoning > 0 {
+            format!(",\"thinking\":\"{thoughts}\"")
+        } else {
+            String::new()
+        };
         let answer = match self.chat {
-            true => format!("\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{thinking}}}"),
+            true => {
+                format!("\"message\":{{\"role\":\"assistant\",\"content\":\"{text}\"{thinking}}}")
+            }
             false => format!("\"response\":\"{text}\"{thinking}"),
         };
         format!("{}{answer}{}", self.lead, self.end(generation, times))
@@ -145,21 +190,34 @@ mod tests {
 
     fn line(fields: Value) -> Value {
         let mut line = json!({ "model": "m", "created_at": "2023-11-14T22:13:20Z" });
-        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        line.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
         line
     }
 
     /// Steps of 2 ms, and 1 ms before queueing.
     fn steps() -> Simulator {
-        Simulator { alpha: Nanos::from_millis(2), admission: Nanos::from_millis(1), ..fast() }
+        Simulator {
+            alpha: Nanos::from_millis(2),
+            admission: Nanos::from_millis(1),
+            ..fast()
+        }
     }
 
     /// Checks the times of a last line: two steps between three tokens, and the parts add up to the total.
     fn durations(line: &mut Value) {
         let line = line.as_object_mut().unwrap();
-        let [total, load, prompt, eval] = ["total", "load", "prompt_eval", "eval"]
-            .map(|name| line.remove(&format!("{name}_duration")).unwrap().as_u64().unwrap());
-        assert_eq!((load, eval, load + prompt + eval), (1_000_000, 4_000_000, total));
+        let [total, load, prompt, eval] = ["total", "load", "prompt_eval", "eval"].map(|name| {
+            line.remove(&format!("{name}_duration"))
+                .unwrap()
+                .as_u64()
+                .unwrap()
+        });
+        assert_eq!(
+            (load, eval, load + prompt + eval),
+            (1_000_000, 4_000_000, total)
+        );
         // The engine is idle, so that its first step begins when the request is queued.
         assert_eq!(prompt, 2_000_000);
     }
@@ -168,8 +226,19 @@ mod tests {
     fn a_chat_streams_by_default() {
         let server = serving(&steps());
         let answer = Client::connect(&server).post("/api/chat", &format!("{CHAT}}}"));
-        assert!(answer.head.contains("content-type: application/x-ndjson\r\n"), "{}", answer.head);
-        assert!(answer.chunks.iter().all(|chunk| chunk.ends_with("}\n") && chunk.lines().count() == 1));
+        assert!(
+            answer
+                .head
+                .contains("content-type: application/x-ndjson\r\n"),
+            "{}",
+            answer.head
+        );
+        assert!(
+            answer
+                .chunks
+                .iter()
+                .all(|chunk| chunk.ends_with("}\n") && chunk.lines().count() == 1)
+        );
         let mut events = answer.events();
         durations(events.last_mut().unwrap());
         let message = |text: &Value| json!({ "role": "assistant", "content": text });
@@ -190,27 +259,70 @@ mod tests {
     fn a_generation_is_the_same_with_a_bare_text() {
         let server = serving(&steps());
         let generation = r#"{"model":"m","prompt":"123456789","options":{"num_predict":3}"#;
-        let streamed = Client::connect(&server).post("/api/generate", &format!("{generation}}}")).events();
-        assert_eq!(streamed[0], line(json!({ "response": " is", "done": false })));
-        assert_eq!((&streamed[3]["response"], &streamed[3]["done"]), (&json!(""), &json!(true)));
+        let streamed = Client::connect(&server)
+            .post("/api/generate", &format!("{generation}}}"))
+            .events();
+        assert_eq!(
+            streamed[0],
+            line(json!({ "response": " is", "done": false }))
+        );
+        assert_eq!(
+            (&streamed[3]["response"], &streamed[3]["done"]),
+            (&json!(""), &json!(true))
+        );
         let server = serving(&steps());
-        let mut whole = Client::connect(&server).post("/api/generate", &format!(r#"{generation},"stream":false}}"#)).json();
+        let mut whole = Client::connect(&server)
+            .post(
+                "/api/generate",
+                &format!(r#"{generation},"stream":false}}"#),
+            )
+            .json();
         durations(&mut whole);
-        let text: String = streamed.iter().filter_map(|event| event["response"].as_str()).collect();
+        let text: String = streamed
+            .iter()
+            .filter_map(|event| event["response"].as_str())
+            .collect();
         let end = json!({ "response": text, "done": true, "done_reason": "length", "prompt_eval_count": 3, "eval_count": 3 });
         assert_eq!(whole, line(end));
     }
 
     #[test]
     fn reasoning_is_thinking_and_comments_do_not_exist() {
-        let faults = Faults { reasoning_tokens: 1, comment_every: 1, no_usage: true, ..Faults::default() };
+        let faults = Faults {
+            reasoning_tokens: 1,
+            comment_every: 1,
+            no_usage: true,
+            ..Faults::default()
+        };
         let server = simulator(faults);
         let mut client = Client::connect(&server);
         let answer = client.post("/api/chat", &format!("{CHAT}}}"));
-        assert_eq!(answer.events()[0]["message"], json!({ "role": "assistant", "content": "", "thinking": " is" }));
-        assert_eq!((answer.chunks.len(), answer.body().contains("_count")), (4, false));
-        let whole = client.post("/api/chat", &format!(r#"{CHAT},"stream":false}}"#)).json();
-        assert_eq!(whole["message"]["thinking"].as_str().unwrap().matches(' ').count(), 1);
-        assert_eq!(whole["message"]["content"].as_str().unwrap().matches(' ').count(), 2);
+        assert_eq!(
+            answer.events()[0]["message"],
+            json!({ "role": "assistant", "content": "", "thinking": " is" })
+        );
+        assert_eq!(
+            (answer.chunks.len(), answer.body().contains("_count")),
+            (4, false)
+        );
+        let whole = client
+            .post("/api/chat", &format!(r#"{CHAT},"stream":false}}"#))
+            .json();
+        assert_eq!(
+            whole["message"]["thinking"]
+                .as_str()
+                .unwrap()
+                .matches(' ')
+                .count(),
+            1
+        );
+        assert_eq!(
+            whole["message"]["content"]
+                .as_str()
+                .unwrap()
+                .matches(' ')
+                .count(),
+            2
+        );
     }
 }

@@ -7,8 +7,9 @@ use crate::prompt::Prompt;
 use serde_json::Value;
 use std::fmt::Write;
 
-const INDEX: [&str; MOST_CHOICES as usize] =
-    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
+const INDEX: [&str; MOST_CHOICES as usize] = [
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15",
+];
 
 /// The fields of `stream_options` of a streaming request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,10 @@ impl Options {
     pub(super) fn read(body: Fields<'_>) -> Result<Options, Refusal> {
         let options = body.object("stream_options")?;
         let usage = options.flag("include_usage", false)?;
-        Ok(Options { usage, continuous: options.flag("continuous_usage_stats", false)? && usage })
+        Ok(Options {
+            usage,
+            continuous: options.flag("continuous_usage_stats", false)? && usage,
+        })
     }
 }
 
@@ -31,12 +35,19 @@ impl Options {
 pub(super) fn choices(body: Fields<'_>) -> Result<u64, Refusal> {
     match body.count("n")?.unwrap_or(1) {
         n @ 1..=MOST_CHOICES => Ok(n),
-        n => Err(body.wrong("n", format_args!("must be from 1 to {MOST_CHOICES}, not {n}"))),
+        n => Err(body.wrong(
+            "n",
+            format_args!("must be from 1 to {MOST_CHOICES}, not {n}"),
+        )),
     }
 }
 
 /// Completes the generation with length, choices and whether to report usage.
-pub(super) fn generation(call: &Call<'_>, prompt: Prompt, options: Options) -> Result<Generation, Refusal> {
+pub(super) fn generation(
+    call: &Call<'_>,
+    prompt: Prompt,
+    options: Options,
+) -> Result<Generation, Refusal> {
     let body = call.body;
     let limit = match body.limit("max_completion_tokens")? {
         Some(limit) => Some(limit),
@@ -44,13 +55,25 @@ pub(super) fn generation(call: &Call<'_>, prompt: Prompt, options: Options) -> R
     };
     let least = body.count("min_tokens")?.unwrap_or(0);
     if let Some(limit) = limit.filter(|limit| least > *limit) {
-        return Err(body.wrong("min_tokens", format_args!("must not exceed the limit of {limit}")));
+        return Err(body.wrong(
+            "min_tokens",
+            format_args!("must not exceed the limit of {limit}"),
+        ));
     }
     body.flag("ignore_eos", false)?;
     let generation = call.generation(prompt, limit)?;
-    let (output, usage) = (generation.output.max(least), generation.usage && (options.usage || !generation.stream));
+    let (output, usage) = (
+        generation.output.max(least),
+        generation.usage && (options.usage || !generation.stream),
+    );
     let reasoning = u64::from(call.config.faults.reasoning_tokens).min(output);
-    Ok(Generation { output, reasoning, choices: choices(body)?, usage, ..generation })
+    Ok(Generation {
+        output,
+        reasoning,
+        choices: choices(body)?,
+        usage,
+        ..generation
+    })
 }
 
 /// The constant parts of a stream's events.
@@ -68,12 +91,26 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn new(object: &str, generation: &Generation, id: &str, options: Options) -> Events {
         let open = format!("data: {{{},\"choices\":[", envelope(object, generation, id));
-        let last = format!(",\"logprobs\":null,\"finish_reason\":\"{}\"}}]", generation.finish.word());
-        Events { open, last, continuous: options.continuous && generation.usage, usage: String::new() }
+        let last = format!(
+            ",\"logprobs\":null,\"finish_reason\":\"{}\"}}]",
+            generation.finish.word()
+        );
+        Events {
+            open,
+            last,
+            continuous: options.continuous && generation.usage,
+            usage: String::new(),
+        }
     }
 
     /// An event of one choice: `lead`, the text and `close` are its delta.
-    pub(super) fn choice(&mut self, to: &mut Vec<u8>, generation: &Generation, piece: &Piece<'_>, (lead, close): (&str, &str)) {
+    pub(super) fn choice(
+        &mut self,
+        to: &mut Vec<u8>,
+        generation: &Generation,
+        piece: &Piece<'_>,
+        (lead, close): (&str, &str),
+    ) {
         self.usage.clear();
         if self.continuous {
             let (prompt, made) = (generation.prompt.tokens(), piece.made);
@@ -85,8 +122,25 @@ impl Events {
             );
         }
         let index = INDEX.get(piece.choice).copied().unwrap_or_default();
-        let end = if piece.last { self.last.as_str() } else { ",\"logprobs\":null,\"finish_reason\":null}]" };
-        chunk(to, &[&self.open, "{\"index\":", index, lead, piece.text, close, end, &self.usage, "}\n\n"]);
+        let end = if piece.last {
+            self.last.as_str()
+        } else {
+            ",\"logprobs\":null,\"finish_reason\":null}]"
+        };
+        chunk(
+            to,
+            &[
+                &self.open,
+                "{\"index\":",
+                index,
+                lead,
+                piece.text,
+                close,
+                end,
+                &self.usage,
+                "}\n\n",
+            ],
+        );
     }
 
     /// The usage event, if requested, and the end marker.
@@ -109,11 +163,23 @@ fn done(to: &mut Vec<u8>) {
 }
 
 /// A response without streaming; `choices` has the fields of each choice except index and finish reason.
-pub(super) fn full_answer(object: &str, generation: &Generation, id: &str, choices: impl Iterator<Item = String>) -> String {
+pub(super) fn full_answer(
+    object: &str,
+    generation: &Generation,
+    id: &str,
+    choices: impl Iterator<Item = String>,
+) -> String {
     let finish = generation.finish.word();
-    let choice = |(index, fields)| format!("{{\"index\":{index},{fields},\"logprobs\":null,\"finish_reason\":\"{finish}\"}}");
+    let choice = |(index, fields)| {
+        format!("{{\"index\":{index},{fields},\"logprobs\":null,\"finish_reason\":\"{finish}\"}}")
+    };
     let choices: Vec<String> = choices.enumerate().map(choice).collect();
-    format!("{{{},\"choices\":[{}]{}}}", envelope(object, generation, id), choices.join(","), usage(generation))
+    format!(
+        "{{{},\"choices\":[{}]{}}}",
+        envelope(object, generation, id),
+        choices.join(","),
+        usage(generation)
+    )
 }
 
 /// An error.
@@ -124,12 +190,19 @@ pub(super) fn error(refusal: &Refusal) -> String {
         500.. => "server_error",
         _ => "invalid_request_error",
     };
-    let Refusal { status, message, param } = refusal;
+    let Refusal {
+        status,
+        message,
+        param,
+    } = refusal;
     serde_json::json!({ "error": { "message": message, "type": kind, "param": param, "code": status } }).to_string()
 }
 
 fn envelope(object: &str, generation: &Generation, id: &str) -> String {
-    format!("\"id\":\"{id}\",\"object\":\"{object}\",\"created\":{CREATED},\"model\":{}", generation.model)
+    format!(
+        "\"id\":\"{id}\",\"object\":\"{object}\",\"created\":{CREATED},\"model\":{}",
+        generation.model
+    )
 }
 
 /// The usage over all choices, after a comma; empty if not requested.
@@ -143,7 +216,10 @@ fn usage(generation: &Generation) -> String {
         prompt.saturating_add(output)
     );
     if generation.reasoning > 0 {
-        text += &format!(",\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}", generation.thoughts());
+        text += &format!(
+            ",\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}",
+            generation.thoughts()
+        );
     }
     if let Some(cached) = generation.cached {
         text += &format!(",\"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}");
@@ -169,7 +245,11 @@ impl Protocol for Chat {
         let options = Options::read(call.body)?;
         let generation = generation(call, prompt, options)?;
         let events = Events::new("chat.completion.chunk", &generation, call.id, options);
-        let reply = ChatAnswer { id: call.id.to_owned(), events, role_chunk: call.config.faults.role_chunk };
+        let reply = ChatAnswer {
+            id: call.id.to_owned(),
+            events,
+            role_chunk: call.config.faults.role_chunk,
+        };
         Ok((generation, Box::new(reply)))
     }
 
@@ -191,8 +271,22 @@ impl Reply for ChatAnswer {
         if self.role_chunk {
             for choice in 0..generation.choices as usize {
                 let (first, opens, closes, last) = (true, true, false, false);
-                let piece = Piece { choice, part: Part::Content, text: "", made: 0, first, opens, closes, last };
-                self.events.choice(to, generation, &piece, (",\"delta\":{\"role\":\"assistant\",\"content\":\"", "\"}"));
+                let piece = Piece {
+                    choice,
+                    part: Part::Content,
+                    text: "",
+                    made: 0,
+                    first,
+                    opens,
+                    closes,
+                    last,
+                };
+                self.events.choice(
+                    to,
+                    generation,
+                    &piece,
+                    (",\"delta\":{\"role\":\"assistant\",\"content\":\"", "\"}"),
+                );
             }
         }
     }
@@ -202,7 +296,9 @@ impl Reply for ChatAnswer {
             (Part::Content, false) => ",\"delta\":{\"content\":\"",
             (Part::Content, true) => ",\"delta\":{\"role\":\"assistant\",\"content\":\"",
             (Part::Reasoning, false) => ",\"delta\":{\"reasoning_content\":\"",
-            (Part::Reasoning, true) => ",\"delta\":{\"role\":\"assistant\",\"reasoning_content\":\"",
+            (Part::Reasoning, true) => {
+                ",\"delta\":{\"role\":\"assistant\",\"reasoning_content\":\""
+            }
         };
         self.events.choice(to, generation, piece, (lead, "\"}"));
     }
@@ -215,15 +311,29 @@ impl Reply for ChatAnswer {
         self.events.fail(to);
     }
 
-    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
         let thoughts = |choice: &ChoiceText| match generation.reasoning {
             0 => String::new(),
             _ => format!(",\"reasoning_content\":\"{}\"", choice.thoughts),
         };
         let message = |choice: &ChoiceText| {
-            format!("\"message\":{{\"role\":\"assistant\",\"content\":\"{}\"{}}}", choice.text, thoughts(choice))
+            format!(
+                "\"message\":{{\"role\":\"assistant\",\"content\":\"{}\"{}}}",
+                choice.text,
+                thoughts(choice)
+            )
         };
-        full_answer("chat.completion", generation, &self.id, choices.iter().map(message))
+        full_answer(
+            "chat.completion",
+            generation,
+            &self.id,
+            choices.iter().map(message),
+        )
     }
 
     fn broken(&self, _generation: &Generation) -> String {
@@ -245,9 +355,18 @@ impl Protocol for Completions {
 
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let options = Options::read(call.body)?;
-        let generation = Generation { reasoning: 0, ..generation(call, completion_prompt(call)?, options)? };
+        let generation = Generation {
+            reasoning: 0,
+            ..generation(call, completion_prompt(call)?, options)?
+        };
         let events = Events::new("text_completion", &generation, call.id, options);
-        Ok((generation, Box::new(CompletionAnswer { id: call.id.to_owned(), events })))
+        Ok((
+            generation,
+            Box::new(CompletionAnswer {
+                id: call.id.to_owned(),
+                events,
+            }),
+        ))
     }
 
     fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
@@ -267,7 +386,10 @@ fn completion_prompt(call: &Call<'_>) -> Result<Prompt, Refusal> {
         text @ Value::String(_) => prompt.content(text),
         _ => None,
     };
-    read.map(|()| prompt).ok_or_else(|| call.body.wrong("prompt", "must be one text, or one list of token ids"))
+    read.map(|()| prompt).ok_or_else(|| {
+        call.body
+            .wrong("prompt", "must be one text, or one list of token ids")
+    })
 }
 
 #[derive(Debug)]
@@ -278,7 +400,8 @@ struct CompletionAnswer {
 
 impl Reply for CompletionAnswer {
     fn text(&mut self, to: &mut Vec<u8>, generation: &Generation, piece: &Piece<'_>) {
-        self.events.choice(to, generation, piece, (",\"text\":\"", "\""));
+        self.events
+            .choice(to, generation, piece, (",\"text\":\"", "\""));
     }
 
     fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, _times: Times) {
@@ -289,8 +412,20 @@ impl Reply for CompletionAnswer {
         self.events.fail(to);
     }
 
-    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
-        full_answer("text_completion", generation, &self.id, choices.iter().map(|choice| format!("\"text\":\"{}\"", choice.text)))
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
+        full_answer(
+            "text_completion",
+            generation,
+            &self.id,
+            choices
+                .iter()
+                .map(|choice| format!("\"text\":\"{}\"", choice.text)),
+        )
     }
 
     fn broken(&self, _generation: &Generation) -> String {

@@ -21,12 +21,27 @@ impl Protocol for Responses {
 
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let mut prompt = call.prompt();
-        call.body.text("instructions")?.into_iter().for_each(|text| prompt.text(text));
-        let wrong = || call.body.wrong("input", "must be text, or a list of at least one message or item");
+        call.body
+            .text("instructions")?
+            .into_iter()
+            .for_each(|text| prompt.text(text));
+        let wrong = || {
+            call.body.wrong(
+                "input",
+                "must be text, or a list of at least one message or item",
+            )
+        };
         input(&mut prompt, call.body.need("input")?).ok_or_else(wrong)?;
         let generation = call.generation(prompt, call.body.limit("max_output_tokens")?)?;
         let number = call.id.trim_start_matches("resp-").to_owned();
-        Ok((generation, Box::new(Answer { id: call.id.to_owned(), number, ..Answer::default() })))
+        Ok((
+            generation,
+            Box::new(Answer {
+                id: call.id.to_owned(),
+                number,
+                ..Answer::default()
+            }),
+        ))
     }
 
     fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
@@ -38,10 +53,14 @@ fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
     match input {
         Value::String(text) => prompt.text(text),
         // Other items are tool calls and their outputs.
-        Value::Array(items) if !items.is_empty() => items.iter().try_for_each(|item| match item.get("role") {
-            Some(_) => prompt.message(item),
-            None => item.is_object().then(|| prompt.content(&Value::Array(vec![item.clone()])))?,
-        })?,
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().try_for_each(|item| match item.get("role") {
+                Some(_) => prompt.message(item),
+                None => item
+                    .is_object()
+                    .then(|| prompt.content(&Value::Array(vec![item.clone()])))?,
+            })?
+        }
         _ => return None,
     }
     Some(())
@@ -67,7 +86,10 @@ struct Answer {
 impl Answer {
     /// An event other than a delta; `fields` follow its number.
     fn event(&mut self, to: &mut Vec<u8>, kind: &str, fields: &str) {
-        let lead = format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},", self.sequence);
+        let lead = format!(
+            "event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},",
+            self.sequence
+        );
         self.sequence += 1;
         chunk(to, &[&lead, fields, "}\n\n"]);
     }
@@ -79,16 +101,34 @@ impl Answer {
             Part::Content => ("msg", "output_text"),
         };
         let output = self.items.len();
-        (format!("\"item_id\":\"{prefix}-{}\",\"output_index\":{output},\"content_index\":0", self.number), kind)
+        (
+            format!(
+                "\"item_id\":\"{prefix}-{}\",\"output_index\":{output},\"content_index\":0",
+                self.number
+            ),
+            kind,
+        )
     }
 
     fn begin(&mut self, to: &mut Vec<u8>, part: Part) {
         let (place, kind) = self.place(part);
         let item = item(part, &self.number, "in_progress", None);
         let output = self.items.len();
-        self.event(to, "response.output_item.added", &format!("\"output_index\":{output},\"item\":{item}"));
-        self.event(to, "response.content_part.added", &format!("{place},\"part\":{}", content(part, "")));
-        let logprobs = if part == Part::Content { ",\"logprobs\":[]" } else { "" };
+        self.event(
+            to,
+            "response.output_item.added",
+            &format!("\"output_index\":{output},\"item\":{item}"),
+        );
+        self.event(
+            to,
+            "response.content_part.added",
+            &format!("{place},\"part\":{}", content(part, "")),
+        );
+        let logprobs = if part == Part::Content {
+            ",\"logprobs\":[]"
+        } else {
+            ""
+        };
         self.delta = format!(
             "event: response.{kind}.delta\ndata: {{\"type\":\"response.{kind}.delta\",{place}{logprobs},\"sequence_number\":"
         );
@@ -98,22 +138,53 @@ impl Answer {
     fn end(&mut self, to: &mut Vec<u8>, part: Part, generation: &Generation) {
         let (place, kind) = self.place(part);
         let text = std::mem::take(&mut self.text);
-        let logprobs = if part == Part::Content { ",\"logprobs\":[]" } else { "" };
-        self.event(to, &format!("response.{kind}.done"), &format!("{place}{logprobs},\"text\":\"{text}\""));
-        self.event(to, "response.content_part.done", &format!("{place},\"part\":{}", content(part, &text)));
-        let item = item(part, &self.number, item_status(part, generation), Some(&text));
+        let logprobs = if part == Part::Content {
+            ",\"logprobs\":[]"
+        } else {
+            ""
+        };
+        self.event(
+            to,
+            &format!("response.{kind}.done"),
+            &format!("{place}{logprobs},\"text\":\"{text}\""),
+        );
+        self.event(
+            to,
+            "response.content_part.done",
+            &format!("{place},\"part\":{}", content(part, &text)),
+        );
+        let item = item(
+            part,
+            &self.number,
+            item_status(part, generation),
+            Some(&text),
+        );
         let output = self.items.len();
-        self.event(to, "response.output_item.done", &format!("\"output_index\":{output},\"item\":{item}"));
+        self.event(
+            to,
+            "response.output_item.done",
+            &format!("\"output_index\":{output},\"item\":{item}"),
+        );
         self.items.push(item);
     }
 
     /// The current response object; `usage`: report usage; `error` is JSON.
-    fn response(&self, generation: &Generation, status: &str, items: &[String], (usage, error): (bool, &str)) -> String {
+    fn response(
+        &self,
+        generation: &Generation,
+        status: &str,
+        items: &[String],
+        (usage, error): (bool, &str),
+    ) -> String {
         let details = match status {
             "incomplete" => "{\"reason\":\"max_output_tokens\"}",
             _ => "null",
         };
-        let usage = if usage && generation.usage { self::usage(generation) } else { "null".to_owned() };
+        let usage = if usage && generation.usage {
+            self::usage(generation)
+        } else {
+            "null".to_owned()
+        };
         let limit = match generation.finish {
             Finish::Stop => "null".to_owned(),
             Finish::Length => generation.output.to_string(),
@@ -130,7 +201,10 @@ impl Answer {
 
 impl Reply for Answer {
     fn open(&mut self, to: &mut Vec<u8>, generation: &Generation) {
-        let response = format!("\"response\":{}", self.response(generation, "in_progress", &[], (false, "null")));
+        let response = format!(
+            "\"response\":{}",
+            self.response(generation, "in_progress", &[], (false, "null"))
+        );
         self.event(to, "response.created", &response);
         self.event(to, "response.in_progress", &response);
     }
@@ -144,7 +218,16 @@ impl Reply for Answer {
         let _ = write!(self.digits, "{}", self.sequence);
         self.sequence += 1;
         self.text.push_str(piece.text);
-        chunk(to, &[&self.delta, &self.digits, ",\"delta\":\"", piece.text, "\"}\n\n"]);
+        chunk(
+            to,
+            &[
+                &self.delta,
+                &self.digits,
+                ",\"delta\":\"",
+                piece.text,
+                "\"}\n\n",
+            ],
+        );
         if piece.closes {
             self.end(to, piece.part, generation);
         }
@@ -153,28 +236,61 @@ impl Reply for Answer {
     fn finish(&mut self, to: &mut Vec<u8>, generation: &Generation, _times: Times) {
         let status = status(generation);
         let response = self.response(generation, status, &self.items, (true, "null"));
-        self.event(to, &format!("response.{status}"), &format!("\"response\":{response}"));
+        self.event(
+            to,
+            &format!("response.{status}"),
+            &format!("\"response\":{response}"),
+        );
     }
 
     fn fail(&mut self, to: &mut Vec<u8>, generation: &Generation) {
         let Refusal { message, .. } = Refusal::broken();
-        self.event(to, "error", &format!("\"code\":\"server_error\",\"message\":\"{message}\",\"param\":null"));
+        self.event(
+            to,
+            "error",
+            &format!("\"code\":\"server_error\",\"message\":\"{message}\",\"param\":null"),
+        );
         let response = self.broken(generation);
         self.event(to, "response.failed", &format!("\"response\":{response}"));
     }
 
-    fn full_answer(&self, generation: &Generation, choices: &[ChoiceText], _times: Times) -> String {
-        let items = choices.iter().flat_map(|choice| [(Part::Reasoning, &choice.thoughts), (Part::Content, &choice.text)]);
+    fn full_answer(
+        &self,
+        generation: &Generation,
+        choices: &[ChoiceText],
+        _times: Times,
+    ) -> String {
+        let items = choices.iter().flat_map(|choice| {
+            [
+                (Part::Reasoning, &choice.thoughts),
+                (Part::Content, &choice.text),
+            ]
+        });
         let there = |(part, _): &(Part, &String)| match part {
             Part::Reasoning => generation.reasoning > 0,
             Part::Content => generation.reasoning < generation.output,
         };
-        let items = items.filter(there).map(|(part, text)| item(part, &self.number, item_status(part, generation), Some(text)));
-        self.response(generation, status(generation), &items.collect::<Vec<_>>(), (true, "null"))
+        let items = items.filter(there).map(|(part, text)| {
+            item(
+                part,
+                &self.number,
+                item_status(part, generation),
+                Some(text),
+            )
+        });
+        self.response(
+            generation,
+            status(generation),
+            &items.collect::<Vec<_>>(),
+            (true, "null"),
+        )
     }
 
     fn broken(&self, generation: &Generation) -> String {
-        let error = format!("{{\"code\":\"server_error\",\"message\":\"{}\"}}", Refusal::broken().message);
+        let error = format!(
+            "{{\"code\":\"server_error\",\"message\":\"{}\"}}",
+            Refusal::broken().message
+        );
         self.response(generation, "failed", &self.items, (false, &error))
     }
 }
@@ -211,12 +327,18 @@ fn item(part: Part, number: &str, status: &str, text: Option<&str>) -> String {
 fn content(part: Part, text: &str) -> String {
     match part {
         Part::Reasoning => format!("{{\"type\":\"reasoning_text\",\"text\":\"{text}\"}}"),
-        Part::Content => format!("{{\"type\":\"output_text\",\"text\":\"{text}\",\"annotations\":[],\"logprobs\":[]}}"),
+        Part::Content => format!(
+            "{{\"type\":\"output_text\",\"text\":\"{text}\",\"annotations\":[],\"logprobs\":[]}}"
+        ),
     }
 }
 
 fn usage(generation: &Generation) -> String {
-    let (input, output, cached) = (generation.prompt.tokens(), generation.output, generation.cached.unwrap_or(0));
+    let (input, output, cached) = (
+        generation.prompt.tokens(),
+        generation.output,
+        generation.cached.unwrap_or(0),
+    );
     format!(
         "{{\"input_tokens\":{input},\"input_tokens_details\":{{\"cached_tokens\":{cached}}},\"output_tokens\":{output},\
          \"output_tokens_details\":{{\"reasoning_tokens\":{}}},\"total_tokens\":{}}}",
@@ -234,7 +356,11 @@ mod tests {
     const PATH: &str = "/v1/responses";
 
     fn response(status: &str, limit: Value, output: Value, usage: Value) -> Value {
-        let details = if status == "incomplete" { json!({ "reason": "max_output_tokens" }) } else { Value::Null };
+        let details = if status == "incomplete" {
+            json!({ "reason": "max_output_tokens" })
+        } else {
+            Value::Null
+        };
         json!({
             "id": "resp-sim-0", "object": "response", "created_at": 1_700_000_000, "status": status, "error": null,
             "incomplete_details": details, "max_output_tokens": limit, "model": "m", "output": output, "usage": usage,
@@ -259,26 +385,52 @@ mod tests {
     #[test]
     fn a_stream_is_these_events() {
         let server = simulator(Faults::default());
-        let answer =
-            Client::connect(&server).post(PATH, r#"{"model":"m","input":"123456789","stream":true,"max_output_tokens":2}"#);
-        assert!(answer.head.contains("content-type: text/event-stream; charset=utf-8\r\n"), "{}", answer.head);
+        let answer = Client::connect(&server).post(
+            PATH,
+            r#"{"model":"m","input":"123456789","stream":true,"max_output_tokens":2}"#,
+        );
+        assert!(
+            answer
+                .head
+                .contains("content-type: text/event-stream; charset=utf-8\r\n"),
+            "{}",
+            answer.head
+        );
         assert!(answer.head.contains("x-request-id: resp-sim-0\r\n"));
         let begun = response("in_progress", json!(2), json!([]), Value::Null);
         let item = message("incomplete", json!([output_text(" is by")]));
         let place = |kind: &str, fields: Value| {
             let mut event = json!({ "type": kind, "item_id": "msg-sim-0", "output_index": 0, "content_index": 0 });
-            event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            event
+                .as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
             event
         };
         let mut expected = vec![
             json!({ "type": "response.created", "response": begun }),
             json!({ "type": "response.in_progress", "response": begun }),
             json!({ "type": "response.output_item.added", "output_index": 0, "item": message("in_progress", json!([])) }),
-            place("response.content_part.added", json!({ "part": output_text("") })),
-            place("response.output_text.delta", json!({ "delta": " is", "logprobs": [] })),
-            place("response.output_text.delta", json!({ "delta": " by", "logprobs": [] })),
-            place("response.output_text.done", json!({ "text": " is by", "logprobs": [] })),
-            place("response.content_part.done", json!({ "part": output_text(" is by") })),
+            place(
+                "response.content_part.added",
+                json!({ "part": output_text("") }),
+            ),
+            place(
+                "response.output_text.delta",
+                json!({ "delta": " is", "logprobs": [] }),
+            ),
+            place(
+                "response.output_text.delta",
+                json!({ "delta": " by", "logprobs": [] }),
+            ),
+            place(
+                "response.output_text.done",
+                json!({ "text": " is by", "logprobs": [] }),
+            ),
+            place(
+                "response.content_part.done",
+                json!({ "part": output_text(" is by") }),
+            ),
             json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
             json!({ "type": "response.incomplete", "response": response("incomplete", json!(2), json!([item]), usage(2, 0)) }),
         ];
@@ -286,26 +438,46 @@ mod tests {
             event["sequence_number"] = number.into();
         }
         assert_eq!(answer.events(), expected);
-        let types: Vec<&str> = expected.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let types: Vec<&str> = expected
+            .iter()
+            .map(|event| event["type"].as_str().unwrap())
+            .collect();
         assert_eq!(answer.names(), types);
     }
 
     #[test]
     fn reasoning_is_a_separate_item_and_all_items_complete_without_limit() {
-        let faults = Faults { reasoning_tokens: 2, tokens_per_chunk: 62, ..Faults::default() };
+        let faults = Faults {
+            reasoning_tokens: 2,
+            tokens_per_chunk: 62,
+            ..Faults::default()
+        };
         let server = simulator(faults);
         let mut client = Client::connect(&server);
-        let events = client.post(PATH, r#"{"model":"m","input":"123456789","stream":true}"#).events();
-        let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+        let events = client
+            .post(PATH, r#"{"model":"m","input":"123456789","stream":true}"#)
+            .events();
+        let types: Vec<&str> = events
+            .iter()
+            .map(|event| event["type"].as_str().unwrap())
+            .collect();
         let items = ["reasoning_text", "output_text"].map(|kind| {
-            let text = [format!("response.{kind}.delta"), format!("response.{kind}.done")];
+            let text = [
+                format!("response.{kind}.delta"),
+                format!("response.{kind}.done"),
+            ];
             let [delta, done] = text;
-            let around = ["response.output_item.added", "response.content_part.added"].map(str::to_owned);
-            let behind = ["response.content_part.done", "response.output_item.done"].map(str::to_owned);
+            let around =
+                ["response.output_item.added", "response.content_part.added"].map(str::to_owned);
+            let behind =
+                ["response.content_part.done", "response.output_item.done"].map(str::to_owned);
             [around.to_vec(), vec![delta, done], behind.to_vec()].concat()
         });
-        let ends =
-            [vec!["response.created".into(), "response.in_progress".into()], items.concat(), vec!["response.completed".into()]];
+        let ends = [
+            vec!["response.created".into(), "response.in_progress".into()],
+            items.concat(),
+            vec!["response.completed".into()],
+        ];
         assert_eq!(types, ends.concat());
         let last = &events.last().unwrap()["response"];
         let [thoughts, message] = [&last["output"][0], &last["output"][1]];
@@ -313,21 +485,55 @@ mod tests {
             (&thoughts["id"], &thoughts["status"], &message["status"]),
             (&json!("rs-sim-0"), &json!("completed"), &json!("completed"))
         );
-        assert_eq!(thoughts["content"], json!([{ "type": "reasoning_text", "text": " is by" }]));
-        assert_eq!(message["content"][0]["text"].as_str().unwrap().split(' ').count(), 63);
-        assert_eq!((&events[5]["item_id"], &events[8]["output_index"]), (&json!("rs-sim-0"), &json!(1)));
-        assert_eq!((&last["status"], &last["usage"]), (&json!("completed"), &usage(64, 2)));
+        assert_eq!(
+            thoughts["content"],
+            json!([{ "type": "reasoning_text", "text": " is by" }])
+        );
+        assert_eq!(
+            message["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .split(' ')
+                .count(),
+            63
+        );
+        assert_eq!(
+            (&events[5]["item_id"], &events[8]["output_index"]),
+            (&json!("rs-sim-0"), &json!(1))
+        );
+        assert_eq!(
+            (&last["status"], &last["usage"]),
+            (&json!("completed"), &usage(64, 2))
+        );
     }
 
     #[test]
     fn a_reply_equals_the_final_event_of_a_stream() {
         let server = simulator(Faults::default());
-        let whole = Client::connect(&server).post(PATH, r#"{"model":"m","input":"123456789","max_output_tokens":2}"#);
+        let whole = Client::connect(&server).post(
+            PATH,
+            r#"{"model":"m","input":"123456789","max_output_tokens":2}"#,
+        );
         let item = message("incomplete", json!([output_text(" is by")]));
-        assert_eq!(whole.json(), response("incomplete", json!(2), json!([item]), usage(2, 0)));
-        let server = simulator(Faults { reasoning_tokens: 9, no_usage: true, ..Faults::default() });
-        let whole = Client::connect(&server).post(PATH, r#"{"model":"m","input":"1","max_output_tokens":2}"#).json();
-        assert_eq!((whole["output"].as_array().unwrap().len(), &whole["usage"]), (1, &Value::Null));
-        assert_eq!((&whole["output"][0]["type"], &whole["output"][0]["status"]), (&json!("reasoning"), &json!("incomplete")));
+        assert_eq!(
+            whole.json(),
+            response("incomplete", json!(2), json!([item]), usage(2, 0))
+        );
+        let server = simulator(Faults {
+            reasoning_tokens: 9,
+            no_usage: true,
+            ..Faults::default()
+        });
+        let whole = Client::connect(&server)
+            .post(PATH, r#"{"model":"m","input":"1","max_output_tokens":2}"#)
+            .json();
+        assert_eq!(
+            (whole["output"].as_array().unwrap().len(), &whole["usage"]),
+            (1, &Value::Null)
+        );
+        assert_eq!(
+            (&whole["output"][0]["type"], &whole["output"][0]["status"]),
+            (&json!("reasoning"), &json!("incomplete"))
+        );
     }
 }

@@ -31,14 +31,23 @@ impl Answer {
     /// The JSON of each event except `[DONE]`: of `data:` lines, and of NDJSON lines.
     pub(crate) fn events(&self) -> Vec<serde_json::Value> {
         let body = self.body();
-        let data = body.lines().filter_map(|line| line.strip_prefix("data:").or(line.starts_with('{').then_some(line)));
-        data.map(str::trim).filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+        let data = body.lines().filter_map(|line| {
+            line.strip_prefix("data:")
+                .or(line.starts_with('{').then_some(line))
+        });
+        data.map(str::trim)
+            .filter(|data| *data != "[DONE]")
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
     }
 
     /// The names of named events.
     pub(crate) fn names(&self) -> Vec<String> {
         let body = self.body();
-        body.lines().filter_map(|line| line.strip_prefix("event:")).map(|name| name.trim().to_owned()).collect()
+        body.lines()
+            .filter_map(|line| line.strip_prefix("event:"))
+            .map(|name| name.trim().to_owned())
+            .collect()
     }
 }
 
@@ -51,8 +60,13 @@ impl Client {
     pub(crate) fn connect(server: &Running) -> Client {
         let stream = TcpStream::connect(server.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Client { stream, buffer: Vec::new() }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        Client {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Answer {
@@ -66,12 +80,16 @@ impl Client {
     /// A POST with additional header lines.
     pub(crate) fn post_with(&mut self, path: &str, headers: &str, body: &str) -> Answer {
         let length = body.len();
-        self.raw(&format!("POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n{headers}\r\n{body}"))
+        self.raw(&format!(
+            "POST {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        ))
     }
 
     /// A chat with three prompt tokens and additional fields.
     pub(crate) fn chat(&mut self, fields: &str) -> Answer {
-        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#);
+        let body = format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"123456789"}}]{fields}}}"#
+        );
         self.post("/v1/chat/completions", &body)
     }
 
@@ -89,7 +107,10 @@ impl Client {
     fn read_into(&mut self, answer: &mut Answer) -> io::Result<()> {
         answer.head = self.until("\r\n\r\n")?;
         answer.status = answer.head[9..12].parse().unwrap();
-        let length = answer.head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = answer
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
         if let Some(length) = length {
             let body = self.exactly(length.parse().unwrap())?;
             answer.chunks.push(body);
@@ -109,7 +130,11 @@ impl Client {
 
     fn until(&mut self, end: &str) -> io::Result<String> {
         loop {
-            if let Some(at) = self.buffer.windows(end.len()).position(|bytes| bytes == end.as_bytes()) {
+            if let Some(at) = self
+                .buffer
+                .windows(end.len())
+                .position(|bytes| bytes == end.as_bytes())
+            {
                 return self.exactly(at + end.len());
             }
             self.fill()?;
@@ -127,7 +152,11 @@ impl Client {
         let mut bytes = [0; 16 << 10];
         let read = self.stream.read(&mut bytes)?;
         self.buffer.extend_from_slice(&bytes[..read]);
-        if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if read == 0 {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -138,9 +167,21 @@ pub(crate) fn simulator(faults: Faults) -> Running {
 
 /// A simulator with this configuration and a truth log.
 pub(crate) fn serving(config: &Simulator) -> Running {
-    start(config, Seed(7), "127.0.0.1:0".parse().unwrap(), Truth::since(Instant::now())).unwrap()
+    start(
+        config,
+        Seed(7),
+        "127.0.0.1:0".parse().unwrap(),
+        Truth::since(Instant::now()),
+    )
+    .unwrap()
 }
 
 pub(crate) fn fast() -> Simulator {
-    Simulator { alpha: Nanos::from_millis(1), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), ..Simulator::default() }
+    Simulator {
+        alpha: Nanos::from_millis(1),
+        beta: Nanos(0),
+        gamma: Nanos(0),
+        delta: Nanos(0),
+        ..Simulator::default()
+    }
 }

@@ -41,24 +41,61 @@ fn a_step_decodes_first_and_prefills_with_what_is_left() {
     };
     engine.submit(0, 6, 3, Nanos(500)).unwrap();
     // Six tokens of prefill, from the arrival on: 500 + 1000 + 6 × 10.
-    assert_eq!(step(&mut engine, Nanos::ZERO), (Some(Nanos(1_560)), vec![emission(0, 0, false)]));
+    assert_eq!(
+        step(&mut engine, Nanos::ZERO),
+        (Some(Nanos(1_560)), vec![emission(0, 0, false)])
+    );
     engine.submit(1, 10, 1, Nanos(1_560)).unwrap();
     engine.submit(2, 1, 1, Nanos(1_560)).unwrap();
     // One decode over 7 tokens of context, and 7 of the 10 prompt tokens: 1000 + 7 × 10 + 100 + 7 × 1.
-    assert_eq!(step(&mut engine, Nanos(1_560)), (Some(Nanos(2_737)), vec![emission(0, 1, false)]));
+    assert_eq!(
+        step(&mut engine, Nanos(1_560)),
+        (Some(Nanos(2_737)), vec![emission(0, 1, false)])
+    );
     // The other three; the third sequence has to wait, for two run at once.
-    assert_eq!(step(&mut engine, Nanos(2_737)), (Some(Nanos(3_875)), vec![emission(0, 2, true), emission(1, 0, true)]));
+    assert_eq!(
+        step(&mut engine, Nanos(2_737)),
+        (
+            Some(Nanos(3_875)),
+            vec![emission(0, 2, true), emission(1, 0, true)]
+        )
+    );
     assert_eq!(engine.occupancy().waiting, 1);
-    assert_eq!(step(&mut engine, Nanos(3_875)), (Some(Nanos(4_885)), vec![emission(2, 0, true)]));
+    assert_eq!(
+        step(&mut engine, Nanos(3_875)),
+        (Some(Nanos(4_885)), vec![emission(2, 0, true)])
+    );
     assert_eq!(step(&mut engine, Nanos(4_885)), (None, vec![]));
     let total = engine.occupancy();
-    assert_eq!((total.prompt_tokens, total.generation_tokens, total.blocks, total.running), (17, 5, 0, 0));
+    assert_eq!(
+        (
+            total.prompt_tokens,
+            total.generation_tokens,
+            total.blocks,
+            total.running
+        ),
+        (17, 5, 0, 0)
+    );
 }
 
 #[test]
 fn a_full_cache_preempts_the_newest_which_emits_nothing_twice() {
-    let config = Simulator { kv_blocks: 4, ..exact() };
-    let arrivals = [Arrival { at: Nanos(0), prompt: 4, output: 9 }, Arrival { at: Nanos(0), prompt: 4, output: 9 }];
+    let config = Simulator {
+        kv_blocks: 4,
+        ..exact()
+    };
+    let arrivals = [
+        Arrival {
+            at: Nanos(0),
+            prompt: 4,
+            output: 9,
+        },
+        Arrival {
+            at: Nanos(0),
+            prompt: 4,
+            output: 9,
+        },
+    ];
     let mut engine = Engine::new(&config, Seed(1));
     let mut emitted = Vec::new();
     engine.submit(0, 4, 9, Nanos(0)).unwrap();
@@ -68,7 +105,11 @@ fn a_full_cache_preempts_the_newest_which_emits_nothing_twice() {
     }
     assert_eq!(engine.occupancy().preemptions, 1);
     assert_eq!(
-        emitted.iter().filter(|token| token.id == 1).map(|token| token.index).collect::<Vec<_>>(),
+        emitted
+            .iter()
+            .filter(|token| token.id == 1)
+            .map(|token| token.index)
+            .collect::<Vec<_>>(),
         (0..9).collect::<Vec<_>>()
     );
     let served = run(&config, Seed(1), &arrivals);
@@ -78,34 +119,92 @@ fn a_full_cache_preempts_the_newest_which_emits_nothing_twice() {
 #[test]
 fn what_can_never_fit_is_rejected_and_a_cancelled_sequence_gives_its_blocks_back() {
     let mut engine = Engine::new(&exact(), Seed(1));
-    let refused = TooLong { needs: 17, has: 16, block_tokens: 4 };
+    let refused = TooLong {
+        needs: 17,
+        has: 16,
+        block_tokens: 4,
+    };
     assert_eq!(engine.submit(0, 60, 6, Nanos(0)), Err(refused));
-    assert_eq!(engine.submit(0, u64::MAX, u64::MAX, Nanos(0)).unwrap_err().has, 16);
+    assert_eq!(
+        engine
+            .submit(0, u64::MAX, u64::MAX, Nanos(0))
+            .unwrap_err()
+            .has,
+        16
+    );
     engine.submit(1, 60, 5, Nanos(0)).unwrap();
     engine.begin(Nanos(0)).unwrap();
     assert_eq!(engine.occupancy().blocks, 2);
     engine.cancel(1);
     engine.complete(&mut Vec::new());
-    assert_eq!((engine.occupancy().blocks, engine.occupancy().running, engine.begin(Nanos(0))), (0, 0, None));
+    assert_eq!(
+        (
+            engine.occupancy().blocks,
+            engine.occupancy().running,
+            engine.begin(Nanos(0))
+        ),
+        (0, 0, None)
+    );
 }
 
 #[test]
 fn admission_delays_the_first_token_and_no_other() {
-    let config =
-        Simulator { admission: Nanos(90), alpha: Nanos(10), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), ..exact() };
-    let arrivals = [Arrival { at: Nanos(0), prompt: 1, output: 3 }, Arrival { at: Nanos(5), prompt: 1, output: 2 }];
+    let config = Simulator {
+        admission: Nanos(90),
+        alpha: Nanos(10),
+        beta: Nanos(0),
+        gamma: Nanos(0),
+        delta: Nanos(0),
+        ..exact()
+    };
+    let arrivals = [
+        Arrival {
+            at: Nanos(0),
+            prompt: 1,
+            output: 3,
+        },
+        Arrival {
+            at: Nanos(5),
+            prompt: 1,
+            output: 2,
+        },
+    ];
     let served = run(&config, Seed(1), &arrivals);
     assert_eq!(served[0].tokens, [Nanos(100), Nanos(110), Nanos(120)]);
-    assert_eq!(served[1].tokens, [Nanos(110), Nanos(120)], "due at 95, it joins the step that begins at 100");
+    assert_eq!(
+        served[1].tokens,
+        [Nanos(110), Nanos(120)],
+        "due at 95, it joins the step that begins at 100"
+    );
 }
 
 #[test]
 fn jitter_has_mean_one_and_the_asked_spread() {
-    let config = Simulator { alpha: Nanos(1_000_000), beta: Nanos(0), gamma: Nanos(0), delta: Nanos(0), jitter: 0.2, ..exact() };
-    let ends = &run(&Simulator { kv_blocks: 10_000, ..config }, Seed(3), &[Arrival { at: Nanos(0), prompt: 1, output: 20_001 }])
-        [0]
+    let config = Simulator {
+        alpha: Nanos(1_000_000),
+        beta: Nanos(0),
+        gamma: Nanos(0),
+        delta: Nanos(0),
+        jitter: 0.2,
+        ..exact()
+    };
+    let ends = &run(
+        &Simulator {
+            kv_blocks: 10_000,
+            ..config
+        },
+        Seed(3),
+        &[Arrival {
+            at: Nanos(0),
+            prompt: 1,
+            output: 20_001,
+        }],
+    )[0]
     .tokens;
-    let gaps: Vec<f64> = ends.windows(2).map(|pair| pair[1].since(pair[0]).millis()).collect();
+    let gaps: Vec<f64> = ends
+        .windows(2)
+        .map(|pair| pair[1].since(pair[0]).millis())
+        .collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let sd = (gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64).sqrt();
     assert!((mean - 1.0).abs() < 0.005, "{mean}");
@@ -182,20 +281,34 @@ fn constant(alpha: Nanos, servers: u32) -> Simulator {
 }
 
 /// Poisson arrivals at `rate` per second with one prompt token each; `output` samples the length.
-fn poisson(n: usize, rate: f64, seed: u64, mut output: impl FnMut(&mut ChaCha8Rng) -> u64) -> Vec<Arrival> {
+fn poisson(
+    n: usize,
+    rate: f64,
+    seed: u64,
+    mut output: impl FnMut(&mut ChaCha8Rng) -> u64,
+) -> Vec<Arrival> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let gap = Exp::new(rate).unwrap();
     let mut at = 0.0;
     let mut next = || {
         at += gap.sample(&mut rng);
-        Arrival { at: Nanos::from_secs_f64(at), prompt: 1, output: output(&mut rng) }
+        Arrival {
+            at: Nanos::from_secs_f64(at),
+            prompt: 1,
+            output: output(&mut rng),
+        }
     };
     (0..n).map(|_| next()).collect()
 }
 
 /// Mean time between arrival and the start of the first step, which ends with the first token.
 fn mean_wait(served: &[Served], step: Nanos) -> f64 {
-    let waits = served.iter().map(|each| each.first_token().unwrap().since(each.arrived + step).secs());
+    let waits = served.iter().map(|each| {
+        each.first_token()
+            .unwrap()
+            .since(each.arrived + step)
+            .secs()
+    });
     waits.sum::<f64>() / served.len() as f64
 }
 
@@ -204,10 +317,17 @@ fn mean_wait(served: &[Served], step: Nanos) -> f64 {
 fn one_sequence_at_a_time_waits_as_in_an_m_d_1_queue() {
     let step = Nanos::from_millis(10);
     for (load, seed) in [(0.5, 11), (0.7, 12)] {
-        let served = run(&constant(step, 1), Seed(1), &poisson(200_000, load / step.secs(), seed, |_| 1));
+        let served = run(
+            &constant(step, 1),
+            Seed(1),
+            &poisson(200_000, load / step.secs(), seed, |_| 1),
+        );
         let expected = load * step.secs() / (2.0 * (1.0 - load));
         let ratio = mean_wait(&served, step) / expected;
-        assert!((ratio - 1.0).abs() < 0.02, "load {load}: {ratio} times the mean wait of theory");
+        assert!(
+            (ratio - 1.0).abs() < 0.02,
+            "load {load}: {ratio} times the mean wait of theory"
+        );
     }
 }
 
@@ -227,10 +347,15 @@ fn c_sequences_at_a_time_wait_as_erlang_says() {
     let service = step.secs() * mean_steps;
     for (servers, load, seed) in [(4, 0.7, 21), (2, 0.6, 22)] {
         let offered = f64::from(servers) * load;
-        let arrivals = poisson(60_000, offered / service, seed, |rng| 1 + lengths.sample(rng));
+        let arrivals = poisson(60_000, offered / service, seed, |rng| {
+            1 + lengths.sample(rng)
+        });
         let expected = erlang_c(servers, offered) * service / (f64::from(servers) * (1.0 - load));
         let ratio = mean_wait(&run(&constant(step, servers), Seed(1), &arrivals), step) / expected;
-        assert!((ratio - 1.0).abs() < 0.04, "{servers} servers at {load}: {ratio} times the mean wait of theory");
+        assert!(
+            (ratio - 1.0).abs() < 0.04,
+            "{servers} servers at {load}: {ratio} times the mean wait of theory"
+        );
     }
 }
 

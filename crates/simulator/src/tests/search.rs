@@ -28,16 +28,26 @@ struct Users {
 
 impl Users {
     fn new(users: u64, seed: u64) -> Users {
-        let server = Simulator { jitter: 0.2, ..Simulator::default() };
+        let server = Simulator {
+            jitter: 0.2,
+            ..Simulator::default()
+        };
         let engine = Engine::new(&server, Seed(seed));
-        let mut own = Users { engine, rng: ChaCha8Rng::seed_from_u64(seed), sent: Vec::new(), now: Nanos::ZERO };
+        let mut own = Users {
+            engine,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            sent: Vec::new(),
+            now: Nanos::ZERO,
+        };
         (0..users).for_each(|_| own.send());
         own
     }
 
     fn send(&mut self) {
         let output = self.rng.random_range(8..=16);
-        self.engine.submit(self.sent.len() as u64, 32, output, self.now).unwrap();
+        self.engine
+            .submit(self.sent.len() as u64, 32, output, self.now)
+            .unwrap();
         self.sent.push(self.now);
     }
 
@@ -46,14 +56,26 @@ impl Users {
         let mut emitted = Vec::new();
         self.now = self.engine.begin(self.now).unwrap();
         self.engine.complete(&mut emitted);
-        let ended: Vec<u64> = emitted.iter().filter(|token| token.last).map(|token| token.id).collect();
+        let ended: Vec<u64> = emitted
+            .iter()
+            .filter(|token| token.last)
+            .map(|token| token.id)
+            .collect();
         ended.iter().for_each(|_| self.send());
-        ended.iter().map(|id| (self.now.0 - self.sent[*id as usize].0) as f64 / 1e6).collect()
+        ended
+            .iter()
+            .map(|id| (self.now.0 - self.sent[*id as usize].0) as f64 / 1e6)
+            .collect()
     }
 }
 
 /// A sample after a warm-up of one request per user, up to the first look at which `enough` is true; and its cost in requests.
-fn sample(users: f64, requests: u64, seed: u64, mut enough: impl FnMut(u64, u64) -> bool) -> (Vec<bool>, u64) {
+fn sample(
+    users: f64,
+    requests: u64,
+    seed: u64,
+    mut enough: impl FnMut(u64, u64) -> bool,
+) -> (Vec<bool>, u64) {
     let mut server = Users::new(users as u64, seed);
     let (mut warm, mut flags, mut over) = (0, Vec::new(), 0);
     loop {
@@ -81,7 +103,11 @@ fn knee() -> f64 {
     let (mut low, mut high) = (1.0, 256.0);
     while high - low > 1.0 {
         let middle = ((low + high) / 2.0f64).floor();
-        if share(&sample(middle, 40_000, 99, |_, _| false).0) <= TAIL { low = middle } else { high = middle }
+        if share(&sample(middle, 40_000, 99, |_, _| false).0) <= TAIL {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     low
 }
@@ -90,9 +116,18 @@ fn knee() -> f64 {
 fn probe(load: f64, part: f64, seed: u64) -> (Evidence, u64) {
     let mut looks = AlphaSpending::new(0.01);
     let requests = (SAMPLE as f64 * part) as u64;
-    let (flags, cost) = sample(load, requests, seed, |n, over| looks.is_refuted(n, over, TAIL));
+    let (flags, cost) = sample(load, requests, seed, |n, over| {
+        looks.is_refuted(n, over, TAIL)
+    });
     let n = flags.len() as f64 / flag_dependence(&flags).times();
-    (Evidence { pass_probability: chance(n, share(&flags) * n, TAIL), requests: flags.len() as u64, goodput: (0.0, 0.0) }, cost)
+    (
+        Evidence {
+            pass_probability: chance(n, share(&flags) * n, TAIL),
+            requests: flags.len() as u64,
+            goodput: (0.0, 0.0),
+        },
+        cost,
+    )
 }
 
 /// Plain bisection: double until a probe fails, then halve the interval, one sample per probe.
@@ -109,12 +144,19 @@ fn plain(spec: &SearchSpec, seed: u64, requests: u64) -> (f64, u64) {
     }
     while high / low > 1.0 + spec.precision && high - low > 1.0 {
         let middle = (low * high).sqrt().round();
-        if passes(middle) { low = middle } else { high = middle }
+        if passes(middle) {
+            low = middle
+        } else {
+            high = middle
+        }
     }
     (low, cost)
 }
 
-#[expect(clippy::print_stdout, reason = "both counts are what the test is about")]
+#[expect(
+    clippy::print_stdout,
+    reason = "both counts are what the test is about"
+)]
 #[test]
 fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving() {
     let spec = SearchSpec {
@@ -130,26 +172,42 @@ fn the_answer_is_within_the_precision_and_costs_less_than_doubling_and_halving()
     };
     let (knee, grid) = (knee(), spec.grid());
     let near = |answer: f64| (answer / knee - 1.0).abs() <= spec.precision;
-    let (mut hits, mut cost, mut contrary, mut covered, mut plain_hits, mut plain_cost) = (0, 0, 0, 0, 0, 0);
+    let (mut hits, mut cost, mut contrary, mut covered, mut plain_hits, mut plain_cost) =
+        (0, 0, 0, 0, 0, 0);
     for seed in 0..100u64 {
         let mut search = Search::new(&spec, &grid);
         while let Some(next) = search.next() {
-            let (evidence, requests) = probe(next.load, next.length, seed * 1000 + search.probes().len() as u64);
+            let (evidence, requests) = probe(
+                next.load,
+                next.length,
+                seed * 1000 + search.probes().len() as u64,
+            );
             search.record_probe(next.index, evidence);
             cost += requests;
         }
         let found = search.finding();
         hits += u32::from(found.answer.is_some_and(near));
-        covered += u32::from(found.interval.0.is_some_and(|low| low <= knee) && knee <= found.interval.1);
+        covered +=
+            u32::from(found.interval.0.is_some_and(|low| low <= knee) && knee <= found.interval.1);
         contrary += u32::from(!found.monotone());
         let (answer, requests) = plain(&spec, seed, PLAIN);
         plain_hits += u32::from(near(answer));
         plain_cost += requests;
     }
-    println!("edge at {knee} users; search: {hits} of 100 within 5 %, {covered} intervals hold it, {cost} requests");
-    println!("doubling and halving at the same precision: {plain_hits} of 100 within 5 %, {plain_cost} requests");
-    assert!(hits >= 95 && hits >= plain_hits, "{hits} of 100, {plain_hits} the plain way");
-    assert!(cost < plain_cost, "{cost} requests, {plain_cost} the plain way");
+    println!(
+        "edge at {knee} users; search: {hits} of 100 within 5 %, {covered} intervals hold it, {cost} requests"
+    );
+    println!(
+        "doubling and halving at the same precision: {plain_hits} of 100 within 5 %, {plain_cost} requests"
+    );
+    assert!(
+        hits >= 95 && hits >= plain_hits,
+        "{hits} of 100, {plain_hits} the plain way"
+    );
+    assert!(
+        cost < plain_cost,
+        "{cost} requests, {plain_cost} the plain way"
+    );
     assert!(covered >= 90, "{covered} of 100");
     assert!(contrary <= 2, "{contrary} of 100");
 }

@@ -17,7 +17,19 @@ use std::time::{Duration, Instant};
 /// The programs with their arguments, the current one first.
 const PROGRAMS: [(&str, &[&str]); 2] = [
     ("amd-smi", &["metric", "--json"]),
-    ("rocm-smi", &["--showuse", "--showmemuse", "--showmeminfo", "vram", "--showpower", "--showtemp", "--showclocks", "--json"]),
+    (
+        "rocm-smi",
+        &[
+            "--showuse",
+            "--showmemuse",
+            "--showmeminfo",
+            "vram",
+            "--showpower",
+            "--showtemp",
+            "--showclocks",
+            "--json",
+        ],
+    ),
 ];
 const MIN_INTERVAL: Nanos = Nanos::from_millis(1000);
 /// Interval of the checks whether the program has ended.
@@ -37,10 +49,29 @@ impl Amd {
     /// The program on the environment's `PATH`, if there is one.
     pub fn find(env: &BTreeMap<String, String>) -> Option<Amd> {
         let path = env.get("PATH")?;
-        let found = |name| path.split(':').map(|folder| Path::new(folder).join(name)).find(|path| is_executable(path));
-        let (name, path, arguments) = PROGRAMS.iter().find_map(|(name, arguments)| Some((*name, found(name)?, *arguments)))?;
-        let visible = VisibleGpus::from_env(env, &["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]);
-        Some(Amd { name, path, arguments, env: env.clone(), visible })
+        let found = |name| {
+            path.split(':')
+                .map(|folder| Path::new(folder).join(name))
+                .find(|path| is_executable(path))
+        };
+        let (name, path, arguments) = PROGRAMS
+            .iter()
+            .find_map(|(name, arguments)| Some((*name, found(name)?, *arguments)))?;
+        let visible = VisibleGpus::from_env(
+            env,
+            &[
+                "ROCR_VISIBLE_DEVICES",
+                "HIP_VISIBLE_DEVICES",
+                "CUDA_VISIBLE_DEVICES",
+            ],
+        );
+        Some(Amd {
+            name,
+            path,
+            arguments,
+            env: env.clone(),
+            visible,
+        })
     }
 
     /// The source with this interval, which is at least 1 s.
@@ -56,27 +87,44 @@ impl Amd {
 
     /// The output of the program.
     fn run(&self, timeout: Duration) -> Result<String, String> {
-        let run_error = |error: std::io::Error| format!("cannot run `{}`: {error}", self.path.display());
+        let run_error =
+            |error: std::io::Error| format!("cannot run `{}`: {error}", self.path.display());
         // A pipe that is not read meanwhile would block the program.
         let mut out = tempfile::tempfile().map_err(run_error)?;
         let mut command = Command::new(&self.path);
-        command.args(self.arguments).env_clear().envs(&self.env).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(self.arguments)
+            .env_clear()
+            .envs(&self.env)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
         command.stdout(out.try_clone().map_err(run_error)?);
         let mut child = command.spawn().map_err(run_error)?;
         let Some(status) = wait_with_timeout(&mut child, timeout) else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(format!("`{}` did not exit within {} ms", self.name, timeout.as_millis()));
+            return Err(format!(
+                "`{}` did not exit within {} ms",
+                self.name,
+                timeout.as_millis()
+            ));
         };
         let mut bytes = Vec::new();
-        out.rewind().and_then(|()| out.read_to_end(&mut bytes)).map_err(run_error)?;
+        out.rewind()
+            .and_then(|()| out.read_to_end(&mut bytes))
+            .map_err(run_error)?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        if status.success() || !text.trim().is_empty() { Ok(text) } else { Err(format!("`{}` failed with {status}", self.name)) }
+        if status.success() || !text.trim().is_empty() {
+            Ok(text)
+        } else {
+            Err(format!("`{}` failed with {status}", self.name))
+        }
     }
 }
 
 fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// None where the process has not ended in time.
@@ -111,19 +159,28 @@ impl TelemetrySource for AmdSource {
         self.interval
     }
 
-    fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample(
+        &mut self,
+        at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
         let name = self.program.name;
         let visible = &self.program.visible;
         let text = self.program.run(self.interval.into())?;
-        let mut gpus = parse_gpus(&text).ok_or_else(|| format!("`{name}` printed no JSON with GPUs"))?;
+        let mut gpus =
+            parse_gpus(&text).ok_or_else(|| format!("`{name}` printed no JSON with GPUs"))?;
         self.samples += 1;
         self.duration += at.elapsed();
         let count = gpus.len();
         gpus.retain(|(device, _)| visible.contains(*device, ""));
-        gpus.iter().for_each(|(device, sample)| self.log.record(*device, sample, emit));
+        gpus.iter()
+            .for_each(|(device, sample)| self.log.record(*device, sample, emit));
         match gpus.is_empty() {
             true if count == 0 => Err(format!("`{name}` lists no GPU")),
-            true => Err(format!("`{}` selects none of the {count} AMD GPUs", visible.variable())),
+            true => Err(format!(
+                "`{}` selects none of the {count} AMD GPUs",
+                visible.variable()
+            )),
             false => Ok(()),
         }
     }
@@ -131,7 +188,11 @@ impl TelemetrySource for AmdSource {
     fn notes(&mut self) -> Vec<String> {
         let cost = self.duration.checked_div(self.samples).map(|mean| {
             let name = self.program.name;
-            format!("AMD GPUs: `{name}` ran for {} ms (mean) every {} s", mean.as_millis(), self.interval.secs())
+            format!(
+                "AMD GPUs: `{name}` ran for {} ms (mean) every {} s",
+                mean.as_millis(),
+                self.interval.secs()
+            )
         });
         cost.into_iter().chain(self.log.notes(false)).collect()
     }
@@ -143,19 +204,36 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// The GPUs in the JSON of either program, by number; None where there is no such JSON. Warnings may precede it.
 fn parse_gpus(text: &str) -> Option<Vec<(u32, GpuSample)>> {
     let start = text.find(['{', '['])?;
-    let value: Value = serde_json::Deserializer::from_str(text.get(start..)?).into_iter().next()?.ok()?;
+    let value: Value = serde_json::Deserializer::from_str(text.get(start..)?)
+        .into_iter()
+        .next()?
+        .ok()?;
     match value.get("gpu_data").unwrap_or(&value) {
-        Value::Array(gpus) => Some(gpus.iter().enumerate().map(|(index, gpu)| parse_numbered_gpu(index, gpu)).collect()),
+        Value::Array(gpus) => Some(
+            gpus.iter()
+                .enumerate()
+                .map(|(index, gpu)| parse_numbered_gpu(index, gpu))
+                .collect(),
+        ),
         Value::Object(cards) => {
-            let parse = |(name, card): (&String, &Value)| Some((name.strip_prefix("card")?.parse().ok()?, parse_rocm_smi(card)));
-            Some(cards.iter().filter_map(parse).collect::<Vec<_>>()).filter(|cards| !cards.is_empty())
+            let parse = |(name, card): (&String, &Value)| {
+                Some((
+                    name.strip_prefix("card")?.parse().ok()?,
+                    parse_rocm_smi(card),
+                ))
+            };
+            Some(cards.iter().filter_map(parse).collect::<Vec<_>>())
+                .filter(|cards| !cards.is_empty())
         }
         _ => None,
     }
 }
 
 fn parse_numbered_gpu(index: usize, gpu: &Value) -> (u32, GpuSample) {
-    let number = gpu.get("gpu").and_then(parse_number).unwrap_or(index as f64);
+    let number = gpu
+        .get("gpu")
+        .and_then(parse_number)
+        .unwrap_or(index as f64);
     (number as u32, parse_amd_smi(gpu))
 }
 
@@ -166,7 +244,9 @@ fn parse_number(value: &Value) -> Option<f64> {
         Value::Object(fields) => fields.get("value").and_then(parse_number),
         Value::String(text) => {
             let text = text.trim_start_matches('(');
-            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
+            let end = text
+                .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-')
+                .unwrap_or(text.len());
             text.get(..end)?.parse().ok()
         }
         _ => None,
@@ -176,16 +256,35 @@ fn parse_number(value: &Value) -> Option<f64> {
 /// A GPU of `amd-smi metric --json`.
 fn parse_amd_smi(gpu: &Value) -> GpuSample {
     let field = |section: &str, key: &str| gpu.get(section).and_then(|section| section.get(key));
-    let first = |section: &str, keys: &[&str]| keys.iter().find_map(|key| parse_number(field(section, key)?));
+    let first = |section: &str, keys: &[&str]| {
+        keys.iter()
+            .find_map(|key| parse_number(field(section, key)?))
+    };
     let share = |key| first("usage", &[key]).map(|percent| percent / 100.0);
     let mut sample = GpuSample::default();
     sample.push(Signal::GpuUtilization, share("gfx_activity"));
     sample.push(Signal::GpuMemoryUtilization, share("umc_activity"));
-    sample.push(Signal::GpuMemory, first("mem_usage", &["used_vram"]).map(|mebibytes| mebibytes * MIB));
-    sample.push(Signal::GpuPower, first("power", &["socket_power", "current_socket_power", "average_socket_power"]));
+    sample.push(
+        Signal::GpuMemory,
+        first("mem_usage", &["used_vram"]).map(|mebibytes| mebibytes * MIB),
+    );
+    sample.push(
+        Signal::GpuPower,
+        first(
+            "power",
+            &[
+                "socket_power",
+                "current_socket_power",
+                "average_socket_power",
+            ],
+        ),
+    );
     sample.push(Signal::GpuClock, slowest_clock(gpu, "gfx"));
     sample.push(Signal::GpuMemoryClock, slowest_clock(gpu, "mem"));
-    sample.push(Signal::GpuTemperature, first("temperature", &["hotspot", "edge"]));
+    sample.push(
+        Signal::GpuTemperature,
+        first("temperature", &["hotspot", "edge"]),
+    );
     sample.energy = first("energy", &["total_energy_consumption"]);
     sample.throttle_reasons = match field("power", "throttle_status").and_then(Value::as_str) {
         Some("THROTTLED") => Some(vec!["throttled"]),
@@ -198,28 +297,48 @@ fn parse_amd_smi(gpu: &Value) -> GpuSample {
 /// The slowest of the clocks `gfx_0`, `gfx_1` …, of which a GPU may have several.
 fn slowest_clock(gpu: &Value, domain: &str) -> Option<f64> {
     let clocks = gpu.get("clock")?.as_object()?.iter();
-    let clocks =
-        clocks.filter(|(name, _)| name.strip_prefix(domain).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
-    clocks.filter_map(|(_, clock)| ["clk", "cur_clk"].iter().find_map(|key| parse_number(clock.get(key)?))).reduce(f64::min)
+    let clocks = clocks.filter(|(name, _)| {
+        name.strip_prefix(domain)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    });
+    clocks
+        .filter_map(|(_, clock)| {
+            ["clk", "cur_clk"]
+                .iter()
+                .find_map(|key| parse_number(clock.get(key)?))
+        })
+        .reduce(f64::min)
 }
 
 /// A card of `rocm-smi --json`.
 fn parse_rocm_smi(gpu: &Value) -> GpuSample {
     let field = |key: &str| {
-        let (_, value) = gpu.as_object()?.iter().find(|(name, _)| name.eq_ignore_ascii_case(key))?;
+        let (_, value) = gpu
+            .as_object()?
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(key))?;
         parse_number(value)
     };
     let first = |keys: &[&str]| keys.iter().find_map(|key| field(key));
     let share = |keys: &[&str]| first(keys).map(|percent| percent / 100.0);
     let mut sample = GpuSample::default();
     sample.push(Signal::GpuUtilization, share(&["GPU use (%)"]));
-    sample.push(Signal::GpuMemoryUtilization, share(&["GPU Memory Read/Write Activity (%)", "GPU memory use (%)"]));
+    sample.push(
+        Signal::GpuMemoryUtilization,
+        share(&["GPU Memory Read/Write Activity (%)", "GPU memory use (%)"]),
+    );
     sample.push(Signal::GpuMemory, first(&["VRAM Total Used Memory (B)"]));
-    let power = ["Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)"];
+    let power = [
+        "Current Socket Graphics Package Power (W)",
+        "Average Graphics Package Power (W)",
+    ];
     sample.push(Signal::GpuPower, first(&power));
     sample.push(Signal::GpuClock, first(&["sclk clock speed:"]));
     sample.push(Signal::GpuMemoryClock, first(&["mclk clock speed:"]));
-    let sensors = ["Temperature (Sensor junction) (C)", "Temperature (Sensor edge) (C)"];
+    let sensors = [
+        "Temperature (Sensor junction) (C)",
+        "Temperature (Sensor edge) (C)",
+    ];
     sample.push(Signal::GpuTemperature, first(&sensors));
     sample
 }
@@ -233,13 +352,18 @@ mod tests {
         let path = folder.join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{}:/usr/bin:/bin", folder.display()))])
+        BTreeMap::from([(
+            "PATH".to_owned(),
+            format!("/nowhere:{}:/usr/bin:/bin", folder.display()),
+        )])
     }
 
     fn sample(source: &mut dyn TelemetrySource) -> Result<Vec<(String, Option<u32>, f64)>, String> {
         loop {
             let mut all = Vec::new();
-            match source.sample(Instant::now(), &mut |value| all.push((value.name.to_owned(), value.device, value.value))) {
+            match source.sample(Instant::now(), &mut |value| {
+                all.push((value.name.to_owned(), value.device, value.value))
+            }) {
                 // A process that another test starts in this instant still holds the script open.
                 Err(error) if error.contains("Text file busy") => {}
                 answer => return answer.map(|()| all),
@@ -255,17 +379,34 @@ mod tests {
         let printed = r#"[{"gpu":0,"usage":{"gfx_activity":{"value":42,"unit":"%"}}},{"gpu":1,"usage":"N/A"}]"#;
         let mut env = program(folder.path(), "amd-smi", &format!("echo '{printed}'"));
         let amd = Amd::find(&env).unwrap();
-        assert_eq!(amd.path, folder.path().join("amd-smi"), "the current program first");
+        assert_eq!(
+            amd.path,
+            folder.path().join("amd-smi"),
+            "the current program first"
+        );
         let mut source = amd.source(Nanos::from_millis(100));
         assert_eq!(source.interval(), MIN_INTERVAL);
-        assert_eq!(sample(source.as_mut()), Ok(vec![("gpu.utilization".into(), Some(0), 0.42)]));
+        assert_eq!(
+            sample(source.as_mut()),
+            Ok(vec![("gpu.utilization".into(), Some(0), 0.42)])
+        );
         let notes = source.notes();
-        assert!(notes[0].starts_with("AMD GPUs: `amd-smi` ran for "), "{notes:?}");
+        assert!(
+            notes[0].starts_with("AMD GPUs: `amd-smi` ran for "),
+            "{notes:?}"
+        );
         env.insert("HIP_VISIBLE_DEVICES".into(), "1".into());
-        assert_eq!(sample(Amd::find(&env).unwrap().source(MIN_INTERVAL).as_mut()), Ok(vec![]), "the first is not visible");
+        assert_eq!(
+            sample(Amd::find(&env).unwrap().source(MIN_INTERVAL).as_mut()),
+            Ok(vec![]),
+            "the first is not visible"
+        );
         env.insert("HIP_VISIBLE_DEVICES".into(), "-1".into());
         let none = "`HIP_VISIBLE_DEVICES` selects none of the 2 AMD GPUs".to_owned();
-        assert_eq!(sample(Amd::find(&env).unwrap().source(MIN_INTERVAL).as_mut()), Err(none));
+        assert_eq!(
+            sample(Amd::find(&env).unwrap().source(MIN_INTERVAL).as_mut()),
+            Err(none)
+        );
     }
 
     #[test]
@@ -279,7 +420,11 @@ mod tests {
         ] {
             let amd = Amd::find(&program(folder.path(), "rocm-smi", script)).unwrap();
             // Programs of this test run at once with others: only what hangs is cut short.
-            let within = if script.starts_with("sleep") { 50 } else { 60_000 };
+            let within = if script.starts_with("sleep") {
+                50
+            } else {
+                60_000
+            };
             let mut source = AmdSource {
                 program: amd,
                 interval: Nanos::from_millis(within),
@@ -327,8 +472,18 @@ mod tests {
  "system": {"Driver version": "6.14.14"}}"#;
 
     fn told(text: &str) -> Vec<(u32, Vec<(&'static str, f64)>)> {
-        let values = |sample: GpuSample| sample.values.into_iter().map(|(signal, value)| (signal.name(), value)).collect();
-        parse_gpus(text).unwrap().into_iter().map(|(device, sample)| (device, values(sample))).collect()
+        let values = |sample: GpuSample| {
+            sample
+                .values
+                .into_iter()
+                .map(|(signal, value)| (signal.name(), value))
+                .collect()
+        };
+        parse_gpus(text)
+            .unwrap()
+            .into_iter()
+            .map(|(device, sample)| (device, values(sample)))
+            .collect()
     }
 
     #[test]
@@ -345,14 +500,25 @@ mod tests {
         ];
         assert_eq!(gpu, (0, expected.to_vec()));
         let gpu = parse_gpus(METRIC).unwrap().remove(0).1;
-        assert_eq!((gpu.energy, gpu.throttle_reasons), (Some(1234.567), Some(Vec::new())));
+        assert_eq!(
+            (gpu.energy, gpu.throttle_reasons),
+            (Some(1234.567), Some(Vec::new()))
+        );
     }
 
     #[test]
     fn what_it_calls_not_available_is_missing_and_what_stands_before_the_json_is_skipped() {
-        let expected = [("gpu.utilization", 1.0), ("gpu.power", 749.0), ("gpu.clock", 1900.0)];
+        let expected = [
+            ("gpu.utilization", 1.0),
+            ("gpu.power", 749.0),
+            ("gpu.clock", 1900.0),
+        ];
         assert_eq!(told(WRAPPED), [(0, vec![]), (3, expected.to_vec())]);
-        let reasons: Vec<_> = parse_gpus(WRAPPED).unwrap().into_iter().map(|(_, sample)| sample.throttle_reasons).collect();
+        let reasons: Vec<_> = parse_gpus(WRAPPED)
+            .unwrap()
+            .into_iter()
+            .map(|(_, sample)| sample.throttle_reasons)
+            .collect();
         assert_eq!(reasons, [None, Some(vec!["throttled"])]);
     }
 
@@ -367,14 +533,31 @@ mod tests {
             ("gpu.temperature", 51.0),
         ];
         let second = [("gpu.memory_utilization", 0.03), ("gpu.temperature", 47.0)];
-        let third =
-            [("gpu.utilization", 0.99), ("gpu.memory_utilization", 0.21), ("gpu.power", 266.0), ("gpu.temperature", 60.0)];
-        assert_eq!(told(ROCM), [(0, first.to_vec()), (1, second.to_vec()), (2, third.to_vec())]);
+        let third = [
+            ("gpu.utilization", 0.99),
+            ("gpu.memory_utilization", 0.21),
+            ("gpu.power", 266.0),
+            ("gpu.temperature", 60.0),
+        ];
+        assert_eq!(
+            told(ROCM),
+            [
+                (0, first.to_vec()),
+                (1, second.to_vec()),
+                (2, third.to_vec())
+            ]
+        );
     }
 
     #[test]
     fn other_texts_tell_of_no_gpus() {
-        for text in ["", "ERROR: no driver", "{\"system\": {}}", "{\"card0\": ", "[1"] {
+        for text in [
+            "",
+            "ERROR: no driver",
+            "{\"system\": {}}",
+            "{\"card0\": ",
+            "[1",
+        ] {
             assert_eq!(parse_gpus(text), None, "{text:?}");
         }
         assert_eq!(parse_gpus("[]"), Some(Vec::new()));

@@ -39,14 +39,27 @@ impl Nvidia {
     /// There is no driver, or no visible GPU.
     pub fn find(visible: &VisibleGpus) -> Result<Nvidia, String> {
         let nvml = Nvml::init().map_err(|error| match error {
-            NvmlError::LibloadingError(_) => "no NVIDIA driver is installed (no libnvidia-ml.so.1)".to_owned(),
+            NvmlError::LibloadingError(_) => {
+                "no NVIDIA driver is installed (no libnvidia-ml.so.1)".to_owned()
+            }
             error => format!("NVIDIA driver: {error}"),
         })?;
-        let count = nvml.device_count().map_err(|error| format!("NVIDIA driver: {error}"))?;
-        let uuid = |index| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
-        let devices: Vec<u32> = (0..count).filter(|index| visible.contains(*index, &uuid(*index))).collect();
+        let count = nvml
+            .device_count()
+            .map_err(|error| format!("NVIDIA driver: {error}"))?;
+        let uuid = |index| {
+            nvml.device_by_index(index)
+                .and_then(|device| device.uuid())
+                .unwrap_or_default()
+        };
+        let devices: Vec<u32> = (0..count)
+            .filter(|index| visible.contains(*index, &uuid(*index)))
+            .collect();
         match (devices.is_empty(), visible.variable()) {
-            (false, _) => Ok(Nvidia { nvml: Arc::new(nvml), devices }),
+            (false, _) => Ok(Nvidia {
+                nvml: Arc::new(nvml),
+                devices,
+            }),
             (true, "") => Err("the NVIDIA driver lists no GPU".into()),
             (true, name) => Err(format!("`{name}` selects none of the {count} NVIDIA GPUs")),
         }
@@ -54,7 +67,12 @@ impl Nvidia {
 
     /// The source with this interval. It also reports the GPU memory of the processes of `server`.
     pub fn source(&self, interval: Nanos, server: Option<Members>) -> Box<dyn TelemetrySource> {
-        Box::new(NvidiaSource { gpus: self.clone(), interval, server, log: GpuLog::default() })
+        Box::new(NvidiaSource {
+            gpus: self.clone(),
+            interval,
+            server,
+            log: GpuLog::default(),
+        })
     }
 }
 
@@ -74,7 +92,11 @@ impl TelemetrySource for NvidiaSource {
         self.interval
     }
 
-    fn sample(&mut self, _at: Instant, emit: &mut dyn FnMut(SampledValue<'_>)) -> Result<(), String> {
+    fn sample(
+        &mut self,
+        _at: Instant,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> Result<(), String> {
         let mut result = Ok(());
         for &index in &self.gpus.devices {
             let device = self.gpus.nvml.device_by_index(index);
@@ -94,19 +116,42 @@ impl TelemetrySource for NvidiaSource {
 fn sample_device(device: &Device<'_>, server: Option<&Members>) -> Result<GpuSample, NvmlError> {
     let mut sample = GpuSample::default();
     let used = available(device.utilization_rates())?;
-    sample.push(Signal::GpuUtilization, used.as_ref().map(|used| f64::from(used.gpu) / 100.0));
-    sample.push(Signal::GpuMemoryUtilization, used.as_ref().map(|used| f64::from(used.memory) / 100.0));
-    sample.push(Signal::GpuMemory, available(device.memory_info())?.map(|memory| memory.used as f64));
+    sample.push(
+        Signal::GpuUtilization,
+        used.as_ref().map(|used| f64::from(used.gpu) / 100.0),
+    );
+    sample.push(
+        Signal::GpuMemoryUtilization,
+        used.as_ref().map(|used| f64::from(used.memory) / 100.0),
+    );
+    sample.push(
+        Signal::GpuMemory,
+        available(device.memory_info())?.map(|memory| memory.used as f64),
+    );
     if let Some(server) = server {
         let processes = available(device.running_compute_processes())?;
-        let memory = processes.and_then(|processes| sum_memory(&processes, |pid| server.contains(pid)));
+        let memory =
+            processes.and_then(|processes| sum_memory(&processes, |pid| server.contains(pid)));
         sample.push(Signal::GpuMemoryServer, memory);
     }
-    sample.push(Signal::GpuPower, available(device.power_usage())?.map(|milliwatts| f64::from(milliwatts) / 1e3));
-    sample.push(Signal::GpuClock, available(device.clock_info(Clock::SM))?.map(f64::from));
-    sample.push(Signal::GpuMemoryClock, available(device.clock_info(Clock::Memory))?.map(f64::from));
-    sample.push(Signal::GpuTemperature, available(device.temperature(TemperatureSensor::Gpu))?.map(f64::from));
-    sample.energy = available(device.total_energy_consumption())?.map(|millijoules| millijoules as f64 / 1e3);
+    sample.push(
+        Signal::GpuPower,
+        available(device.power_usage())?.map(|milliwatts| f64::from(milliwatts) / 1e3),
+    );
+    sample.push(
+        Signal::GpuClock,
+        available(device.clock_info(Clock::SM))?.map(f64::from),
+    );
+    sample.push(
+        Signal::GpuMemoryClock,
+        available(device.clock_info(Clock::Memory))?.map(f64::from),
+    );
+    sample.push(
+        Signal::GpuTemperature,
+        available(device.temperature(TemperatureSensor::Gpu))?.map(f64::from),
+    );
+    sample.energy =
+        available(device.total_energy_consumption())?.map(|millijoules| millijoules as f64 / 1e3);
     sample.throttle_reasons = available(device.current_throttle_reasons())?.map(throttle_reasons);
     Ok(sample)
 }
@@ -130,15 +175,22 @@ fn available<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
 /// GPU memory of the included processes, in bytes; None where none is listed. In a container, the driver lists them under other
 /// numbers.
 fn sum_memory(processes: &[ProcessInfo], includes: impl Fn(u32) -> bool) -> Option<f64> {
-    let used = processes.iter().filter(|process| includes(process.pid)).filter_map(|process| match process.used_gpu_memory {
-        UsedGpuMemory::Used(bytes) => Some(bytes as f64),
-        UsedGpuMemory::Unavailable => None,
-    });
+    let used = processes
+        .iter()
+        .filter(|process| includes(process.pid))
+        .filter_map(|process| match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes as f64),
+            UsedGpuMemory::Unavailable => None,
+        });
     used.reduce(|sum, bytes| sum + bytes)
 }
 
 fn throttle_reasons(reasons: ThrottleReasons) -> Vec<&'static str> {
-    THROTTLE_REASONS.iter().filter(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| *name).collect()
+    THROTTLE_REASONS
+        .iter()
+        .filter(|(reason, _)| reasons.contains(*reason))
+        .map(|(_, name)| *name)
+        .collect()
 }
 
 #[cfg(test)]
@@ -148,17 +200,28 @@ mod tests {
     #[test]
     fn an_idle_gpu_is_not_throttled() {
         assert_eq!(
-            throttle_reasons(ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING),
+            throttle_reasons(
+                ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING
+            ),
             Vec::<&str>::new()
         );
-        let hot = ThrottleReasons::GPU_IDLE | ThrottleReasons::HW_THERMAL_SLOWDOWN | ThrottleReasons::HW_SLOWDOWN;
-        assert_eq!(throttle_reasons(hot), ["hardware_slowdown", "hardware_thermal"]);
+        let hot = ThrottleReasons::GPU_IDLE
+            | ThrottleReasons::HW_THERMAL_SLOWDOWN
+            | ThrottleReasons::HW_SLOWDOWN;
+        assert_eq!(
+            throttle_reasons(hot),
+            ["hardware_slowdown", "hardware_thermal"]
+        );
     }
 
     #[test]
     fn the_servers_processes_are_summed_and_unknown_ones_are_not_zero() {
-        let process =
-            |pid, used_gpu_memory| ProcessInfo { pid, used_gpu_memory, gpu_instance_id: None, compute_instance_id: None };
+        let process = |pid, used_gpu_memory| ProcessInfo {
+            pid,
+            used_gpu_memory,
+            gpu_instance_id: None,
+            compute_instance_id: None,
+        };
         let all = [
             (7, UsedGpuMemory::Used(100)),
             (8, UsedGpuMemory::Used(20)),
@@ -167,13 +230,25 @@ mod tests {
         ];
         let all = all.map(|(pid, used)| process(pid, used));
         assert_eq!(sum_memory(&all, |pid| pid != 8), Some(103.0));
-        assert_eq!((sum_memory(&all, |pid| pid == 1), sum_memory(&all, |pid| pid == 10)), (None, None));
+        assert_eq!(
+            (
+                sum_memory(&all, |pid| pid == 1),
+                sum_memory(&all, |pid| pid == 10)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn what_a_gpu_does_not_have_is_missing_and_a_lost_gpu_is_an_error() {
-        assert!(matches!(available::<u32>(Err(NvmlError::NotSupported)), Ok(None)));
+        assert!(matches!(
+            available::<u32>(Err(NvmlError::NotSupported)),
+            Ok(None)
+        ));
         assert!(matches!(available(Ok(1)), Ok(Some(1))));
-        assert!(matches!(available::<u32>(Err(NvmlError::GpuLost)), Err(NvmlError::GpuLost)));
+        assert!(matches!(
+            available::<u32>(Err(NvmlError::GpuLost)),
+            Err(NvmlError::GpuLost)
+        ));
     }
 }

@@ -24,11 +24,26 @@ pub struct PageSignals {
 }
 
 /// Emits the signals of a page. `models` are the models that requests name.
-pub fn report_signals(page: &Page<'_>, models: &[String], emit: &mut dyn FnMut(SampledValue<'_>)) -> PageSignals {
+pub fn report_signals(
+    page: &Page<'_>,
+    models: &[String],
+    emit: &mut dyn FnMut(SampledValue<'_>),
+) -> PageSignals {
     let mut result = PageSignals::default();
-    for (index, family) in FAMILIES.iter().enumerate().filter(|(_, family)| page.has_prefix(family.prefix)) {
+    for (index, family) in FAMILIES
+        .iter()
+        .enumerate()
+        .filter(|(_, family)| page.has_prefix(family.prefix))
+    {
         result.families.insert(index);
-        let mut reader = SignalReader { page, family, models, found: Vec::new(), merged: false, ambiguous: BTreeSet::new() };
+        let mut reader = SignalReader {
+            page,
+            family,
+            models,
+            found: Vec::new(),
+            merged: false,
+            ambiguous: BTreeSet::new(),
+        };
         for (signal, formula) in family.signals {
             if result.reported.contains(signal) {
                 continue;
@@ -37,7 +52,9 @@ pub fn report_signals(page: &Page<'_>, models: &[String], emit: &mut dyn FnMut(S
             reader.merged = false;
             if reader.report(*signal, formula, emit) {
                 result.reported.insert(*signal);
-                result.used.extend(reader.found.iter().filter(|_| !reader.merged).copied());
+                result
+                    .used
+                    .extend(reader.found.iter().filter(|_| !reader.merged).copied());
             }
         }
         result.ambiguous.extend(reader.ambiguous);
@@ -59,29 +76,51 @@ struct SignalReader<'l, 'p> {
 
 impl<'l, 'p> SignalReader<'l, 'p> {
     /// Emits a signal; false where the page does not have it.
-    fn report(&mut self, signal: Signal, formula: &Formula, emit: &mut dyn FnMut(SampledValue<'_>)) -> bool {
-        let mut emit_value = |labels: &str, value: f64| emit(SampledValue { name: signal.name(), labels, device: None, value });
+    fn report(
+        &mut self,
+        signal: Signal,
+        formula: &Formula,
+        emit: &mut dyn FnMut(SampledValue<'_>),
+    ) -> bool {
+        let mut emit_value = |labels: &str, value: f64| {
+            emit(SampledValue {
+                name: signal.name(),
+                labels,
+                device: None,
+                value,
+            })
+        };
         let value = match *formula {
             Formula::Gauge(name) if signal.unit() == Unit::Share => self.mean(name),
             Formula::Gauge(name) | Formula::Counter(name) => self.sum(name),
             Formula::GaugeRatio(part, whole) => {
                 let (part, whole) = (self.sum(part), self.sum(whole));
-                part.zip(whole).filter(|(_, whole)| *whole > 0.0).map(|(part, whole)| part / whole)
+                part.zip(whole)
+                    .filter(|(_, whole)| *whole > 0.0)
+                    .map(|(part, whole)| part / whole)
             }
             Formula::ServerRatio(name) => {
-                let Some(value) = self.mean(name) else { return false };
+                let Some(value) = self.mean(name) else {
+                    return false;
+                };
                 emit_value("value", value);
                 return true;
             }
             Formula::CounterRatio(part, whole) => {
-                let mut sums = |names: &[&'static str]| names.iter().map(|name| self.sum(name)).sum::<Option<f64>>();
-                let (Some(part), Some(whole)) = (sums(part), sums(whole)) else { return false };
+                let mut sums = |names: &[&'static str]| {
+                    names.iter().map(|name| self.sum(name)).sum::<Option<f64>>()
+                };
+                let (Some(part), Some(whole)) = (sums(part), sums(whole)) else {
+                    return false;
+                };
                 emit_value("part", part);
                 emit_value("whole", whole);
                 return true;
             }
             Formula::Mean(sum, count) => {
-                let (Some(total), Some(count)) = (self.sum(sum), self.sum(count)) else { return false };
+                let (Some(total), Some(count)) = (self.sum(sum), self.sum(count)) else {
+                    return false;
+                };
                 emit_value("sum", total * millis_per_unit(sum));
                 emit_value("count", count);
                 return true;
@@ -109,10 +148,18 @@ impl<'l, 'p> SignalReader<'l, 'p> {
         let scale = millis_per_unit(name);
         let mut buckets: Vec<(f64, f64, usize)> = Vec::new();
         for sample in self.series(name, &format!("{name}_bucket")) {
-            let Some(bound) = sample.label("le").and_then(|bound| bound.parse::<f64>().ok()) else { continue };
+            let Some(bound) = sample
+                .label("le")
+                .and_then(|bound| bound.parse::<f64>().ok())
+            else {
+                continue;
+            };
             buckets.push((bound * scale, sample.value, 1));
         }
-        let series = buckets.iter().filter(|(bound, ..)| *bound == f64::INFINITY).count();
+        let series = buckets
+            .iter()
+            .filter(|(bound, ..)| *bound == f64::INFINITY)
+            .count();
         buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
         buckets.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
@@ -127,13 +174,23 @@ impl<'l, 'p> SignalReader<'l, 'p> {
         for (bound, count, _) in buckets.iter().filter(|(.., times)| *times == series) {
             // Rounded to 1 ns: 0.07 s are 70 ms, not 70.00000000000001.
             let bound = (bound * 1e6).round() / 1e6;
-            emit_value(&if bound.is_finite() { format!("le={bound}") } else { "le=+Inf".to_owned() }, *count);
+            emit_value(
+                &if bound.is_finite() {
+                    format!("le={bound}")
+                } else {
+                    "le=+Inf".to_owned()
+                },
+                *count,
+            );
         }
         self.merged |= series > 1;
         for (part, scale) in [("sum", scale), ("count", 1.0)] {
             let found = self.series(name, &format!("{name}_{part}"));
             if !found.is_empty() {
-                emit_value(part, found.iter().map(|sample| sample.value).sum::<f64>() * scale);
+                emit_value(
+                    part,
+                    found.iter().map(|sample| sample.value).sum::<f64>() * scale,
+                );
             }
         }
         true
@@ -141,18 +198,29 @@ impl<'l, 'p> SignalReader<'l, 'p> {
 
     /// The finite series of a name, with or without `_total` and without duplicates. `table_name` is the name in the table.
     fn series(&mut self, table_name: &'static str, name: &str) -> Vec<&'l Sample<'p>> {
-        let (name, labels) = name.split_once('{').map_or((name, ""), |(name, labels)| (name, labels.trim_end_matches('}')));
+        let (name, labels) = name.split_once('{').map_or((name, ""), |(name, labels)| {
+            (name, labels.trim_end_matches('}'))
+        });
         let indices = match self.page.indices(name) {
             [] => self.page.indices(&format!("{name}_total")),
             indices => indices,
         };
         let labels: Vec<_> = pairs(labels).collect();
         let matches = |sample: &Sample<'_>| {
-            sample.value.is_finite() && labels.iter().all(|(label, value)| sample.label(label).as_deref() == Some(value))
+            sample.value.is_finite()
+                && labels
+                    .iter()
+                    .all(|(label, value)| sample.label(label).as_deref() == Some(value))
         };
-        let samples = indices.iter().filter_map(|&index| Some((index, self.page.samples.get(index)?)));
+        let samples = indices
+            .iter()
+            .filter_map(|&index| Some((index, self.page.samples.get(index)?)));
         let mut samples: Vec<_> = samples.filter(|(_, sample)| matches(sample)).collect();
-        if samples.len() > 1 && samples.iter().any(|(_, sample)| sample.labels.contains("_rank")) {
+        if samples.len() > 1
+            && samples
+                .iter()
+                .any(|(_, sample)| sample.labels.contains("_rank"))
+        {
             let mut distinct = HashSet::new();
             samples.retain(|(_, sample)| {
                 let labels = pairs(sample.labels).filter(|(label, _)| !RANK_LABELS.contains(label));
@@ -160,10 +228,17 @@ impl<'l, 'p> SignalReader<'l, 'p> {
             });
         }
         if let Some(model_label) = self.family.model_label
-            && samples.iter().map(|(_, sample)| sample.label(model_label)).collect::<HashSet<_>>().len() > 1
+            && samples
+                .iter()
+                .map(|(_, sample)| sample.label(model_label))
+                .collect::<HashSet<_>>()
+                .len()
+                > 1
         {
             samples.retain(|(_, sample)| {
-                sample.label(model_label).is_some_and(|model| self.models.iter().any(|name| *name == *model))
+                sample
+                    .label(model_label)
+                    .is_some_and(|model| self.models.iter().any(|name| *name == *model))
             });
             if samples.is_empty() {
                 self.ambiguous.insert(table_name);
@@ -202,7 +277,11 @@ mod tests {
         let text = "vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests_running{engine=\"1\"} 3\n\
         vllm:kv_cache_usage_perc{engine=\"0\"} 0.5\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.25\n\
         vllm:request_success_total{finished_reason=\"stop\"} 4\nvllm:request_success_total{finished_reason=\"length\"} 6\n";
-        let rows = [row(ServerRunning, "", 5.0), row(ServerKvCacheUsage, "", 0.375), row(ServerRequestThroughput, "", 10.0)];
+        let rows = [
+            row(ServerRunning, "", 5.0),
+            row(ServerKvCacheUsage, "", 0.375),
+            row(ServerRequestThroughput, "", 10.0),
+        ];
         assert_eq!(signals(text), rows);
     }
 
@@ -216,19 +295,35 @@ mod tests {
     #[test]
     fn old_and_new_names_with_and_without_total_are_one_signal() {
         for name in ["prompt_tokens", "prompt_tokens_total"] {
-            assert_eq!(signals(&format!("vllm:{name} 7\n")), [row(ServerPromptTps, "", 7.0)]);
+            assert_eq!(
+                signals(&format!("vllm:{name} 7\n")),
+                [row(ServerPromptTps, "", 7.0)]
+            );
         }
         let old = "vllm:gpu_cache_usage_perc 0.5\nvllm:gpu_prefix_cache_queries_total 8\nvllm:gpu_prefix_cache_hits_total 2\n";
-        let rate = [row(ServerPrefixCacheHitRate, "part", 2.0), row(ServerPrefixCacheHitRate, "whole", 8.0)];
-        assert_eq!(signals(old), [vec![row(ServerKvCacheUsage, "", 0.5)], rate.to_vec()].concat());
+        let rate = [
+            row(ServerPrefixCacheHitRate, "part", 2.0),
+            row(ServerPrefixCacheHitRate, "whole", 8.0),
+        ];
+        assert_eq!(
+            signals(old),
+            [vec![row(ServerKvCacheUsage, "", 0.5)], rate.to_vec()].concat()
+        );
         let both = "vllm:kv_cache_usage_perc 0.25\nvllm:gpu_cache_usage_perc 0.75\n";
-        assert_eq!(signals(both), [row(ServerKvCacheUsage, "", 0.25)], "the new name is used");
+        assert_eq!(
+            signals(both),
+            [row(ServerKvCacheUsage, "", 0.25)],
+            "the new name is used"
+        );
     }
 
     #[test]
     fn a_ratio_is_computed_from_two_counters_or_else_the_servers_value() {
         let gauge = "sglang:cache_hit_rate 0.4\n";
-        assert_eq!(signals(gauge), [row(ServerPrefixCacheHitRate, "value", 0.4)]);
+        assert_eq!(
+            signals(gauge),
+            [row(ServerPrefixCacheHitRate, "value", 0.4)]
+        );
         let counts = format!(
             "{gauge}sglang:cached_tokens_total{{cache_source=\"device\"}} 2\nsglang:cached_tokens_total{{cache_source=\"host\"}} 1\n\
          sglang:prompt_tokens_total 10\n"
@@ -242,7 +337,10 @@ mod tests {
         let llama = "llamacpp:prompt_tokens_cached_total 30\nllamacpp:prompt_tokens_total 10\n";
         assert_eq!(
             signals(llama)[..2],
-            [row(ServerPrefixCacheHitRate, "part", 30.0), row(ServerPrefixCacheHitRate, "whole", 40.0)]
+            [
+                row(ServerPrefixCacheHitRate, "part", 30.0),
+                row(ServerPrefixCacheHitRate, "whole", 40.0)
+            ]
         );
     }
 
@@ -250,8 +348,17 @@ mod tests {
     fn a_histogram_has_its_buckets_in_order_and_in_milliseconds() {
         let text = "tgi_request_duration_bucket{le=\"+Inf\"} 5\ntgi_request_duration_bucket{le=\"0.07\"} 1\n\
         tgi_request_duration_bucket{le=\"2.5\"} 4\ntgi_request_duration_sum 9.5\ntgi_request_duration_count 5\n";
-        let rows = [("le=70", 1.0), ("le=2500", 4.0), ("le=+Inf", 5.0), ("sum", 9500.0), ("count", 5.0)];
-        assert_eq!(signals(text), rows.map(|(labels, value)| row(ServerE2e, labels, value)));
+        let rows = [
+            ("le=70", 1.0),
+            ("le=2500", 4.0),
+            ("le=+Inf", 5.0),
+            ("sum", 9500.0),
+            ("count", 5.0),
+        ];
+        assert_eq!(
+            signals(text),
+            rows.map(|(labels, value)| row(ServerE2e, labels, value))
+        );
     }
 
     #[test]
@@ -263,32 +370,55 @@ mod tests {
         vllm:e2e_request_latency_seconds_bucket{engine=\"1\",le=\"+Inf\"} 30\n\
         vllm:e2e_request_latency_seconds_sum{engine=\"0\"} 4\nvllm:e2e_request_latency_seconds_sum{engine=\"1\"} 40\n\
         vllm:e2e_request_latency_seconds_count{engine=\"0\"} 3\nvllm:e2e_request_latency_seconds_count{engine=\"1\"} 30\n";
-        let rows = [("le=1000", 11.0), ("le=+Inf", 33.0), ("sum", 44_000.0), ("count", 33.0)];
-        assert_eq!(signals(text), rows.map(|(labels, value)| row(ServerE2e, labels, value)));
+        let rows = [
+            ("le=1000", 11.0),
+            ("le=+Inf", 33.0),
+            ("sum", 44_000.0),
+            ("count", 33.0),
+        ];
+        assert_eq!(
+            signals(text),
+            rows.map(|(labels, value)| row(ServerE2e, labels, value))
+        );
     }
 
     #[test]
     fn of_an_ensemble_only_the_model_that_requests_name_counts() {
         let text = "nv_inference_request_success{model=\"ensemble\"} 4\nnv_inference_request_success{model=\"tensorrt_llm\"} 5\n\
         nv_inference_queue_duration_us{model=\"ensemble\"} 100\nnv_inference_queue_duration_us{model=\"tensorrt_llm\"} 9000\n";
-        let rows = [row(ServerRequestThroughput, "", 5.0), row(ServerQueueTime, "sum", 9.0), row(ServerQueueTime, "count", 5.0)];
+        let rows = [
+            row(ServerRequestThroughput, "", 5.0),
+            row(ServerQueueTime, "sum", 9.0),
+            row(ServerQueueTime, "count", 5.0),
+        ];
         assert_eq!(signals_of_models(text, &["tensorrt_llm"]), rows);
         let mut none = Vec::new();
-        let signals = report_signals(&Page::parse(text), &["other".to_owned()], &mut |value| none.push(value.value));
+        let signals = report_signals(&Page::parse(text), &["other".to_owned()], &mut |value| {
+            none.push(value.value)
+        });
         assert!(none.is_empty(), "{none:?}");
         assert_eq!(
             signals.ambiguous.into_iter().collect::<Vec<_>>(),
-            ["nv_inference_queue_duration_us", "nv_inference_request_success"]
+            [
+                "nv_inference_queue_duration_us",
+                "nv_inference_request_success"
+            ]
         );
     }
 
     #[test]
     fn values_that_are_not_finite_are_left_out() {
         assert_eq!(
-            signals("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\nvllm:num_requests_waiting 0\n"),
+            signals(
+                "vllm:kv_cache_usage_perc NaN\nvllm:num_requests_running +Inf\nvllm:num_requests_waiting 0\n"
+            ),
             [row(ServerWaiting, "", 0.0)]
         );
-        assert_eq!(signals("tgi_request_duration_bucket{le=\"1\"} 1\n"), [], "buckets without the last one");
+        assert_eq!(
+            signals("tgi_request_duration_bucket{le=\"1\"} 1\n"),
+            [],
+            "buckets without the last one"
+        );
         let none = "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"used\"} 0\n\
         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\"} 0\n";
         assert_eq!(signals(none), [], "a share of nothing");
@@ -302,6 +432,9 @@ mod tests {
         let mut used: Vec<_> = signals.used.into_iter().collect();
         used.sort_unstable();
         assert_eq!(used, [0, 3, 4]);
-        assert_eq!(signals.reported.into_iter().collect::<Vec<_>>(), [ServerRunning, ServerWaiting, ServerE2e]);
+        assert_eq!(
+            signals.reported.into_iter().collect::<Vec<_>>(),
+            [ServerRunning, ServerWaiting, ServerE2e]
+        );
     }
 }

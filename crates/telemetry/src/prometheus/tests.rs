@@ -17,7 +17,9 @@ fn recorded(name: &str) -> String {
 fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
     let mut log = PageLog::default();
     let mut rows = Vec::new();
-    let mut emit = |value: SampledValue<'_>| rows.push((value.name.to_owned(), value.labels.to_owned(), value.value));
+    let mut emit = |value: SampledValue<'_>| {
+        rows.push((value.name.to_owned(), value.labels.to_owned(), value.value))
+    };
     log.record(&parse_page(text).unwrap(), &[model.to_owned()], &mut emit);
     (rows, log.notes("URL"))
 }
@@ -61,26 +63,56 @@ fn a_recorded_page_of_vllm_under_pressure_is_read_exactly() {
         ]
     );
     let (rows, notes) = report(&recorded("vllm_cpu.pressed"), "tiny-llama");
-    let ttft: Vec<_> = rows.iter().filter(|(name, labels, _)| name == "server.ttft" && labels.starts_with("le=")).collect();
-    assert_eq!((ttft.len(), ttft[7], ttft[8]), (23, &row("server.ttft", "le=100", 0.0), &row("server.ttft", "le=250", 4.0)));
+    let ttft: Vec<_> = rows
+        .iter()
+        .filter(|(name, labels, _)| name == "server.ttft" && labels.starts_with("le="))
+        .collect();
+    assert_eq!(
+        (ttft.len(), ttft[7], ttft[8]),
+        (
+            23,
+            &row("server.ttft", "le=100", 0.0),
+            &row("server.ttft", "le=250", 4.0)
+        )
+    );
     assert_eq!(ttft[22], &row("server.ttft", "le=+Inf", 7.0));
     assert_eq!(notes, [] as [&str; 0], "everything is there");
 }
 
 #[test]
 fn every_value_of_a_page_is_reported_once() {
-    for name in ["vllm_cpu.load", "vllm_cpu.pressed", "sglang", "tgi", "lmdeploy", "llamacpp", "triton"] {
+    for name in [
+        "vllm_cpu.load",
+        "vllm_cpu.pressed",
+        "sglang",
+        "tgi",
+        "lmdeploy",
+        "llamacpp",
+        "triton",
+    ] {
         let text = recorded(name);
         let page = Page::parse(&text);
         assert_eq!(page.invalid, None);
         let signals = report_signals(&page, &[], &mut |_| {});
-        let unused = page.samples.iter().enumerate().filter(|(index, _)| !signals.used.contains(index));
-        let unused: Vec<_> = unused.filter(|(_, sample)| !sample.name.ends_with("_created")).collect();
+        let unused = page
+            .samples
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !signals.used.contains(index));
+        let unused: Vec<_> = unused
+            .filter(|(_, sample)| !sample.name.ends_with("_created"))
+            .collect();
         let (rows, _) = report(&text, "");
-        let others: Vec<_> = rows.iter().filter(|(name, ..)| Signal::parse(name).is_none()).collect();
+        let others: Vec<_> = rows
+            .iter()
+            .filter(|(name, ..)| Signal::parse(name).is_none())
+            .collect();
         assert_eq!(others.len(), unused.len(), "{name}");
         for ((_, sample), other) in unused.iter().zip(&others) {
-            assert_eq!((sample.name, sample.labels, sample.value), (other.0.as_str(), other.1.as_str(), other.2));
+            assert_eq!(
+                (sample.name, sample.labels, sample.value),
+                (other.0.as_str(), other.1.as_str(), other.2)
+            );
         }
     }
     let (rows, _) = report(&recorded("vllm_cpu.pressed"), "");
@@ -89,7 +121,11 @@ fn every_value_of_a_page_is_reported_once() {
         "engine=\"0\",finished_reason=\"length\",model_name=\"tiny-llama\"",
         3.0
     )));
-    assert!(!rows.iter().any(|(name, ..)| name == "vllm:num_requests_running" || name.ends_with("_created")));
+    assert!(
+        !rows
+            .iter()
+            .any(|(name, ..)| name == "vllm:num_requests_running" || name.ends_with("_created"))
+    );
 }
 
 #[test]
@@ -186,7 +222,12 @@ fn missing_metrics_and_unknown_pages_are_noted() {
         ]
     );
     let (_, notes) = report(&recorded("triton"), "unknown");
-    assert!(notes.iter().any(|note| note.contains("`nv_inference_request_success` for several models")), "{notes:?}");
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("`nv_inference_request_success` for several models")),
+        "{notes:?}"
+    );
 }
 
 #[test]
@@ -199,9 +240,16 @@ fn every_formula_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
                 Formula::CounterRatio(..) | Formula::ServerRatio(_) => signal.form() == Form::Ratio,
                 Formula::Histogram(_) | Formula::Mean(..) => signal.form() == Form::Histogram,
             };
-            assert!(fits && signal.scope() == "server", "{}: {signal}", family.name);
+            assert!(
+                fits && signal.scope() == "server",
+                "{}: {signal}",
+                family.name
+            );
             for name in formula.names() {
-                assert!(name.starts_with(family.prefix) && !name.ends_with("_total"), "{name}");
+                assert!(
+                    name.starts_with(family.prefix) && !name.ends_with("_total"),
+                    "{name}"
+                );
             }
         }
     }
@@ -210,9 +258,17 @@ fn every_formula_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
 #[test]
 fn the_table_of_the_documentation_is_this_one() {
     let page = std::fs::read_to_string("../../docs/server-metrics.md").unwrap();
-    let (_, rest) = page.split_once("<!-- names -->\n").expect("the table begins");
-    let (table, _) = rest.split_once("\n<!-- end of names -->").expect("the table ends");
-    assert!(table == table_of_names(), "write it again:\n{}", table_of_names());
+    let (_, rest) = page
+        .split_once("<!-- names -->\n")
+        .expect("the table begins");
+    let (table, _) = rest
+        .split_once("\n<!-- end of names -->")
+        .expect("the table ends");
+    assert!(
+        table == table_of_names(),
+        "write it again:\n{}",
+        table_of_names()
+    );
 }
 
 fn table_of_names() -> String {
@@ -236,7 +292,9 @@ mod loopback {
             let mut connection = None;
             for answer in answers {
                 // An answer that closes its connection is followed by a new one.
-                let mut stream = connection.take().unwrap_or_else(|| listener.accept().unwrap().0);
+                let mut stream = connection
+                    .take()
+                    .unwrap_or_else(|| listener.accept().unwrap().0);
                 let mut head = Vec::new();
                 let mut byte = [0];
                 while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
@@ -252,13 +310,21 @@ mod loopback {
     }
 
     fn answer(head: &str, body: &[u8]) -> Vec<u8> {
-        [format!("HTTP/1.1 {head}content-length: {}\r\n\r\n", body.len()).as_bytes(), body].concat()
+        [
+            format!("HTTP/1.1 {head}content-length: {}\r\n\r\n", body.len()).as_bytes(),
+            body,
+        ]
+        .concat()
     }
 
     fn source(url: &str, interval: u64) -> Prometheus {
         let headers = vec![("X-Token".to_owned(), Secret::new("s3cret"))];
         Prometheus::new(
-            &Scrape { url: url.to_owned(), interval: Nanos::from_millis(interval), headers },
+            &Scrape {
+                url: url.to_owned(),
+                interval: Nanos::from_millis(interval),
+                headers,
+            },
             &Tls::default(),
             Vec::new(),
         )
@@ -267,8 +333,9 @@ mod loopback {
     /// The rows of one sample, with `up`, and its result.
     fn read(source: &mut Prometheus) -> (Vec<Row>, Result<(), String>) {
         let mut rows = Vec::new();
-        let result =
-            source.sample(Instant::now(), &mut |value| rows.push((value.name.to_owned(), value.labels.to_owned(), value.value)));
+        let result = source.sample(Instant::now(), &mut |value| {
+            rows.push((value.name.to_owned(), value.labels.to_owned(), value.value))
+        });
         (rows, result)
     }
 
@@ -278,27 +345,67 @@ mod loopback {
         packer.write_all(b"sglang:num_running_reqs 2\n").unwrap();
         let (url, server) = server(vec![
             answer("200 OK\r\n", b"vllm:num_requests_running 1\n"),
-            answer("200 OK\r\ncontent-encoding: gzip\r\n", &packer.finish().unwrap()),
+            answer(
+                "200 OK\r\ncontent-encoding: gzip\r\n",
+                &packer.finish().unwrap(),
+            ),
             answer("503 Busy\r\n", b"not now"),
             answer("200 OK\r\n", b"vllm:num_requests_running 3\n"),
         ]);
         let mut page = source(&url, 5000);
-        assert_eq!(read(&mut page), (vec![row("up", "", 1.0), row("server.running", "", 1.0)], Ok(())));
-        assert_eq!(read(&mut page), (vec![row("up", "", 1.0), row("server.running", "", 2.0)], Ok(())), "another family");
+        assert_eq!(
+            read(&mut page),
+            (
+                vec![row("up", "", 1.0), row("server.running", "", 1.0)],
+                Ok(())
+            )
+        );
+        assert_eq!(
+            read(&mut page),
+            (
+                vec![row("up", "", 1.0), row("server.running", "", 2.0)],
+                Ok(())
+            ),
+            "another family"
+        );
         let (rows, result) = read(&mut page);
-        assert_eq!((rows, result.unwrap_err()), (vec![row("up", "", 0.0)], format!("{url}: the server answered 503")));
-        assert_eq!(read(&mut page).0, [row("up", "", 1.0), row("server.running", "", 3.0)]);
+        assert_eq!(
+            (rows, result.unwrap_err()),
+            (
+                vec![row("up", "", 0.0)],
+                format!("{url}: the server answered 503")
+            )
+        );
+        assert_eq!(
+            read(&mut page).0,
+            [row("up", "", 1.0), row("server.running", "", 3.0)]
+        );
         let heads = server.join().unwrap();
         assert_eq!(heads.len(), 4, "one connection served them all");
-        assert!(heads[0].starts_with("get /metrics http/1.1\r\n") && heads[0].contains("x-token: s3cret"), "{}", heads[0]);
         assert!(
-            heads[0].contains("accept-encoding: gzip") && heads[0].contains("accept: text/plain;version=0.0.4"),
+            heads[0].starts_with("get /metrics http/1.1\r\n")
+                && heads[0].contains("x-token: s3cret"),
+            "{}",
+            heads[0]
+        );
+        assert!(
+            heads[0].contains("accept-encoding: gzip")
+                && heads[0].contains("accept: text/plain;version=0.0.4"),
             "{}",
             heads[0]
         );
         let notes = page.notes();
-        assert!(notes[0].starts_with("vLLM does not export `vllm:num_requests_waiting` (server.waiting), `"), "{notes:?}");
-        assert!(notes[1].starts_with("SGLang does not export `sglang:num_queue_reqs` (server.waiting), `"), "{notes:?}");
+        assert!(
+            notes[0].starts_with(
+                "vLLM does not export `vllm:num_requests_waiting` (server.waiting), `"
+            ),
+            "{notes:?}"
+        );
+        assert!(
+            notes[1]
+                .starts_with("SGLang does not export `sglang:num_queue_reqs` (server.waiting), `"),
+            "{notes:?}"
+        );
         assert_eq!(page.notes(), [] as [&str; 0], "once");
     }
 
@@ -307,38 +414,77 @@ mod loopback {
         let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\nconnection: close\r\n\r\nvllm:num_requests_running 12\n".to_vec();
         let (url, server) = server(vec![
             cut,
-            answer("200 OK\r\nconnection: close\r\n", b"<html><body>Sign in</body></html>\n"),
+            answer(
+                "200 OK\r\nconnection: close\r\n",
+                b"<html><body>Sign in</body></html>\n",
+            ),
             answer("200 OK\r\nconnection: close\r\n", b"\xff\xfe\x00"),
             answer("200 OK\r\nconnection: close\r\n", b""),
-            answer("302 Found\r\nlocation: http://192.0.2.1/metrics\r\nconnection: close\r\n", b""),
+            answer(
+                "302 Found\r\nlocation: http://192.0.2.1/metrics\r\nconnection: close\r\n",
+                b"",
+            ),
         ]);
         let mut page = source(&url, 5000);
         let mut reasons = Vec::new();
         for _ in 0..5 {
             let (rows, result) = read(&mut page);
             assert_eq!(rows, [row("up", "", 0.0)]);
-            reasons.push(result.unwrap_err().strip_prefix(&format!("{url}: ")).unwrap().to_owned());
+            reasons.push(
+                result
+                    .unwrap_err()
+                    .strip_prefix(&format!("{url}: "))
+                    .unwrap()
+                    .to_owned(),
+            );
         }
         assert!(!reasons[0].is_empty());
-        assert_eq!(reasons[1], "not Prometheus text: `<html><body>Sign in</body></html>`");
-        assert!(reasons[2].starts_with("the page is not text: invalid utf-8"), "{}", reasons[2]);
-        assert_eq!(reasons[3..], ["the page is empty", "the server answered 302"]);
-        assert_eq!(page.notes(), [] as [&str; 0], "a failure is reported when it happens");
+        assert_eq!(
+            reasons[1],
+            "not Prometheus text: `<html><body>Sign in</body></html>`"
+        );
+        assert!(
+            reasons[2].starts_with("the page is not text: invalid utf-8"),
+            "{}",
+            reasons[2]
+        );
+        assert_eq!(
+            reasons[3..],
+            ["the page is empty", "the server answered 302"]
+        );
+        assert_eq!(
+            page.notes(),
+            [] as [&str; 0],
+            "a failure is reported when it happens"
+        );
         server.join().unwrap();
     }
 
     #[test]
     fn too_large_and_too_slow_pages_are_cancelled() {
-        let large = [b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec(), vec![b'a'; MAX_PAGE_BYTES + 1]].concat();
+        let large = [
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec(),
+            vec![b'a'; MAX_PAGE_BYTES + 1],
+        ]
+        .concat();
         let (url, server) = server(vec![large]);
         let (_, result) = read(&mut source(&url, 5000));
-        assert_eq!(result.unwrap_err(), format!("{url}: the page is larger than 16 MiB"));
+        assert_eq!(
+            result.unwrap_err(),
+            format!("{url}: the page is larger than 16 MiB")
+        );
         server.join().unwrap();
 
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/metrics", silent.local_addr().unwrap());
         let (rows, result) = read(&mut source(&url, 50));
-        assert_eq!((rows, result.unwrap_err()), (vec![row("up", "", 0.0)], format!("{url}: no complete response within 50 ms")));
+        assert_eq!(
+            (rows, result.unwrap_err()),
+            (
+                vec![row("up", "", 0.0)],
+                format!("{url}: no complete response within 50 ms")
+            )
+        );
         drop(silent);
         let (_, result) = read(&mut source(&url, 5000));
         assert!(result.unwrap_err().to_ascii_lowercase().contains("refused"));
@@ -346,10 +492,21 @@ mod loopback {
 
     #[test]
     fn settings_that_cannot_be_used_are_errors_of_the_sample() {
-        let tls = Tls { ca: Some("nowhere.pem".to_owned()), ..Tls::default() };
-        let scrape = Scrape { url: "http://127.0.0.1:1/".to_owned(), interval: Nanos::from_millis(10), headers: Vec::new() };
+        let tls = Tls {
+            ca: Some("nowhere.pem".to_owned()),
+            ..Tls::default()
+        };
+        let scrape = Scrape {
+            url: "http://127.0.0.1:1/".to_owned(),
+            interval: Nanos::from_millis(10),
+            headers: Vec::new(),
+        };
         let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new()));
         assert_eq!(rows, [row("up", "", 0.0)]);
-        assert!(result.unwrap_err().starts_with("http://127.0.0.1:1/: nowhere.pem: "));
+        assert!(
+            result
+                .unwrap_err()
+                .starts_with("http://127.0.0.1:1/: nowhere.pem: ")
+        );
     }
 }

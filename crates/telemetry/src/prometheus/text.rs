@@ -29,7 +29,9 @@ pub struct Sample<'a> {
 impl<'a> Sample<'a> {
     /// The value of a label.
     pub fn label(&self, name: &str) -> Option<Cow<'a, str>> {
-        pairs(self.labels).find(|(label, _)| *label == name).map(|(_, value)| value)
+        pairs(self.labels)
+            .find(|(label, _)| *label == name)
+            .map(|(_, value)| value)
     }
 }
 
@@ -61,7 +63,12 @@ impl<'a> Page<'a> {
                 None if line.is_empty() => {}
                 None => match parse_sample(line).filter(|_| end.is_some()) {
                     Some(sample) => page.add(sample),
-                    None => page.invalid = Some(page.invalid.map_or((line, 1), |(first, count)| (first, count + 1))),
+                    None => {
+                        page.invalid = Some(
+                            page.invalid
+                                .map_or((line, 1), |(first, count)| (first, count + 1)),
+                        )
+                    }
                 },
             }
         }
@@ -80,8 +87,14 @@ impl<'a> Page<'a> {
 
     /// Whether the series is the creation time of another one (OpenMetrics `_created`).
     pub fn is_creation_time(&self, name: &str) -> bool {
-        let counted = |base: &str| matches!(self.kinds.get(base), Some(Kind::Counter | Kind::Histogram | Kind::Summary));
-        name.strip_suffix("_created").is_some_and(|base| counted(base) || counted(&format!("{base}_total")))
+        let counted = |base: &str| {
+            matches!(
+                self.kinds.get(base),
+                Some(Kind::Counter | Kind::Histogram | Kind::Summary)
+            )
+        };
+        name.strip_suffix("_created")
+            .is_some_and(|base| counted(base) || counted(&format!("{base}_total")))
     }
 
     fn parse_comment(&mut self, comment: &'a str) {
@@ -98,7 +111,10 @@ impl<'a> Page<'a> {
     }
 
     fn add(&mut self, sample: Sample<'a>) {
-        self.indices.entry(sample.name).or_default().push(self.samples.len());
+        self.indices
+            .entry(sample.name)
+            .or_default()
+            .push(self.samples.len());
         self.samples.push(sample);
     }
 }
@@ -122,15 +138,26 @@ fn parse_sample(line: &str) -> Option<Sample<'_>> {
         labels = quoted.get(end + 1..)?.trim_start_matches([' ', '\t', ',']);
     }
     let invalid = |c: char| matches!(c, '=' | '"' | ',' | '}' | '#' | '\\');
-    if name.is_empty() || name.contains(invalid) || name.starts_with(|c: char| c.is_ascii_digit()) || !labels_are_valid(labels) {
+    if name.is_empty()
+        || name.contains(invalid)
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !labels_are_valid(labels)
+    {
         return None;
     }
     let mut words = values.split_ascii_whitespace();
     let value = words.next()?.parse().ok()?;
     let after = words.next();
-    let timestamp_valid = after.is_none_or(|word| word.starts_with('#') || word.parse::<f64>().is_ok_and(|at| at.is_finite()));
-    let exemplar_valid = after.is_some_and(|word| word.starts_with('#')) || words.next().is_none_or(|word| word.starts_with('#'));
-    (timestamp_valid && exemplar_valid).then_some(Sample { name, labels, value })
+    let timestamp_valid = after.is_none_or(|word| {
+        word.starts_with('#') || word.parse::<f64>().is_ok_and(|at| at.is_finite())
+    });
+    let exemplar_valid = after.is_some_and(|word| word.starts_with('#'))
+        || words.next().is_none_or(|word| word.starts_with('#'));
+    (timestamp_valid && exemplar_valid).then_some(Sample {
+        name,
+        labels,
+        value,
+    })
 }
 
 /// The offset of the closing brace outside quotes.
@@ -183,7 +210,11 @@ fn parse_pair(text: &str) -> Option<(&str, &str, &str)> {
         None if after.is_empty() => after,
         None => return None,
     };
-    (!name.is_empty() && !name.contains([',', '"', '{', '}'])).then_some((name, value.get(..end)?, next))
+    (!name.is_empty() && !name.contains([',', '"', '{', '}'])).then_some((
+        name,
+        value.get(..end)?,
+        next,
+    ))
 }
 
 fn unescape(value: &str) -> Cow<'_, str> {
@@ -212,7 +243,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(text: &str) -> Vec<(&str, &str, f64)> {
-        Page::parse(text).samples.iter().map(|sample| (sample.name, sample.labels, sample.value)).collect()
+        Page::parse(text)
+            .samples
+            .iter()
+            .map(|sample| (sample.name, sample.labels, sample.value))
+            .collect()
     }
 
     #[test]
@@ -229,7 +264,10 @@ mod tests {
             # UNIT om seconds\n# EOF\nafter_the_end 1\n";
         let read = values(text);
         assert!(read[6].2.is_nan());
-        let rest: Vec<_> = read.into_iter().filter(|(name, ..)| *name != "nan").collect();
+        let rest: Vec<_> = read
+            .into_iter()
+            .filter(|(name, ..)| *name != "nan")
+            .collect();
         assert_eq!(
             rest,
             [
@@ -252,7 +290,10 @@ mod tests {
         let text = "good 1\nbad\nbad x\nbad 1 x\nbad 1 2 3\nbad{a=\"1} 1\nbad{a=1} 1\nbad{a=\"1\" b=\"2\"} 1\nbad=2 1\n1bad 1\n\
             {\"a\":1}\n<html>\nbad{=\"1\"} 1\nalso_good{a=\"\\\"}\\\\\"} 2\n";
         let page = Page::parse(text);
-        assert_eq!(values(text), [("good", "", 1.0), ("also_good", "a=\"\\\"}\\\\\"", 2.0)]);
+        assert_eq!(
+            values(text),
+            [("good", "", 1.0), ("also_good", "a=\"\\\"}\\\\\"", 2.0)]
+        );
         assert_eq!(page.invalid, Some(("bad", 12)));
         assert_eq!(page.samples[1].label("a").as_deref(), Some("\"}\\"));
     }
@@ -268,12 +309,25 @@ mod tests {
     fn creation_times_are_recognized_by_the_types() {
         let text = "# TYPE a counter\n# TYPE b_total counter\n# TYPE c histogram\n# TYPE d gauge\n# TYPE b_created gauge\n";
         let page = Page::parse(text);
-        let names = ["a_created", "b_created", "c_created", "d_created", "e_created", "a"];
-        assert_eq!(names.map(|name| page.is_creation_time(name)), [true, true, true, false, false, false]);
+        let names = [
+            "a_created",
+            "b_created",
+            "c_created",
+            "d_created",
+            "e_created",
+            "a",
+        ];
+        assert_eq!(
+            names.map(|name| page.is_creation_time(name)),
+            [true, true, true, false, false, false]
+        );
     }
 
     fn escaped(value: &str) -> String {
-        value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+        value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n")
     }
 
     proptest! {

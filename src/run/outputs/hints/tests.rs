@@ -11,29 +11,54 @@ fn plan(url: &str) -> Plan {
         "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: qwen2.5, timeouts: {{ total: 1s }} }}\n\
          dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 9 }}\n"
     );
-    let input = Input { path: Path::new("t.yaml"), text: Some(text), env: &BTreeMap::new(), set: &[] };
-    llmscen_scenario::load(&input).unwrap_or_else(|faults| panic!("{}", faults.render(false, 120))).plan
+    let input = Input {
+        path: Path::new("t.yaml"),
+        text: Some(text),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    llmscen_scenario::load(&input)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+        .plan
 }
 
 const URL: &str = "http://127.0.0.1:8000/v1/chat/completions";
 
 fn failures(all: &[(FailureKind, Option<u16>, &str, u64)]) -> Vec<CaseReport> {
-    let one = |&(kind, status, message, count): &(FailureKind, Option<u16>, &str, u64)| FailureExample {
-        kind,
-        count,
-        status,
-        message: message.into(),
-        at: String::new(),
+    let one =
+        |&(kind, status, message, count): &(FailureKind, Option<u16>, &str, u64)| FailureExample {
+            kind,
+            count,
+            status,
+            message: message.into(),
+            at: String::new(),
+        };
+    let counts = Counts {
+        scheduled: 9,
+        ..Counts::default()
     };
-    let counts = Counts { scheduled: 9, ..Counts::default() };
-    vec![CaseReport { id: "base".into(), failures: all.iter().map(one).collect(), counts, ..CaseReport::default() }]
+    vec![CaseReport {
+        id: "base".into(),
+        failures: all.iter().map(one).collect(),
+        counts,
+        ..CaseReport::default()
+    }]
 }
 
 fn of(url: &str, failure: (FailureKind, Option<u16>, &str), served: &[&str]) -> String {
     let mut manifest = Manifest::default();
-    manifest.served.insert(url.into(), served.iter().map(|name| (*name).to_owned()).collect());
+    manifest.served.insert(
+        url.into(),
+        served.iter().map(|name| (*name).to_owned()).collect(),
+    );
     let (kind, status, message) = failure;
-    hints(&plan(url), &manifest, &failures(&[(kind, status, message, 1)]), RunVerdict::Error).join(" | ")
+    hints(
+        &plan(url),
+        &manifest,
+        &failures(&[(kind, status, message, 1)]),
+        RunVerdict::Error,
+    )
+    .join(" | ")
 }
 
 #[test]
@@ -50,7 +75,10 @@ fn each_cause_has_its_hint() {
             (Http4xx, Some(302), "302: moved to https://h/v2/chat."),
             "help: the server redirects to https://h/v2/chat; set target.url to that address",
         ),
-        ((Http4xx, Some(302), "302: found"), "help: the server redirects to another address; set target.url to that address"),
+        (
+            (Http4xx, Some(302), "302: found"),
+            "help: the server redirects to another address; set target.url to that address",
+        ),
         (
             (
                 Http4xx,
@@ -59,8 +87,18 @@ fn each_cause_has_its_hint() {
             ),
             both,
         ),
-        ((Http4xx, Some(400), "400: max_tokens is too large: 9000"), "help: lower request.max_tokens"),
-        ((Http4xx, Some(400), "400: the prompt is too long: 9000 tokens"), "help: filter prompts with dataset.prompt_tokens"),
+        (
+            (Http4xx, Some(400), "400: max_tokens is too large: 9000"),
+            "help: lower request.max_tokens",
+        ),
+        (
+            (
+                Http4xx,
+                Some(400),
+                "400: the prompt is too long: 9000 tokens",
+            ),
+            "help: filter prompts with dataset.prompt_tokens",
+        ),
         ((Http4xx, Some(400), "400: no such sampler"), ""),
         ((Http4xx, Some(413), "413: too big"), body),
         ((Http4xx, Some(422), "422: missing field"), body),
@@ -75,7 +113,10 @@ fn each_cause_has_its_hint() {
             (Decode, Some(200), "content type `text/html` is not one"),
             "help: this is a web page, not an API; check host and path in target.url",
         ),
-        ((TimeoutTotal, Some(200), "not done within 1s"), "help: raise target.timeouts.total (1 s), or lower the load"),
+        (
+            (TimeoutTotal, Some(200), "not done within 1s"),
+            "help: raise target.timeouts.total (1 s), or lower the load",
+        ),
     ];
     for (failure, hint) in table {
         assert_eq!(of(URL, failure, &[]), hint, "{failure:?}");
@@ -85,38 +126,87 @@ fn each_cause_has_its_hint() {
 #[test]
 fn a_key_that_the_server_refused_is_not_asked_for_again() {
     let mut plan = plan(URL);
-    plan.cases.iter_mut().for_each(|case| case.target.api_key = Some(Secret::new("sk-1")));
-    let hints =
-        hints(&plan, &Manifest::default(), &failures(&[(FailureKind::Http4xx, Some(401), "401: no", 9)]), RunVerdict::Error);
-    assert_eq!(hints, ["help: the server refused the key of target.api_key; check the key and its permissions"]);
+    plan.cases
+        .iter_mut()
+        .for_each(|case| case.target.api_key = Some(Secret::new("sk-1")));
+    let hints = hints(
+        &plan,
+        &Manifest::default(),
+        &failures(&[(FailureKind::Http4xx, Some(401), "401: no", 9)]),
+        RunVerdict::Error,
+    );
+    assert_eq!(
+        hints,
+        ["help: the server refused the key of target.api_key; check the key and its permissions"]
+    );
 }
 
 #[test]
 fn a_case_that_its_warm_up_stopped_has_the_hint_and_a_redirect_is_not_quoted() {
     let of = |status, message: &str| {
-        let failed = AllFailed { status, message: message.into(), reason: "Found".into(), ..AllFailed::default() };
-        let part = Part { case: "base".into(), ending: Some(EarlyStop::AllFailed(failed)), ..Part::default() };
-        let manifest = Manifest { parts: vec![part], ..Manifest::default() };
+        let failed = AllFailed {
+            status,
+            message: message.into(),
+            reason: "Found".into(),
+            ..AllFailed::default()
+        };
+        let part = Part {
+            case: "base".into(),
+            ending: Some(EarlyStop::AllFailed(failed)),
+            ..Part::default()
+        };
+        let manifest = Manifest {
+            parts: vec![part],
+            ..Manifest::default()
+        };
         hints(&plan(URL), &manifest, &failures(&[]), RunVerdict::Error)
     };
-    let help = "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
+    let help =
+        "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
     assert_eq!(of(401, "no key"), ["Server message: no key.", help]);
     let moved = "the server redirects to http://h/v2; redirects are not followed";
-    assert_eq!(of(302, moved), ["help: the server redirects to http://h/v2; set target.url to that address"]);
+    assert_eq!(
+        of(302, moved),
+        ["help: the server redirects to http://h/v2; set target.url to that address"]
+    );
 }
 
 #[test]
 fn a_404_names_the_models_that_are_served_or_the_usual_path() {
-    let of = |url, words, served: &[&str]| of(url, (FailureKind::Http4xx, Some(404), words), served);
+    let of =
+        |url, words, served: &[&str]| of(url, (FailureKind::Http4xx, Some(404), words), served);
     let model = "404: The model `qwen2.5` does not exist.";
-    assert_eq!(of(URL, model, &["a", "b"]), "help: served models: a, b (from GET /v1/models); set target.model");
+    assert_eq!(
+        of(URL, model, &["a", "b"]),
+        "help: served models: a, b (from GET /v1/models); set target.model"
+    );
     let seven = ["1", "2", "3", "4", "5", "6", "7"];
-    assert_eq!(of(URL, model, &seven), "help: served models: 1, 2, 3, 4, 5 and 2 more (from GET /v1/models); set target.model");
-    assert_eq!(of(URL, model, &[]), "help: the server does not serve this model; set target.model");
-    let path = |url, usual| assert_eq!(of(url, "404: Not Found", &[]), format!("help: POST {usual}"));
-    path("http://127.0.0.1:8000/v1/chat", "/v1/chat does not exist; did you mean http://127.0.0.1:8000/v1/chat/completions?");
-    path("http://u:p@h/llm/v1/chat", "/llm/v1/chat does not exist; did you mean http://h/llm/v1/chat/completions?");
-    path(URL, "/v1/chat/completions does not exist on this server; check target.url and target.api");
+    assert_eq!(
+        of(URL, model, &seven),
+        "help: served models: 1, 2, 3, 4, 5 and 2 more (from GET /v1/models); set target.model"
+    );
+    assert_eq!(
+        of(URL, model, &[]),
+        "help: the server does not serve this model; set target.model"
+    );
+    let path = |url, usual| {
+        assert_eq!(
+            of(url, "404: Not Found", &[]),
+            format!("help: POST {usual}")
+        )
+    };
+    path(
+        "http://127.0.0.1:8000/v1/chat",
+        "/v1/chat does not exist; did you mean http://127.0.0.1:8000/v1/chat/completions?",
+    );
+    path(
+        "http://u:p@h/llm/v1/chat",
+        "/llm/v1/chat does not exist; did you mean http://h/llm/v1/chat/completions?",
+    );
+    path(
+        URL,
+        "/v1/chat/completions does not exist on this server; check target.url and target.api",
+    );
     let known = "help: POST /v1/chat/completions does not exist on this server; check target.url and target.api. Served models: a (from GET /v1/models).";
     assert_eq!(of(URL, "404: Not Found", &["a"]), known);
 }
@@ -128,10 +218,19 @@ fn a_cause_is_shown_once_and_a_run_that_passed_needs_no_help() {
         (FailureKind::TimeoutTotal, None, "late", 9),
         (FailureKind::Connect, None, "refused", 99),
     ];
-    let of = |verdict| hints(&plan(URL), &Manifest::default(), &[failures(&failed), failures(&failed)].concat(), verdict);
+    let of = |verdict| {
+        hints(
+            &plan(URL),
+            &Manifest::default(),
+            &[failures(&failed), failures(&failed)].concat(),
+            verdict,
+        )
+    };
     let all = of(RunVerdict::Fail);
     assert!(
-        all.len() == 2 && all[0].starts_with("help: raise target.timeouts.total") && all[1].starts_with("help: rate limit"),
+        all.len() == 2
+            && all[0].starts_with("help: raise target.timeouts.total")
+            && all[1].starts_with("help: rate limit"),
         "{all:?}"
     );
     assert_eq!(of(RunVerdict::Pass), Vec::<String>::new());

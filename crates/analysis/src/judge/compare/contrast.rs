@@ -20,19 +20,28 @@ pub(super) fn contrast_of_pair(
         return None;
     }
     let effect = effect_of_pair((base, other), measure);
-    let mut contrast = Contrast { effect, ..untested(base.case.clone(), measure, run, (a, b)) };
+    let mut contrast = Contrast {
+        effect,
+        ..untested(base.case.clone(), measure, run, (a, b))
+    };
     let shares = |side: &Side| side.shares.get(index).copied().flatten();
     match shares(base).zip(shares(other)) {
         Some((base, other)) => compare_shares(&mut contrast, base, other),
         None => {
-            let freedom = [other, base].map(|side| side.freedom.get(index).copied().unwrap_or(f64::INFINITY));
+            let freedom =
+                [other, base].map(|side| side.freedom.get(index).copied().unwrap_or(f64::INFINITY));
             compare_values(&mut contrast, Scale { level, freedom });
         }
     }
     Some(contrast)
 }
 
-fn untested(case: String, measure: Measure, run: usize, (base, other): (Reading, Reading)) -> Contrast {
+fn untested(
+    case: String,
+    measure: Measure,
+    run: usize,
+    (base, other): (Reading, Reading),
+) -> Contrast {
     Contrast {
         case,
         measure,
@@ -54,11 +63,19 @@ fn compare_values(contrast: &mut Contrast, scale: Scale) {
     match interval(a).zip(interval(b)) {
         Some((base, other)) => {
             let change = interval::change(other, base, scale);
-            contrast.ratio = change.map(|(ratio, _)| Span { value: ratio.value, low: ratio.low, high: ratio.high });
+            contrast.ratio = change.map(|(ratio, _)| Span {
+                value: ratio.value,
+                low: ratio.low,
+                high: ratio.high,
+            });
             // A decrease from a value significantly above 0 to 0: the ratio has no interval, but the difference has.
-            let to_zero = (other.value == 0.0 && base.low > 0.0).then(|| interval::difference_p_value(other, base, scale));
+            let to_zero = (other.value == 0.0 && base.low > 0.0)
+                .then(|| interval::difference_p_value(other, base, scale));
             contrast.p = change.map(|(_, p)| p).or(to_zero);
-            contrast.note = contrast.p.is_none().then(|| "not tested: a value or bound of 0 has no ratio".to_owned());
+            contrast.note = contrast
+                .p
+                .is_none()
+                .then(|| "not tested: a value or bound of 0 has no ratio".to_owned());
         }
         None => contrast.note = Some(missing_bounds_note(a, b)),
     }
@@ -69,8 +86,13 @@ fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
         (None, _) => "not measured in the base run".to_owned(),
         (_, None) => "not measured in the candidate run".to_owned(),
         _ => {
-            let effective = |reading: &Reading| (reading.n as f64 / reading.design.max(1.0)).floor();
-            format!("not tested: too few independent samples ({} in base, {} in candidate)", effective(a), effective(b))
+            let effective =
+                |reading: &Reading| (reading.n as f64 / reading.design.max(1.0)).floor();
+            format!(
+                "not tested: too few independent samples ({} in base, {} in candidate)",
+                effective(a),
+                effective(b)
+            )
         }
     }
 }
@@ -79,7 +101,9 @@ fn missing_bounds_note(a: &Reading, b: &Reading) -> String {
 /// in Medicine 17, 1998, with exact bounds of each share; and Fisher's exact test.
 fn compare_shares(contrast: &mut Contrast, base: (u64, u64), other: (u64, u64)) {
     contrast.p = Some(share::fisher_exact(base, other));
-    let Some((a, b)) = interval(&contrast.base).zip(interval(&contrast.other)) else { return };
+    let Some((a, b)) = interval(&contrast.base).zip(interval(&contrast.other)) else {
+        return;
+    };
     let value = b.value - a.value;
     let low = value - (b.value - b.low).hypot(a.high - a.value);
     let high = value + (b.high - b.value).hypot(a.value - a.low);
@@ -94,7 +118,11 @@ fn interval(reading: &Reading) -> Option<Interval> {
 
 fn effect_of_pair((base, other): (&Side, &Side), measure: Measure) -> Option<Effect> {
     measure.stat?;
-    cliffs_delta(base.values.get(&measure.metric)?, other.values.get(&measure.metric)?).map(Effect::CliffsDelta)
+    cliffs_delta(
+        base.values.get(&measure.metric)?,
+        other.values.get(&measure.metric)?,
+    )
+    .map(Effect::CliffsDelta)
 }
 
 // Sides with several runs: each run, or each round on a restarted server, is one value.
@@ -107,18 +135,35 @@ pub(super) fn contrast_of_runs(
     level: f64,
 ) -> Option<Contrast> {
     let readings = sides.map(|runs| readings(runs, index));
-    let values = readings.each_ref().map(|runs| runs.iter().filter_map(|reading| reading.value).collect::<Vec<f64>>());
+    let values = readings.each_ref().map(|runs| {
+        runs.iter()
+            .filter_map(|reading| reading.value)
+            .collect::<Vec<f64>>()
+    });
     let [base, other] = values.each_ref().map(Vec::as_slice);
     if base.is_empty() && other.is_empty() {
         return None;
     }
-    let case = sides.iter().find_map(|runs| runs.first()).map(|side| side.case.clone()).unwrap_or_default();
-    let share = sides.iter().flat_map(|runs| runs.iter()).any(|side| side.shares.get(index).copied().flatten().is_some());
+    let case = sides
+        .iter()
+        .find_map(|runs| runs.first())
+        .map(|side| side.case.clone())
+        .unwrap_or_default();
+    let share = sides
+        .iter()
+        .flat_map(|runs| runs.iter())
+        .any(|side| side.shares.get(index).copied().flatten().is_some());
     let logs = !share && base.iter().chain(other).all(|value| *value > 0.0);
     let scale = Averaging { logs, level };
     let [a, b] = [0, 1].map(|at| scale.join(&readings[at], &values[at]));
-    let mut contrast = Contrast { effect: effect_of_runs(sides, measure), ..untested(case, measure, run, (a, b)) };
-    match (Group::from_values(&scale.to_scale(base)), Group::from_values(&scale.to_scale(other))) {
+    let mut contrast = Contrast {
+        effect: effect_of_runs(sides, measure),
+        ..untested(case, measure, run, (a, b))
+    };
+    match (
+        Group::from_values(&scale.to_scale(base)),
+        Group::from_values(&scale.to_scale(other)),
+    ) {
         (Some(base), Some(other)) => {
             let min_error = if share { min_error(sides, index) } else { 0.0 };
             let change = difference(other, base, level, min_error);
@@ -132,13 +177,17 @@ pub(super) fn contrast_of_runs(
                 contrast.ratio = change.map(|change| span(change, f64::exp));
             } else if share {
                 contrast.difference = change.map(|change| span(change, |value| value));
-                contrast.effect = a.value.zip(b.value).map(|(a, b)| Effect::CohensH(cohens_h(a, b)));
+                contrast.effect = a
+                    .value
+                    .zip(b.value)
+                    .map(|(a, b)| Effect::CohensH(cohens_h(a, b)));
             } else if base.mean == 0.0 {
                 contrast.p = None;
                 contrast.note = Some("not tested: a base value of 0 has no ratio".to_owned());
             }
             if change.is_none() {
-                contrast.note = Some("not tested: measured in only one run of each side".to_owned());
+                contrast.note =
+                    Some("not tested: measured in only one run of each side".to_owned());
             }
         }
         (None, _) => contrast.note = Some("not measured in the base run".to_owned()),
@@ -148,7 +197,10 @@ pub(super) fn contrast_of_runs(
 }
 
 fn readings(sides: &[&Side], index: usize) -> Vec<Reading> {
-    sides.iter().filter_map(|side| side.readings.get(index).copied()).collect()
+    sides
+        .iter()
+        .filter_map(|side| side.readings.get(index).copied())
+        .collect()
 }
 
 /// The scale that values are averaged on: logarithms, where all values are positive and no shares.
@@ -160,7 +212,10 @@ struct Averaging {
 
 impl Averaging {
     fn to_scale(self, values: &[f64]) -> Vec<f64> {
-        values.iter().map(|value| if self.logs { value.ln() } else { *value }).collect()
+        values
+            .iter()
+            .map(|value| if self.logs { value.ln() } else { *value })
+            .collect()
     }
 
     /// The mean of a side over its runs, with bounds.
@@ -170,11 +225,26 @@ impl Averaging {
         let replicates = values.len() as u32;
         match (Group::from_values(&self.to_scale(values)), readings) {
             (Some(group), _) if group.n > 1 => {
-                let bounds = group.ends(self.level).map(|(low, high)| (back(low), back(high)));
-                Reading { value: Some(back(group.mean)), bounds, n, design: 1.0, replicates }
+                let bounds = group
+                    .ends(self.level)
+                    .map(|(low, high)| (back(low), back(high)));
+                Reading {
+                    value: Some(back(group.mean)),
+                    bounds,
+                    n,
+                    design: 1.0,
+                    replicates,
+                }
             }
-            (Some(_), _) => readings.iter().find(|reading| reading.value.is_some()).copied().unwrap_or_default(),
-            (None, _) => Reading { n, ..Reading::default() },
+            (Some(_), _) => readings
+                .iter()
+                .find(|reading| reading.value.is_some())
+                .copied()
+                .unwrap_or_default(),
+            (None, _) => Reading {
+                n,
+                ..Reading::default()
+            },
         }
     }
 }
@@ -183,8 +253,12 @@ impl Averaging {
 /// the variance between runs.
 fn min_error(sides: [&[&Side]; 2], index: usize) -> f64 {
     let sum = |runs: &[&Side]| {
-        let shares = runs.iter().filter_map(|side| side.shares.get(index).copied().flatten());
-        shares.fold((0.0, 0.0), |(hits, n), share| (hits + share.0 as f64, n + share.1 as f64))
+        let shares = runs
+            .iter()
+            .filter_map(|side| side.shares.get(index).copied().flatten());
+        shares.fold((0.0, 0.0), |(hits, n), share| {
+            (hits + share.0 as f64, n + share.1 as f64)
+        })
     };
     let [(base_hits, base_n), (other_hits, other_n)] = sides.map(sum);
     let pooled = (base_hits + other_hits) / (base_n + other_n).max(1.0);
@@ -194,7 +268,12 @@ fn min_error(sides: [&[&Side]; 2], index: usize) -> f64 {
 fn effect_of_runs(sides: [&[&Side]; 2], measure: Measure) -> Option<Effect> {
     measure.stat?;
     let [base, other] = sides.map(|runs| {
-        let mut all: Vec<f64> = runs.iter().filter_map(|side| side.values.get(&measure.metric)).flatten().copied().collect();
+        let mut all: Vec<f64> = runs
+            .iter()
+            .filter_map(|side| side.values.get(&measure.metric))
+            .flatten()
+            .copied()
+            .collect();
         sort(&mut all);
         all
     });

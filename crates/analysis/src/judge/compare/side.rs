@@ -35,11 +35,19 @@ pub struct Side {
 /// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs and the
 /// error rate.
 pub fn is_comparable(measure: Measure) -> bool {
-    use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
+    use Metric::{
+        ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps,
+    };
     match (measure.metric.per(), measure.stat) {
-        (Scope::Case, None) => {
-            [ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps].contains(&measure.metric)
-        }
+        (Scope::Case, None) => [
+            ErrorRate,
+            OutputTps,
+            OutputTpsPerGpu,
+            OutputTpsPerUser,
+            RequestThroughput,
+            TotalTps,
+        ]
+        .contains(&measure.metric),
         (Scope::Request | Scope::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
         (Scope::Request | Scope::Gap, Some(Stat::Mean)) => true,
         _ => false,
@@ -47,10 +55,21 @@ pub fn is_comparable(measure: Measure) -> bool {
 }
 
 /// Summarizes a case of a run for a comparison, with bounds at confidence `level`. `seed` thins the values for effect sizes.
-pub fn summarize_side(case: &str, sample: &Sample, measures: &[Measure], level: f64, seed: Seed) -> Side {
+pub fn summarize_side(
+    case: &str,
+    sample: &Sample,
+    measures: &[Measure],
+    level: f64,
+    seed: Seed,
+) -> Side {
     let requests: Vec<MeasuredRequest<'_>> = sample.requests.iter().collect();
-    let mut side =
-        Side { case: case.to_owned(), readings: Vec::new(), shares: Vec::new(), freedom: Vec::new(), values: BTreeMap::new() };
+    let mut side = Side {
+        case: case.to_owned(),
+        readings: Vec::new(),
+        shares: Vec::new(),
+        freedom: Vec::new(),
+        values: BTreeMap::new(),
+    };
     // Measures of one metric are consecutive, so its values are collected once.
     let mut pooled_metric = None;
     let mut pooled = Vec::new();
@@ -64,7 +83,10 @@ pub fn summarize_side(case: &str, sample: &Sample, measures: &[Measure], level: 
         let mut share = None;
         let mut freedom = f64::INFINITY;
         let mut long_run = |units: &Units| {
-            freedom = units.long_run.as_ref().map_or(f64::INFINITY, |run| run.deciding(level).freedom);
+            freedom = units
+                .long_run
+                .as_ref()
+                .map_or(f64::INFINITY, |run| run.deciding(level).freedom);
             ratio_reading(units, level)
         };
         let reading = match measure.stat {
@@ -75,7 +97,9 @@ pub fn summarize_side(case: &str, sample: &Sample, measures: &[Measure], level: 
                 share = effective;
                 reading
             }
-            None => long_run(&ratio::throughput_units(&requests, metric, sample, &[]).unwrap_or_default()),
+            None => long_run(
+                &ratio::throughput_units(&requests, metric, sample, &[]).unwrap_or_default(),
+            ),
         };
         side.readings.push(reading);
         side.shares.push(share);
@@ -87,8 +111,15 @@ pub fn summarize_side(case: &str, sample: &Sample, measures: &[Measure], level: 
 /// A random one of every k consecutive values: the k-th would be the same gap of each request where k is a multiple of its gaps.
 fn thin(values: &[f64], seed: Seed) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
-    let pick = |chunk: &[f64]| chunk.get(rng.random_range(0..chunk.len().max(1) as u32) as usize).copied();
-    let mut picked: Vec<f64> = values.chunks(values.len().div_ceil(MAX_VALUES).max(1)).filter_map(pick).collect();
+    let pick = |chunk: &[f64]| {
+        chunk
+            .get(rng.random_range(0..chunk.len().max(1) as u32) as usize)
+            .copied()
+    };
+    let mut picked: Vec<f64> = values
+        .chunks(values.len().div_ceil(MAX_VALUES).max(1))
+        .filter_map(pick)
+        .collect();
     sort(&mut picked);
     picked
 }
@@ -96,18 +127,38 @@ fn thin(values: &[f64], seed: Seed) -> Vec<f64> {
 /// A quantile with order statistics as bounds (Woodruff, "Confidence intervals for medians and other position measures", Journal
 /// of the American Statistical Association 47, 1952): exact binomial bounds at the effective sample size, since values of one
 /// request and of consecutive requests are correlated.
-fn quantile_reading(requests: &[MeasuredRequest<'_>], metric: Metric, values: &mut [f64], p: f64, level: f64) -> Reading {
+fn quantile_reading(
+    requests: &[MeasuredRequest<'_>],
+    metric: Metric,
+    values: &mut [f64],
+    p: f64,
+    level: f64,
+) -> Reading {
     let n = values.len() as u64;
-    let Some(value) = select_quantile(values, p).filter(|_| n > 0) else { return Reading::default() };
+    let Some(value) = select_quantile(values, p).filter(|_| n > 0) else {
+        return Reading::default();
+    };
     let over = |request: &MeasuredRequest<'_>| {
         let samples = request.samples(metric);
         let amount = samples.iter().filter(|sample| **sample > value).count() as f64;
-        (!samples.is_empty()).then_some((request.round(), Unit { amount, weight: samples.len() as f64 }))
+        (!samples.is_empty()).then_some((
+            request.round(),
+            Unit {
+                amount,
+                weight: samples.len() as f64,
+            },
+        ))
     };
     let (rounds, units): (Vec<u32>, Vec<Unit>) = requests.iter().filter_map(over).unzip();
     let design = design::dependence(&units, &rounds).times();
     let effective = ((n as f64 / design) as u64).max(1);
-    Reading { value: Some(value), bounds: quantile_bounds(values, p, effective, level), n, design, replicates: 0 }
+    Reading {
+        value: Some(value),
+        bounds: quantile_bounds(values, p, effective, level),
+        n,
+        design,
+        replicates: 0,
+    }
 }
 
 fn quantile_bounds(values: &mut [f64], p: f64, effective: u64, level: f64) -> Option<(f64, f64)> {
@@ -115,22 +166,40 @@ fn quantile_bounds(values: &mut [f64], p: f64, effective: u64, level: f64) -> Op
     let scaled = |count: u64| (count as f64 * n as f64 / effective as f64) as usize;
     let over = allowed(effective, 1.0, 1.0 - p, level)?;
     let under = allowed(effective, 1.0, p, level)?;
-    order_statistic(values, scaled(under) + 1).zip(order_statistic(values, n.checked_sub(scaled(over))?))
+    order_statistic(values, scaled(under) + 1)
+        .zip(order_statistic(values, n.checked_sub(scaled(over))?))
 }
 
 /// A mean or a throughput, by batch means and rounds with Student's t.
 fn ratio_reading(units: &Units, level: f64) -> Reading {
-    let Some(value) = units.observed else { return Reading::default() };
+    let Some(value) = units.observed else {
+        return Reading::default();
+    };
     let design = units.long_run.as_ref().map_or(1.0, |run| run.effect);
-    Reading { value: Some(value), bounds: units.long_run.as_ref().map(|run| run.ends(level)), n: units.n, design, replicates: 0 }
+    Reading {
+        value: Some(value),
+        bounds: units.long_run.as_ref().map(|run| run.ends(level)),
+        n: units.n,
+        design,
+        replicates: 0,
+    }
 }
 
 /// The share of failed requests with exact bounds at the effective sample size, since failures occur in bursts; and that share in
 /// effective samples.
 fn error_reading(requests: &[MeasuredRequest<'_>], level: f64) -> (Reading, Option<(u64, u64)>) {
     let kept = requests.iter().filter(|request| !request.left());
-    let (rounds, units): (Vec<u32>, Vec<Unit>) =
-        kept.map(|request| (request.round(), Unit { amount: f64::from(u8::from(!request.ok())), weight: 1.0 })).unzip();
+    let (rounds, units): (Vec<u32>, Vec<Unit>) = kept
+        .map(|request| {
+            (
+                request.round(),
+                Unit {
+                    amount: f64::from(u8::from(!request.ok())),
+                    weight: 1.0,
+                },
+            )
+        })
+        .unzip();
     let hits = units.iter().map(|unit| unit.amount).sum::<f64>();
     let n = units.len() as f64;
     if n == 0.0 {
@@ -139,8 +208,17 @@ fn error_reading(requests: &[MeasuredRequest<'_>], level: f64) -> (Reading, Opti
     let design = design::dependence(&units, &rounds).times();
     let effective_hits = (hits / design).round();
     let effective_n = (n / design).round().max(1.0);
-    let bounds = (share::lower(effective_hits, effective_n, level), share::upper(effective_hits, effective_n, level));
-    let reading = Reading { value: Some(hits / n), bounds: Some(bounds), n: n as u64, design, replicates: 0 };
+    let bounds = (
+        share::lower(effective_hits, effective_n, level),
+        share::upper(effective_hits, effective_n, level),
+    );
+    let reading = Reading {
+        value: Some(hits / n),
+        bounds: Some(bounds),
+        n: n as u64,
+        design,
+        replicates: 0,
+    };
     (reading, Some((effective_hits as u64, effective_n as u64)))
 }
 
@@ -154,9 +232,17 @@ mod tests {
         let gaps: Vec<f64> = (0..800_000).map(|index| f64::from(index % 40)).collect();
         let some = thin(&gaps, Seed(1));
         let mean = some.iter().sum::<f64>() / some.len() as f64;
-        assert!(some.len() == MAX_VALUES && (mean - 19.5).abs() < 0.5, "{} {mean}", some.len());
+        assert!(
+            some.len() == MAX_VALUES && (mean - 19.5).abs() < 0.5,
+            "{} {mean}",
+            some.len()
+        );
         assert_eq!(
-            (thin(&gaps, Seed(1)) == some, thin(&[3.0, 1.0], Seed(1)), thin(&[], Seed(1))),
+            (
+                thin(&gaps, Seed(1)) == some,
+                thin(&[3.0, 1.0], Seed(1)),
+                thin(&[], Seed(1))
+            ),
             (true, vec![1.0, 3.0], vec![])
         );
     }

@@ -23,25 +23,43 @@ mod quantile {
     #[test]
     fn a_ceiling_needs_299_samples_and_then_holds_at_the_greatest() {
         let seen = judge_quantile(&p99(Op::Less, 300.0), ascending(299), 0.99);
-        assert_eq!((seen.ruling, seen.observed, seen.bound, seen.n), (Ruling::Pass, Some(297.0), Some(299.0), 299));
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.bound, seen.n),
+            (Ruling::Pass, Some(297.0), Some(299.0), 299)
+        );
         let short = judge_quantile(&p99(Op::Less, 300.0), ascending(298), 0.99);
-        assert_eq!((short.ruling, short.bound, short.need), (Ruling::Inconclusive, None, Some(299)));
+        assert_eq!(
+            (short.ruling, short.bound, short.need),
+            (Ruling::Inconclusive, None, Some(299))
+        );
         let strict = judge_quantile(&p99(Op::Less, 299.0), ascending(299), 0.99);
-        assert_eq!((strict.ruling, strict.need.is_some()), (Ruling::Inconclusive, true));
+        assert_eq!(
+            (strict.ruling, strict.need.is_some()),
+            (Ruling::Inconclusive, true)
+        );
     }
 
     #[test]
     fn too_many_over_the_limit_is_a_failure() {
         let seen = judge_quantile(&p99(Op::AtMost, 90.0), ascending(100), 0.99);
-        assert_eq!((seen.ruling, seen.observed, seen.need), (Ruling::Fail, Some(99.0), None));
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.need),
+            (Ruling::Fail, Some(99.0), None)
+        );
     }
 
     #[test]
     fn a_floor_mirrors_a_ceiling() {
         let floor = check(Metric::DecodeTps, Some(Stat::Quantile(0.01)), Op::More, 0.5);
         let seen = judge_quantile(&floor, ascending(299), 0.01);
-        assert_eq!((seen.ruling, seen.observed, seen.bound), (Ruling::Pass, Some(3.0), Some(1.0)));
-        assert_eq!(judge_quantile(&floor, ascending(298), 0.01).ruling, Ruling::Inconclusive);
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.bound),
+            (Ruling::Pass, Some(3.0), Some(1.0))
+        );
+        assert_eq!(
+            judge_quantile(&floor, ascending(298), 0.01).ruling,
+            Ruling::Inconclusive
+        );
     }
 
     proptest! {
@@ -79,13 +97,21 @@ mod share {
     use llmscen_core::stats::design::Dependence;
 
     fn errors(op: Op, limit: f64, hits: u64, n: u64) -> Assessment {
-        judge_share(&check(Metric::ErrorRate, None, op, limit), hits, None, (Samples::new(n, Dependence::NONE, 0.95), 0.95))
+        judge_share(
+            &check(Metric::ErrorRate, None, op, limit),
+            hits,
+            None,
+            (Samples::new(n, Dependence::NONE, 0.95), 0.95),
+        )
     }
 
     #[test]
     fn zero_errors_in_a_few_requests_prove_nothing() {
         let seen = errors(Op::Less, 0.01, 0, 100);
-        assert_eq!((seen.ruling, seen.observed, seen.need), (Ruling::Inconclusive, Some(0.0), Some(299)));
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.need),
+            (Ruling::Inconclusive, Some(0.0), Some(299))
+        );
         assert!((seen.bound.unwrap() - 0.02951).abs() < 1e-4);
         assert_eq!(errors(Op::Less, 0.01, 0, 299).ruling, Ruling::Pass);
     }

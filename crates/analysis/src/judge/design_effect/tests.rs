@@ -27,23 +27,51 @@ fn queue(rng: &mut ChaCha8Rng, n: usize, rho: f64) -> Vec<TestRequest> {
 
 #[test]
 fn gaps_of_one_request_and_failures_in_a_burst_say_less() {
-    let row = |index: u32| TestRequest { gaps: vec![f64::from(index * 7919 % 100); 40], ..ok(Metric::Ttft, 1.0) };
+    let row = |index: u32| TestRequest {
+        gaps: vec![f64::from(index * 7919 % 100); 40],
+        ..ok(Metric::Ttft, 1.0)
+    };
     let p50 = check(Metric::Itl, Some(Stat::Quantile(0.5)), Op::Less, 0.0);
     assert!((39.9..80.0).contains(&of(&p50, (0..100).map(row).collect(), 50.0)));
-    let bursts = || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
-    let (errors, good) = (check(Metric::ErrorRate, None, Op::Less, 0.1), goodput(Vec::new(), Op::AtLeast, 0.9));
+    let bursts = || {
+        (0..1000)
+            .map(|k| {
+                if k % 200 < 10 {
+                    failed()
+                } else {
+                    ok(Metric::Ttft, 1.0)
+                }
+            })
+            .collect::<Vec<_>>()
+    };
+    let (errors, good) = (
+        check(Metric::ErrorRate, None, Op::Less, 0.1),
+        goodput(Vec::new(), Op::AtLeast, 0.9),
+    );
     assert!(of(&errors, bursts(), 0.05) > 4.0 && of(&good, bursts(), 0.95) > 4.0);
-    let all = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.97)), Op::Less, 5.0) };
-    assert!(of(&all, bursts(), f64::INFINITY) > 4.0, "among the failed, they are what is counted");
+    let all = Check {
+        of: RequestSet::Scheduled,
+        ..check(Metric::Ttft, Some(Stat::Quantile(0.97)), Op::Less, 5.0)
+    };
+    assert!(
+        of(&all, bursts(), f64::INFINITY) > 4.0,
+        "among the failed, they are what is counted"
+    );
 }
 
 #[test]
 fn a_goodput_without_a_bad_moment_depends_as_its_latencies_do() {
     let rows = || queue(&mut ChaCha8Rng::seed_from_u64(3), 1000, 0.9);
-    let limit = RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 1e6 };
+    let limit = RequestLimit {
+        metric: Metric::Ttft,
+        op: Op::Less,
+        limit: 1e6,
+    };
     let good = goodput(vec![limit], Op::AtLeast, 0.9);
     let p90 = check(Metric::Ttft, Some(Stat::Quantile(0.9)), Op::Less, 1e6);
-    let observed = crate::judge::rule(&p90, &sample(rows()), &conditions(true)).observed.unwrap();
+    let observed = crate::judge::rule(&p90, &sample(rows()), &conditions(true))
+        .observed
+        .unwrap();
     assert_eq!(of(&good, rows(), 1.0), of(&p90, rows(), observed));
     assert!(of(&good, rows(), 1.0) > 3.0);
 }
@@ -53,11 +81,21 @@ fn the_bounds_of_alike_requests_are_farther_off() {
     for stat in [Stat::Quantile(0.5), Stat::Mean] {
         let width = |rho: f64| {
             let rows = sample(queue(&mut ChaCha8Rng::seed_from_u64(3), 2000, rho));
-            let seen = figure(&check(Metric::Ttft, Some(stat), Op::Less, 0.0), &rows, &[0.95]).unwrap();
+            let seen = figure(
+                &check(Metric::Ttft, Some(stat), Op::Less, 0.0),
+                &rows,
+                &[0.95],
+            )
+            .unwrap();
             (seen.high[0].unwrap() / seen.low[0].unwrap()).ln()
         };
         // At 0.8 nine requests say as much as one, for the mean of their logarithms.
-        assert!((1.8..4.5).contains(&(width(0.8) / width(0.0))), "{stat}: {} {}", width(0.8), width(0.0));
+        assert!(
+            (1.8..4.5).contains(&(width(0.8) / width(0.0))),
+            "{stat}: {} {}",
+            width(0.8),
+            width(0.0)
+        );
     }
 }
 
@@ -69,15 +107,37 @@ fn a_relative_limit_at_the_truth_is_decided_no_more_often_than_it_may() {
         for _ in 0..300 {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::AtMost, 0.0);
             let base = figure(&wanted, &sample(queue(&mut rng, 400, rho)), &[0.95]).unwrap();
-            let known = ReferenceValue { value: base.value, low: base.low[0], high: base.high[0], n: Some(base.n), spread: None };
-            let relative = Relative { to: ReferenceKind::Baseline, factor: 1.0, known: Some(known) };
-            let wanted = Check { limit: relative.limit(), relative: Some(relative), ..wanted };
-            let seen = rule(&wanted, &sample(queue(&mut rng, 400, rho)), &conditions(true)).ruling;
+            let known = ReferenceValue {
+                value: base.value,
+                low: base.low[0],
+                high: base.high[0],
+                n: Some(base.n),
+                spread: None,
+            };
+            let relative = Relative {
+                to: ReferenceKind::Baseline,
+                factor: 1.0,
+                known: Some(known),
+            };
+            let wanted = Check {
+                limit: relative.limit(),
+                relative: Some(relative),
+                ..wanted
+            };
+            let seen = rule(
+                &wanted,
+                &sample(queue(&mut rng, 400, rho)),
+                &conditions(true),
+            )
+            .ruling;
             failed += u32::from(seen == Ruling::Fail);
             passed += u32::from(seen == Ruling::Pass);
         }
         // Nominally 15 each; chance makes it 21.
-        assert!((2..=21).contains(&failed) && (2..=21).contains(&passed), "{p}: {failed} {passed} of 300");
+        assert!(
+            (2..=21).contains(&failed) && (2..=21).contains(&passed),
+            "{p}: {failed} {passed} of 300"
+        );
     }
 }
 
@@ -94,12 +154,18 @@ mod verdicts {
 
     /// Independent numbers from 0 to 1000.
     fn mixed(n: usize) -> impl Iterator<Item = f64> {
-        ChaCha8Rng::seed_from_u64(n as u64).random_iter().take(n).map(|share: f64| share * 1000.0)
+        ChaCha8Rng::seed_from_u64(n as u64)
+            .random_iter()
+            .take(n)
+            .map(|share: f64| share * 1000.0)
     }
 
     /// Each value so many times in a row.
     fn alike(values: impl IntoIterator<Item = f64>, times: usize) -> Vec<TestRequest> {
-        values.into_iter().flat_map(|value| vec![ok(Metric::Ttft, value); times]).collect()
+        values
+            .into_iter()
+            .flat_map(|value| vec![ok(Metric::Ttft, value); times])
+            .collect()
     }
 
     fn ruled(check: &Check, rows: Vec<TestRequest>, load: LoadKind) -> Verdict {
@@ -114,76 +180,175 @@ mod verdicts {
     fn correlated_requests_decide_less_and_say_why() {
         // All 800 are under the limit, but they are 20 independent values.
         let seen = ruled(&p90(1001.0), alike(mixed(20), 40), LoadKind::Other);
-        assert_eq!((seen.ruling, seen.n, seen.bound), (Ruling::Inconclusive, 800, None));
+        assert_eq!(
+            (seen.ruling, seen.n, seen.bound),
+            (Ruling::Inconclusive, 800, None)
+        );
         let note = seen.note.unwrap();
-        assert!(note.starts_with("800 correlated samples carry the information of about "), "{note}");
-        assert!(note.ends_with("; a verdict needs 20") && seen.need.unwrap() > 1000, "{note} {:?}", seen.need);
+        assert!(
+            note.starts_with("800 correlated samples carry the information of about "),
+            "{note}"
+        );
+        assert!(
+            note.ends_with("; a verdict needs 20") && seen.need.unwrap() > 1000,
+            "{note} {:?}",
+            seen.need
+        );
         assert!(seen.effective_n.unwrap() < 20.0);
         let free = ruled(&p90(980.0), alike(mixed(800), 1), LoadKind::Other);
         assert_eq!((free.ruling, free.note), (Ruling::Pass, None));
-        assert!((400.0..=730.0).contains(&free.effective_n.unwrap()), "{:?}", free.effective_n);
+        assert!(
+            (400.0..=730.0).contains(&free.effective_n.unwrap()),
+            "{:?}",
+            free.effective_n
+        );
     }
 
     #[test]
     fn a_wide_margin_passes_where_users_bound_the_queue_and_nowhere_else() {
         // 60 stretches of ten: about 60 independent values, of which none is beyond two thirds of the limit.
         let rows = || alike(mixed(60), 10);
-        let of = |limit, load| ruled(&check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, limit), rows(), load);
-        let [closed, open, near] = [(1600.0, LoadKind::FixedUsers), (1600.0, LoadKind::Arrivals), (1100.0, LoadKind::FixedUsers)]
-            .map(|(limit, load)| of(limit, load));
-        assert_eq!([closed.ruling, open.ruling, near.ruling], [Ruling::Pass, Ruling::Inconclusive, Ruling::Inconclusive]);
-        assert!(closed.bound.is_some_and(|bound| bound < 1600.0 && bound > 1200.0), "{closed:?}");
+        let of = |limit, load| {
+            ruled(
+                &check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, limit),
+                rows(),
+                load,
+            )
+        };
+        let [closed, open, near] = [
+            (1600.0, LoadKind::FixedUsers),
+            (1600.0, LoadKind::Arrivals),
+            (1100.0, LoadKind::FixedUsers),
+        ]
+        .map(|(limit, load)| of(limit, load));
+        assert_eq!(
+            [closed.ruling, open.ruling, near.ruling],
+            [Ruling::Pass, Ruling::Inconclusive, Ruling::Inconclusive]
+        );
+        assert!(
+            closed
+                .bound
+                .is_some_and(|bound| bound < 1600.0 && bound > 1200.0),
+            "{closed:?}"
+        );
         // The same as a goodput, whose inner limits have the margin.
-        let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 1600.0 }];
+        let limits = vec![RequestLimit {
+            metric: Metric::Ttft,
+            op: Op::Less,
+            limit: 1600.0,
+        }];
         let good = goodput(limits, Op::AtLeast, 0.95);
-        let rulings = [LoadKind::FixedUsers, LoadKind::Arrivals].map(|load| ruled(&good, rows(), load).ruling);
+        let rulings = [LoadKind::FixedUsers, LoadKind::Arrivals]
+            .map(|load| ruled(&good, rows(), load).ruling);
         assert_eq!(rulings, [Ruling::Pass, Ruling::Inconclusive]);
     }
 
     #[test]
     fn an_open_loop_that_forgets_quickly_has_the_margin_too() {
         // 400 independent values of which the greatest come in stretches of four: about 100 values of the tail.
-        let tail = |at: usize, value: f64| if (at / 4).is_multiple_of(25) { 950.0 + value / 20.0 } else { value * 0.9 };
-        let rows = || mixed(400).enumerate().map(|(at, value)| ok(Metric::Ttft, tail(at, value))).collect::<Vec<TestRequest>>();
+        let tail = |at: usize, value: f64| {
+            if (at / 4).is_multiple_of(25) {
+                950.0 + value / 20.0
+            } else {
+                value * 0.9
+            }
+        };
+        let rows = || {
+            mixed(400)
+                .enumerate()
+                .map(|(at, value)| ok(Metric::Ttft, tail(at, value)))
+                .collect::<Vec<TestRequest>>()
+        };
         let p99 = |limit| check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::Less, limit);
         let of = |limit, load| ruled(&p99(limit), rows(), load).ruling;
-        let rulings = [of(1600.0, LoadKind::Arrivals), of(1600.0, LoadKind::Other), of(1100.0, LoadKind::Arrivals)];
-        assert_eq!(rulings, [Ruling::Pass, Ruling::Inconclusive, Ruling::Inconclusive]);
+        let rulings = [
+            of(1600.0, LoadKind::Arrivals),
+            of(1600.0, LoadKind::Other),
+            of(1100.0, LoadKind::Arrivals),
+        ];
+        assert_eq!(
+            rulings,
+            [Ruling::Pass, Ruling::Inconclusive, Ruling::Inconclusive]
+        );
     }
 
     #[test]
     fn an_open_loop_with_a_long_memory_is_too_short_but_an_overload_fails() {
-        let slow = |k: u32| ok(Metric::Ttft, if k < 150 { 10.0 } else { 100.0 } + f64::from(k % 7));
+        let slow = |k: u32| {
+            ok(
+                Metric::Ttft,
+                if k < 150 { 10.0 } else { 100.0 } + f64::from(k % 7),
+            )
+        };
         let rows = || (0..300).map(slow).collect::<Vec<_>>();
         let p50 = |limit| check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::Less, limit);
         let seen = ruled(&p50(500.0), rows(), LoadKind::Arrivals);
-        assert_eq!((seen.ruling, seen.need, seen.bound), (Ruling::Inconclusive, None, None));
-        assert!(seen.note.unwrap().starts_with("the run is too short for the server's memory"));
-        let grows = (0..300u32).map(|k| ok(Metric::Ttft, f64::from(k))).collect();
+        assert_eq!(
+            (seen.ruling, seen.need, seen.bound),
+            (Ruling::Inconclusive, None, None)
+        );
+        assert!(
+            seen.note
+                .unwrap()
+                .starts_with("the run is too short for the server's memory")
+        );
+        let grows = (0..300u32)
+            .map(|k| ok(Metric::Ttft, f64::from(k)))
+            .collect();
         let p95 = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, 30.0);
         assert_eq!(ruled(&p95, grows, LoadKind::Arrivals).ruling, Ruling::Fail);
     }
 
     #[test]
     fn failures_in_bursts_say_less() {
-        let rows =
-            || (0..1000).map(|k| if k % 200 < 10 { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<TestRequest>>();
-        let limits = vec![RequestLimit { metric: Metric::Ttft, op: Op::Less, limit: 5.0 }];
-        let all = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, Some(Stat::Quantile(0.93)), Op::Less, 5.0) };
-        for wanted in [check(Metric::ErrorRate, None, Op::Less, 0.07), goodput(limits, Op::AtLeast, 0.93), all] {
+        let rows = || {
+            (0..1000)
+                .map(|k| {
+                    if k % 200 < 10 {
+                        failed()
+                    } else {
+                        ok(Metric::Ttft, 1.0)
+                    }
+                })
+                .collect::<Vec<TestRequest>>()
+        };
+        let limits = vec![RequestLimit {
+            metric: Metric::Ttft,
+            op: Op::Less,
+            limit: 5.0,
+        }];
+        let all = Check {
+            of: RequestSet::Scheduled,
+            ..check(Metric::Ttft, Some(Stat::Quantile(0.93)), Op::Less, 5.0)
+        };
+        for wanted in [
+            check(Metric::ErrorRate, None, Op::Less, 0.07),
+            goodput(limits, Op::AtLeast, 0.93),
+            all,
+        ] {
             let seen = ruled(&wanted, rows(), LoadKind::FixedUsers);
             assert_eq!(seen.ruling, Ruling::Inconclusive, "{seen:?}");
         }
         // 1000 ÷ 10.8220, by numpy and scipy.
-        let seen = ruled(&check(Metric::ErrorRate, None, Op::Less, 0.2), rows(), LoadKind::FixedUsers);
-        assert!((seen.effective_n.unwrap() - 92.404391665870).abs() < 1e-9 && seen.ruling == Ruling::Pass, "{seen:?}");
+        let seen = ruled(
+            &check(Metric::ErrorRate, None, Op::Less, 0.2),
+            rows(),
+            LoadKind::FixedUsers,
+        );
+        assert!(
+            (seen.effective_n.unwrap() - 92.404391665870).abs() < 1e-9
+                && seen.ruling == Ruling::Pass,
+            "{seen:?}"
+        );
     }
 
     #[test]
     fn requests_are_taken_in_the_order_of_their_schedule() {
         // Stretches of ten in the order of time, actual in another order.
         let mut rows: Vec<TestRequest> = alike(mixed(60), 10);
-        rows.iter_mut().enumerate().for_each(|(at, row)| row.scheduled_s = at as f64);
+        rows.iter_mut()
+            .enumerate()
+            .for_each(|(at, row)| row.scheduled_s = at as f64);
         let mut other = rows.clone();
         other.sort_by_key(|row| row.scheduled_s as u64 * 7919 % 600);
         let of = |rows| ruled(&p90(950.0), rows, LoadKind::Other);
@@ -195,15 +360,28 @@ mod verdicts {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         let mut row = |same: bool| {
             let luck: f64 = rng.random();
-            let gaps = (0..40).map(|_| 100.0 * if same { luck } else { rng.random() }).collect();
-            TestRequest { gaps, ..ok(Metric::Ttft, 1.0) }
+            let gaps = (0..40)
+                .map(|_| 100.0 * if same { luck } else { rng.random() })
+                .collect();
+            TestRequest {
+                gaps,
+                ..ok(Metric::Ttft, 1.0)
+            }
         };
-        let [same, free] = [true, false].map(|same| (0..300).map(|_| row(same)).collect::<Vec<TestRequest>>());
+        let [same, free] =
+            [true, false].map(|same| (0..300).map(|_| row(same)).collect::<Vec<TestRequest>>());
         let p90 = check(Metric::Itl, Some(Stat::Quantile(0.9)), Op::Less, 91.5);
         let [same, free] = [same, free].map(|rows| ruled(&p90, rows, LoadKind::FixedUsers));
-        assert_eq!((free.ruling, free.n, same.ruling), (Ruling::Pass, 12_000, Ruling::Inconclusive), "{same:?}");
+        assert_eq!(
+            (free.ruling, free.n, same.ruling),
+            (Ruling::Pass, 12_000, Ruling::Inconclusive),
+            "{same:?}"
+        );
         let [same, free] = [same, free].map(|seen| seen.effective_n.unwrap());
-        assert!((150.0..=300.0).contains(&same) && free > 5000.0, "{same} {free}");
+        assert!(
+            (150.0..=300.0).contains(&same) && free > 5000.0,
+            "{same} {free}"
+        );
     }
 
     proptest! {

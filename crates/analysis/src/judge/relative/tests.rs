@@ -8,16 +8,34 @@ mod relative {
     use llmscen_core::metric::{Metric, Stat};
 
     fn to(check: Check, factor: f64, known: Option<ReferenceValue>) -> Check {
-        let relative = Relative { to: ReferenceKind::Baseline, factor, known };
-        Check { limit: relative.limit(), relative: Some(relative), ..check }
+        let relative = Relative {
+            to: ReferenceKind::Baseline,
+            factor,
+            known,
+        };
+        Check {
+            limit: relative.limit(),
+            relative: Some(relative),
+            ..check
+        }
     }
 
     fn known(value: f64, low: f64, high: f64) -> Option<ReferenceValue> {
-        Some(ReferenceValue { value, low: Some(low), high: Some(high), n: Some(400), spread: None })
+        Some(ReferenceValue {
+            value,
+            low: Some(low),
+            high: Some(high),
+            n: Some(400),
+            spread: None,
+        })
     }
 
     fn p50(factor: f64, known: Option<ReferenceValue>) -> Check {
-        to(check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0), factor, known)
+        to(
+            check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0),
+            factor,
+            known,
+        )
     }
 
     fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
@@ -26,7 +44,14 @@ mod relative {
 
     fn waits(n: u32) -> Vec<TestRequest> {
         // From 90 to 110, neighbours unlike.
-        (0..n).map(|i| ok(Metric::Ttft, 90.0 + 20.0 * f64::from(i * 7919 % n) / f64::from(n))).collect()
+        (0..n)
+            .map(|i| {
+                ok(
+                    Metric::Ttft,
+                    90.0 + 20.0 * f64::from(i * 7919 % n) / f64::from(n),
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -37,8 +62,17 @@ mod relative {
         assert!(exact.bound.unwrap() < 102.0, "{exact:?}");
         let vague = ruled(&p50(1.05, known(100.0, 90.0, 110.0)), waits(400));
         assert_eq!((vague.ruling, vague.need), (Ruling::Inconclusive, None));
-        assert!(vague.bound.unwrap() > 110.0 && vague.note.unwrap().starts_with("more requests will not decide this"));
-        assert_eq!(ruled(&p50(0.90, known(100.0, 99.0, 101.0)), waits(400)).ruling, Ruling::Fail);
+        assert!(
+            vague.bound.unwrap() > 110.0
+                && vague
+                    .note
+                    .unwrap()
+                    .starts_with("more requests will not decide this")
+        );
+        assert_eq!(
+            ruled(&p50(0.90, known(100.0, 99.0, 101.0)), waits(400)).ruling,
+            Ruling::Fail
+        );
     }
 
     #[test]
@@ -47,23 +81,53 @@ mod relative {
         assert_eq!(seen.ruling, Ruling::Inconclusive);
         let need = seen.need.unwrap();
         assert!((13..200).contains(&need), "{need}");
-        let p99 = to(check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::AtMost, 0.0), 1.5, known(100.0, 99.0, 101.0));
+        let p99 = to(
+            check(Metric::Ttft, Some(Stat::Quantile(0.99)), Op::AtMost, 0.0),
+            1.5,
+            known(100.0, 99.0, 101.0),
+        );
         let none = ruled(&p99, waits(100));
-        assert_eq!((none.ruling, none.need, none.bound), (Ruling::Inconclusive, Some(376), None));
+        assert_eq!(
+            (none.ruling, none.need, none.bound),
+            (Ruling::Inconclusive, Some(376), None)
+        );
     }
 
     #[test]
     fn a_value_among_the_failed_fails_only_by_what_both_sides_know() {
         // The lower bound of p95 is still a wait, some 109; the value and what lies above it are failed requests.
-        let rows =
-            || (0..1000).map(|i| if i % 19 == 0 { failed() } else { ok(Metric::Ttft, 100.0 + f64::from(i % 10)) }).collect();
+        let rows = || {
+            (0..1000)
+                .map(|i| {
+                    if i % 19 == 0 {
+                        failed()
+                    } else {
+                        ok(Metric::Ttft, 100.0 + f64::from(i % 10))
+                    }
+                })
+                .collect()
+        };
         let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::AtMost, 0.0);
-        let scheduled = |known| to(Check { of: RequestSet::Scheduled, ..wanted.clone() }, 1.05, known);
+        let scheduled = |known| {
+            to(
+                Check {
+                    of: RequestSet::Scheduled,
+                    ..wanted.clone()
+                },
+                1.05,
+                known,
+            )
+        };
         let sure = ruled(&scheduled(known(100.0, 99.0, 101.0)), rows());
-        assert_eq!((sure.ruling, sure.observed), (Ruling::Fail, Some(f64::INFINITY)));
+        assert_eq!(
+            (sure.ruling, sure.observed),
+            (Ruling::Fail, Some(f64::INFINITY))
+        );
         assert_eq!(
             sure.note.as_deref(),
-            Some("this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)")
+            Some(
+                "this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)"
+            )
         );
         let vague = ruled(&scheduled(known(100.0, 90.0, 110.0)), rows());
         assert_eq!((vague.ruling, vague.bound), (Ruling::Inconclusive, None));
@@ -72,12 +136,28 @@ mod relative {
 
     #[test]
     fn a_floor_mirrors_a_ceiling_and_points_are_points() {
-        let floor = to(check(Metric::Ttft, Some(Stat::Mean), Op::AtLeast, 0.0), 0.95, known(100.0, 99.0, 101.0));
+        let floor = to(
+            check(Metric::Ttft, Some(Stat::Mean), Op::AtLeast, 0.0),
+            0.95,
+            known(100.0, 99.0, 101.0),
+        );
         let seen = ruled(&floor, waits(400));
         assert_eq!((seen.ruling, seen.check.limit), (Ruling::Pass, 95.0));
-        assert!(seen.bound.unwrap() > 97.0 && seen.bound.unwrap() < 100.0, "{seen:?}");
-        let point = Check { confidence: Confidence::Point, ..p50(1.0, known(99.0, 1.0, 500.0)) };
-        assert_eq!((ruled(&point, waits(400)).ruling, ruled(&point, waits(400)).bound), (Ruling::Fail, None));
+        assert!(
+            seen.bound.unwrap() > 97.0 && seen.bound.unwrap() < 100.0,
+            "{seen:?}"
+        );
+        let point = Check {
+            confidence: Confidence::Point,
+            ..p50(1.0, known(99.0, 1.0, 500.0))
+        };
+        assert_eq!(
+            (
+                ruled(&point, waits(400)).ruling,
+                ruled(&point, waits(400)).bound
+            ),
+            (Ruling::Fail, None)
+        );
     }
 
     #[test]
@@ -85,20 +165,57 @@ mod relative {
         let seen = ruled(&p50(1.1, None), waits(400));
         assert_eq!(
             (seen.ruling, seen.note.as_deref()),
-            (Ruling::Inconclusive, Some("not judged: no baseline value for this case"))
+            (
+                Ruling::Inconclusive,
+                Some("not judged: no baseline value for this case")
+            )
         );
-        assert!(seen.observed.is_some() && never_passes(&p50(1.1, None)).unwrap().starts_with("no baseline yet"));
+        assert!(
+            seen.observed.is_some()
+                && never_passes(&p50(1.1, None))
+                    .unwrap()
+                    .starts_with("no baseline yet")
+        );
     }
 
     #[test]
     fn shares_with_zeros_are_decided_by_their_difference() {
-        let rows =
-            |bad: usize| (0..640).map(|i| if i * 37 % 640 < bad { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
-        let good = to(goodput(Vec::new(), Op::AtLeast, 0.0), 0.98, known(1.0, 0.9953, 1.0));
-        assert_eq!((ruled(&good, rows(0)).ruling, ruled(&good, rows(60)).ruling), (Ruling::Pass, Ruling::Fail));
-        let errors = to(check(Metric::ErrorRate, None, Op::AtMost, 0.0), 1.1, known(0.0, 0.0, 0.0047));
-        assert_eq!((ruled(&errors, rows(0)).ruling, ruled(&errors, rows(60)).ruling), (Ruling::Inconclusive, Ruling::Fail));
-        assert_eq!(never_passes(&errors).unwrap(), "the baseline is 0, as is any multiple of it; write the limit as a number");
+        let rows = |bad: usize| {
+            (0..640)
+                .map(|i| {
+                    if i * 37 % 640 < bad {
+                        failed()
+                    } else {
+                        ok(Metric::Ttft, 1.0)
+                    }
+                })
+                .collect::<Vec<_>>()
+        };
+        let good = to(
+            goodput(Vec::new(), Op::AtLeast, 0.0),
+            0.98,
+            known(1.0, 0.9953, 1.0),
+        );
+        assert_eq!(
+            (ruled(&good, rows(0)).ruling, ruled(&good, rows(60)).ruling),
+            (Ruling::Pass, Ruling::Fail)
+        );
+        let errors = to(
+            check(Metric::ErrorRate, None, Op::AtMost, 0.0),
+            1.1,
+            known(0.0, 0.0, 0.0047),
+        );
+        assert_eq!(
+            (
+                ruled(&errors, rows(0)).ruling,
+                ruled(&errors, rows(60)).ruling
+            ),
+            (Ruling::Inconclusive, Ruling::Fail)
+        );
+        assert_eq!(
+            never_passes(&errors).unwrap(),
+            "the baseline is 0, as is any multiple of it; write the limit as a number"
+        );
         assert_eq!(
             (never_passes(&good), required_samples(&good)),
             (None, Some(149)),
@@ -108,8 +225,23 @@ mod relative {
 
     #[test]
     fn a_baseline_of_too_few_samples_is_reported_before_the_run() {
-        let few = p50(1.1, Some(ReferenceValue { value: 5.0, low: None, high: Some(9.0), n: Some(3), spread: None }));
-        assert!(never_passes(&few).unwrap().starts_with("the baseline of 3 samples has no bound"), "{:?}", never_passes(&few));
+        let few = p50(
+            1.1,
+            Some(ReferenceValue {
+                value: 5.0,
+                low: None,
+                high: Some(9.0),
+                n: Some(3),
+                spread: None,
+            }),
+        );
+        assert!(
+            never_passes(&few)
+                .unwrap()
+                .starts_with("the baseline of 3 samples has no bound"),
+            "{:?}",
+            never_passes(&few)
+        );
         assert_eq!(never_passes(&p50(1.1, known(5.0, 4.0, 6.0))), None);
     }
 }
@@ -125,12 +257,26 @@ mod prediction {
 
     fn known(value: f64, reach: f64) -> ReferenceValue {
         let (low, high) = (value * (-reach).exp(), value * reach.exp());
-        ReferenceValue { value, low: Some(low), high: Some(high), n: Some(400), spread: Some(Spread { runs: 10, reach }) }
+        ReferenceValue {
+            value,
+            low: Some(low),
+            high: Some(high),
+            n: Some(400),
+            spread: Some(Spread { runs: 10, reach }),
+        }
     }
 
     fn ruled(check: Check, factor: f64, known: ReferenceValue, rows: Vec<TestRequest>) -> Verdict {
-        let relative = Relative { to: ReferenceKind::Baseline, factor, known: Some(known) };
-        let check = Check { limit: relative.limit(), relative: Some(relative), ..check };
+        let relative = Relative {
+            to: ReferenceKind::Baseline,
+            factor,
+            known: Some(known),
+        };
+        let check = Check {
+            limit: relative.limit(),
+            relative: Some(relative),
+            ..check
+        };
         rule(&check, &sample(rows), &conditions(true))
     }
 
@@ -145,13 +291,21 @@ mod prediction {
         // 104 · e^0.05 = 109.3 under 1.10 · 100, and 104 · e^−0.05 = 98.9.
         let seen = of(104.0, 1.10, 0.05);
         assert_eq!((seen.ruling, seen.check.limit), (Ruling::Pass, 110.0));
-        assert!((seen.bound.unwrap() - 104.0 * 0.05f64.exp()).abs() < 1e-6, "{seen:?}");
-        assert_eq!((of(104.0, 1.0, 0.02).ruling, of(104.0, 1.0, 0.05).ruling), (Ruling::Fail, Ruling::Inconclusive));
+        assert!(
+            (seen.bound.unwrap() - 104.0 * 0.05f64.exp()).abs() < 1e-6,
+            "{seen:?}"
+        );
+        assert_eq!(
+            (of(104.0, 1.0, 0.02).ruling, of(104.0, 1.0, 0.05).ruling),
+            (Ruling::Fail, Ruling::Inconclusive)
+        );
         let open = of(104.0, 1.0, 0.05);
         assert_eq!(open.need, None);
         let note = open.note.unwrap();
         assert!(
-            note.starts_with("one run cannot decide this: the 10 runs of the baseline vary too much") && note.contains("5.1 %"),
+            note.starts_with(
+                "one run cannot decide this: the 10 runs of the baseline vary too much"
+            ) && note.contains("5.1 %"),
             "{note}"
         );
     }
@@ -160,12 +314,41 @@ mod prediction {
     fn shares_are_decided_by_the_wider_of_both() {
         // Failures far from one another: those in a row carry less information.
         let fails = |i: usize, bad: usize| i * bad / 640 != (i + 1) * bad / 640;
-        let rows =
-            |bad: usize| (0..640).map(|i| if fails(i, bad) { failed() } else { ok(Metric::Ttft, 1.0) }).collect::<Vec<_>>();
-        let share = |reach| ReferenceValue { low: Some(0.9953), high: Some(1.0), ..known(1.0, reach) };
-        let ruling = |reach, bad| ruled(goodput(Vec::new(), Op::AtLeast, 0.0), 0.98, share(reach), rows(bad)).ruling;
-        assert_eq!((ruling(0.0, 0), ruling(0.0, 60)), (Ruling::Pass, Ruling::Fail), "as its requests say");
-        assert_eq!((ruling(0.03, 0), ruling(0.03, 60)), (Ruling::Inconclusive, Ruling::Fail), "runs vary by more than that");
+        let rows = |bad: usize| {
+            (0..640)
+                .map(|i| {
+                    if fails(i, bad) {
+                        failed()
+                    } else {
+                        ok(Metric::Ttft, 1.0)
+                    }
+                })
+                .collect::<Vec<_>>()
+        };
+        let share = |reach| ReferenceValue {
+            low: Some(0.9953),
+            high: Some(1.0),
+            ..known(1.0, reach)
+        };
+        let ruling = |reach, bad| {
+            ruled(
+                goodput(Vec::new(), Op::AtLeast, 0.0),
+                0.98,
+                share(reach),
+                rows(bad),
+            )
+            .ruling
+        };
+        assert_eq!(
+            (ruling(0.0, 0), ruling(0.0, 60)),
+            (Ruling::Pass, Ruling::Fail),
+            "as its requests say"
+        );
+        assert_eq!(
+            (ruling(0.03, 0), ruling(0.03, 60)),
+            (Ruling::Inconclusive, Ruling::Fail),
+            "runs vary by more than that"
+        );
         assert_eq!(ruling(0.10, 60), Ruling::Inconclusive);
     }
 }

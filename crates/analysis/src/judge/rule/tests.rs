@@ -14,23 +14,52 @@ mod rule {
     fn a_throughput_without_a_window_is_not_decided() {
         let mut seen = sample(latencies([9.0; 20]));
         seen.sending = vec![0.0];
-        let of = |metric, seen: &Sample| rule(&check(metric, None, Op::AtLeast, 1.0), seen, &conditions(true));
+        let of = |metric, seen: &Sample| {
+            rule(
+                &check(metric, None, Op::AtLeast, 1.0),
+                seen,
+                &conditions(true),
+            )
+        };
         let verdict = of(Metric::OutputTps, &seen);
-        assert_eq!((verdict.ruling, verdict.observed), (Ruling::Inconclusive, None));
-        assert!(verdict.note.unwrap().starts_with("no request succeeded before sending stopped"));
-        assert_eq!(of(Metric::OutputTps, &sample(vec![failed()])).ruling, Ruling::Fail, "no request succeeded");
-        assert_eq!(of(Metric::Mfu, &seen).ruling, Ruling::Fail, "a figure that has no window");
+        assert_eq!(
+            (verdict.ruling, verdict.observed),
+            (Ruling::Inconclusive, None)
+        );
+        assert!(
+            verdict
+                .note
+                .unwrap()
+                .starts_with("no request succeeded before sending stopped")
+        );
+        assert_eq!(
+            of(Metric::OutputTps, &sample(vec![failed()])).ruling,
+            Ruling::Fail,
+            "no request succeeded"
+        );
+        assert_eq!(
+            of(Metric::Mfu, &seen).ruling,
+            Ruling::Fail,
+            "a figure that has no window"
+        );
     }
 
     #[test]
     fn a_p99_of_fewer_than_a_thousand_samples_says_so() {
         let note = |p: f64, n: u32| {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, 1e9);
-            ruled(&wanted, latencies((0..n).map(f64::from).map(|value| (value * 617.0) % 1009.0))).note
+            ruled(
+                &wanted,
+                latencies((0..n).map(f64::from).map(|value| (value * 617.0) % 1009.0)),
+            )
+            .note
         };
         let known = "decided by 999 samples; draft-gaikwad-llm-benchmarking-methodology requires at least 1000";
         assert_eq!(note(0.99, 999).as_deref(), Some(known));
-        assert_eq!([note(0.99, 1000), note(0.95, 999), note(0.99, 298)], [None, None, None]);
+        assert_eq!(
+            [note(0.99, 1000), note(0.95, 999), note(0.99, 298)],
+            [None, None, None]
+        );
     }
 
     fn ruled(check: &Check, rows: Vec<TestRequest>) -> Verdict {
@@ -38,55 +67,101 @@ mod rule {
     }
 
     fn latencies(values: impl IntoIterator<Item = f64>) -> Vec<TestRequest> {
-        values.into_iter().map(|value| ok(Metric::Ttft, value)).collect()
+        values
+            .into_iter()
+            .map(|value| ok(Metric::Ttft, value))
+            .collect()
     }
 
     #[test]
     fn the_point_is_compared_where_the_check_says_so() {
-        let wanted = Check { confidence: Confidence::Point, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
+        let wanted = Check {
+            confidence: Confidence::Point,
+            ..check(Metric::Ttft, P99, Op::Less, 10.0)
+        };
         let seen = ruled(&wanted, latencies([9.0]));
-        assert_eq!((seen.ruling, seen.observed, seen.bound, seen.note), (Ruling::Pass, Some(9.0), None, None));
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.bound, seen.note),
+            (Ruling::Pass, Some(9.0), None, None)
+        );
         let sure = ruled(&check(Metric::Ttft, P99, Op::Less, 10.0), latencies([9.0]));
         assert_eq!((sure.ruling, sure.need), (Ruling::Inconclusive, Some(299)));
     }
 
     #[test]
     fn extremes_and_equalities_say_that_they_are_points() {
-        let seen = ruled(&check(Metric::Ttft, Some(Stat::Max), Op::Less, 10.0), latencies([9.0]));
-        assert_eq!(seen.note.as_deref(), Some("point estimate only: a minimum or maximum has no confidence bound"));
-        let seen = ruled(&check(Metric::ErrorRate, None, Op::Equal, 0.0), latencies([9.0]));
+        let seen = ruled(
+            &check(Metric::Ttft, Some(Stat::Max), Op::Less, 10.0),
+            latencies([9.0]),
+        );
+        assert_eq!(
+            seen.note.as_deref(),
+            Some("point estimate only: a minimum or maximum has no confidence bound")
+        );
+        let seen = ruled(
+            &check(Metric::ErrorRate, None, Op::Equal, 0.0),
+            latencies([9.0]),
+        );
         assert_eq!((seen.ruling, seen.observed), (Ruling::Pass, Some(0.0)));
     }
 
     #[test]
     fn a_signal_is_compared_as_a_point_whatever_the_confidence() {
-        let subject = Subject::Signal { signal: Signal::ServerWaiting, stat: Stat::Quantile(0.99) };
-        let wanted = Check { subject, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
-        assert_eq!(ruled(&wanted, latencies([9.0])).note.as_deref(), Some("no data"));
+        let subject = Subject::Signal {
+            signal: Signal::ServerWaiting,
+            stat: Stat::Quantile(0.99),
+        };
+        let wanted = Check {
+            subject,
+            ..check(Metric::Ttft, P99, Op::Less, 10.0)
+        };
+        assert_eq!(
+            ruled(&wanted, latencies([9.0])).note.as_deref(),
+            Some("no data")
+        );
         let mut seen = sample(latencies([9.0]));
-        let actual = SignalStat { n: 3, mean: Some(5.0), values: vec![1.0, 12.0, 2.0], ..SignalStat::default() };
+        let actual = SignalStat {
+            n: 3,
+            mean: Some(5.0),
+            values: vec![1.0, 12.0, 2.0],
+            ..SignalStat::default()
+        };
         seen.signals.insert(Signal::ServerWaiting, actual);
         let verdict = rule(&wanted, &seen, &conditions(true));
-        assert_eq!((verdict.ruling, verdict.observed, verdict.bound, verdict.n), (Ruling::Fail, Some(12.0), None, 3));
+        assert_eq!(
+            (verdict.ruling, verdict.observed, verdict.bound, verdict.n),
+            (Ruling::Fail, Some(12.0), None, 3)
+        );
         assert_eq!(
             verdict.note.as_deref(),
-            Some("point estimate only: telemetry samples are correlated, so no confidence bound is given")
+            Some(
+                "point estimate only: telemetry samples are correlated, so no confidence bound is given"
+            )
         );
     }
 
     #[test]
     fn the_gaps_of_one_request_prove_nothing() {
-        let rows = vec![TestRequest { gaps: vec![1.0; 1000], ..ok(Metric::Ttft, 1.0) }];
+        let rows = vec![TestRequest {
+            gaps: vec![1.0; 1000],
+            ..ok(Metric::Ttft, 1.0)
+        }];
         let seen = ruled(&check(Metric::Itl, P99, Op::Less, 10.0), rows);
         let note = "1000 correlated samples carry the information of about 1; a verdict needs 20";
-        assert_eq!((seen.ruling, seen.n, seen.note.as_deref()), (Ruling::Inconclusive, 1000, Some(note)));
+        assert_eq!(
+            (seen.ruling, seen.n, seen.note.as_deref()),
+            (Ruling::Inconclusive, 1000, Some(note))
+        );
     }
 
     #[test]
     fn a_failed_audit_invalidates_but_keeps_the_numbers() {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
         let seen = rule(&wanted, &sample(latencies([1.0; 40])), &conditions(false));
-        assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Invalid, Some(0.0), 40));
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.n),
+            (Ruling::Invalid, Some(0.0), 40)
+        );
         assert_eq!(seen.note.as_deref(), Some(REJECTED));
         let mut none = sample(Vec::new());
         let note = |none: &Sample| rule(&wanted, none, &conditions(false)).note.unwrap();
@@ -99,10 +174,17 @@ mod rule {
     fn the_start_of_the_server_is_judged_whatever_the_load_generator_did() {
         let mut seen = sample(latencies([1.0; 40]));
         let wanted = check(Metric::Startup, None, Op::Less, 5.0);
-        assert_eq!(rule(&wanted, &seen, &conditions(false)).ruling, Ruling::Invalid, "no start was measured");
+        assert_eq!(
+            rule(&wanted, &seen, &conditions(false)).ruling,
+            Ruling::Invalid,
+            "no start was measured"
+        );
         seen.scalars.insert(Metric::Startup, 7.0);
         let verdict = rule(&wanted, &seen, &conditions(false));
-        assert_eq!((verdict.ruling, verdict.observed), (Ruling::Fail, Some(7.0)));
+        assert_eq!(
+            (verdict.ruling, verdict.observed),
+            (Ruling::Fail, Some(7.0))
+        );
     }
 
     #[test]
@@ -110,18 +192,41 @@ mod rule {
         for &metric in Metric::ALL {
             let stats: &[Option<Stat>] = match metric.per() {
                 Scope::Case => &[None],
-                _ => &[P99, Some(Stat::Mean), Some(Stat::Min), Some(Stat::Max), Some(Stat::Count), Some(Stat::Sd)],
+                _ => &[
+                    P99,
+                    Some(Stat::Mean),
+                    Some(Stat::Min),
+                    Some(Stat::Max),
+                    Some(Stat::Count),
+                    Some(Stat::Sd),
+                ],
             };
-            for (&stat, op) in stats.iter().flat_map(|stat| [Op::Less, Op::AtLeast, Op::Unequal].map(|op| (stat, op))) {
+            for (&stat, op) in stats
+                .iter()
+                .flat_map(|stat| [Op::Less, Op::AtLeast, Op::Unequal].map(|op| (stat, op)))
+            {
                 for confidence in [Confidence::Point, Confidence::Level(0.95)] {
-                    let wanted = Check { confidence, ..check(metric, stat, op, 0.5) };
-                    assert_eq!(ruled(&wanted, Vec::new()).ruling, Ruling::Fail, "{metric} {stat:?} {op}");
-                    let lax = Check { no_data: NoData::Inconclusive, ..wanted };
+                    let wanted = Check {
+                        confidence,
+                        ..check(metric, stat, op, 0.5)
+                    };
+                    assert_eq!(
+                        ruled(&wanted, Vec::new()).ruling,
+                        Ruling::Fail,
+                        "{metric} {stat:?} {op}"
+                    );
+                    let lax = Check {
+                        no_data: NoData::Inconclusive,
+                        ..wanted
+                    };
                     assert_eq!(ruled(&lax, Vec::new()).ruling, Ruling::Inconclusive);
                 }
             }
         }
-        let actual = Check { no_data: NoData::Pass, ..check(Metric::Ttft, P99, Op::Less, 1.0) };
+        let actual = Check {
+            no_data: NoData::Pass,
+            ..check(Metric::Ttft, P99, Op::Less, 1.0)
+        };
         assert_eq!(
             ruled(&actual, vec![failed()]).note.as_deref(),
             Some("no data; passes because the objective sets `no_data: pass`")
@@ -130,9 +235,23 @@ mod rule {
 
     #[test]
     fn nothing_passes_a_limit_that_is_no_number() {
-        for op in [Op::Less, Op::AtMost, Op::More, Op::AtLeast, Op::Equal, Op::Unequal] {
-            for (metric, stat) in [(Metric::Ttft, P99), (Metric::Ttft, Some(Stat::Mean)), (Metric::ErrorRate, None)] {
-                let seen = ruled(&check(metric, stat, op, f64::NAN), latencies((0..500).map(f64::from)));
+        for op in [
+            Op::Less,
+            Op::AtMost,
+            Op::More,
+            Op::AtLeast,
+            Op::Equal,
+            Op::Unequal,
+        ] {
+            for (metric, stat) in [
+                (Metric::Ttft, P99),
+                (Metric::Ttft, Some(Stat::Mean)),
+                (Metric::ErrorRate, None),
+            ] {
+                let seen = ruled(
+                    &check(metric, stat, op, f64::NAN),
+                    latencies((0..500).map(f64::from)),
+                );
                 assert_eq!(seen.ruling, Ruling::Fail, "{metric} {op}");
             }
         }
@@ -140,9 +259,26 @@ mod rule {
 
     #[test]
     fn the_quantile_among_the_failed_is_beyond_any_limit() {
-        let wanted = Check { of: RequestSet::Scheduled, ..check(Metric::Ttft, P99, Op::Less, 10.0) };
-        let seen = ruled(&wanted, (0..100).map(|k| if k % 10 == 3 { failed() } else { ok(Metric::Ttft, 1.0) }).collect());
-        assert_eq!((seen.ruling, seen.observed), (Ruling::Fail, Some(f64::INFINITY)));
+        let wanted = Check {
+            of: RequestSet::Scheduled,
+            ..check(Metric::Ttft, P99, Op::Less, 10.0)
+        };
+        let seen = ruled(
+            &wanted,
+            (0..100)
+                .map(|k| {
+                    if k % 10 == 3 {
+                        failed()
+                    } else {
+                        ok(Metric::Ttft, 1.0)
+                    }
+                })
+                .collect(),
+        );
+        assert_eq!(
+            (seen.ruling, seen.observed),
+            (Ruling::Fail, Some(f64::INFINITY))
+        );
         assert!(seen.note.unwrap().contains("failed requests"));
     }
 
@@ -150,15 +286,27 @@ mod rule {
     fn the_case_figures_are_points() {
         let mut sample = sample(latencies([1.0]));
         sample.scalars.insert(Metric::ConcurrencyMean, 7.0);
-        let seen = rule(&check(Metric::ConcurrencyMean, None, Op::More, 6.0), &sample, &conditions(true));
-        assert_eq!((seen.ruling, seen.observed, seen.n), (Ruling::Pass, Some(7.0), 1));
+        let seen = rule(
+            &check(Metric::ConcurrencyMean, None, Op::More, 6.0),
+            &sample,
+            &conditions(true),
+        );
+        assert_eq!(
+            (seen.ruling, seen.observed, seen.n),
+            (Ruling::Pass, Some(7.0), 1)
+        );
     }
 
     #[test]
     fn a_limit_at_the_true_quantile_passes_no_more_often_than_allowed() {
         // Exponential values: the true p95 is −ln 0.05. Standing exactly there, a limit is wrongly passed or failed.
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(3);
-        let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, -(0.05f64.ln()));
+        let wanted = check(
+            Metric::Ttft,
+            Some(Stat::Quantile(0.95)),
+            Op::Less,
+            -(0.05f64.ln()),
+        );
         let mut wrong = [0; 2];
         for _ in 0..2000 {
             let draw = latencies((0..120).map(|_| -(1.0 - rng.random_range(0.0..1.0f64)).ln()));
@@ -166,7 +314,10 @@ mod rule {
             wrong[0] += u32::from(ruling == Ruling::Pass);
             wrong[1] += u32::from(ruling == Ruling::Fail);
         }
-        assert!(wrong.iter().all(|&count| (5..=129).contains(&count)), "{wrong:?} of 2000");
+        assert!(
+            wrong.iter().all(|&count| (5..=129).contains(&count)),
+            "{wrong:?} of 2000"
+        );
     }
 
     proptest! {
@@ -201,21 +352,46 @@ mod not_measured {
     fn notes(valid: bool, some: bool, why: &str) -> Vec<(Ruling, Option<String>)> {
         let mut seen = sample(vec![ok(Metric::Ttft, 1.0); 40]);
         seen.scalars.insert(Metric::Startup, 2.0);
-        let wanted = [check(Metric::ErrorRate, None, Op::Less, 0.5), check(Metric::Startup, None, Op::Less, 9.0)];
-        let verdicts = wanted.iter().map(|check| rule(check, &seen, &conditions(valid))).collect();
-        unmeasured_verdicts(verdicts, some, why).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+        let wanted = [
+            check(Metric::ErrorRate, None, Op::Less, 0.5),
+            check(Metric::Startup, None, Op::Less, 9.0),
+        ];
+        let verdicts = wanted
+            .iter()
+            .map(|check| rule(check, &seen, &conditions(valid)))
+            .collect();
+        unmeasured_verdicts(verdicts, some, why)
+            .into_iter()
+            .map(|verdict| (verdict.ruling, verdict.note))
+            .collect()
     }
 
     #[test]
     fn nothing_is_decided_but_the_start_of_the_server() {
         let open = |note: &str| (Ruling::Inconclusive, Some(note.to_owned()));
-        let start = (Ruling::Pass, Some("point estimate only: a case has one such value".to_owned()));
+        let start = (
+            Ruling::Pass,
+            Some("point estimate only: a case has one such value".to_owned()),
+        );
         for valid in [true, false] {
             let why = "target lost after 3.1 s: 127.0.0.1:8000: connection refused";
-            assert_eq!(notes(valid, true, why), [open("not judged: target lost after 3.1 s"), start.clone()]);
-            let why = "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
-            assert_eq!(notes(valid, false, why), [open("not measured: stopped after 20 of 5000 requests"), start.clone()]);
-            assert_eq!(notes(valid, false, "not run: target lost"), [open("not run: target lost"), start.clone()]);
+            assert_eq!(
+                notes(valid, true, why),
+                [open("not judged: target lost after 3.1 s"), start.clone()]
+            );
+            let why =
+                "stopped after 20 of 5000 requests: every one failed with HTTP 401 (Unauthorized)";
+            assert_eq!(
+                notes(valid, false, why),
+                [
+                    open("not measured: stopped after 20 of 5000 requests"),
+                    start.clone()
+                ]
+            );
+            assert_eq!(
+                notes(valid, false, "not run: target lost"),
+                [open("not run: target lost"), start.clone()]
+            );
         }
     }
 }
@@ -231,20 +407,41 @@ mod aborted {
         let rows = sample(vec![ok(Metric::Ttft, 1.0); 400]);
         let wanted = check(Metric::Ttft, Some(Stat::Quantile(0.95)), Op::Less, 5.0);
         let verdicts = vec![rule(&wanted, &rows, &conditions(valid)); 2];
-        let lost = Aborted { check: 1, expr: "x".into(), after: 400, n: 400, breaking: 60, allowed: 0.05, ..Aborted::default() };
-        aborted_verdicts(verdicts, &lost).into_iter().map(|verdict| (verdict.ruling, verdict.note)).collect()
+        let lost = Aborted {
+            check: 1,
+            expr: "x".into(),
+            after: 400,
+            n: 400,
+            breaking: 60,
+            allowed: 0.05,
+            ..Aborted::default()
+        };
+        aborted_verdicts(verdicts, &lost)
+            .into_iter()
+            .map(|verdict| (verdict.ruling, verdict.note))
+            .collect()
     }
 
     #[test]
     fn the_failed_check_fails_and_others_are_inconclusive() {
         let known = "aborted after 400 requests: 60 of 400 exceeded the limit (5 % allowed)";
         let other = "not judged: the case was aborted by `x`";
-        assert_eq!(rulings(true), [(Ruling::Inconclusive, Some(other.into())), (Ruling::Fail, Some(known.into()))]);
+        assert_eq!(
+            rulings(true),
+            [
+                (Ruling::Inconclusive, Some(other.into())),
+                (Ruling::Fail, Some(known.into()))
+            ]
+        );
     }
 
     #[test]
     fn an_unsound_measurement_decides_nothing() {
-        assert!(rulings(false).iter().all(|(ruling, note)| *ruling == Ruling::Invalid && note.is_some()));
+        assert!(
+            rulings(false)
+                .iter()
+                .all(|(ruling, note)| *ruling == Ruling::Invalid && note.is_some())
+        );
     }
 }
 
@@ -260,12 +457,26 @@ mod bounded {
 
     /// Of ten, six up to 300 ms, and four beyond 10 s.
     fn ruled(share: f64, op: Op, limit: f64) -> Verdict {
-        let subject = Subject::Signal { signal: Signal::ServerQueueTime, stat: Stat::Quantile(share) };
+        let subject = Subject::Signal {
+            signal: Signal::ServerQueueTime,
+            stat: Stat::Quantile(share),
+        };
         let confidence = Confidence::Level(0.95);
-        let wanted = Check { subject, confidence, ..check(Metric::Ttft, Some(Stat::Quantile(0.99)), op, limit) };
+        let wanted = Check {
+            subject,
+            confidence,
+            ..check(Metric::Ttft, Some(Stat::Quantile(0.99)), op, limit)
+        };
         let mut seen = sample(vec![ok(Metric::Ttft, 1.0)]);
         let buckets = vec![(300.0, 6.0), (10_000.0, 6.0), (f64::INFINITY, 10.0)];
-        seen.signals.insert(Signal::ServerQueueTime, SignalStat { n: 10, buckets, ..SignalStat::default() });
+        seen.signals.insert(
+            Signal::ServerQueueTime,
+            SignalStat {
+                n: 10,
+                buckets,
+                ..SignalStat::default()
+            },
+        );
         rule(&wanted, &seen, &conditions(true))
     }
 
@@ -287,10 +498,17 @@ mod bounded {
             (Op::Less, f64::NAN, Fail),
         ] {
             let seen = ruled(0.5, op, limit);
-            assert_eq!((seen.ruling, seen.observed, seen.n), (ruling, None, 10), "{op} {limit}");
+            assert_eq!(
+                (seen.ruling, seen.observed, seen.n),
+                (ruling, None, 10),
+                "{op} {limit}"
+            );
         }
         let note = ruled(0.5, Op::Less, 300.0).note.unwrap();
-        assert_eq!(note, "the server's histogram only shows that the value is ≤ 300 ms (it falls in the first bucket)");
+        assert_eq!(
+            note,
+            "the server's histogram only shows that the value is ≤ 300 ms (it falls in the first bucket)"
+        );
     }
 
     #[test]
@@ -311,6 +529,9 @@ mod bounded {
             assert_eq!(ruled(0.9, op, limit).ruling, ruling, "{op} {limit}");
         }
         let note = ruled(0.9, Op::Less, 1.0).note.unwrap();
-        assert_eq!(note, "the server's histogram only shows that the value is ≥ 10000 ms (it falls in the last bucket)");
+        assert_eq!(
+            note,
+            "the server's histogram only shows that the value is ≥ 10000 ms (it falls in the last bucket)"
+        );
     }
 }

@@ -37,7 +37,14 @@ impl Peak {
         let start = start_index(spec, grid);
         let probes = vec![Vec::new(); grid.len()];
         let (precision, confirm) = (spec.precision, spec.confirm);
-        Peak { grid: grid.to_vec(), start, precision, confirm, probes, confirmed: 0 }
+        Peak {
+            grid: grid.to_vec(),
+            start,
+            precision,
+            confirm,
+            probes,
+            confirmed: 0,
+        }
     }
 
     pub(super) fn next(&self) -> Option<Probe> {
@@ -45,8 +52,17 @@ impl Peak {
             return None;
         }
         let (index, purpose) = self.aim();
-        let part = if purpose == Purpose::Confirm { 1.0 } else { REFINE_LENGTH };
-        Some(Probe { index, load: self.grid[index], purpose, length: part })
+        let part = if purpose == Purpose::Confirm {
+            1.0
+        } else {
+            REFINE_LENGTH
+        };
+        Some(Probe {
+            index,
+            load: self.grid[index],
+            purpose,
+            length: part,
+        })
     }
 
     pub(super) fn record_probe(&mut self, index: usize, evidence: Evidence) {
@@ -54,7 +70,11 @@ impl Peak {
             return;
         }
         let (requested, purpose) = self.aim();
-        let purpose = if requested == index { purpose } else { Purpose::Narrow };
+        let purpose = if requested == index {
+            purpose
+        } else {
+            Purpose::Narrow
+        };
         self.probes[index].push(evidence.goodput);
         // A confirmation does not count if another load is better now.
         let confirms = purpose == Purpose::Confirm && self.best() == Some(index);
@@ -68,13 +88,22 @@ impl Peak {
     pub(super) fn finding(&self) -> Finding {
         let best = self.best();
         let at = |index: usize| self.grid[index];
-        let (low, high) = best.map_or((0, self.grid.len().saturating_sub(1)), |best| self.neighbours(best));
+        let (low, high) = best.map_or((0, self.grid.len().saturating_sub(1)), |best| {
+            self.neighbours(best)
+        });
         let last = self.grid.len().saturating_sub(1);
         Finding {
             answer: best.map(at),
-            interval: (best.map(|_| at(low)), self.grid.get(high).copied().unwrap_or_default()),
+            interval: (
+                best.map(|_| at(low)),
+                self.grid.get(high).copied().unwrap_or_default(),
+            ),
             mass: None,
-            extent: if best == Some(last) { Extent::AtLeast } else { Extent::Within },
+            extent: if best == Some(last) {
+                Extent::AtLeast
+            } else {
+                Extent::Within
+            },
             converged: best.is_some() && self.settled(),
             confirmed: self.confirmed,
             non_monotone: None,
@@ -90,18 +119,31 @@ impl Peak {
         let probes = self.probes.get(index).filter(|probes| !probes.is_empty())?;
         let n = probes.len() as f64;
         let mean = probes.iter().map(|(value, _)| value).sum::<f64>() / n;
-        Some((mean, probes.iter().map(|(_, error)| error * error).sum::<f64>().sqrt() / n))
+        Some((
+            mean,
+            probes
+                .iter()
+                .map(|(_, error)| error * error)
+                .sum::<f64>()
+                .sqrt()
+                / n,
+        ))
     }
 
     fn best(&self) -> Option<usize> {
         let means = (0..self.grid.len()).filter_map(|index| Some((index, self.mean(index)?.0)));
-        means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+        means
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(index, _)| index)
     }
 
     /// The nearest probed grid indices on both sides; `best` itself if there is none.
     fn neighbours(&self, best: usize) -> (usize, usize) {
         let probed = |index: &usize| !self.probes[*index].is_empty();
-        ((0..best).rev().find(probed).unwrap_or(best), (best + 1..self.grid.len()).find(probed).unwrap_or(best))
+        (
+            (0..best).rev().find(probed).unwrap_or(best),
+            (best + 1..self.grid.len()).find(probed).unwrap_or(best),
+        )
     }
 
     /// The grid index to probe in the wider gap beside the best one; None if both gaps are within the precision.
@@ -119,7 +161,9 @@ impl Peak {
     }
 
     fn aim(&self) -> (usize, Purpose) {
-        let Some(best) = self.best() else { return (self.start, Purpose::Bracket) };
+        let Some(best) = self.best() else {
+            return (self.start, Purpose::Bracket);
+        };
         let (low, high) = self.neighbours(best);
         let last = self.grid.len() - 1;
         if high == best && best < last {
@@ -141,10 +185,16 @@ impl Peak {
         let (best_mean, best_error) = self.mean(best)?;
         let close = |other: &usize| {
             let (mean, error) = self.mean(*other).unwrap_or((f64::NEG_INFINITY, 0.0));
-            *other != best && best_mean - mean < APART * (best_error * best_error + error * error).sqrt()
+            *other != best
+                && best_mean - mean < APART * (best_error * best_error + error * error).sqrt()
         };
-        let pairs = neighbours.into_iter().filter(close).flat_map(|other| [other, best]);
-        pairs.filter(|index| self.probes[*index].len() < TRIES).min_by_key(|index| self.probes[*index].len())
+        let pairs = neighbours
+            .into_iter()
+            .filter(close)
+            .flat_map(|other| [other, best]);
+        pairs
+            .filter(|index| self.probes[*index].len() < TRIES)
+            .min_by_key(|index| self.probes[*index].len())
     }
 }
 
@@ -159,12 +209,26 @@ mod tests {
     fn spec(start: f64) -> SearchSpec {
         let (vary, drain) = ("load.rate".to_owned(), Nanos::ZERO);
         let (low, high, whole, precision, confirm) = (1.0, 1024.0, false, 0.1, 2);
-        SearchSpec { vary, low, high, start, integer: whole, precision, confirm, goal: Goal::Goodput, drain }
+        SearchSpec {
+            vary,
+            low,
+            high,
+            start,
+            integer: whole,
+            precision,
+            confirm,
+            goal: Goal::Goodput,
+            drain,
+        }
     }
 
     /// A goodput that follows the load up to 100 and then falls as the square.
     fn goodput(load: f64) -> f64 {
-        if load <= 100.0 { load } else { 100.0 * (100.0 / load).powi(2) }
+        if load <= 100.0 {
+            load
+        } else {
+            100.0 * (100.0 / load).powi(2)
+        }
     }
 
     fn climb(start: f64, noise: f64, seed: u64) -> Peak {
@@ -174,7 +238,14 @@ mod tests {
         let mut peak = Peak::new(&spec, &spec.grid());
         while let Some(probe) = peak.next() {
             let value = goodput(probe.load) + law.sample(&mut rng);
-            peak.record_probe(probe.index, Evidence { pass_probability: 0.5, requests: 100, goodput: (value, noise) });
+            peak.record_probe(
+                probe.index,
+                Evidence {
+                    pass_probability: 0.5,
+                    requests: 100,
+                    goodput: (value, noise),
+                },
+            );
         }
         peak
     }
@@ -184,8 +255,14 @@ mod tests {
         for start in [1.0, 90.0, 1024.0] {
             let found = climb(start, 0.0, 1).finding();
             let near = (found.answer.unwrap() / 100.0 - 1.0).abs() <= 0.1;
-            assert!(near && found.converged && found.confirmed >= 2, "{start}: {found:?}");
-            assert!(found.interval.0.unwrap() <= 100.0 && found.interval.1 >= 100.0, "{found:?}");
+            assert!(
+                near && found.converged && found.confirmed >= 2,
+                "{start}: {found:?}"
+            );
+            assert!(
+                found.interval.0.unwrap() <= 100.0 && found.interval.1 >= 100.0,
+                "{found:?}"
+            );
         }
     }
 

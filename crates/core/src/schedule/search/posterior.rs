@@ -44,13 +44,24 @@ impl Posterior {
     /// The prior: uniform over the logarithms of load, steepness and standard deviation.
     pub(super) fn new(grid: &[f64], whole: bool) -> Posterior {
         let loads: Vec<f64> = grid.iter().map(|value| value.ln()).collect();
-        let ends = loads.first().copied().zip(loads.last().copied()).unwrap_or_default();
-        let bounds: Vec<f64> = [ends.0 - OUTSIDE].into_iter().chain(loads.iter().copied()).chain([ends.1 + OUTSIDE]).collect();
+        let ends = loads
+            .first()
+            .copied()
+            .zip(loads.last().copied())
+            .unwrap_or_default();
+        let bounds: Vec<f64> = [ends.0 - OUTSIDE]
+            .into_iter()
+            .chain(loads.iter().copied())
+            .chain([ends.1 + OUTSIDE])
+            .collect();
         let widths = bounds.windows(2).map(|pair| (pair[1] - pair[0]).ln());
         let row: Vec<f64> = widths.collect();
         let below = |next: &f64| if whole { next - 1.0 } else { *next };
         let mut posterior = Posterior {
-            edges: bounds.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect(),
+            edges: bounds
+                .windows(2)
+                .map(|pair| (pair[0] + pair[1]) / 2.0)
+                .collect(),
             joint: vec![row; laws().count()],
             weights: Vec::new(),
             probes: vec![Vec::new(); grid.len()],
@@ -92,9 +103,15 @@ impl Posterior {
     }
 
     fn normalize(&mut self) {
-        let top = self.joint.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
-        let raw: Vec<f64> =
-            (0..self.edges.len()).map(|place| self.joint.iter().map(|row| (row[place] - top).exp()).sum()).collect();
+        let top = self
+            .joint
+            .iter()
+            .flatten()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
+        let raw: Vec<f64> = (0..self.edges.len())
+            .map(|place| self.joint.iter().map(|row| (row[place] - top).exp()).sum())
+            .collect();
         let total: f64 = raw.iter().sum();
         self.weights = raw.into_iter().map(|weight| weight / total).collect();
     }
@@ -120,7 +137,11 @@ impl Posterior {
         let below: f64 = self.weights[..place].iter().sum();
         // A probe of grid value i separates the positions up to i from those after it.
         let (left, right) = (0.5 - below, below + self.weights[place] - 0.5);
-        let index = if left <= right && place > 0 { place - 1 } else { place };
+        let index = if left <= right && place > 0 {
+            place - 1
+        } else {
+            place
+        };
         index.min(self.probes.len() - 1)
     }
 

@@ -10,27 +10,57 @@ use rand_chacha::ChaCha8Rng;
 
 fn spec(low: f64, high: f64, start: f64, whole: bool) -> SearchSpec {
     let (vary, goal, drain) = ("load.rate".to_owned(), Goal::Slo, Nanos::ZERO);
-    SearchSpec { vary, low, high, start, integer: whole, precision: 0.05, confirm: 2, goal, drain }
+    SearchSpec {
+        vary,
+        low,
+        high,
+        start,
+        integer: whole,
+        precision: 0.05,
+        confirm: 2,
+        goal,
+        drain,
+    }
 }
 
 /// Searches a server given by the probability that each load passes.
 fn search(spec: &SearchSpec, server: impl Fn(f64) -> f64) -> Search {
     let mut search = Search::new(spec, &spec.grid());
     while let Some(probe) = search.next() {
-        search.record_probe(probe.index, Evidence { pass_probability: server(probe.load), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(
+            probe.index,
+            Evidence {
+                pass_probability: server(probe.load),
+                requests: 100,
+                goodput: (0.0, 0.0),
+            },
+        );
     }
     search
 }
 
 #[test]
 fn a_sharp_boundary_is_found_on_integers() {
-    for (edge, start) in [(1.0, 16.0), (15.0, 16.0), (16.0, 16.0), (37.0, 1.0), (37.0, 1024.0), (900.0, 1.0)] {
+    for (edge, start) in [
+        (1.0, 16.0),
+        (15.0, 16.0),
+        (16.0, 16.0),
+        (37.0, 1.0),
+        (37.0, 1024.0),
+        (900.0, 1.0),
+    ] {
         let spec = spec(1.0, 1024.0, start, true);
         let done = search(&spec, |load| f64::from(load <= edge));
         let found = done.finding();
         let near = |load: f64| (load / edge - 1.0).abs() <= 0.05;
-        assert!(found.answer.is_some_and(near) && found.converged && found.monotone(), "{edge} from {start}: {found:?}");
-        assert!(found.interval.0.unwrap() <= edge && edge <= found.interval.1, "{edge} from {start}: {found:?}");
+        assert!(
+            found.answer.is_some_and(near) && found.converged && found.monotone(),
+            "{edge} from {start}: {found:?}"
+        );
+        assert!(
+            found.interval.0.unwrap() <= edge && edge <= found.interval.1,
+            "{edge} from {start}: {found:?}"
+        );
         assert!(done.probes().len() <= 25, "{} probes", done.probes().len());
     }
 }
@@ -38,17 +68,34 @@ fn a_sharp_boundary_is_found_on_integers() {
 #[test]
 fn integers_converge_within_one_step() {
     // Five users pass, seven fail, and six are at the boundary, which no number of probes decides.
-    let server = |load: f64| if load < 6.0 { 0.98 } else { f64::from(load < 7.0) * 0.5 + 0.01 };
+    let server = |load: f64| {
+        if load < 6.0 {
+            0.98
+        } else {
+            f64::from(load < 7.0) * 0.5 + 0.01
+        }
+    };
     let found = search(&spec(1.0, 64.0, 4.0, true), server).finding();
-    assert!(found.converged && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)), "{found:?}");
-    assert!(found.interval.1 - found.interval.0.unwrap() <= 1.0, "{found:?}");
+    assert!(
+        found.converged && found.answer.is_some_and(|load| (5.0..=6.0).contains(&load)),
+        "{found:?}"
+    );
+    assert!(
+        found.interval.1 - found.interval.0.unwrap() <= 1.0,
+        "{found:?}"
+    );
 }
 
 #[test]
 fn the_bracket_goes_up_while_loads_pass_and_down_while_they_fail() {
     let bracket = |edge: f64, start| {
-        let done = search(&spec(1.0, 1024.0, start, true), |load| f64::from(load <= edge));
-        let outer = done.probes().iter().take_while(|probe| probe.purpose == Purpose::Bracket);
+        let done = search(&spec(1.0, 1024.0, start, true), |load| {
+            f64::from(load <= edge)
+        });
+        let outer = done
+            .probes()
+            .iter()
+            .take_while(|probe| probe.purpose == Purpose::Bracket);
         outer.map(|probe| probe.load).collect::<Vec<_>>()
     };
     assert_eq!(bracket(100.0, 16.0), [16.0, 32.0, 64.0, 127.0]);
@@ -58,9 +105,15 @@ fn the_bracket_goes_up_while_loads_pass_and_down_while_they_fail() {
 #[test]
 fn ranges_that_pass_or_fail_throughout_are_reported() {
     let all = search(&spec(1.0, 64.0, 8.0, true), |_| 1.0).finding();
-    assert_eq!((all.answer, all.extent, all.converged), (Some(64.0), Extent::AtLeast, true));
+    assert_eq!(
+        (all.answer, all.extent, all.converged),
+        (Some(64.0), Extent::AtLeast, true)
+    );
     let none = search(&spec(1.0, 64.0, 8.0, true), |_| 0.0).finding();
-    assert_eq!((none.answer, none.extent, none.converged), (None, Extent::Nothing, true));
+    assert_eq!(
+        (none.answer, none.extent, none.converged),
+        (None, Extent::Nothing, true)
+    );
     let one = search(&spec(5.0, 5.0, 5.0, true), |_| 1.0).finding();
     assert_eq!((one.answer, one.extent), (Some(5.0), Extent::AtLeast));
 }
@@ -76,11 +129,21 @@ fn one_lucky_probe_does_not_decide() {
         lied |= lie;
         search.record_probe(
             probe.index,
-            Evidence { pass_probability: f64::from(probe.load <= 100.0 || lie), requests: 100, goodput: (0.0, 0.0) },
+            Evidence {
+                pass_probability: f64::from(probe.load <= 100.0 || lie),
+                requests: 100,
+                goodput: (0.0, 0.0),
+            },
         );
     }
     let found = search.finding();
-    assert!(lied && found.converged && found.answer.is_some_and(|load| (95.0..=105.0).contains(&load)), "{found:?}");
+    assert!(
+        lied && found.converged
+            && found
+                .answer
+                .is_some_and(|load| (95.0..=105.0).contains(&load)),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -96,12 +159,23 @@ fn a_failed_confirmation_continues_the_search() {
         let edge = if refuted.is_some() { 50.0 } else { 100.0 };
         search.record_probe(
             probe.index,
-            Evidence { pass_probability: f64::from(probe.load <= edge), requests: 100, goodput: (0.0, 0.0) },
+            Evidence {
+                pass_probability: f64::from(probe.load <= edge),
+                requests: 100,
+                goodput: (0.0, 0.0),
+            },
         );
     }
     let after = &search.probes()[refuted.unwrap() + 1..];
-    assert!(after.iter().any(|probe| probe.purpose == Purpose::Narrow), "{after:?}");
-    assert!(search.finding().answer.unwrap() < 97.0, "{:?}", search.finding());
+    assert!(
+        after.iter().any(|probe| probe.purpose == Purpose::Narrow),
+        "{after:?}"
+    );
+    assert!(
+        search.finding().answer.unwrap() < 97.0,
+        "{:?}",
+        search.finding()
+    );
 }
 
 #[test]
@@ -116,12 +190,26 @@ fn only_probes_of_a_load_confirm_it() {
         if probe.purpose == Purpose::Confirm {
             confirms.push((probe.load, holds));
         }
-        search.record_probe(probe.index, Evidence { pass_probability: f64::from(holds), requests: 100, goodput: (0.0, 0.0) });
+        search.record_probe(
+            probe.index,
+            Evidence {
+                pass_probability: f64::from(holds),
+                requests: 100,
+                goodput: (0.0, 0.0),
+            },
+        );
     }
     let found = search.finding();
-    assert!(found.converged && found.confirmed == 2 && confirms.len() >= 4, "{confirms:?} {found:?}");
+    assert!(
+        found.converged && found.confirmed == 2 && confirms.len() >= 4,
+        "{confirms:?} {found:?}"
+    );
     let last: Vec<&(f64, bool)> = confirms.iter().rev().take(2).collect();
-    assert!(last.iter().all(|(load, holds)| *holds && Some(*load) == found.answer), "{confirms:?} {found:?}");
+    assert!(
+        last.iter()
+            .all(|(load, holds)| *holds && Some(*load) == found.answer),
+        "{confirms:?} {found:?}"
+    );
 }
 
 #[test]
@@ -138,16 +226,26 @@ fn convergence_requires_a_passing_probe_of_four_times_the_length() {
         let requests = (probe.length * 100.0) as u64;
         search.record_probe(
             probe.index,
-            Evidence { pass_probability: f64::from(probe.load <= edge), requests, goodput: (0.0, 0.0) },
+            Evidence {
+                pass_probability: f64::from(probe.load <= edge),
+                requests,
+                goodput: (0.0, 0.0),
+            },
         );
     }
     assert_eq!(confirms[..2], [(1.0, true), (4.0, false)], "{confirms:?}");
-    assert!(!search.finding().converged && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds), "{confirms:?}");
+    assert!(
+        !search.finding().converged && confirms.iter().all(|(part, holds)| (*part < 2.0) == *holds),
+        "{confirms:?}"
+    );
 }
 
 #[test]
 fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
-    let spec = SearchSpec { precision: 0.2, ..spec(1.0, 64.0, 4.0, false) };
+    let spec = SearchSpec {
+        precision: 0.2,
+        ..spec(1.0, 64.0, 4.0, false)
+    };
     let (grid, edge) = (spec.grid(), 20.0f64);
     let covered = (0..60).filter(|&seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -157,7 +255,14 @@ fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
             // Twice the standard deviation of independent requests.
             let luck = 2.0 * score(rng.random_range(1e-9..1.0));
             let z = (requests as f64).sqrt() * (edge / probe.load).ln() + luck;
-            search.record_probe(probe.index, Evidence { pass_probability: probability(z), requests, goodput: (0.0, 0.0) });
+            search.record_probe(
+                probe.index,
+                Evidence {
+                    pass_probability: probability(z),
+                    requests,
+                    goodput: (0.0, 0.0),
+                },
+            );
         }
         let (low, high) = search.finding().interval;
         low.is_none_or(|low| low <= edge) && edge <= high
@@ -170,7 +275,10 @@ fn the_interval_covers_the_boundary_if_probes_are_overdispersed() {
 fn there_is_no_result_before_the_first_probe() {
     let spec = spec(1.0, 1024.0, 16.0, true);
     let found = Search::new(&spec, &spec.grid()).finding();
-    assert_eq!((found.answer, found.converged, found.extent), (None, false, Extent::Within));
+    assert_eq!(
+        (found.answer, found.converged, found.extent),
+        (None, false, Extent::Within)
+    );
 }
 
 #[test]
@@ -182,7 +290,14 @@ fn a_server_that_recovers_under_more_load_is_not_monotone() {
     let at = |load: f64| grid.iter().position(|value| *value == load).unwrap();
     for load in [12.0, 40.0] {
         (0..2).for_each(|_| {
-            search.record_probe(at(load), Evidence { pass_probability: hole(load), requests: 100, goodput: (0.0, 0.0) })
+            search.record_probe(
+                at(load),
+                Evidence {
+                    pass_probability: hole(load),
+                    requests: 100,
+                    goodput: (0.0, 0.0),
+                },
+            )
         });
     }
     assert_eq!(search.finding().non_monotone, Some((12.0, 40.0)));

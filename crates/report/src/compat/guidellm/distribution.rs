@@ -42,11 +42,21 @@ impl Dist {
         let count = count.unwrap_or(total.round() as u64);
         values.retain(|(_, weight)| *weight > 0.0);
         values.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (Some((min, _)), Some((max, _))) = (values.first().copied(), values.last().copied()) else {
-            return Dist { count, ..Dist::default() };
+        let (Some((min, _)), Some((max, _))) = (values.first().copied(), values.last().copied())
+        else {
+            return Dist {
+                count,
+                ..Dist::default()
+            };
         };
-        let mean = values.iter().map(|(value, weight)| value * weight / total).sum::<f64>();
-        let variance = values.iter().map(|(value, weight)| (value - mean).powi(2) * weight / total).sum();
+        let mean = values
+            .iter()
+            .map(|(value, weight)| value * weight / total)
+            .sum::<f64>();
+        let variance = values
+            .iter()
+            .map(|(value, weight)| (value - mean).powi(2) * weight / total)
+            .sum();
         Dist {
             mean,
             mode: mode(&values),
@@ -71,7 +81,10 @@ impl Dist {
 
     /// The distribution as JSON.
     pub(super) fn json(&self) -> Value {
-        let quantiles = SHARES.iter().zip(self.quantiles).map(|((name, _), value)| ((*name).to_owned(), json!(value)));
+        let quantiles = SHARES
+            .iter()
+            .zip(self.quantiles)
+            .map(|((name, _), value)| ((*name).to_owned(), json!(value)));
         json!({
             "mean": self.mean,
             "median": self.median(),
@@ -119,7 +132,9 @@ fn quantiles(sorted: &[(f64, f64)], total: f64) -> [f64; 11] {
             next += 1;
         }
     }
-    out.iter_mut().skip(next).for_each(|quantile| *quantile = last);
+    out.iter_mut()
+        .skip(next)
+        .for_each(|quantile| *quantile = last);
     out
 }
 
@@ -132,7 +147,10 @@ pub(super) fn rate_over_time(mut events: Vec<(f64, f64)>, until: f64) -> Dist {
     events.extend([(0.0, 0.0), (until, 0.0)]);
     let events = merge_simultaneous(events);
     if events.len() < 2 {
-        return Dist { count: events.len() as u64, ..Dist::default() };
+        return Dist {
+            count: events.len() as u64,
+            ..Dist::default()
+        };
     }
     let count: f64 = events.iter().map(|(_, weight)| weight).sum();
     let mut from = events.first().map_or(0.0, |(at, _)| *at);
@@ -153,8 +171,13 @@ pub(super) fn rate_over_time(mut events: Vec<(f64, f64)>, until: f64) -> Dist {
 
 /// The number of overlapping spans from 0 to `until` seconds, weighted by time.
 pub(super) fn concurrency_over_time(spans: &[(f64, f64)], until: f64) -> Dist {
-    let spans = spans.iter().filter(|(from, to)| *to >= 0.0 && *from <= until);
-    let mut changes: Vec<(f64, f64)> = spans.clone().flat_map(|&(from, to)| [(from.max(0.0), 1.0), (to, -1.0)]).collect();
+    let spans = spans
+        .iter()
+        .filter(|(from, to)| *to >= 0.0 && *from <= until);
+    let mut changes: Vec<(f64, f64)> = spans
+        .clone()
+        .flat_map(|&(from, to)| [(from.max(0.0), 1.0), (to, -1.0)])
+        .collect();
     let count = spans.count() as u64;
     changes.retain(|(at, _)| *at <= until);
     changes.push((until, 0.0));
@@ -190,14 +213,25 @@ mod tests {
     #[test]
     fn values_are_weighted() {
         let dist = Dist::weighted(vec![(3.0, 1.0), (1.0, 3.0), (9.0, 0.0)], None);
-        assert_eq!((dist.mean, dist.variance, dist.mode, dist.median()), (1.5, 0.75, 1.0, 1.0));
-        assert_eq!((dist.min, dist.max, dist.count, dist.sum, dist.quantiles[7]), (1.0, 3.0, 4, 6.0, 3.0));
+        assert_eq!(
+            (dist.mean, dist.variance, dist.mode, dist.median()),
+            (1.5, 0.75, 1.0, 1.0)
+        );
+        assert_eq!(
+            (dist.min, dist.max, dist.count, dist.sum, dist.quantiles[7]),
+            (1.0, 3.0, 4, 6.0, 3.0)
+        );
     }
 
     #[test]
     fn quantiles_are_measured_values() {
         let dist = Dist::new((1..=100).rev().map(f64::from).collect());
-        assert_eq!(dist.quantiles, [1.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0]);
+        assert_eq!(
+            dist.quantiles,
+            [
+                1.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0
+            ]
+        );
         assert_eq!((dist.mean, dist.count), (50.5, 100));
         assert_eq!(Dist::new(Vec::new()), Dist::default());
     }
@@ -205,13 +239,19 @@ mod tests {
     #[test]
     fn the_mean_rate_is_events_over_time() {
         let dist = rate_over_time(vec![(1.0, 1.0), (2.0, 1.0), (4.0, 2.0)], 4.0);
-        assert_eq!((dist.mean, dist.count, dist.min, dist.max), (1.0, 4, 0.0, 2.0));
+        assert_eq!(
+            (dist.mean, dist.count, dist.min, dist.max),
+            (1.0, 4, 0.0, 2.0)
+        );
         assert_eq!(rate_over_time(Vec::new(), 0.0).count, 1);
     }
 
     #[test]
     fn concurrency_is_weighted_by_time() {
         let dist = concurrency_over_time(&[(0.0, 2.0), (1.0, 4.0)], 4.0);
-        assert_eq!((dist.mean, dist.max, dist.count, dist.median()), (1.25, 2.0, 2, 1.0));
+        assert_eq!(
+            (dist.mean, dist.max, dist.count, dist.median()),
+            (1.25, 2.0, 2, 1.0)
+        );
     }
 }

@@ -44,7 +44,12 @@ pub(super) fn status(row: &TimedRequest<'_>) -> usize {
 
 /// Requests by status.
 pub(super) fn totals(case: &Measured<'_>) -> [usize; 3] {
-    [0, 1, 2].map(|selected| case.rows.iter().filter(|row| status(row) == selected).count())
+    [0, 1, 2].map(|selected| {
+        case.rows
+            .iter()
+            .filter(|row| status(row) == selected)
+            .count()
+    })
 }
 
 /// Requests by status as JSON.
@@ -70,7 +75,10 @@ impl Clock {
             let (from, to) = bounds.entry(row.round()).or_insert((sent, row.end()));
             (*from, *to) = ((*from).min(sent), (*to).max(row.end()));
         }
-        let mut clock = Clock { rounds: BTreeMap::new(), length: 0.0 };
+        let mut clock = Clock {
+            rounds: BTreeMap::new(),
+            length: 0.0,
+        };
         for (round, (from, to)) in bounds {
             clock.rounds.insert(round, (from, clock.length));
             clock.length += to.since(from).secs();
@@ -88,32 +96,125 @@ impl Clock {
 /// Every metric, in the order of the table.
 pub(super) fn metrics(case: &Measured<'_>) -> Vec<NamedMetric> {
     let clock = Clock::new(case);
-    let values = |metric: Metric, unit: f64| ByStatus::only_ok(Dist::new(case.values(metric).iter().map(|v| v / unit).collect()));
-    let per_request =
-        |get: fn(&TimedRequest<'_>) -> Option<f64>| ByStatus::only_ok(Dist::new(case.ok().filter_map(get).collect()));
-    let rate = |events: fn(&TimedRequest<'_>, &Clock) -> Vec<(f64, f64)>| {
-        ByStatus::only_ok(rate_over_time(case.ok().flat_map(|row| events(row, &clock)).collect(), clock.length))
+    let values = |metric: Metric, unit: f64| {
+        ByStatus::only_ok(Dist::new(
+            case.values(metric).iter().map(|v| v / unit).collect(),
+        ))
     };
-    let mut out: Vec<NamedMetric> = vec![("request_latency", "Request Latency", "Sec", values(Metric::E2eService, 1e3))];
+    let per_request = |get: fn(&TimedRequest<'_>) -> Option<f64>| {
+        ByStatus::only_ok(Dist::new(case.ok().filter_map(get).collect()))
+    };
+    let rate = |events: fn(&TimedRequest<'_>, &Clock) -> Vec<(f64, f64)>| {
+        ByStatus::only_ok(rate_over_time(
+            case.ok().flat_map(|row| events(row, &clock)).collect(),
+            clock.length,
+        ))
+    };
+    let mut out: Vec<NamedMetric> = vec![(
+        "request_latency",
+        "Request Latency",
+        "Sec",
+        values(Metric::E2eService, 1e3),
+    )];
     if !case.case.load.shape.is_closed_loop() {
-        out.push(("request_dispatch_delay", "Dispatch Delay", "Sec", values(Metric::ScheduleLag, 1e3)));
-        out.push(("request_scheduled_latency", "Scheduled Latency", "Sec", values(Metric::E2e, 1e3)));
+        out.push((
+            "request_dispatch_delay",
+            "Dispatch Delay",
+            "Sec",
+            values(Metric::ScheduleLag, 1e3),
+        ));
+        out.push((
+            "request_scheduled_latency",
+            "Scheduled Latency",
+            "Sec",
+            values(Metric::E2e, 1e3),
+        ));
     }
     out.extend([
-        ("request_streaming_iterations_count", "Streaming Iterations", "Count", per_request(|row| Some(row.events() as f64))),
-        ("time_to_first_token_ms", "Time to First Token", "ms", values(Metric::TtftService, 1.0)),
-        ("time_per_output_token_ms", "Time per Output Token", "ms", weighted_by_tokens(case, time_per_token, 0.0)),
-        ("inter_token_latency_ms", "Inter Token Latency", "ms", weighted_by_tokens(case, inter_token_time, 1.0)),
-        ("requests_per_second", "Server Throughput", "Requests/Sec", requests_per_second(case, &clock)),
-        ("request_concurrency", "Server Throughput", "Concurrency", concurrency(case, &clock)),
-        ("prompt_token_count", "Token Metrics", "Input Tokens", values(Metric::PromptTokens, 1.0)),
-        ("output_token_count", "Token Metrics", "Output Tokens", values(Metric::OutputTokens, 1.0)),
-        ("total_token_count", "Token Metrics", "Total Tokens", per_request(total_tokens)),
-        ("prompt_tokens_per_second", "Token Throughput", "Input Tokens/Sec", rate(prompt_events)),
-        ("output_tokens_per_second", "Token Throughput", "Output Tokens/Sec", rate(output_events)),
-        ("tokens_per_second", "Token Throughput", "Total Tokens/Sec", rate(all_events)),
-        ("output_tokens_per_iteration", "Token Streaming", "Output Tokens/Iter", iterations(case, true)),
-        ("iter_tokens_per_iteration", "Token Streaming", "Iter Tokens/Iter", iterations(case, false)),
+        (
+            "request_streaming_iterations_count",
+            "Streaming Iterations",
+            "Count",
+            per_request(|row| Some(row.events() as f64)),
+        ),
+        (
+            "time_to_first_token_ms",
+            "Time to First Token",
+            "ms",
+            values(Metric::TtftService, 1.0),
+        ),
+        (
+            "time_per_output_token_ms",
+            "Time per Output Token",
+            "ms",
+            weighted_by_tokens(case, time_per_token, 0.0),
+        ),
+        (
+            "inter_token_latency_ms",
+            "Inter Token Latency",
+            "ms",
+            weighted_by_tokens(case, inter_token_time, 1.0),
+        ),
+        (
+            "requests_per_second",
+            "Server Throughput",
+            "Requests/Sec",
+            requests_per_second(case, &clock),
+        ),
+        (
+            "request_concurrency",
+            "Server Throughput",
+            "Concurrency",
+            concurrency(case, &clock),
+        ),
+        (
+            "prompt_token_count",
+            "Token Metrics",
+            "Input Tokens",
+            values(Metric::PromptTokens, 1.0),
+        ),
+        (
+            "output_token_count",
+            "Token Metrics",
+            "Output Tokens",
+            values(Metric::OutputTokens, 1.0),
+        ),
+        (
+            "total_token_count",
+            "Token Metrics",
+            "Total Tokens",
+            per_request(total_tokens),
+        ),
+        (
+            "prompt_tokens_per_second",
+            "Token Throughput",
+            "Input Tokens/Sec",
+            rate(prompt_events),
+        ),
+        (
+            "output_tokens_per_second",
+            "Token Throughput",
+            "Output Tokens/Sec",
+            rate(output_events),
+        ),
+        (
+            "tokens_per_second",
+            "Token Throughput",
+            "Total Tokens/Sec",
+            rate(all_events),
+        ),
+        (
+            "output_tokens_per_iteration",
+            "Token Streaming",
+            "Output Tokens/Iter",
+            iterations(case, true),
+        ),
+        (
+            "iter_tokens_per_iteration",
+            "Token Streaming",
+            "Iter Tokens/Iter",
+            iterations(case, false),
+        ),
     ]);
     out
 }
@@ -125,37 +226,78 @@ fn total_tokens(row: &TimedRequest<'_>) -> Option<f64> {
 
 /// Milliseconds from the send time to the last token, per token.
 pub(super) fn time_per_token(row: &TimedRequest<'_>) -> Option<f64> {
-    row.output_tokens().filter(|&tokens| tokens > 0.0).and_then(|tokens| Some(row.answer_ms()? / tokens))
+    row.output_tokens()
+        .filter(|&tokens| tokens > 0.0)
+        .and_then(|tokens| Some(row.answer_ms()? / tokens))
 }
 
 /// Milliseconds from the first to the last token, per token after the first.
 pub(super) fn inter_token_time(row: &TimedRequest<'_>) -> Option<f64> {
-    let steps = row.output_tokens().map(|tokens| tokens - 1.0).filter(|&steps| steps > 0.0)?;
-    row.last_token().zip(row.first_token()).filter(|_| row.ok()).map(|(last, first)| last.since(first).millis() / steps)
+    let steps = row
+        .output_tokens()
+        .map(|tokens| tokens - 1.0)
+        .filter(|&steps| steps > 0.0)?;
+    row.last_token()
+        .zip(row.first_token())
+        .filter(|_| row.ok())
+        .map(|(last, first)| last.since(first).millis() / steps)
 }
 
 /// A time per token weighted by the tokens of its request, less `excluded` tokens.
-fn weighted_by_tokens(case: &Measured<'_>, time: fn(&TimedRequest<'_>) -> Option<f64>, excluded: f64) -> ByStatus {
-    let values = case.ok().filter_map(|row| Some((time(row)?, row.output_tokens()? - excluded)));
+fn weighted_by_tokens(
+    case: &Measured<'_>,
+    time: fn(&TimedRequest<'_>) -> Option<f64>,
+    excluded: f64,
+) -> ByStatus {
+    let values = case
+        .ok()
+        .filter_map(|row| Some((time(row)?, row.output_tokens()? - excluded)));
     ByStatus::only_ok(Dist::weighted(values.collect(), None))
 }
 
 fn requests_per_second(case: &Measured<'_>, clock: &Clock) -> ByStatus {
     let with_status = |selected: Option<usize>| {
-        let rows = case.rows.iter().filter(|row| row.sent().is_some() && selected.is_none_or(|selected| status(row) == selected));
-        let events: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.end())?, 1.0))).collect();
-        if events.is_empty() { Dist::default() } else { rate_over_time(events, clock.length) }
+        let rows = case.rows.iter().filter(|row| {
+            row.sent().is_some() && selected.is_none_or(|selected| status(row) == selected)
+        });
+        let events: Vec<_> = rows
+            .filter_map(|row| Some((clock.at(row, row.end())?, 1.0)))
+            .collect();
+        if events.is_empty() {
+            Dist::default()
+        } else {
+            rate_over_time(events, clock.length)
+        }
     };
-    ByStatus([with_status(Some(0)), with_status(Some(1)), with_status(Some(2)), with_status(None)])
+    ByStatus([
+        with_status(Some(0)),
+        with_status(Some(1)),
+        with_status(Some(2)),
+        with_status(None),
+    ])
 }
 
 fn concurrency(case: &Measured<'_>, clock: &Clock) -> ByStatus {
     let with_status = |selected: Option<usize>| {
-        let rows = case.rows.iter().filter(|row| selected.is_none_or(|selected| status(row) == selected));
-        let spans: Vec<_> = rows.filter_map(|row| Some((clock.at(row, row.sent()?)?, clock.at(row, row.end())?))).collect();
-        if spans.is_empty() { Dist::default() } else { concurrency_over_time(&spans, clock.length) }
+        let rows = case
+            .rows
+            .iter()
+            .filter(|row| selected.is_none_or(|selected| status(row) == selected));
+        let spans: Vec<_> = rows
+            .filter_map(|row| Some((clock.at(row, row.sent()?)?, clock.at(row, row.end())?)))
+            .collect();
+        if spans.is_empty() {
+            Dist::default()
+        } else {
+            concurrency_over_time(&spans, clock.length)
+        }
     };
-    ByStatus([with_status(Some(0)), with_status(Some(1)), with_status(Some(2)), with_status(None)])
+    ByStatus([
+        with_status(Some(0)),
+        with_status(Some(1)),
+        with_status(Some(2)),
+        with_status(None),
+    ])
 }
 
 fn prompt_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
@@ -171,15 +313,28 @@ fn tokens_per_step(row: &TimedRequest<'_>) -> Option<f64> {
 
 /// One token at the first event, and the rest spread evenly over the others; all tokens at the end of a request with one event.
 fn output_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
-    let Some(tokens) = row.output_tokens() else { return Vec::new() };
-    let ends = row.first_token().zip(row.last_token()).and_then(|(first, last)| clock.at(row, first).zip(clock.at(row, last)));
+    let Some(tokens) = row.output_tokens() else {
+        return Vec::new();
+    };
+    let ends = row
+        .first_token()
+        .zip(row.last_token())
+        .and_then(|(first, last)| clock.at(row, first).zip(clock.at(row, last)));
     let Some((first, last)) = ends.filter(|_| row.events() > 1) else {
-        return clock.at(row, row.last_token().unwrap_or(row.end())).map(|at| (at, tokens)).into_iter().collect();
+        return clock
+            .at(row, row.last_token().unwrap_or(row.end()))
+            .map(|at| (at, tokens))
+            .into_iter()
+            .collect();
     };
     let steps = row.events() - 1;
     let at = |index: u64| first + (last - first) * index as f64 / steps as f64;
-    let rest = tokens_per_step(row).into_iter().flat_map(|each| (1..=steps).map(move |index| (at(index), each)));
-    std::iter::once((first, tokens.min(1.0))).chain(rest).collect()
+    let rest = tokens_per_step(row)
+        .into_iter()
+        .flat_map(|each| (1..=steps).map(move |index| (at(index), each)));
+    std::iter::once((first, tokens.min(1.0)))
+        .chain(rest)
+        .collect()
 }
 
 fn all_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
@@ -191,7 +346,10 @@ fn all_events(row: &TimedRequest<'_>, clock: &Clock) -> Vec<(f64, f64)> {
 /// Tokens per iteration, with or without the first one.
 fn iterations(case: &Measured<'_>, with_first: bool) -> ByStatus {
     let mut values = Vec::new();
-    for (row, tokens) in case.ok().filter_map(|row| Some((row, row.output_tokens()?))) {
+    for (row, tokens) in case
+        .ok()
+        .filter_map(|row| Some((row, row.output_tokens()?)))
+    {
         let has_several = row.events() > 1;
         if with_first {
             values.push((if has_several { tokens.min(1.0) } else { tokens }, 1.0));

@@ -75,28 +75,55 @@ struct Usage {
 
 /// All requests of a case.
 pub(super) fn requests<'a>(case: &'a Measured<'_>) -> Requests<'a> {
-    let [successful, incomplete, errored] =
-        [0, 1, 2].map(|selected| case.rows.iter().filter(|row| status(row) == selected).map(|row| request(case, row)).collect());
-    Requests { successful, errored, incomplete, total: None }
+    let [successful, incomplete, errored] = [0, 1, 2].map(|selected| {
+        case.rows
+            .iter()
+            .filter(|row| status(row) == selected)
+            .map(|row| request(case, row))
+            .collect()
+    });
+    Requests {
+        successful,
+        errored,
+        incomplete,
+        total: None,
+    }
 }
 
 fn request<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>) -> Request<'a> {
-    let id = format!("{}-{}-{}-{}", case.case.id, row.round(), row.seq(), row.turn());
+    let id = format!(
+        "{}-{}-{}-{}",
+        case.case.id,
+        row.round(),
+        row.seq(),
+        row.turn()
+    );
     let count = |tokens: Option<f64>| tokens.map(|tokens| tokens as u64);
     let secs = |metric: Metric| row.get(metric).map(|millis| millis / 1e3);
     let prompt = row.prompt_tokens();
     let output = row.output_tokens();
     let cached = row.get(Metric::CachedTokens);
-    let total = (prompt.is_some() || output.is_some()).then(|| prompt.unwrap_or(0.0) + output.unwrap_or(0.0));
+    let total = (prompt.is_some() || output.is_some())
+        .then(|| prompt.unwrap_or(0.0) + output.unwrap_or(0.0));
     let latency = secs(Metric::E2eService);
-    let per_s = |tokens: Option<f64>| tokens.zip(latency.filter(|&latency| latency > 0.0)).map(|(tokens, time)| tokens / time);
+    let per_s = |tokens: Option<f64>| {
+        tokens
+            .zip(latency.filter(|&latency| latency > 0.0))
+            .map(|(tokens, time)| tokens / time)
+    };
     Request {
         type_: "generative_request_stats",
         response_id: None,
         request_args: None,
         output: None,
-        input_metrics: Usage { text_tokens: count(prompt), cached_tokens: count(cached) },
-        output_metrics: Usage { text_tokens: count(output), cached_tokens: None },
+        input_metrics: Usage {
+            text_tokens: count(prompt),
+            cached_tokens: count(cached),
+        },
+        output_metrics: Usage {
+            text_tokens: count(output),
+            cached_tokens: None,
+        },
         request_start_time: row.sent().map(|sent| case.unix_s(sent)),
         request_end_time: case.unix_s(row.end()),
         request_latency: latency,
@@ -124,7 +151,10 @@ fn info<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>, id: &str) -> Info
         request_id: id.to_owned(),
         conversation_id: format!("{}-{}", row.round(), row.seq()),
         turn_index: row.turn(),
-        status: STATUS_NAMES.get(status(row)).copied().unwrap_or(STATUSES[2]),
+        status: STATUS_NAMES
+            .get(status(row))
+            .copied()
+            .unwrap_or(STATUSES[2]),
         timings: Timings {
             targeted_start: at(row.intended()),
             resolve_start: start,
@@ -136,7 +166,13 @@ fn info<'a>(case: &'a Measured<'_>, row: &'a TimedRequest<'_>, id: &str) -> Info
             request_end: at(row.end()),
             resolve_end: at(row.end()),
         },
-        error: row.failure().map(|kind| if row.message().is_empty() { kind.name() } else { row.message() }),
+        error: row.failure().map(|kind| {
+            if row.message().is_empty() {
+                kind.name()
+            } else {
+                row.message()
+            }
+        }),
     }
 }
 

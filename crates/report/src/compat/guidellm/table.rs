@@ -25,18 +25,26 @@ struct Line(Vec<(Head, String)>);
 
 impl Line {
     fn put(&mut self, group: &str, name: &str, unit: &str, value: impl ToString) {
-        self.0.push(([group, name, unit].map(str::to_owned), value.to_string()));
+        self.0
+            .push(([group, name, unit].map(str::to_owned), value.to_string()));
     }
 
     /// Adds mean, median, standard deviation and percentiles.
     fn put_distribution(&mut self, group: &str, name: &str, dist: &Dist) {
         let [p001, p01, p05, p10, p25, _, p75, p90, p95, p99, _] = dist.quantiles;
-        let points = [dist.min, p001, p01, p05, p10, p25, p75, p90, p95, p99, dist.max];
+        let points = [
+            dist.min, p001, p01, p05, p10, p25, p75, p90, p95, p99, dist.max,
+        ];
         let points: Vec<String> = points.iter().map(|point| format!("{point:?}")).collect();
         self.put(group, name, "Mean", python_float(dist.mean));
         self.put(group, name, "Median", python_float(dist.median()));
         self.put(group, name, "Std Dev", python_float(dist.sd()));
-        self.put(group, name, "Percentiles", format!("[{}]", points.join(", ")));
+        self.put(
+            group,
+            name,
+            "Percentiles",
+            format!("[{}]", points.join(", ")),
+        );
     }
 }
 
@@ -60,7 +68,11 @@ impl Table {
         put_run_info(&mut line, config);
         put_times_and_counts(&mut line, case, clock);
         for (_, group, unit, split) in metrics {
-            for (status, dist) in STATUSES.iter().zip(&split.0).filter(|(_, dist)| dist.sum != 0.0) {
+            for (status, dist) in STATUSES
+                .iter()
+                .zip(&split.0)
+                .filter(|(_, dist)| dist.sum != 0.0)
+            {
                 line.put_distribution(group, &format!("{} {unit}", capitalize(status)), dist);
             }
         }
@@ -68,17 +80,36 @@ impl Table {
         line.put("Runtime Info", "Metadata", "", metadata);
         line.put("Runtime Info", "Arguments", "", scenario);
         line.put("Measurement Uncertainty", "Confidence Level", "", "");
-        let new: Vec<Head> = line.0.iter().map(|(head, _)| head).filter(|head| !self.heads.contains(head)).cloned().collect();
+        let new: Vec<Head> = line
+            .0
+            .iter()
+            .map(|(head, _)| head)
+            .filter(|head| !self.heads.contains(head))
+            .cloned()
+            .collect();
         self.heads.extend(new);
         self.lines.push(line.0.into_iter().collect());
     }
 
     /// The CSV file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, ViewError> {
-        let head = |row: usize| self.heads.iter().map(|head| head.get(row).cloned().unwrap_or_default()).collect();
-        let line =
-            |line: &BTreeMap<Head, String>| self.heads.iter().map(|head| line.get(head).cloned().unwrap_or_default()).collect();
-        let lines: Vec<Vec<String>> = [0, 1, 2].map(head).into_iter().chain(self.lines.iter().map(line)).collect();
+        let head = |row: usize| {
+            self.heads
+                .iter()
+                .map(|head| head.get(row).cloned().unwrap_or_default())
+                .collect()
+        };
+        let line = |line: &BTreeMap<Head, String>| {
+            self.heads
+                .iter()
+                .map(|head| line.get(head).cloned().unwrap_or_default())
+                .collect()
+        };
+        let lines: Vec<Vec<String>> = [0, 1, 2]
+            .map(head)
+            .into_iter()
+            .chain(self.lines.iter().map(line))
+            .collect();
         csv(&lines)
     }
 }
@@ -86,12 +117,23 @@ impl Table {
 /// A status with a capital letter: `Successful`.
 fn capitalize(status: &str) -> String {
     let mut letters = status.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
 }
 
 fn put_run_info(line: &mut Line, config: &Value) {
-    let text = |key: &str| config.get(key).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-    let mut put = |group: &str, name: &str, key: &str| line.put(group, name, "", text(key).unwrap_or_default());
+    let text = |key: &str| {
+        config.get(key).map(|value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
+        })
+    };
+    let mut put = |group: &str, name: &str, key: &str| {
+        line.put(group, name, "", text(key).unwrap_or_default())
+    };
     put("Run Info", "Run ID", "run_id");
     put("Run Info", "Run Index", "run_index");
     put("Run Info", "Profile", "profile");
@@ -100,8 +142,21 @@ fn put_run_info(line: &mut Line, config: &Value) {
     put("Run Info", "Environment", "environment");
     line.put("Benchmark", "Type", "", "generative_benchmark");
     line.put("Benchmark", "ID", "", text("id_").unwrap_or_default());
-    line.put("Benchmark", "Strategy", "", config.pointer("/strategy/type_").and_then(Value::as_str).unwrap_or_default());
-    line.put("Benchmark", "Constraints", "", text("constraints").unwrap_or_default());
+    line.put(
+        "Benchmark",
+        "Strategy",
+        "",
+        config
+            .pointer("/strategy/type_")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+    );
+    line.put(
+        "Benchmark",
+        "Constraints",
+        "",
+        text("constraints").unwrap_or_default(),
+    );
 }
 
 fn put_times_and_counts(line: &mut Line, case: &Measured<'_>, clock: &Clock) {
@@ -122,7 +177,11 @@ fn put_times_and_counts(line: &mut Line, case: &Measured<'_>, clock: &Clock) {
     ] {
         line.put("Timings", name, "", date(at));
     }
-    for (name, seconds) in [("Duration", clock.length), ("Warmup", 0.0), ("Cooldown", 0.0)] {
+    for (name, seconds) in [
+        ("Duration", clock.length),
+        ("Warmup", 0.0),
+        ("Cooldown", 0.0),
+    ] {
         line.put("Timings", name, "Sec", python_float(seconds));
     }
     for (status, count) in STATUSES.iter().zip(totals(case)) {
@@ -145,16 +204,31 @@ fn put_scheduler(line: &mut Line, case: &Measured<'_>) {
     ] {
         line.put("Scheduler State", name, "", count);
     }
-    for (name, count) in [("Successful", successful), ("Incomplete", incomplete), ("Errored", errored), ("Total", all)] {
-        line.put("Scheduler Metrics", &format!("Requests Made {name}"), "", count);
+    for (name, count) in [
+        ("Successful", successful),
+        ("Incomplete", incomplete),
+        ("Errored", errored),
+        ("Total", all),
+    ] {
+        line.put(
+            "Scheduler Metrics",
+            &format!("Requests Made {name}"),
+            "",
+            count,
+        );
     }
-    let mean = |metric: Metric| SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3);
+    let mean = |metric: Metric| {
+        SortedValues::new(case.values(metric)).map_or(-1.0, |spread| spread.mean() / 1e3)
+    };
     for (name, seconds) in [
         ("Queued Time Avg", -1.0),
         ("Resolve Start Delay Avg", -1.0),
         ("Resolve Targeted Start Delay Avg", -1.0),
         ("Request Start Delay Avg", -1.0),
-        ("Request Targeted Start Delay Avg", mean(Metric::ScheduleLag)),
+        (
+            "Request Targeted Start Delay Avg",
+            mean(Metric::ScheduleLag),
+        ),
         ("Request Time Avg", mean(Metric::E2eService)),
         ("Resolve End Delay Avg", -1.0),
         ("Resolve Time Avg", -1.0),

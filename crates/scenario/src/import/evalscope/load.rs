@@ -11,36 +11,68 @@ pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
         return replay(draft);
     }
     if let Some(wrong) = rates.iter().find(|rate| **rate <= 0.0 && **rate != -1.0) {
-        return Err(draft.invalid("--rate", &wrong.to_string(), "a rate above 0, or -1 for no rate limit"));
+        return Err(draft.invalid(
+            "--rate",
+            &wrong.to_string(),
+            "a rate above 0, or -1 for no rate limit",
+        ));
     }
     let open = draft.is_on("--open-loop") || rates.iter().any(|rate| *rate > 0.0);
     let counts = draft.numbers("--number")?;
-    let amount = if is_conversation(draft) { "load.sessions" } else { "load.requests" };
+    let amount = if is_conversation(draft) {
+        "load.sessions"
+    } else {
+        "load.requests"
+    };
     let (dial, levels): (&str, Vec<Value>) = if open {
         if let Some(wrong) = rates.iter().find(|rate| **rate <= 0.0) {
-            return Err(draft.invalid("--rate", &wrong.to_string(), "a rate above 0 for an open loop"));
+            return Err(draft.invalid(
+                "--rate",
+                &wrong.to_string(),
+                "a rate above 0 for an open loop",
+            ));
         }
-        ("load.rate", rates.iter().map(|rate| per_second(*rate)).collect())
+        (
+            "load.rate",
+            rates.iter().map(|rate| per_second(*rate)).collect(),
+        )
     } else {
-        ("load.concurrency", users.iter().map(|users| number(*users)).collect())
+        (
+            "load.concurrency",
+            users.iter().map(|users| number(*users)).collect(),
+        )
     };
     if open && levels.is_empty() {
         return Err(ImportError::Missing("--rate, which an open loop needs"));
     }
-    let levels = if levels.is_empty() { vec![json!(1)] } else { levels };
+    let levels = if levels.is_empty() {
+        vec![json!(1)]
+    } else {
+        levels
+    };
     let counts: Vec<Value> = counts.into_iter().map(number).collect();
     let several = counts.len() > 1;
     if several && counts.len() != levels.len() {
-        return Err(draft.invalid("--number", &counts.len().to_string(), "one number, or as many numbers as loads"));
+        return Err(draft.invalid(
+            "--number",
+            &counts.len().to_string(),
+            "one number, or as many numbers as loads",
+        ));
     }
     if several && counts.windows(2).any(|pair| pair.first() != pair.last()) {
         for (path, values) in [(dial, levels), (amount, counts)] {
-            draft.set(&path.replace('.', "/"), values.first().cloned().unwrap_or_default());
+            draft.set(
+                &path.replace('.', "/"),
+                values.first().cloned().unwrap_or_default(),
+            );
             draft.set(&format!("matrix/zip/{path}"), values);
         }
     } else {
         draft.one_or_axis(&dial.replace('.', "/"), levels);
-        draft.one_or_axis(&amount.replace('.', "/"), counts.into_iter().take(1).collect());
+        draft.one_or_axis(
+            &amount.replace('.', "/"),
+            counts.into_iter().take(1).collect(),
+        );
     }
     if draft.has("--scenario") {
         agentx(draft)?;
@@ -87,9 +119,15 @@ fn replay(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// AgentX runs end after 30 minutes, or 1 minute in smoke mode.
 fn agentx(draft: &mut Draft) -> Result<(), ImportError> {
-    let smoke = draft.text("--scenario").is_some_and(|scenario| scenario.contains("\"smoke\""));
+    let smoke = draft
+        .text("--scenario")
+        .is_some_and(|scenario| scenario.contains("\"smoke\""));
     if !draft.has("--number") {
-        draft.set_default("--duration", "load/duration", if smoke { "60s" } else { "1800s" });
+        draft.set_default(
+            "--duration",
+            "load/duration",
+            if smoke { "60s" } else { "1800s" },
+        );
     }
     Ok(())
 }
@@ -98,12 +136,24 @@ fn bounds(draft: &mut Draft) -> Result<(), ImportError> {
     draft.carry_seconds("--duration", "load/duration")?;
     match draft.number("--warmup-num")? {
         Some(share) if share > 0.0 && share < 1.0 => {
-            let number_of = draft.numbers("--number")?.first().copied().unwrap_or(1000.0);
-            draft.carry_value("--warmup-num", "load/warmup", number((share * number_of).floor().max(1.0)));
+            let number_of = draft
+                .numbers("--number")?
+                .first()
+                .copied()
+                .unwrap_or(1000.0);
+            draft.carry_value(
+                "--warmup-num",
+                "load/warmup",
+                number((share * number_of).floor().max(1.0)),
+            );
             draft.note("--warmup-num", "a share of the first --number");
         }
         Some(count) => {
-            draft.carry_value("--warmup-num", "load/warmup", number(count.max(0.0).floor()));
+            draft.carry_value(
+                "--warmup-num",
+                "load/warmup",
+                number(count.max(0.0).floor()),
+            );
         }
         None => {}
     }
@@ -113,28 +163,62 @@ fn bounds(draft: &mut Draft) -> Result<(), ImportError> {
 
 /// `--sla-auto-tune`: a capacity search.
 pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
-    let rate = draft.text("--sla-variable").is_some_and(|variable| variable == "rate");
-    let vary = if rate { "load.rate" } else { "load.concurrency" };
-    let start = draft.numbers(if rate { "--rate" } else { "--parallel" })?.first().copied().filter(|start| *start > 0.0);
+    let rate = draft
+        .text("--sla-variable")
+        .is_some_and(|variable| variable == "rate");
+    let vary = if rate {
+        "load.rate"
+    } else {
+        "load.concurrency"
+    };
+    let start = draft
+        .numbers(if rate { "--rate" } else { "--parallel" })?
+        .first()
+        .copied()
+        .filter(|start| *start > 0.0);
     let low = draft.number("--sla-lower-bound")?.unwrap_or(1.0);
     let high = draft.number("--sla-upper-bound")?.unwrap_or(65_536.0);
     let start = start.unwrap_or(low).clamp(low, high);
-    draft.set(&vary.replace('.', "/"), if rate { per_second(start) } else { number(start) });
+    draft.set(
+        &vary.replace('.', "/"),
+        if rate {
+            per_second(start)
+        } else {
+            number(start)
+        },
+    );
     let multiplier = draft.number("--sla-number-multiplier")?.unwrap_or(2.0);
     match rate {
         // N requests per unit of rate take N seconds.
         true => draft.set("load/duration", seconds(multiplier.max(1.0))),
         false => draft.set("load/requests", format!("{}x", multiplier.ceil().max(1.0))),
     }
-    draft.account("--sla-number-multiplier", &[if rate { "load/duration" } else { "load/requests" }]);
+    draft.account(
+        "--sla-number-multiplier",
+        &[if rate {
+            "load/duration"
+        } else {
+            "load/requests"
+        }],
+    );
     draft.set("search/vary", vary);
-    draft.carry_or_default("--sla-upper-bound", "search/range", json!([number(low), number(high)]));
+    draft.carry_or_default(
+        "--sla-upper-bound",
+        "search/range",
+        json!([number(low), number(high)]),
+    );
     draft.set_default("--sla-num-runs", "search/confirm", 2);
-    draft.set("search/confirm", number((draft.number("--sla-num-runs")?.unwrap_or(3.0) - 1.0).max(0.0)));
+    draft.set(
+        "search/confirm",
+        number((draft.number("--sla-num-runs")?.unwrap_or(3.0) - 1.0).max(0.0)),
+    );
     draft.account("--sla-auto-tune", &["search"]);
     draft.account("--sla-variable", &["search/vary"]);
     draft.account(if rate { "--rate" } else { "--parallel" }, &["load"]);
-    draft.note(if rate { "--rate" } else { "--parallel" }, "the start of the search");
+    draft.note(
+        if rate { "--rate" } else { "--parallel" },
+        "the start of the search",
+    );
     draft.note("--number", "the length of a probe depends on its load");
     draft.account("--sla-lower-bound --sla-upper-bound", &["search/range"]);
     draft.account("--sla-num-runs", &["search/confirm"]);
@@ -145,7 +229,9 @@ pub(super) fn search(draft: &mut Draft) -> Result<(), ImportError> {
 /// The criteria, such as `[{"p99_ttft": "<=2s"}]`.
 fn criteria(draft: &mut Draft) -> Result<(), ImportError> {
     let Some(groups) = draft.json("--sla-params")? else {
-        return Err(ImportError::Missing("--sla-params, which an SLA search needs"));
+        return Err(ImportError::Missing(
+            "--sla-params, which an SLA search needs",
+        ));
     };
     let groups = match groups {
         Value::Array(groups) => groups,
@@ -171,14 +257,21 @@ fn criteria(draft: &mut Draft) -> Result<(), ImportError> {
                     }
                 }
                 (None, _) => {
-                    return Err(draft.invalid("--sla-params", metric, "avg_ or p99_ of latency, ttft or tpot, or rps or tps"));
+                    return Err(draft.invalid(
+                        "--sla-params",
+                        metric,
+                        "avg_ or p99_ of latency, ttft or tpot, or rps or tps",
+                    ));
                 }
             }
         }
     }
     draft.account("--sla-params", &["slo"]);
     if many {
-        draft.note("--sla-params", "only the first group: search each further one with its own file");
+        draft.note(
+            "--sla-params",
+            "only the first group: search each further one with its own file",
+        );
     } else if !aims.is_empty() {
         draft.note(
             "--sla-params",
@@ -212,13 +305,25 @@ fn subject(metric: &str) -> Option<(String, &'static str)> {
     Some((format!("{metric}.{stat}"), unit))
 }
 
-fn expression(draft: &Draft, subject: &str, unit: &str, limit: &str) -> Result<String, ImportError> {
-    let op = ["<=", ">=", "<", ">"].into_iter().find(|op| limit.starts_with(op));
-    let Some(op) = op else { return Err(draft.invalid("--sla-params", limit, "a limit such as <=2s")) };
+fn expression(
+    draft: &Draft,
+    subject: &str,
+    unit: &str,
+    limit: &str,
+) -> Result<String, ImportError> {
+    let op = ["<=", ">=", "<", ">"]
+        .into_iter()
+        .find(|op| limit.starts_with(op));
+    let Some(op) = op else {
+        return Err(draft.invalid("--sla-params", limit, "a limit such as <=2s"));
+    };
     let value = limit.trim_start_matches(op).trim();
     let bare = value.parse::<f64>().is_ok();
     Ok(if bare {
-        format!("{subject} {op} {value}{}{unit}", if unit.contains('/') { " " } else { "" })
+        format!(
+            "{subject} {op} {value}{}{unit}",
+            if unit.contains('/') { " " } else { "" }
+        )
     } else {
         format!("{subject} {op} {value}")
     })
@@ -246,7 +351,11 @@ const DATASETS: &[(&str, &str, &str)] = &[
     ("share_gpt_en_multi_turn", "sharegpt", ""),
     ("custom_multi_turn", "messages", ""),
     ("random_multi_turn", "messages", MADE_UP),
-    ("swe_smith", "messages", "convert each conversation to a list of messages, one per line"),
+    (
+        "swe_smith",
+        "messages",
+        "convert each conversation to a list of messages, one per line",
+    ),
     ("trie_agentic_coding", "messages", MADE_UP),
     ("trie_code_qa", "messages", MADE_UP),
     ("trie_office_work", "messages", MADE_UP),
@@ -277,13 +386,17 @@ pub(super) fn dataset_name(draft: &Draft) -> String {
 /// Whether requests are turns of conversations.
 pub(super) fn is_conversation(draft: &Draft) -> bool {
     let dataset = dataset_name(draft);
-    let always = dataset.ends_with("_multi_turn") || dataset.starts_with("trie_") || dataset == "swe_smith";
+    let always =
+        dataset.ends_with("_multi_turn") || dataset.starts_with("trie_") || dataset == "swe_smith";
     draft.is_on("--multi-turn") || draft.has("--scenario") || always
 }
 
 pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     if draft.has("--scenario") {
-        draft.set("dataset", json!({ "kind": "messages", "path": "builtin", "turns": {} }));
+        draft.set(
+            "dataset",
+            json!({ "kind": "messages", "path": "builtin", "turns": {} }),
+        );
         draft.account("--scenario", &["dataset.turns", "load.duration"]);
         draft.note("--scenario", "AgentX runs AIPerf with its own sessions; llmscen uses the conversations of `dataset.path`");
         draft.note("--dataset", "--scenario takes its place");
@@ -316,8 +429,16 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
     }
     lengths(draft, kind, &dataset)?;
     if *kind == "images" {
-        let [width, height] = [draft.number("--image-width")?, draft.number("--image-height")?].map(|side| side.unwrap_or(224.0));
-        draft.carry_value("--image-width", "dataset/sizes", json!([format!("{width}x{height}")]));
+        let [width, height] = [
+            draft.number("--image-width")?,
+            draft.number("--image-height")?,
+        ]
+        .map(|side| side.unwrap_or(224.0));
+        draft.carry_value(
+            "--image-width",
+            "dataset/sizes",
+            json!([format!("{width}x{height}")]),
+        );
         draft.account("--image-height", &["dataset/sizes"]);
         draft.carry_number("--image-num", "dataset/count")?;
     }
@@ -325,8 +446,17 @@ pub(super) fn dataset(draft: &mut Draft) -> Result<(), ImportError> {
 }
 
 fn path(draft: &mut Draft, kind: &str) -> Result<(), ImportError> {
-    let takes =
-        matches!(kind, "openqa" | "longalpaca" | "line_by_line" | "messages" | "sharegpt" | "trace" | "embeddings" | "rerank");
+    let takes = matches!(
+        kind,
+        "openqa"
+            | "longalpaca"
+            | "line_by_line"
+            | "messages"
+            | "sharegpt"
+            | "trace"
+            | "embeddings"
+            | "rerank"
+    );
     match (draft.has("--dataset-path"), kind) {
         (true, _) if takes => draft.carry("--dataset-path", "dataset/path"),
         (true, _) => draft.note("--dataset-path", "this dataset does not read a file"),
@@ -347,27 +477,46 @@ fn lengths(draft: &mut Draft, kind: &str, dataset: &str) -> Result<(), ImportErr
     if kind == "random" {
         return random(draft, least, most);
     }
-    draft.note("--prefix-length --prefix-count", "only used with `--dataset random`");
-    if dataset.starts_with("random_") && kind == "embeddings" && (least.is_some() || most.is_some()) {
-        draft.set("dataset/shape/tokens", between(least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0)));
-        draft.account("--min-prompt-length --max-prompt-length", &["dataset/shape"]);
+    draft.note(
+        "--prefix-length --prefix-count",
+        "only used with `--dataset random`",
+    );
+    if dataset.starts_with("random_") && kind == "embeddings" && (least.is_some() || most.is_some())
+    {
+        draft.set(
+            "dataset/shape/tokens",
+            between(least.unwrap_or(0.0).max(1.0), most.unwrap_or(131_072.0)),
+        );
+        draft.account(
+            "--min-prompt-length --max-prompt-length",
+            &["dataset/shape"],
+        );
         return Ok(());
     }
-    if matches!(kind, "images" | "rerank" | "trace" | "speed_benchmark" | "speed_benchmark_long")
-        || dataset.starts_with("random_")
+    if matches!(
+        kind,
+        "images" | "rerank" | "trace" | "speed_benchmark" | "speed_benchmark_long"
+    ) || dataset.starts_with("random_")
     {
-        let why =
-            if kind == "images" { "the text next to the images is `dataset.text`" } else { "the dataset determines the lengths" };
+        let why = if kind == "images" {
+            "the text next to the images is `dataset.text`"
+        } else {
+            "the dataset determines the lengths"
+        };
         draft.note("--min-prompt-length", why);
         draft.note("--max-prompt-length", why);
         return Ok(());
     }
-    for (flag, path) in
-        [("--min-prompt-length", "dataset/prompt_tokens/min"), ("--max-prompt-length", "dataset/prompt_tokens/max")]
-    {
+    for (flag, path) in [
+        ("--min-prompt-length", "dataset/prompt_tokens/min"),
+        ("--max-prompt-length", "dataset/prompt_tokens/max"),
+    ] {
         draft.carry_number(flag, path)?;
         if !draft.has("--tokenizer-path") {
-            draft.note(flag, "in tokens; evalscope counts characters without a tokenizer");
+            draft.note(
+                flag,
+                "in tokens; evalscope counts characters without a tokenizer",
+            );
         }
     }
     Ok(())
@@ -379,8 +528,16 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
     let most = most.unwrap_or(131_072.0);
     let shared = draft.number("--prefix-length")?.unwrap_or(0.0);
     let prefixes = draft.number("--prefix-count")?.unwrap_or(1.0);
-    draft.set_default("--max-prompt-length", "dataset/tokens", between(least, most));
-    draft.carry_value("--min-prompt-length", "dataset/tokens", between(least, most));
+    draft.set_default(
+        "--max-prompt-length",
+        "dataset/tokens",
+        between(least, most),
+    );
+    draft.carry_value(
+        "--min-prompt-length",
+        "dataset/tokens",
+        between(least, most),
+    );
     draft.account("--max-prompt-length", &["dataset/tokens"]);
     if shared > 0.0 {
         draft.shared_prefix(prefixes, shared, between(least + shared, most + shared));
@@ -389,7 +546,10 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
         draft.account("--prefix-count", &["dataset/groups"]);
         draft.account("--prefix-length", &["dataset/prefix_tokens"]);
     } else if shared > 0.0 {
-        draft.account("--prefix-length", &["dataset/shared_prefix", "dataset/tokens"]);
+        draft.account(
+            "--prefix-length",
+            &["dataset/shared_prefix", "dataset/tokens"],
+        );
     } else {
         draft.account("--prefix-length", &["dataset/tokens"]);
     }
@@ -400,8 +560,12 @@ fn random(draft: &mut Draft, least: Option<f64>, most: Option<f64>) -> Result<()
 /// `--dataset-args`, and the older `--multi-turn-args`.
 fn arguments(draft: &mut Draft, dataset: &str) -> Result<(), ImportError> {
     for flag in ["--dataset-args", "--multi-turn-args"] {
-        let Some(value) = draft.json(flag)? else { continue };
-        let Value::Object(mut given) = value else { return Err(draft.invalid(flag, "", "a JSON object")) };
+        let Some(value) = draft.json(flag)? else {
+            continue;
+        };
+        let Value::Object(mut given) = value else {
+            return Err(draft.invalid(flag, "", "a JSON object"));
+        };
         if dataset == "workload_trace" {
             for (key, path) in [
                 ("speed", "load/trace/speed"),
@@ -412,14 +576,37 @@ fn arguments(draft: &mut Draft, dataset: &str) -> Result<(), ImportError> {
             }
         }
         move_to(draft, flag, &mut given, "min_images", "dataset/count");
-        move_to(draft, flag, &mut given, "target_input_len", "dataset/shape/tokens");
+        move_to(
+            draft,
+            flag,
+            &mut given,
+            "target_input_len",
+            "dataset/shape/tokens",
+        );
         if draft.get("dataset/shape").is_some() {
-            draft.set("dataset/shape/mode", if given.contains_key("prefix_file") { "exact" } else { "cap" });
-            move_to(draft, flag, &mut given, "prefix_file", "dataset/shape/fill_from");
+            draft.set(
+                "dataset/shape/mode",
+                if given.contains_key("prefix_file") {
+                    "exact"
+                } else {
+                    "cap"
+                },
+            );
+            move_to(
+                draft,
+                flag,
+                &mut given,
+                "prefix_file",
+                "dataset/shape/fill_from",
+            );
             given.retain(|key, value| key != "input_len_mode" || value != "cap");
         }
         if !given.is_empty() {
-            let names = given.keys().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+            let names = given
+                .keys()
+                .map(|key| format!("`{key}`"))
+                .collect::<Vec<_>>()
+                .join(", ");
             draft.note(flag, format!("no counterpart for {names}"));
         }
     }

@@ -23,21 +23,48 @@ const LOAD: &str = "load: {concurrency: 1, requests: 5}";
 
 #[test]
 fn mix_entry_inherits_from_the_scenario() {
-    let request =
-        "request: {max_tokens: 5, stream: false, temperature: 0, extra: {a: 1, b: 2}}\ndataset: {kind: prompt, text: base}";
+    let request = "request: {max_tokens: 5, stream: false, temperature: 0, extra: {a: 1, b: 2}}\ndataset: {kind: prompt, text: base}";
     let mix = "mix:\n- {name: a, weight: 3, dataset: {kind: prompt, text: own}}\n\
                - {name: b, request: {max_tokens: 9, temperature: null, extra: {c: 3}, retry: {max: 7}}}";
-    let case = planned(&format!("{request}\n{mix}\n{LOAD}")).cases.remove(0);
-    assert_eq!(of(&case, |own| own.load), [EntryLoad::Weight(3.0), EntryLoad::Weight(1.0)]);
-    assert_eq!(of(&case, |own| own.request.max_tokens.clone()), [Some(Quantity::Fixed(5)), Some(Quantity::Fixed(9))]);
+    let case = planned(&format!("{request}\n{mix}\n{LOAD}"))
+        .cases
+        .remove(0);
+    assert_eq!(
+        of(&case, |own| own.load),
+        [EntryLoad::Weight(3.0), EntryLoad::Weight(1.0)]
+    );
+    assert_eq!(
+        of(&case, |own| own.request.max_tokens.clone()),
+        [Some(Quantity::Fixed(5)), Some(Quantity::Fixed(9))]
+    );
     assert_eq!(of(&case, |own| own.request.stream), [false, false]);
-    assert_eq!(of(&case, |own| own.request.sampling.contains_key("temperature")), [true, false]);
-    assert_eq!(of(&case, |own| serde_json::json!(own.request.extra).to_string()), [r#"{"a":1,"b":2}"#, r#"{"c":3}"#]);
+    assert_eq!(
+        of(&case, |own| own
+            .request
+            .sampling
+            .contains_key("temperature")),
+        [true, false]
+    );
+    assert_eq!(
+        of(&case, |own| serde_json::json!(own.request.extra)
+            .to_string()),
+        [r#"{"a":1,"b":2}"#, r#"{"c":3}"#]
+    );
     let retry = case.mix[1].request.retry.as_ref().unwrap();
-    assert_eq!((retry.max, retry.statuses.as_slice(), &case.mix[0].request.retry), (7, &[429, 503][..], &None));
+    assert_eq!(
+        (
+            retry.max,
+            retry.statuses.as_slice(),
+            &case.mix[0].request.retry
+        ),
+        (7, &[429, 503][..], &None)
+    );
     let texts = of(&case, |own| format!("{:?}", own.dataset.source));
     assert_eq!(texts, [r#"Prompt("own")"#, r#"Prompt("base")"#]);
-    assert_eq!((case.request.clone(), case.traffic_classes().len()), (case.mix[0].request.clone(), 2));
+    assert_eq!(
+        (case.request.clone(), case.traffic_classes().len()),
+        (case.mix[0].request.clone(), 2)
+    );
     assert_eq!(case.describe_load(), "concurrency 1; a 75%, b 25%");
 }
 
@@ -52,63 +79,137 @@ fn mix_entries_with_datasets_need_no_common_one() {
 #[test]
 fn rates_of_mix_entries_add_up_to_an_open_loop() {
     let mix = "dataset: openqa\nmix: [{name: a, rate: 5/s}, {name: b, rate: 90/m}]";
-    let case = planned(&format!("{mix}\nload: {{duration: 4s, max_in_flight: 3}}")).cases.remove(0);
-    assert_eq!(case.load.shape, Shape::Open { rate: 6.5, arrival: Arrival::Poisson });
+    let case = planned(&format!("{mix}\nload: {{duration: 4s, max_in_flight: 3}}"))
+        .cases
+        .remove(0);
+    assert_eq!(
+        case.load.shape,
+        Shape::Open {
+            rate: 6.5,
+            arrival: Arrival::Poisson
+        }
+    );
     assert_eq!(
         (case.entry_rates(), case.describe_load()),
-        (Some(vec![("a", 5.0), ("b", 1.5)]), "6.5/s poisson; a 5/s, b 1.5/s".into())
+        (
+            Some(vec![("a", 5.0), ("b", 1.5)]),
+            "6.5/s poisson; a 5/s, b 1.5/s".into()
+        )
     );
     let even = planned(&format!("{mix}\nload: {{requests: 4, arrivals: constant}}"));
-    assert_eq!(even.cases[0].load.shape, Shape::Open { rate: 6.5, arrival: Arrival::Constant });
+    assert_eq!(
+        even.cases[0].load.shape,
+        Shape::Open {
+            rate: 6.5,
+            arrival: Arrival::Constant
+        }
+    );
 }
 
 #[test]
 fn matrix_and_settings_address_entries_by_name_or_index() {
-    let mix = format!("dataset: openqa\nmix: [{{name: a, request: {{top_k: 3}}}}, {{name: b}}]\n{LOAD}");
-    let swept = planned(&format!("{mix}\nmatrix: {{mix.a.weight: [1, 3], mix.1.request.max_tokens: [8], request.top_k: [4]}}"));
+    let mix =
+        format!("dataset: openqa\nmix: [{{name: a, request: {{top_k: 3}}}}, {{name: b}}]\n{LOAD}");
+    let swept = planned(&format!(
+        "{mix}\nmatrix: {{mix.a.weight: [1, 3], mix.1.request.max_tokens: [8], request.top_k: [4]}}"
+    ));
     let ids: Vec<&str> = swept.cases.iter().map(|case| case.id.as_str()).collect();
-    assert_eq!(ids, ["weight=1,max_tokens=8,top_k=4", "weight=3,max_tokens=8,top_k=4"]);
+    assert_eq!(
+        ids,
+        [
+            "weight=1,max_tokens=8,top_k=4",
+            "weight=3,max_tokens=8,top_k=4"
+        ]
+    );
     let case = &swept.cases[1];
     assert_eq!(of(case, |own| own.load.size()), [3.0, 1.0]);
-    assert_eq!(of(case, |own| own.request.max_tokens.clone()), [None, Some(Quantity::Fixed(8))]);
-    assert_eq!(of(case, |own| own.request.sampling["top_k"].clone()), [3, 4], "what is swept for all is one's own last");
-    let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")]).unwrap().plan;
+    assert_eq!(
+        of(case, |own| own.request.max_tokens.clone()),
+        [None, Some(Quantity::Fixed(8))]
+    );
+    assert_eq!(
+        of(case, |own| own.request.sampling["top_k"].clone()),
+        [3, 4],
+        "what is swept for all is one's own last"
+    );
+    let set = load_with(&text(&mix), &[], &[("mix.b.weight", "4")])
+        .unwrap()
+        .plan;
     assert_eq!(of(&set.cases[0], |own| own.load.size()), [1.0, 4.0]);
     let lost = messages(load_with(&text(&mix), &[], &[("mix.c.weight", "4")]));
     assert_eq!(lost, ["--set:1:1 `mix.c.weight` does not exist"]);
-    let none = messages(load_with(&text(&format!("dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}")), &[], &[]));
-    assert_eq!(none, ["t.yaml:6:1 `mix.a.weight` does not refer to an entry of `mix`"]);
-    let own = format!("mix: [{{name: a, dataset: openqa}}]\n{LOAD}\nmatrix: {{dataset.text: [x, y]}}");
+    let none = messages(load_with(
+        &text(&format!(
+            "dataset: openqa\n{LOAD}\nmatrix: {{mix.a.weight: [1]}}"
+        )),
+        &[],
+        &[],
+    ));
+    assert_eq!(
+        none,
+        ["t.yaml:6:1 `mix.a.weight` does not refer to an entry of `mix`"]
+    );
+    let own =
+        format!("mix: [{{name: a, dataset: openqa}}]\n{LOAD}\nmatrix: {{dataset.text: [x, y]}}");
     assert_eq!(planned(&own).cases.len(), 2);
-    let bare = messages(load_with(&text(&format!("mix: [{{name: a}}]\n{LOAD}\nmatrix: {{dataset.text: [x]}}")), &[], &[]));
+    let bare = messages(load_with(
+        &text(&format!(
+            "mix: [{{name: a}}]\n{LOAD}\nmatrix: {{dataset.text: [x]}}"
+        )),
+        &[],
+        &[],
+    ));
     assert_eq!(bare, ["t.yaml:4:14 `a` has no dataset"]);
     let search = "search: {vary: mix.b.rate, range: [1, 8]}\nslo: [error_rate < 5%]";
     let rated = planned(&format!(
         "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: 1/s}}]\nload: {{requests: 9}}\n{search}"
     ));
-    assert_eq!((rated.searches[0].spec.start, rated.cases[0].entry_rates()), (1.0, Some(vec![("a", 2.0), ("b", 1.0)])));
+    assert_eq!(
+        (rated.searches[0].spec.start, rated.cases[0].entry_rates()),
+        (1.0, Some(vec![("a", 2.0), ("b", 1.0)]))
+    );
 }
 
 #[test]
 fn conversations_in_a_mix_entry_are_counted_as_sessions() {
     let talk = "{kind: sharegpt, path: builtin, turns: {}}";
     let mix = format!("mix: [{{name: a, dataset: openqa}}, {{name: b, dataset: {talk}}}]");
-    let case = planned(&format!("{mix}\nload: {{concurrency: 2, sessions: 7}}")).cases.remove(0);
-    assert_eq!((case.load.requests, case.has_conversations()), (Some(7), true));
-    assert!(load_with(&text(&format!("{mix}\nload: {{concurrency: 2, requests: 7}}")), &[], &[]).is_err());
-    let unused = format!("dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}");
+    let case = planned(&format!("{mix}\nload: {{concurrency: 2, sessions: 7}}"))
+        .cases
+        .remove(0);
+    assert_eq!(
+        (case.load.requests, case.has_conversations()),
+        (Some(7), true)
+    );
+    assert!(
+        load_with(
+            &text(&format!("{mix}\nload: {{concurrency: 2, requests: 7}}")),
+            &[],
+            &[]
+        )
+        .is_err()
+    );
+    let unused = format!(
+        "dataset: {talk}\nmix: [{{name: a, dataset: openqa}}]\nload: {{concurrency: 2, requests: 7}}"
+    );
     assert!(!planned(&unused).cases[0].has_conversations());
 }
 
 #[test]
 fn template_of_a_mix_entry_is_inlined_in_the_resolved_plan() {
-    let own = "{template: ../../templates/openai-completions.json, extra: {user: \"{{ item.who }}\"}}";
+    let own =
+        "{template: ../../templates/openai-completions.json, extra: {user: \"{{ item.who }}\"}}";
     let mix = format!("dataset: openqa\nmix: [{{name: a}}, {{name: b, request: {own}}}]");
     let case = planned(&format!("{mix}\n{LOAD}")).cases.remove(0);
-    assert_eq!(of(&case, |own| own.request.template.is_some()), [false, true]);
+    assert_eq!(
+        of(&case, |own| own.request.template.is_some()),
+        [false, true]
+    );
     let resolved = plan(&text(&format!("{mix}\n{LOAD}"))).resolved;
     assert!(
-        !resolved.contains("completions.json") && resolved.contains("{{ prompt }}") && resolved.contains("{{ item.who }}"),
+        !resolved.contains("completions.json")
+            && resolved.contains("{{ prompt }}")
+            && resolved.contains("{{ item.who }}"),
         "{resolved}"
     );
 }

@@ -11,13 +11,20 @@ use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 
 /// Reports metrics, tags and signals that a case cannot have.
-pub(super) fn check_measurable(limit: &Limit<'_>, case: &Case, rounds: u32, spec: &TelemetrySpec, review: &mut Review) {
+pub(super) fn check_measurable(
+    limit: &Limit<'_>,
+    case: &Case,
+    rounds: u32,
+    spec: &TelemetrySpec,
+    review: &mut Review,
+) {
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
         Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
     };
-    tags.iter().for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
+    tags.iter()
+        .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
     let lines = case.classes_for_group(limit.check.group());
     for metric in metrics {
         if !tags.is_empty() {
@@ -25,12 +32,18 @@ pub(super) fn check_measurable(limit: &Limit<'_>, case: &Case, rounds: u32, spec
         }
         if let Some((because, remedy)) = missing_reason(metric, &lines, spec) {
             let at = word_span(limit, metric.name(), review);
-            let others =
-                Metric::ALL.iter().filter(|other| other.per() == metric.per() && missing_reason(**other, &lines, spec).is_none());
+            let others = Metric::ALL.iter().filter(|other| {
+                other.per() == metric.per() && missing_reason(**other, &lines, spec).is_none()
+            });
             let exist = list(others.map(|other| other.name()), "and");
-            let mistake =
-                Mistake::new(at, format!("`{metric}` is not available: {because}"), format!("{} has none", case_name(case)));
-            review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`. Available: {exist}.")));
+            let mistake = Mistake::new(
+                at,
+                format!("`{metric}` is not available: {because}"),
+                format!("{} has none", case_name(case)),
+            );
+            review.push(mistake.help(format!(
+                "{remedy}, or restrict the limit with `when`. Available: {exist}."
+            )));
         }
     }
 }
@@ -49,20 +62,37 @@ const APART: [Metric; 6] = [
 fn check_tags(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
     if metric.per() == Scope::Case && !APART.contains(&metric) {
         let at = word_span(limit, metric.name(), review);
-        let mistake = Mistake::new(at, format!("`{metric}` is a metric of the whole case"), "has no tags");
+        let mistake = Mistake::new(
+            at,
+            format!("`{metric}` is a metric of the whole case"),
+            "has no tags",
+        );
         let taggable = list(APART.iter().map(|metric| metric.name()), "and");
-        review.push(mistake.help(format!("Tags can be used with metrics of single requests, and with {taggable}.")));
+        review.push(mistake.help(format!(
+            "Tags can be used with metrics of single requests, and with {taggable}."
+        )));
     }
 }
 
 /// Why no traffic class of a case has a metric.
-fn missing_reason(metric: Metric, lines: &[Case], spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
-    let reasons: Option<Vec<_>> = lines.iter().map(|line| case_lacks(metric, line, spec)).collect();
+fn missing_reason(
+    metric: Metric,
+    lines: &[Case],
+    spec: &TelemetrySpec,
+) -> Option<(&'static str, &'static str)> {
+    let reasons: Option<Vec<_>> = lines
+        .iter()
+        .map(|line| case_lacks(metric, line, spec))
+        .collect();
     reasons?.first().copied()
 }
 
 pub(super) fn case_name(case: &Case) -> String {
-    if case.labels.0.is_empty() { "this scenario".to_owned() } else { format!("case {}", case.id) }
+    if case.labels.0.is_empty() {
+        "this scenario".to_owned()
+    } else {
+        format!("case {}", case.id)
+    }
 }
 
 /// Metrics of generated text, streamed or not.
@@ -78,89 +108,176 @@ const GENERATED: [Metric; 9] = [
     Metric::OutputTpsWithDrain,
 ];
 
-fn case_lacks(metric: Metric, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn case_lacks(
+    metric: Metric,
+    case: &Case,
+    spec: &TelemetrySpec,
+) -> Option<(&'static str, &'static str)> {
     let generates = case.target.api.generates();
     match metric.needs() {
-        _ if !generates && (matches!(metric.needs(), Requires::Stream | Requires::Reasoning) || GENERATED.contains(&metric)) => {
-            Some(("embeddings and rerank generate no text", "Take another metric"))
+        _ if !generates
+            && (matches!(metric.needs(), Requires::Stream | Requires::Reasoning)
+                || GENERATED.contains(&metric)) =>
+        {
+            Some((
+                "embeddings and rerank generate no text",
+                "Take another metric",
+            ))
         }
         Requires::Stream | Requires::Reasoning if !render::streams(&case.request) => {
             Some(("responses are not streamed", "Set `request.stream: true`"))
         }
-        Requires::Gpus if case.target.gpus.is_none() => Some(("the number of GPUs is not known", "Set `target.gpus`")),
-        Requires::OpenLoop if case.load.shape.is_closed_loop() => Some(("a closed loop has no offered rate", "Set `load.rate`")),
+        Requires::Gpus if case.target.gpus.is_none() => {
+            Some(("the number of GPUs is not known", "Set `target.gpus`"))
+        }
+        Requires::OpenLoop if case.load.shape.is_closed_loop() => {
+            Some(("a closed loop has no offered rate", "Set `load.rate`"))
+        }
         Requires::ManagedServer if case.target.server.is_none() => {
             Some(("the run does not start a server", "Set `target.server`"))
         }
-        Requires::Turns if case.dataset.turns.is_none() => Some(("there are no conversations", "Set `dataset.turns`")),
-        Requires::Items if case.target.api.generates() => {
-            Some(("a request has one input", "Use `api: openai-embeddings` or `rerank`"))
+        Requires::Turns if case.dataset.turns.is_none() => {
+            Some(("there are no conversations", "Set `dataset.turns`"))
         }
-        Requires::Power if !samples_gpus(case, spec) => Some(("GPUs are not sampled", "Use the default `telemetry`")),
+        Requires::Items if case.target.api.generates() => Some((
+            "a request has one input",
+            "Use `api: openai-embeddings` or `rerank`",
+        )),
+        Requires::Power if !samples_gpus(case, spec) => {
+            Some(("GPUs are not sampled", "Use the default `telemetry`"))
+        }
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,
     }
 }
 
 /// The missing hardware parameter of MFU or MBU.
-fn missing_hardware(metric: Metric, hardware: Option<&Hardware>) -> Option<(&'static str, &'static str)> {
+fn missing_hardware(
+    metric: Metric,
+    hardware: Option<&Hardware>,
+) -> Option<(&'static str, &'static str)> {
     match hardware {
-        None => Some(("the peak hardware throughput is not known", "Set `target.hardware`")),
-        Some(hardware) if metric == Metric::Mfu && hardware.peak_flops.is_none() => {
-            Some(("the peak throughput of the GPUs is not known", "Set `target.hardware.peak_flops`"))
-        }
-        Some(hardware) if metric == Metric::Mbu && hardware.peak_bandwidth.is_none() => {
-            Some(("the peak memory bandwidth of the GPUs is not known", "Set `target.hardware.peak_bandwidth`"))
-        }
+        None => Some((
+            "the peak hardware throughput is not known",
+            "Set `target.hardware`",
+        )),
+        Some(hardware) if metric == Metric::Mfu && hardware.peak_flops.is_none() => Some((
+            "the peak throughput of the GPUs is not known",
+            "Set `target.hardware.peak_flops`",
+        )),
+        Some(hardware) if metric == Metric::Mbu && hardware.peak_bandwidth.is_none() => Some((
+            "the peak memory bandwidth of the GPUs is not known",
+            "Set `target.hardware.peak_bandwidth`",
+        )),
         Some(_) => None,
     }
 }
 
-fn check_tag(limit: &Limit<'_>, case: &Case, tag: &str, value: &str, rounds: u32, review: &mut Review) {
+fn check_tag(
+    limit: &Limit<'_>,
+    case: &Case,
+    tag: &str,
+    value: &str,
+    rounds: u32,
+    review: &mut Review,
+) {
     let (known, exist) = match tag {
         "model" => {
-            let names: Vec<&str> = case.target.models.iter().map(|model| model.name.as_str()).collect();
-            (names.contains(&value), format!("Models are {}.", list(names, "and")))
+            let names: Vec<&str> = case
+                .target
+                .models
+                .iter()
+                .map(|model| model.name.as_str())
+                .collect();
+            (
+                names.contains(&value),
+                format!("Models are {}.", list(names, "and")),
+            )
         }
         "turn" => {
-            let turn = ["first", "later"].contains(&value) || value.parse::<u32>().is_ok_and(|turn| turn > 0);
-            (turn && case.has_conversations(), "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned())
+            let turn = ["first", "later"].contains(&value)
+                || value.parse::<u32>().is_ok_and(|turn| turn > 0);
+            (
+                turn && case.has_conversations(),
+                "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned(),
+            )
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,
         "group" => {
             let names = case.mix.iter().map(|entry| entry.name.as_str());
-            (case.entry_for_group(Some(value)).is_some(), format!("Entries are {}.", list(names, "and")))
+            (
+                case.entry_for_group(Some(value)).is_some(),
+                format!("Entries are {}.", list(names, "and")),
+            )
         }
-        _ => (value.parse::<u32>().is_ok_and(|round| round < rounds), format!("Rounds are 0 to {}.", rounds.saturating_sub(1))),
+        _ => (
+            value.parse::<u32>().is_ok_and(|round| round < rounds),
+            format!("Rounds are 0 to {}.", rounds.saturating_sub(1)),
+        ),
     };
     if !known {
         let at = word_span(limit, value, review);
-        review.push(Mistake::new(at, format!("unknown {tag} `{value}`"), format!("{} has none", case_name(case))).help(exist));
+        review.push(
+            Mistake::new(
+                at,
+                format!("unknown {tag} `{value}`"),
+                format!("{} has none", case_name(case)),
+            )
+            .help(exist),
+        );
     }
 }
 
 /// Reports a signal that is not sampled.
-fn check_signal(limit: &Limit<'_>, signal: Signal, case: &Case, spec: &TelemetrySpec, review: &mut Review) {
-    let Some((because, remedy)) = why_unsampled(signal, case, spec) else { return };
+fn check_signal(
+    limit: &Limit<'_>,
+    signal: Signal,
+    case: &Case,
+    spec: &TelemetrySpec,
+    review: &mut Review,
+) {
+    let Some((because, remedy)) = why_unsampled(signal, case, spec) else {
+        return;
+    };
     let at = word_span(limit, signal.name(), review);
-    let mistake = Mistake::new(at, format!("`{signal}` is not available: {because}"), format!("{} has none", case_name(case)));
+    let mistake = Mistake::new(
+        at,
+        format!("`{signal}` is not available: {because}"),
+        format!("{} has none", case_name(case)),
+    );
     review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
 }
 
 /// Why a signal is not sampled, and the remedy.
-fn why_unsampled(signal: Signal, case: &Case, spec: &TelemetrySpec) -> Option<(&'static str, &'static str)> {
+fn why_unsampled(
+    signal: Signal,
+    case: &Case,
+    spec: &TelemetrySpec,
+) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
-        "server" if target.metrics.is_none() => Some(("no metrics endpoint is configured", "Set `target.metrics`")),
-        "process" if target.server.is_none() => Some(("the run does not start a server", "Set `target.server`")),
+        "server" if target.metrics.is_none() => {
+            Some(("no metrics endpoint is configured", "Set `target.metrics`"))
+        }
+        "process" if target.server.is_none() => {
+            Some(("the run does not start a server", "Set `target.server`"))
+        }
         "gpu" if signal == Signal::GpuMemoryServer && target.server.is_none() => {
             Some(("the run does not start a server", "Set `target.server`"))
         }
-        "gpu" if signal == Signal::GpuMemoryServer && !(spec.gpu && spec.host && spec.dcgm.is_none() && is_sampling(spec)) => {
-            Some(("it needs NVIDIA's library and sampled processes", "Use the default `telemetry`"))
+        "gpu"
+            if signal == Signal::GpuMemoryServer
+                && !(spec.gpu && spec.host && spec.dcgm.is_none() && is_sampling(spec)) =>
+        {
+            Some((
+                "it needs NVIDIA's library and sampled processes",
+                "Use the default `telemetry`",
+            ))
         }
-        "gpu" if !samples_gpus(case, spec) => Some(("GPUs are not sampled", "Use the default `telemetry`")),
+        "gpu" if !samples_gpus(case, spec) => {
+            Some(("GPUs are not sampled", "Use the default `telemetry`"))
+        }
         "host" | "tool" | "process" if !(spec.host && is_sampling(spec)) => {
             Some(("the host is not sampled", "Use the default `telemetry`"))
         }

@@ -22,63 +22,121 @@ pub(crate) struct RelativeContext<'a> {
 /// Reports relative limits on a metric without a confidence interval, or with `abort`.
 pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
     let check = &limit.check;
-    let Some(relative) = check.relative else { return };
+    let Some(relative) = check.relative else {
+        return;
+    };
     if let Some(entry) = limit.node.entry_at("abort") {
-        let mistake = Mistake::new(entry.key_at, "`abort` on a relative limit", "its test needs a number");
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`abort` on a relative limit",
+            "its test needs a number",
+        );
         let mistake = mistake.also(place_of(limit, relative.to, review), "relative");
-        review.push(mistake.help("Put `abort` on a second limit, with a number that clearly justifies ending the case."));
+        review.push(mistake.help(
+            "Put `abort` on a second limit, with a number that clearly justifies ending the case.",
+        ));
     }
-    let Some(why) = no_interval_reason(&check.subject) else { return };
-    let counted = matches!(check.subject, Subject::Metric { stat: Some(Stat::Count), .. });
+    let Some(why) = no_interval_reason(&check.subject) else {
+        return;
+    };
+    let counted = matches!(
+        check.subject,
+        Subject::Metric {
+            stat: Some(Stat::Count),
+            ..
+        }
+    );
     if counted || matches!(check.confidence, Confidence::Level(_)) {
         let at = limit.node.get("expr").map_or(limit.node.at, |expr| expr.at);
         let mistake = Mistake::new(at, "this relative limit cannot be tested", why);
         let help = "Relative limits can be used for quantiles, means, throughputs, `error_rate` and goodput(…)";
-        let point = if counted { "." } else { "; `confidence: point` compares point estimates." };
+        let point = if counted {
+            "."
+        } else {
+            "; `confidence: point` compares point estimates."
+        };
         review.push(mistake.help(format!("{help}{point}")));
     }
 }
 
 /// Why a metric has no confidence interval. None where it has one.
 fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
-    use Metric::{ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
-    let Subject::Metric { metric, stat, .. } = subject else { return None };
+    use Metric::{
+        ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps,
+    };
+    let Subject::Metric { metric, stat, .. } = subject else {
+        return None;
+    };
     match stat {
         Some(Stat::Quantile(p)) if 0.0 < *p && *p < 1.0 => None,
         Some(Stat::Mean) => None,
-        Some(Stat::Quantile(_) | Stat::Min | Stat::Max) => Some("extremes have no confidence bound"),
+        Some(Stat::Quantile(_) | Stat::Min | Stat::Max) => {
+            Some("extremes have no confidence bound")
+        }
         Some(Stat::Sd) => Some("a standard deviation is compared as a point estimate"),
         Some(Stat::Count) => Some("the plan defines the number of samples"),
         None => match metric {
-            ErrorRate | RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser => None,
+            ErrorRate | RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu
+            | OutputTpsPerUser => None,
             _ => Some("a single value per case, without a spread"),
         },
     }
 }
 
 /// The check with its limit as a number, where the other run has a value.
-pub(super) fn resolve_limit(limit: &Limit<'_>, case: &Case, context: &RelativeContext<'_>, review: &mut Review) -> Check {
+pub(super) fn resolve_limit(
+    limit: &Limit<'_>,
+    case: &Case,
+    context: &RelativeContext<'_>,
+    review: &mut Review,
+) -> Check {
     let check = limit.check.clone();
-    let Some(relative) = check.relative else { return check };
-    let limit_at = place_of(limit, relative.to, review);
-    let known = match relative.to {
-        ReferenceKind::Baseline => baseline_value(&check, case, context, limit_at, review),
-        ReferenceKind::Reference if context.root.get("reference").is_none() => {
-            let mistake = Mistake::new(limit_at, "a limit relative to a reference, but no `reference:`", "there is none");
-            review.push(mistake.help("For example reference: { output_tps: { \"load.concurrency=1\": 420 } }."));
-            None
-        }
-        ReferenceKind::Reference => reference::find_value(context.root, &check, &with_stage_label(case), limit_at, review),
+    let Some(relative) = check.relative else {
+        return check;
     };
+    let limit_at = place_of(limit, relative.to, review);
+    let known =
+        match relative.to {
+            ReferenceKind::Baseline => baseline_value(&check, case, context, limit_at, review),
+            ReferenceKind::Reference if context.root.get("reference").is_none() => {
+                let mistake = Mistake::new(
+                    limit_at,
+                    "a limit relative to a reference, but no `reference:`",
+                    "there is none",
+                );
+                review.push(mistake.help(
+                    "For example reference: { output_tps: { \"load.concurrency=1\": 420 } }.",
+                ));
+                None
+            }
+            ReferenceKind::Reference => reference::find_value(
+                context.root,
+                &check,
+                &with_stage_label(case),
+                limit_at,
+                review,
+            ),
+        };
     let relative = Relative { known, ..relative };
-    Check { limit: relative.limit(), relative: Some(relative), ..check }
+    Check {
+        limit: relative.limit(),
+        relative: Some(relative),
+        ..check
+    }
 }
 
 /// The case with the labels that a reference uses: a staged case is `load.stage=all`.
 fn with_stage_label(case: &Case) -> Case {
     let is_staged_case = case.labels.get(STAGE).is_none() && !case.load.shape.stages().is_empty();
-    let labels = if is_staged_case { case.labels.with(STAGE, Scalar::Text("all".into())) } else { case.labels.clone() };
-    Case { labels, ..case.clone() }
+    let labels = if is_staged_case {
+        case.labels.with(STAGE, Scalar::Text("all".into()))
+    } else {
+        case.labels.clone()
+    };
+    Case {
+        labels,
+        ..case.clone()
+    }
 }
 
 fn baseline_value(
@@ -89,10 +147,16 @@ fn baseline_value(
     review: &mut Review,
 ) -> Option<ReferenceValue> {
     match &context.baseline {
-        BaselineState::Loaded(baseline, _) => baseline::find_value(baseline, check, case, limit_at, review),
+        BaselineState::Loaded(baseline, _) => {
+            baseline::find_value(baseline, check, case, limit_at, review)
+        }
         BaselineState::Missing | BaselineState::Broken => None,
         BaselineState::Unset => {
-            let mistake = Mistake::new(limit_at, "a limit relative to a baseline, but no `baseline:`", "there is none");
+            let mistake = Mistake::new(
+                limit_at,
+                "a limit relative to a baseline, but no `baseline:`",
+                "there is none",
+            );
             let help = "Set `baseline` to a file from `llmscen baseline update RUN_DIR --to FILE`, or a run folder. `baseline: none` runs without one, to create the first.";
             review.push(mistake.help(help));
             None
@@ -106,14 +170,28 @@ fn place_of(limit: &Limit<'_>, to: ReferenceKind, review: &Review) -> Span {
 }
 
 /// The checks of stages: a relative limit has a value per stage.
-pub(super) fn stage_checks(limit: &Limit<'_>, about: &[Case], context: &RelativeContext<'_>, review: &mut Review) -> Vec<Check> {
+pub(super) fn stage_checks(
+    limit: &Limit<'_>,
+    about: &[Case],
+    context: &RelativeContext<'_>,
+    review: &mut Review,
+) -> Vec<Check> {
     if limit.check.relative.is_none() {
         return vec![limit.check.clone()];
     }
     let one = |stage: &Case| {
         let check = resolve_limit(limit, stage, context, review);
-        let Some(number) = stage.labels.get(STAGE).filter(|_| check.when.get(STAGE).is_none()) else { return check };
-        Check { when: check.when.with(STAGE, number.clone()), ..check }
+        let Some(number) = stage
+            .labels
+            .get(STAGE)
+            .filter(|_| check.when.get(STAGE).is_none())
+        else {
+            return check;
+        };
+        Check {
+            when: check.when.with(STAGE, number.clone()),
+            ..check
+        }
     };
     about.iter().map(one).collect()
 }
