@@ -115,7 +115,11 @@ fn a_second_run_served_from_the_cache_is_invalid_and_a_new_seed_is_valid() {
     assert_eq!(lab.text("c/results.json"), before);
     let (code, note) = run(&lab, &fresh, "e", &["--seed", &seed("c").to_string()]);
     assert!(
-        code == 4 && note.contains(&format!("of seed {} before", seed("c"))),
+        code == 4
+            && note.contains(&format!(
+                "of seed {} were sent in an earlier run",
+                seed("c")
+            )),
         "{code} {note}"
     );
     assert_eq!(seed("e"), seed("c"));
