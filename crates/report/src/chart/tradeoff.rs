@@ -316,9 +316,9 @@ fn pareto_legend(sweep: &Sweep) -> Vec<Entry> {
     let groups = groups
         .map(|(index, group)| Entry::new(&group.label, Swatch::Dot(sweep.stroke(index).color)));
     let load = if sweep.axis == "rate" {
-        "Pareto front, labeled by offered rate"
+        "front (labels: offered rate)"
     } else {
-        "Pareto front, labeled by concurrency"
+        "front (labels: concurrency)"
     };
     let key = [
         Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())),
