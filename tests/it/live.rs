@@ -443,7 +443,7 @@ fn results_come_in_the_form_that_is_asked_for() {
                 limits[0]["limit"].as_str(),
                 limits[0]["unit"].as_str()
             ),
-            ("ttft.p50 < 10s", "10000.0", "ms")
+            ("ttft.p50 < 10s", "10000", "ms")
         );
         assert!(
             ran.err.contains("PASS: all 4 objectives met"),

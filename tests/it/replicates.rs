@@ -197,7 +197,9 @@ fn several_runs_a_side_are_compared_and_errors_are_clear() {
     assert_eq!(
         single
             .err
-            .matches("one run per side: differences under about 5 % may be the restart")
+            .matches(
+                "one run per side: differences below about 5 % may come from restarting the server"
+            )
             .count(),
         1,
         "{}",

@@ -751,7 +751,7 @@ fn a_guard_by_itself_says_what_it_is_for() {
     let ran = Lab::new().llmscen(&["guard"]).expect(3);
     assert!(
         ran.err
-            .contains("`llmscen run` starts this where it is needed"),
+            .contains("this command is for internal use by `llmscen run`"),
         "{}",
         ran.err
     );

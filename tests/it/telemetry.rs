@@ -262,7 +262,7 @@ fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let (said, noted, untold) = gpus(&lab, "{}", path.parent().unwrap().to_str().unwrap());
     assert_eq!((said, noted, untold.len()), (0, 0, 8));
-    let visible = "each sample of the AMD GPUs ran `amd-smi` for ";
+    let visible = "AMD GPUs: `amd-smi` ran for ";
     assert!(
         untold
             .iter()

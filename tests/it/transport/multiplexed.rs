@@ -227,7 +227,7 @@ fn a_server_that_refuses_every_stream_is_asked_twice() {
     assert_failed(
         &outcome,
         FailureKind::Connect,
-        "reset the stream before it answered",
+        "reset the stream before it responded",
     );
     assert_eq!((server.seen.count(), outcome.reconnects), ((1, 1), 0));
 }
@@ -306,7 +306,7 @@ fn a_user_who_leaves_takes_no_neighbour_along() {
     assert_failed(
         &outcomes[0],
         FailureKind::Abandoned,
-        "2 token events were enough",
+        "cancelled by `request.cancel.tokens` after 2 token events",
     );
     assert_eq!(outcomes[0].timeline.tokens.len(), 2);
     outcomes[1..]
