@@ -294,7 +294,9 @@ mod tests {
             (names.len(), columns.len()),
             (Metric::ALL.len(), Metric::ALL.len())
         );
-        for &metric in Metric::ALL {
+        for (index, &metric) in Metric::ALL.iter().enumerate() {
+            // The columns of measured requests are found by this number.
+            assert_eq!(metric as usize, index);
             assert_eq!(Metric::parse(metric.name()), Some(metric));
         }
     }
