@@ -34,7 +34,7 @@ pub struct CapturedHeads {
 /// The beginning of a response body after its content codings were removed.
 #[derive(Debug, Default)]
 pub struct CapturedBody {
-    /// At most [`MOST`] bytes.
+    /// At most [`MAX_BODY_BYTES`] bytes.
     pub bytes: Vec<u8>,
     /// Bytes of the complete body.
     pub total_bytes: u64,

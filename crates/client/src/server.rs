@@ -1,7 +1,7 @@
 //! Managed servers: started, supervised and stopped together with their child processes, even if llmscen is killed.
 //!
 //! ```text
-//! llmscen ── stdin: Order, then "stop" or "kill", or end of file ──▶ llmscen guard ──▶ the server and its descendants
+//! llmscen ── stdin: ServerCommand, then "stop" or "kill", or end of file ──▶ llmscen guard ──▶ the server and its descendants
 //!         ◀─ stdout: SupervisorEvent, one per line ────────────────        (subreaper)
 //! ```
 //! The supervisor is a second process of this program. It survives a panic or SIGKILL of the first one for as long as stopping

@@ -66,7 +66,7 @@ impl ExportFormat {
         }
     }
 
-    /// Parses [`Peer::name`].
+    /// Parses [`ExportFormat::name`].
     pub fn parse(name: &str) -> Option<ExportFormat> {
         ExportFormat::ALL
             .into_iter()

@@ -409,7 +409,7 @@ impl Baseline {
         (!lines.is_empty()).then(|| shown + &more)
     }
 
-    /// Adds the runs of `added`, without duplicates, and keeps the newest [`KEPT`] by start time, oldest first. The cases are
+    /// Adds the runs of `added`, without duplicates, and keeps the newest [`MAX_RUNS`] by start time, oldest first. The cases are
     /// those of `added`, whose plan is the current one.
     pub fn with(&self, added: Baseline) -> Baseline {
         let is_new = |run: &&BaselineRun| added.runs.iter().all(|other| other.run_id != run.run_id);

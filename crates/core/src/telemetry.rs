@@ -114,7 +114,7 @@ pub struct TelemetrySample {
     pub at_ns: i64,
     /// Source.
     pub source: Source,
-    /// The name of a [`Signal`], or the source's metric name.
+    /// The name of a [`Signal`](crate::signal::Signal), or the source's metric name.
     pub name: Arc<str>,
     /// Labels that distinguish it from others with the same name; may be empty.
     pub labels: Arc<str>,

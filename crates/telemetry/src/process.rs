@@ -24,7 +24,7 @@ pub fn reset_memory_peak() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Peak resident memory since the start or [`memory_anew`], in bytes; 0 where the system does not report it.
+/// Peak resident memory since the start or [`reset_memory_peak`], in bytes; 0 where the system does not report it.
 pub fn memory_peak() -> u64 {
     read_status("VmHWM").unwrap_or(0)
 }

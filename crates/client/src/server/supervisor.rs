@@ -29,7 +29,7 @@ enum Input {
     NoChildren,
 }
 
-/// Supervises one server: reads its [`Order`] from `input`, reports events on `output`, and stops it on request or when `input`
+/// Supervises one server: reads its [`ServerCommand`] from `input`, reports events on `output`, and stops it on request or when `input`
 /// ends.
 ///
 /// # Errors

@@ -19,7 +19,7 @@
 //! This is for independent requests. If d correlated ones carry the information of one, the logarithm of the evidence is d times
 //! too large, and E^(1/d) is compared with 1/α, where d is the design effect of the requests so far ([`design`]).
 //!
-//! [`Looks`] tests at doubling sample sizes instead (alpha spending).
+//! [`AlphaSpending`] tests at doubling sample sizes instead (alpha spending).
 
 use crate::stats::design;
 use crate::stats::share::{at_least, at_most};

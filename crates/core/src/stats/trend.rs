@@ -1,5 +1,5 @@
-//! Trends over time: the test of Mann and Kendall over one series or several ([`test()`]), a robust line through points
-//! ([`line()`]), joint growth of two series ([`Drift`]), and the knee of a curve ([`knee()`]).
+//! Trends over time: the test of Mann and Kendall over one series or several ([`mann_kendall`]), a robust line through points
+//! ([`fit_line`]), joint growth of two series ([`JointTrend`]), and the knee of a curve ([`knee()`]).
 //!
 //! Mann, "Nonparametric tests against trend", Econometrica 13 (1945); Kendall, "Rank correlation methods" (1975). Several series,
 //! compared only within themselves: Hirsch, Slack and Smith, "Techniques of trend analysis for monthly water quality data", Water
