@@ -62,7 +62,7 @@ impl Reading {
         let content = events.content as usize;
         assert!(events.choices.is_empty() || events.choices.len() == content, "{events:?}");
         assert!(events.weights.is_empty() || events.weights.len() == content, "{events:?}");
-        assert!(events.content == 0 || events.seen > 0, "{events:?}");
+        assert!(events.content == 0 || events.total > 0, "{events:?}");
         assert!(self.framing != Framing::Json || *events == Events::default(), "a whole reply has no events: {events:?}");
         assert!(self.keep_text || (reply.text.is_none() && reply.message.is_none()), "{reply:?}");
         if let Err(failure) = &reply.end {
@@ -75,7 +75,7 @@ impl Reading {
 }
 
 fn only_added(before: &Events, after: &Events) {
-    assert!(after.seen >= before.seen && after.content >= before.content && (after.done || !before.done));
+    assert!(after.total >= before.total && after.content >= before.content && (after.done || !before.done));
     // Weights are told at the end, of all events at once.
     let told_so_far = |events: &Events| Events { weights: Vec::new(), ..events.clone() };
     assert!(!before.done || told_so_far(before) == told_so_far(after), "later bytes change nothing");
