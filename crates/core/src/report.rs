@@ -471,9 +471,9 @@ pub struct QuantileBand {
     pub n: u64,
     /// Median, in the metric's unit.
     pub p50: f64,
-    /// Likewise.
+    /// 90th percentile, in the metric's unit.
     pub p90: f64,
-    /// Likewise.
+    /// 99th percentile, in the metric's unit.
     pub p99: f64,
 }
 

@@ -446,7 +446,7 @@ struct Preset {
     name: &'static str,
     /// Its command; `MODEL`, `HOST` and `PORT` are replaced.
     command: &'static str,
-    /// Its environment, likewise.
+    /// The environment; the same words are replaced.
     env: &'static [(&'static str, &'static str)],
     /// Path that returns 200 when it is ready.
     ready: &'static str,
