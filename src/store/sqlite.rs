@@ -123,7 +123,7 @@ fn fill(path: &Path, run: &RunDir, content: &Content<'_>) -> Result<(), Database
             .open(path)?;
     }
     let mut connection = Connection::open(path)?;
-    // The complete file is synced and renamed. Until then nobody reads it, and after a crash it is not used.
+    // The complete file is synced and renamed. It is not read before that, and after a crash it is not used.
     connection.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;",
     )?;

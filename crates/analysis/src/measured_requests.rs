@@ -97,10 +97,8 @@ impl MeasuredRequests {
             busy_ms: row.busy_ms(),
         };
         let gaps = if row.ok() { row.gaps() } else { Vec::new() };
-        let value = |metric: Metric| {
-            row.metric(metric)
-                .filter(|_| metric.per() == Scope::Request && counts(metric))
-        };
+        let is_kept = |metric: Metric| metric.per() == Scope::Request && counts(metric);
+        let value = |metric: Metric| is_kept(metric).then(|| row.metric(metric)).flatten();
         self.push(fields, value, gaps);
     }
 

@@ -94,7 +94,7 @@ pub fn start(
                 Err(error) => Err(SimError::Start(error)),
             };
             if let Err(error) = failed {
-                // After a successful start, nobody receives this.
+                // After a successful start, this has no receiver.
                 let _ = ready.send(Err(error));
             }
         });
