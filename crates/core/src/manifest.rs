@@ -126,6 +126,34 @@ pub struct Part {
     /// Why expected telemetry is missing.
     #[serde(default)]
     pub untold: Vec<String>,
+    /// The shards that sent the round, ordered by number; empty for a run of one process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardPart>,
+}
+
+/// What one shard of a distributed run contributes to a round, besides its requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardPart {
+    /// Number of the shard, from 0.
+    pub index: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Its clock minus that of shard 0, as far as known, nanoseconds.
+    pub offset_ns: i64,
+    /// Bound on the error of `offset_ns`, nanoseconds.
+    pub bound_ns: u64,
+    /// Source of the offset: `boot id`, `kernel` or `exchange`.
+    pub offset_source: String,
+    /// Whether it read time zero too late to open its connections, and therefore sent nothing.
+    pub late: bool,
+    /// By how much its clock stepped during the round against that of shard 0, if it did, nanoseconds.
+    pub clock_step_ns: Option<i64>,
+    /// Requests that it sent or dropped, warm-up included.
+    pub requests: u64,
+    /// Health of its worker threads; None if the shard was lost.
+    pub vitals: Option<Vitals>,
+    /// Why its rows are missing, if they are.
+    pub lost: Option<String>,
 }
 
 impl Part {
