@@ -13,6 +13,7 @@ pub mod journal;
 pub mod manifest;
 pub mod npy;
 mod rundir;
+pub mod shared_store;
 pub mod sqlite;
 
 pub use crate::store::atomic::replace;
