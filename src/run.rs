@@ -13,5 +13,6 @@ pub mod prepare;
 pub mod requests;
 pub mod round;
 pub(crate) mod search;
+pub mod sharding;
 pub(crate) mod single_request;
 pub(crate) mod worker;
