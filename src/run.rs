@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod execution;
 pub(crate) mod forecast;
+pub mod merge;
 pub(crate) mod outputs;
 pub mod prepare;
 pub mod requests;
