@@ -109,6 +109,9 @@ pub(super) struct Ready {
     pub nonce: String,
     /// Time to open its connections.
     pub lead_time: Nanos,
+    /// When this was written, on the clock of shard 0.
+    #[serde(default)]
+    pub sent: Nanos,
 }
 
 /// `go/K`: shard 0 starts round K, or ends the run.
