@@ -5,6 +5,7 @@ use crate::run::requests::traffic_class::{MixAssignment, RowStride, TrafficClass
 use llmscen_core::dataset::Source;
 use llmscen_core::load::Shape;
 use llmscen_core::plan::Case;
+use serde::{Deserialize, Serialize};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ pub fn count_sent_rows(
 }
 
 /// The dataset rows that one class has sent in a round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentRows {
     /// Sent sessions.
     pub sent: u64,
@@ -72,6 +73,15 @@ pub struct SentRows {
     pub repeated: u64,
     /// The row after the last one taken.
     pub next: u64,
+}
+
+impl SentRows {
+    /// Adds the rows of another shard.
+    pub fn add(&mut self, other: &SentRows) {
+        self.sent += other.sent;
+        self.repeated += other.repeated;
+        self.next = self.next.max(other.next);
+    }
 }
 
 fn dataset_key(class: &TrafficClass) -> DatasetKey {
