@@ -354,6 +354,29 @@ mod tests {
     }
 
     #[test]
+    fn shards_start_after_the_rows_of_all() {
+        let plain = prepared("dataset: openqa", Some(200));
+        let sent = |numbers: &[u64]| {
+            let mut row_usage = RowUsage::default();
+            let strides = row_usage.strides(&plain.0, &plain.1);
+            let begun: Vec<(u64, bool)> = numbers.iter().map(|&seq| (seq, true)).collect();
+            let assignment = MixAssignment::new(&plain.0, Seed(1), None);
+            let sent = count_sent_rows(&plain.1, &strides, assignment, &begun);
+            row_usage.add_round(&plain.1, &strides, None, &sent);
+            row_usage
+        };
+        let whole = sent(&[0, 1, 2, 3, 4, 5, 7]).marks(&plain.1);
+        let mut shards = [sent(&[0, 2, 4]), sent(&[1, 3, 5, 7])];
+        let marks = shards.each_mut().map(|shard| shard.marks(&plain.1));
+        assert_eq!(marks, [vec![5], vec![8]]);
+        for shard in &mut shards {
+            shard.advance(&plain.1, &[8]);
+            assert_eq!(shard.marks(&plain.1), whole);
+            assert_eq!(shard.strides(&plain.0, &plain.1), [stride(8, 8, 1)]);
+        }
+    }
+
+    #[test]
     fn entries_that_share_data_share_its_rows() {
         let mixed = prepared(
             "dataset: openqa\nmix: [{ name: a }, { name: b, dataset: { kind: random, tokens: 5 } }, { name: c }]",
