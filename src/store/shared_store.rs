@@ -5,7 +5,7 @@
 use crate::store::atomic;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::HttpError;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
@@ -221,7 +221,7 @@ impl SharedStore {
         self.call(limit, async move {
             if let Some(folder) = folder {
                 let key = key.clone();
-                tokio::task::spawn_blocking(move || folder.revalidate_parents(key.as_ref()))
+                tokio::task::spawn_blocking(move || folder.refresh(key.as_ref()))
                     .await?
                     .map_err(|error| object_store::Error::Generic {
                         store: "folder",
@@ -246,40 +246,6 @@ impl SharedStore {
             },
             transient,
         }
-    }
-
-    fn upload_parts(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
-        let local = |source| SharedStoreError::LocalFile {
-            path: file.to_path_buf(),
-            source,
-        };
-        let write = |failure| self.error("write", key, failure);
-        let mut input = File::open(file).map_err(local)?;
-        let part_size = PART.max(input.metadata().map_err(local)?.len() / MAX_PARTS);
-        let mut upload = self
-            .access(key, CALL_LIMIT, |objects, key| async move {
-                objects.put_multipart(&key).await
-            })
-            .map_err(write)?;
-        loop {
-            let mut part = Vec::new();
-            let length = (&mut input).take(part_size).read_to_end(&mut part);
-            let sent = match length {
-                Ok(0) => break,
-                Ok(_) => self
-                    .call(PART_LIMIT, upload.put_part(part.into()))
-                    .map_err(write),
-                Err(source) => Err(local(source)),
-            };
-            if let Err(error) = sent {
-                // The parts would otherwise be charged for. If this fails too, the error above is the one to report.
-                let _ = self.call(CALL_LIMIT, async move { upload.abort().await });
-                return Err(error);
-            }
-        }
-        self.call(PART_LIMIT, async move { upload.complete().await })
-            .map(drop)
-            .map_err(write)
     }
 
     /// Copies an object to `out` part by part, each with its own limit and retries.
@@ -364,7 +330,37 @@ impl Objects for SharedStore {
     }
 
     fn upload(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
-        self.upload_parts(key, file)
+        let local = |source| SharedStoreError::LocalFile {
+            path: file.to_path_buf(),
+            source,
+        };
+        let write = |failure| self.error("write", key, failure);
+        let mut input = File::open(file).map_err(local)?;
+        let part_size = PART.max(input.metadata().map_err(local)?.len() / MAX_PARTS);
+        let mut upload = self
+            .access(key, CALL_LIMIT, |objects, key| async move {
+                objects.put_multipart(&key).await
+            })
+            .map_err(write)?;
+        loop {
+            let mut part = Vec::new();
+            let length = (&mut input).take(part_size).read_to_end(&mut part);
+            let sent = match length {
+                Ok(0) => break,
+                Ok(_) => self
+                    .call(PART_LIMIT, upload.put_part(part.into()))
+                    .map_err(write),
+                Err(source) => Err(local(source)),
+            };
+            if let Err(error) = sent {
+                // The parts would otherwise be charged for. If this fails too, the error above is the one to report.
+                let _ = self.call(CALL_LIMIT, async move { upload.abort().await });
+                return Err(error);
+            }
+        }
+        self.call(PART_LIMIT, async move { upload.complete().await })
+            .map(drop)
+            .map_err(write)
     }
 
     fn download(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
@@ -428,11 +424,15 @@ impl Failure {
             return false;
         }
         causes(error).any(|cause| {
+            let http = cause.downcast_ref::<HttpError>().map(HttpError::kind);
             let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-            let status = http_status(&cause.to_string());
-            cause.is::<HttpError>()
+            let text = cause.to_string();
+            let status = http_status(&text);
+            http.is_some_and(|kind| kind != HttpErrorKind::Unknown)
                 || io.is_some_and(|kind| !PERMANENT.contains(&kind))
-                || status.is_some_and(|status| matches!(status, 408 | 429 | 500..))
+                || status.is_some_and(|status| matches!(status, 408 | 429 | 500 | 502..))
+                // S3 may report an internal error late, with status 200.
+                || text.starts_with("Server returned error response: ")
         })
     }
 
@@ -539,6 +539,8 @@ fn open_objects(
         return Ok((Arc::new(PrefixStore::new(objects, run)), Some(folder)));
     }
     let client = ClientOptions::new()
+        // Only an endpoint that the user names is plain HTTP.
+        .with_allow_http(true)
         .with_connect_timeout(CALL_LIMIT)
         .with_timeout(REQUEST_LIMIT);
     let retry = RetryConfig {
@@ -805,13 +807,15 @@ impl Folder {
         })
     }
 
-    /// Makes the file system ask its server for the folders above an object: NFS otherwise remembers for half a minute that an object
-    /// did not exist.
-    fn revalidate_parents(&self, key: &str) -> io::Result<()> {
+    /// Makes the file system ask its server for an object, or a folder of objects, and what is above it: NFS otherwise remembers for
+    /// half a minute that an object did not exist.
+    fn refresh(&self, key: &str) -> io::Result<()> {
         let object = self.path.join(&self.run).join(key);
-        object
-            .parent()
-            .map_or(Ok(()), |parent| self.revalidate(parent).map(drop))
+        if self.revalidate(object.parent().unwrap_or(&self.path))? {
+            // It need not exist.
+            let _ = device(&object);
+        }
+        Ok(())
     }
 
     /// Whether the folder exists. An error if the store itself is gone, lest it be made again on the local disk.
@@ -849,3 +853,6 @@ fn device(folder: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(fs::metadata(folder)?.dev())
 }
+
+#[cfg(test)]
+mod tests;
