@@ -40,7 +40,7 @@ const MAX_PARTS: u64 = 9_000;
 pub trait Objects: Send + Sync {
     /// Writes an object unless it exists.
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Creation, SharedStoreError>;
-    /// Writes or replaces an object.
+    /// Writes or replaces an object. Unlike one that is created or uploaded, it may be lost if the machine of a folder fails.
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), SharedStoreError>;
     /// Reads an object; none if it does not exist.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SharedStoreError>;
@@ -291,8 +291,9 @@ impl Objects for SharedStore {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), SharedStoreError> {
-        let content = bytes.to_vec();
+        let (content, folder) = (bytes.to_vec(), self.folder.clone());
         self.access(key, CALL_LIMIT, |objects, key| async move {
+            let objects = folder.map_or(objects, |folder| folder.unsynced.clone());
             objects.put(&key, content.into()).await
         })
         .map(drop)
@@ -532,11 +533,14 @@ fn open_objects(
         path,
     } = location;
     if *scheme == Scheme::File {
-        let folder = Folder::open(Path::new(path), run).map_err(|error| error.to_string())?;
-        let objects = LocalFileSystem::new_with_prefix(&folder.path)
-            .map_err(|error| innermost(&error))?
-            .with_fsync(true);
-        return Ok((Arc::new(PrefixStore::new(objects, run)), Some(folder)));
+        let files = LocalFileSystem::new_with_prefix(path).map_err(|error| innermost(&error))?;
+        let unsynced = Arc::new(PrefixStore::new(files.clone(), run));
+        let folder = Folder::open(Path::new(path), run, unsynced);
+        let objects = PrefixStore::new(files.with_fsync(true), run);
+        return Ok((
+            Arc::new(objects),
+            Some(folder.map_err(|error| error.to_string())?),
+        ));
     }
     let client = ClientOptions::new()
         // Only an endpoint that the user names is plain HTTP.
@@ -790,10 +794,12 @@ struct Folder {
     device: u64,
     /// An open folder is not unmounted.
     _open: File,
+    /// For objects that are replaced all the time: syncing them would delay other writers of the disk.
+    unsynced: Arc<dyn ObjectStore>,
 }
 
 impl Folder {
-    fn open(path: &Path, run: &str) -> io::Result<Folder> {
+    fn open(path: &Path, run: &str, unsynced: Arc<dyn ObjectStore>) -> io::Result<Folder> {
         let path = fs::canonicalize(path)?;
         let open = File::open(&path)?;
         if !open.metadata()?.is_dir() {
@@ -804,6 +810,7 @@ impl Folder {
             run: run.to_string(),
             path,
             _open: open,
+            unsynced,
         })
     }
 

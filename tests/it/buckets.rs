@@ -48,7 +48,6 @@ fn threads_that_race_for_an_object_of_a_bucket_learn_who_won() {
                 start.wait();
                 (nonce, store.create(&key, &[nonce]).unwrap())
             };
-            let create = &create;
             let threads: Vec<_> = (0..8).map(|i| scope.spawn(move || create(i))).collect();
             threads.into_iter().map(|one| one.join().unwrap()).collect()
         });
