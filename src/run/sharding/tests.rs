@@ -423,7 +423,7 @@ fn an_interrupted_shard_ends_the_wait_of_all() {
         for (index, (problem, ended)) in results.into_iter().enumerate() {
             if index as u32 == pressed {
                 assert_eq!(problem, "interrupted while waiting for the other shards");
-                assert!(ended < 10 * SECOND + 100_000_000, "{ended}");
+                assert!(ended < 10 * SECOND + 200_000_000, "{ended}");
             } else {
                 // Shard 0 passes on that it was interrupted.
                 assert!(problem.contains("interrupted"), "{problem}");
@@ -604,7 +604,7 @@ fn records_that_differ_from_their_description_are_missing() {
         reason.starts_with("shard 1: rows/0/1.parquet has 23 bytes with SHA-256 "),
         "{reason}"
     );
-    assert!(reason.ends_with("26 bytes with SHA-256 fbe9ef16 were delivered; its last rows are missing: the load was below plan"), "{reason}");
+    assert!(reason.ends_with("26 bytes with SHA-256 fc0ad06b were delivered; its last rows are missing: the load was below plan"), "{reason}");
     assert_eq!((results[0].len(), results[1].len()), (1, 1));
 }
 
@@ -727,9 +727,9 @@ fn a_process_that_stood_still_in_the_round_shows_as_a_clock_step() {
         greatest: 1_000_000,
     };
     // 60 s allow a drift of 6 ms.
-    assert_eq!(before.step(7_900_000, 9_000_000), None);
-    assert_eq!(before.step(8_000_000, 10_000_000), Some(9_000_000));
-    assert_eq!(before.step(-10_000_000, -8_000_000), Some(-9_000_000));
+    assert_eq!(before.step(7_000_000, 9_000_000), None);
+    assert_eq!(before.step(7_000_002, 9_000_000), Some(8_000_001));
+    assert_eq!(before.step(-9_000_000, -7_000_002), Some(-8_000_001));
 }
 
 struct OffsetExample {

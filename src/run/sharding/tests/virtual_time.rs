@@ -134,11 +134,6 @@ impl VirtualClock {
     pub fn in_world(&self, time: Nanos) -> i64 {
         time.0 as i64 + self.started
     }
-
-    pub fn sleep_until(&self, time: Nanos) {
-        let rest = time.since(self.now());
-        self.sleep(rest.into());
-    }
 }
 
 impl GroupClock for VirtualClock {
