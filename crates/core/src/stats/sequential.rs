@@ -406,10 +406,10 @@ mod tests {
     fn a_pending_request_counts_as_one_within_the_limit() {
         let test = |pending| {
             let mut test = Sequential::new(0.05, 0.01, 1);
-            let refuted = (1..=10).filter(|_| test.observe_batch(10, 2, pending));
-            (refuted.count(), test.evidence_at(100 + pending))
+            let refuted = (1..=10).filter(|_| test.observe_batch(20, 4, pending));
+            (refuted.count(), test.evidence_at(200 + pending))
         };
-        let [(decided, all), (_, with_one), (undecided, most)] = [0, 1, 900].map(test);
+        let [(decided, all), (_, with_one), (undecided, most)] = [0, 1, 1800].map(test);
         assert_eq!(
             (decided, undecided),
             (1, 0),
@@ -417,8 +417,8 @@ mod tests {
         );
         assert!(all > with_one && with_one > most);
         let mut single = Sequential::new(0.05, 0.01, 1);
-        (0..20).for_each(|_| _ = single.observe(true));
-        (0..80).for_each(|_| _ = single.observe(false));
+        (0..40).for_each(|_| _ = single.observe(true));
+        (0..160).for_each(|_| _ = single.observe(false));
         assert_eq!(single.evidence(), all, "the order does not matter");
     }
 
