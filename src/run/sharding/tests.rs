@@ -5,11 +5,13 @@ mod virtual_time;
 
 use super::*;
 use crate::run::execution::stop::Level;
+use crate::store::shared_store::SharedStore;
 use llmscen_core::early_stop::Aborted;
 use memory_store::{Memory, MemoryStore};
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 use tempfile::TempDir;
 use virtual_time::{VirtualClock, World};
 
@@ -471,7 +473,7 @@ fn a_shard_that_dies_in_a_round_is_named_and_ends_the_run() {
         lab.spawn(lab.bed(index), move |bed| {
             let dies = bed.index() == 2;
             let at = move |now: u64, clock: &VirtualClock, _: &Stop| {
-                let dead = dies && now >= 30;
+                let dead = dies && now >= 31;
                 clock.dead.store(dead, Relaxed);
                 !dead
             };
@@ -483,7 +485,7 @@ fn a_shard_that_dies_in_a_round_is_named_and_ends_the_run() {
     let missing = MissingShard {
         index: 2,
         host: "host-2".into(),
-        reason: "shard 2 was lost 27 s into the round; its last rows are missing: the load was below plan".into(),
+        reason: "shard 2 was lost 30 s into the round; its last rows are missing: the load was below plan".into(),
     };
     assert_eq!(gathered.missing, [missing]);
     assert_eq!(
@@ -841,4 +843,115 @@ fn the_digest_covers_the_plan_and_its_requests() {
     assert_eq!((spread.len(), spread[31], spread[63]), (64, 31, 999_999));
     assert!(spread.windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(compared_numbers(None).last(), Some(&4095));
+}
+
+#[test]
+fn a_group_runs_on_a_real_folder_and_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", folder.path().display());
+    let shard = |index: u32, lab: Lab| {
+        let store = SharedStore::open(&url, "run-1", &BTreeMap::new()).unwrap();
+        let mut bed = lab.bed(index);
+        bed.settings.store = Arc::new(store);
+        bed.settings.clock = Arc::new(SystemClock::new(Instant::now()));
+        thread::spawn(move || {
+            let origin = bed.settings.clock.read();
+            let (mut group, _, local) = bed.join().unwrap();
+            group
+                .agree_on_next((index == 0).then(|| planned(0)))
+                .unwrap();
+            let start = group.start_round(Duration::ZERO).unwrap();
+            let path = local.path().join(format!("local-{index}.parquet"));
+            fs::write(&path, [index as u8; 100]).unwrap();
+            let output = RoundOutput {
+                files: vec![("rows".into(), path)],
+                row_count: 1,
+                greatest: None,
+                row_marks: Vec::new(),
+                part: Part::default(),
+            };
+            group.finish_round(&output).unwrap();
+            let gathered = group.gather_round(local.path()).unwrap();
+            assert_eq!(group.agree_on_next(None).unwrap(), None);
+            group.leave(RunEnd {
+                success: true,
+                reason: String::new(),
+            });
+            // On the monotonic clock of the kernel.
+            (
+                origin.monotonic_origin() + start.zero.0 as i64,
+                start.late,
+                gathered,
+            )
+        })
+    };
+    let threads: Vec<_> = (0..3).map(|index| shard(index, Lab::new(3))).collect();
+    let results: Vec<_> = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    for (zero, late, _) in &results {
+        // Reading the clocks takes some time.
+        assert!(
+            zero.abs_diff(results[0].0) < 1_000_000,
+            "{zero} {}",
+            results[0].0
+        );
+        assert!(!late);
+    }
+    let gathered = results[0].2.as_ref().unwrap();
+    let contents = gathered
+        .done
+        .iter()
+        .map(|shard| fs::read(&shard.files[0].1).unwrap());
+    assert_eq!(
+        contents.collect::<Vec<_>>(),
+        [vec![0; 100], vec![1; 100], vec![2; 100]]
+    );
+}
+
+#[test]
+fn at_the_barrier_a_signal_ends_the_wait_and_a_shard_that_is_not_ready_is_named() {
+    for pressed in [Some(0), Some(1), None] {
+        let lab = Lab::new(3);
+        let threads = (0..3).map(|index| {
+            lab.spawn(lab.bed(index), move |bed| {
+                let (world, clock, stop) = (
+                    bed.clock.world.clone(),
+                    bed.clock.clone(),
+                    bed.settings.stop.clone(),
+                );
+                let (mut group, ..) = bed.join().unwrap();
+                group
+                    .agree_on_next((index == 0).then(|| planned(0)))
+                    .unwrap();
+                if index == 2 {
+                    clock.sleep(Duration::from_secs(90));
+                }
+                if pressed == Some(index) {
+                    world.spawn(move || {
+                        clock.sleep(Duration::from_secs(10));
+                        stop.press();
+                    });
+                }
+                let problem = text(&group.start_round(LEAD));
+                (problem, world.now())
+            })
+        });
+        let results = lab.finish(threads.collect());
+        for (index, (problem, ended)) in results.iter().take(2).enumerate() {
+            let (expected, limit) = match pressed {
+                Some(pressed) if pressed as usize == index => ("interrupted while waiting", 10_100),
+                Some(1) => ("shard 1 (host-1) ended the run: interrupted", 13_000),
+                Some(_) => ("shard 0 ", 13_000),
+                None if index == 0 => (
+                    "2 of 3 shards were ready for round 1 within 1 min; missing: 2",
+                    61_000,
+                ),
+                None => ("shard 0 ended the run: it ended with an error", 62_000),
+            };
+            assert!(problem.starts_with(expected), "{problem}");
+            assert!(*ended < limit * 1_000_000, "{ended} {problem}");
+        }
+    }
 }
