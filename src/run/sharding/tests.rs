@@ -849,7 +849,8 @@ fn the_digest_covers_the_plan_and_its_requests() {
 fn a_group_runs_on_a_real_folder_and_clock() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("file://{}", folder.path().display());
-    let shard = |index: u32, lab: Lab| {
+    let lab = Lab::new(3);
+    let shard = |index: u32| {
         let store = SharedStore::open(&url, "run-1", &BTreeMap::new()).unwrap();
         let mut bed = lab.bed(index);
         bed.settings.store = Arc::new(store);
@@ -885,7 +886,7 @@ fn a_group_runs_on_a_real_folder_and_clock() {
             )
         })
     };
-    let threads: Vec<_> = (0..3).map(|index| shard(index, Lab::new(3))).collect();
+    let threads: Vec<_> = (0..3).map(shard).collect();
     let results: Vec<_> = threads
         .into_iter()
         .map(|thread| thread.join().unwrap())
