@@ -329,18 +329,19 @@ impl Monitor {
         } else {
             0..1
         };
-        let mut read = Vec::new();
-        for index in watched {
-            let key = format!("heartbeat/{index}");
-            let heartbeat: Heartbeat = match self.access.settings.store.get(&key)? {
-                Some(bytes) => self.access.parse(&key, &bytes).unwrap_or_default(),
-                None => Heartbeat::default(),
-            };
-            read.push((index, heartbeat));
-        }
+        let keys: Vec<String> = (watched.clone())
+            .map(|index| format!("heartbeat/{index}"))
+            .collect();
+        let read = self.access.for_each(&keys, |key| {
+            let found = self.access.settings.store.get(key)?;
+            let parse = |bytes: Vec<u8>| self.access.parse(key, &bytes).unwrap_or_default();
+            Ok(found.map_or_else(Heartbeat::default, parse))
+        });
+        let read: Result<Vec<Heartbeat>, ShardingError> = read.into_iter().collect();
+        let read = read?;
         let now = self.access.now();
         let mut state = self.state();
-        for (index, heartbeat) in read {
+        for (index, heartbeat) in watched.zip(read) {
             let observed = state.observed.entry(index).or_insert_with(|| Observed {
                 at: now,
                 ..Observed::default()

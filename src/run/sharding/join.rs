@@ -163,17 +163,16 @@ impl ShardGroup {
         let mut hellos = BTreeMap::new();
         loop {
             let listed = self.access.list_shards(Level::Drain, "hello")?;
-            for index in listed {
-                if hellos.contains_key(&index) {
-                    continue;
-                }
-                if let Some(hello) = self.access.read(Level::Drain, &hello_key(index))? {
-                    hellos.insert(index, hello);
-                }
-            }
+            let new = listed
+                .into_iter()
+                .filter(|index| !hellos.contains_key(index));
+            let read = self
+                .access
+                .read_shards::<Hello>(Level::Drain, "hello", new)?;
+            hellos.extend(read);
             check_alike(&hellos, self.access.count())?;
             if hellos.len() == self.access.count() as usize {
-                let members = hellos.into_values().map(|hello: Hello| Member {
+                let members = hellos.into_values().map(|hello| Member {
                     facts: hello.facts,
                     clock: hello.clock,
                 });

@@ -75,6 +75,7 @@ impl Lab {
             write_delay: faults.write_delay,
             read_delay: faults.read_delay,
             truncated: faults.truncated,
+            bucket: faults.bucket,
         };
         let mut plan = PlanDigest::new("plan-1", "1.0.0");
         plan.add_case("c=1");
@@ -128,6 +129,7 @@ struct MemoryStoreFaults {
     write_delay: Duration,
     read_delay: Duration,
     truncated: usize,
+    bucket: bool,
 }
 
 fn planned(round: u32) -> NextRound {
@@ -256,6 +258,23 @@ fn all_rounds_start_at_one_time_zero_and_are_gathered() {
         let first = results[0][0].zero;
         assert!((1_500_000_000..1_600_000_000).contains(&first), "{first}");
     }
+}
+
+#[test]
+fn objects_of_a_bucket_are_read_by_several_threads() {
+    let lab = Lab::new(40);
+    let threads = (0..40).map(|index| {
+        let bed = lab.bed_with(index, |_, faults| faults.bucket = true);
+        lab.spawn(bed, |bed| bed.rounds(1).unwrap())
+    });
+    let results = lab.finish(threads.collect());
+    let gathered = results[0][0].gathered.as_ref().unwrap();
+    assert_eq!((gathered.done.len(), &*gathered.missing), (40, &[][..]));
+    assert!(
+        results
+            .iter()
+            .all(|seen| seen[0].zero == results[0][0].zero)
+    );
 }
 
 #[test]
@@ -954,5 +973,37 @@ fn at_the_barrier_a_signal_ends_the_wait_and_a_shard_that_is_not_ready_is_named(
             assert!(problem.starts_with(expected), "{problem}");
             assert!(*ended < limit * 1_000_000, "{ended} {problem}");
         }
+    }
+}
+
+#[test]
+fn a_folder_that_shows_objects_late_is_noted() {
+    for (write_s, expected) in [
+        (4, vec![]),
+        (
+            6,
+            vec![
+                "an object at file:///runs/a became visible after 6 s; mount the folder with `lookupcache=positive`",
+            ],
+        ),
+    ] {
+        let lab = Lab::new(2);
+        let notes = |bed: Bed| {
+            let first = (bed.index() == 0).then(|| planned(0));
+            let (mut group, ..) = bed.join().unwrap();
+            group.agree_on_next(first).unwrap();
+            group.start_round(LEAD).unwrap();
+            let notes = group.notes();
+            group.leave(RunEnd {
+                success: true,
+                reason: String::new(),
+            });
+            notes
+        };
+        let slow = lab.bed_with(1, |_, faults| {
+            faults.write_delay = Duration::from_secs(write_s)
+        });
+        let threads = vec![lab.spawn(lab.bed(0), notes), lab.spawn(slow, notes)];
+        assert_eq!(lab.finish(threads), [expected, vec![]]);
     }
 }
