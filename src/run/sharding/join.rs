@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) fn join(settings: GroupSettings) -> Result<ShardGroup, ShardingError> {
     let access = StoreAccess::new(Arc::new(settings));
     let settings = access.settings.clone();
-    say_hello(&access)?;
+    write_hello(&access)?;
     let monitor = Arc::new(Monitor::new(access.clone()));
     let thread = {
         let monitor = monitor.clone();
@@ -75,7 +75,7 @@ pub(super) fn report_failure(settings: &GroupSettings, reason: &str) {
     }
 }
 
-fn say_hello(access: &StoreAccess) -> Result<(), ShardingError> {
+fn write_hello(access: &StoreAccess) -> Result<(), ShardingError> {
     let key = hello_key(access.index());
     let hello = describe(&access.settings);
     let bytes = access.render(&key, &hello)?;
@@ -151,7 +151,7 @@ impl ShardGroup {
             members,
             error,
         };
-        // After an interruption, the others are told all the same.
+        // The others wait for it after an interruption too.
         let written = self.access.create(Level::Now, "members", &result);
         let members = found?;
         written?;

@@ -349,7 +349,8 @@ fn another_hello_is_found_before_a_round() {
 
 #[test]
 fn shards_that_differ_are_named_on_both_sides() {
-    let changes: [(fn(&mut Bed), &str); 4] = [
+    type Change = fn(&mut Bed);
+    let changes: [(Change, &str); 4] = [
         (
             |bed| bed.settings.shard.count = 4,
             "the shards differ in their number: 3 on shards 0 (host-0), 2 (host-2); 4 on shard 1 (host-1)",
@@ -446,7 +447,7 @@ fn an_interrupted_shard_ends_the_wait_of_all() {
                 assert_eq!(problem, "interrupted while waiting for the other shards");
                 assert!(ended < 10 * SECOND + 200_000_000, "{ended}");
             } else {
-                // Shard 0 passes on that it was interrupted.
+                // Shard 0 writes for all that it was interrupted.
                 assert!(problem.contains("interrupted"), "{problem}");
                 assert!(ended < 13 * SECOND, "{ended}");
             }
@@ -551,16 +552,8 @@ fn without_shard_0_the_others_drain_deliver_and_end_with_an_error() {
 
 #[test]
 fn a_shard_that_stands_still_for_3_s_is_not_lost() {
-    let lab = Lab::new(3);
     for paused in 0..3 {
-        let lab = Lab {
-            world: Arc::default(),
-            memory: Arc::default(),
-            ..Lab {
-                folder: lab.folder.clone(),
-                ..Lab::new(3)
-            }
-        };
+        let lab = Lab::new(3);
         let threads = (0..3).map(|index| {
             lab.spawn(lab.bed(index), move |bed| {
                 let pauses = bed.index() == paused;
@@ -684,8 +677,8 @@ fn the_exchange_bounds_the_offset_of_unsynchronized_clocks() {
             }),
         ];
         let results = lab.finish(threads);
-        for round in 0..2 {
-            let done = &results[0][round].gathered.as_ref().unwrap().done[1];
+        for (first, other) in results[0].iter().zip(&results[1]) {
+            let done = &first.gathered.as_ref().unwrap().done[1];
             let offset = done.offset;
             assert_eq!(offset.source, OffsetSource::Exchange);
             let error = (offset.offset_ns - skew_ms * 1_000_000).unsigned_abs();
@@ -693,7 +686,7 @@ fn the_exchange_bounds_the_offset_of_unsynchronized_clocks() {
             assert!(offset.bound_ns < 50_000_000, "{skew_ms}: {offset:?}");
             assert_eq!(offset.offset_ns == 0, skew_ms == 0);
             assert_eq!(done.clock_step_ns, None);
-            let apart = (results[0][round].zero - results[1][round].zero).unsigned_abs();
+            let apart = (first.zero - other.zero).unsigned_abs();
             assert!(apart <= offset.bound_ns, "{apart} {offset:?}");
         }
     }
@@ -743,33 +736,14 @@ fn synchronized_kernels_are_related_by_their_wall_clocks() {
 
 #[test]
 fn a_process_that_stood_still_in_the_round_shows_as_a_clock_step() {
-    let before = OffsetExample {
-        least: -1_000_000,
-        greatest: 1_000_000,
-    };
+    let interval = |least, greatest| OffsetInterval { least, greatest };
+    let before = interval(-1_000_000, 1_000_000);
+    let round = Nanos::from_millis(60_000);
+    let step = |least, greatest| delivery::find_step(&before, interval(least, greatest), round);
     // 60 s allow a drift of 6 ms.
-    assert_eq!(before.step(7_000_000, 9_000_000), None);
-    assert_eq!(before.step(7_000_002, 9_000_000), Some(8_000_001));
-    assert_eq!(before.step(-9_000_000, -7_000_002), Some(-8_000_001));
-}
-
-struct OffsetExample {
-    least: i64,
-    greatest: i64,
-}
-
-impl OffsetExample {
-    fn step(&self, least: i64, greatest: i64) -> Option<i64> {
-        let before = OffsetInterval {
-            least: self.least,
-            greatest: self.greatest,
-        };
-        delivery::find_step(
-            &before,
-            OffsetInterval { least, greatest },
-            Nanos::from_millis(60_000),
-        )
-    }
+    assert_eq!(step(7_000_000, 9_000_000), None);
+    assert_eq!(step(7_000_002, 9_000_000), Some(8_000_001));
+    assert_eq!(step(-9_000_000, -7_000_002), Some(-8_000_001));
 }
 
 #[test]
