@@ -50,7 +50,6 @@ pub use sending::{Amounts, Flow};
 pub use settle::{discarded_start, truncation};
 pub use shards::{ShardSample, shard_samples};
 pub use table::{Builder, RowKey, Table};
-pub use table::{Builder, Table};
 pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;
