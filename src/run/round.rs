@@ -2,6 +2,8 @@
 
 mod preconnect;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 
 use crate::run::audit::decisive_late_count;
 use crate::run::collector::body_recorder::BodyRecorder;

@@ -102,7 +102,8 @@ impl Lab {
     }
 }
 
-fn context(folder: &Path) -> Context {
+/// A context without environment, for a run in this folder.
+pub(crate) fn context(folder: &Path) -> Context {
     Context {
         env: BTreeMap::new(),
         cache: CacheDir {
