@@ -21,6 +21,7 @@ mod http_words;
 mod import;
 mod import_docs;
 mod lab;
+mod launch;
 mod live;
 #[cfg(feature = "local")]
 mod local;
@@ -42,8 +43,10 @@ mod search;
 mod server;
 mod sessions;
 mod shapes;
+mod shards;
 mod signals;
 mod single_requests;
+mod slurm;
 mod telemetry;
 mod tls;
 mod traces;
