@@ -61,10 +61,15 @@ fn the_page_shows_every_template_as_it_is() {
     assert_eq!(names.len(), 8, "{names:?}");
     for name in names {
         let text = template_text(&name);
-        let shown = PAGE
-            .split("\n```")
-            .any(|block| block.split_once('\n').is_some_and(|(_, code)| format!("{code}\n") == text));
-        assert!(shown, "docs/scale.md has no block equal to templates/launch/{name}");
+        let shown = PAGE.split("\n```").any(|block| {
+            block
+                .split_once('\n')
+                .is_some_and(|(_, code)| format!("{code}\n") == text)
+        });
+        assert!(
+            shown,
+            "docs/scale.md has no block equal to templates/launch/{name}"
+        );
         assert!(
             PAGE.contains(&format!("(../templates/launch/{name})")),
             "docs/scale.md has no link to templates/launch/{name}"
@@ -74,11 +79,20 @@ fn the_page_shows_every_template_as_it_is() {
 
 #[test]
 fn scripts_have_no_syntax_errors() {
-    for name in ["slurm.sbatch", "slurm-array.sbatch", "slurm-merge-later.sbatch", "mpi.sh", "by-hand.sh"] {
+    for name in [
+        "slurm.sbatch",
+        "slurm-array.sbatch",
+        "slurm-merge-later.sbatch",
+        "mpi.sh",
+        "by-hand.sh",
+    ] {
         let path = template(name);
         assert!(succeeds("bash", &["-n", path.to_str().unwrap()]), "{name}");
     }
-    let compile = format!("import ast; ast.parse(open({:?}).read())", template("ray_shards.py"));
+    let compile = format!(
+        "import ast; ast.parse(open({:?}).read())",
+        template("ray_shards.py")
+    );
     assert!(succeeds("python3", &["-c", &compile]), "ray_shards.py");
 }
 
@@ -96,7 +110,10 @@ fn kubernetes() -> (String, Value) {
 /// The value of a variable of the container.
 fn variable<'a>(job: &'a Value, name: &str) -> &'a Value {
     let variables = container(job)["env"].as_sequence().unwrap();
-    variables.iter().find(|entry| entry["name"] == name).expect(name)
+    variables
+        .iter()
+        .find(|entry| entry["name"] == name)
+        .expect(name)
 }
 
 fn container(job: &Value) -> &Value {
@@ -118,9 +135,14 @@ fn kubernetes_accepts_the_job() {
             command.args(["-k", version]);
         }
         let output = command.arg(&file).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        let said =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         assert!(output.status.success(), "{version}: {said:?}");
-        assert_eq!(said.concat().matches("passed for resource").count(), 2, "{said:?}");
+        assert_eq!(
+            said.concat().matches("passed for resource").count(),
+            2,
+            "{said:?}"
+        );
     }
 }
 
@@ -137,10 +159,16 @@ fn the_job_follows_the_rules_that_no_schema_has() {
     for rule in spec["podFailurePolicy"]["rules"].as_sequence().unwrap() {
         let codes = &rule["onExitCodes"];
         let zero = codes["values"].as_sequence().unwrap().contains(&0.into());
-        assert!(codes["operator"] != "In" || !zero, "0 is not allowed with In");
+        assert!(
+            codes["operator"] != "In" || !zero,
+            "0 is not allowed with In"
+        );
     }
     let container = container(&job);
-    assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
+    assert_eq!(
+        container["resources"]["requests"],
+        container["resources"]["limits"]
+    );
 }
 
 /// Two pods run the container's command with the environment that the job gives them.
@@ -169,7 +197,9 @@ fn pods_of_the_job_run_its_command() {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let pod = |index: &str| {
         let mut command = lab.command(&args);
-        command.env("JOB_COMPLETION_INDEX", index).env("LLMSCEN_SHARDS", "2");
+        command
+            .env("JOB_COMPLETION_INDEX", index)
+            .env("LLMSCEN_SHARDS", "2");
         command.spawn().unwrap()
     };
     expect_codes(&finish_all(["0", "1"].map(pod).into()), &[0, 0]);
@@ -179,7 +209,11 @@ fn pods_of_the_job_run_its_command() {
         .find(|path| path.join("results.json").exists() && !path.is_symlink());
     assert_received_once("pods", server.received(), &folder.expect("a run folder"));
 
-    let alone = lab.command(&args).env("JOB_COMPLETION_INDEX", "0").output().unwrap();
+    let alone = lab
+        .command(&args)
+        .env("JOB_COMPLETION_INDEX", "0")
+        .output()
+        .unwrap();
     let ran = Ran::of(alone).expect(2);
     assert!(ran.err.contains("LLMSCEN_SHARDS"), "{}", ran.err);
 }
@@ -188,16 +222,44 @@ fn pods_of_the_job_run_its_command() {
 #[test]
 fn each_engine_gives_number_and_count_by_its_variables() {
     let named: [(&str, &[(&str, &str)]); 8] = [
-        ("by hand", &[("LLMSCEN_SHARD", "1"), ("LLMSCEN_SHARDS", "3")]),
-        ("Kubernetes", &[("JOB_COMPLETION_INDEX", "1"), ("LLMSCEN_SHARDS", "3")]),
-        ("Slurm", &[("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "0")]),
+        (
+            "by hand",
+            &[("LLMSCEN_SHARD", "1"), ("LLMSCEN_SHARDS", "3")],
+        ),
+        (
+            "Kubernetes",
+            &[("JOB_COMPLETION_INDEX", "1"), ("LLMSCEN_SHARDS", "3")],
+        ),
+        (
+            "Slurm",
+            &[
+                ("SLURM_PROCID", "1"),
+                ("SLURM_STEP_NUM_TASKS", "3"),
+                ("SLURM_JOB_ID", "7"),
+                ("SLURM_STEP_ID", "0"),
+            ],
+        ),
         (
             "Slurm array",
             // A batch script has a process number, too.
-            &[("SLURM_PROCID", "0"), ("SLURM_ARRAY_JOB_ID", "7"), ("SLURM_ARRAY_TASK_ID", "6"), ("SLURM_ARRAY_TASK_MIN", "5"), ("SLURM_ARRAY_TASK_MAX", "7"), ("SLURM_ARRAY_TASK_COUNT", "3"), ("SLURM_ARRAY_TASK_STEP", "1")],
+            &[
+                ("SLURM_PROCID", "0"),
+                ("SLURM_ARRAY_JOB_ID", "7"),
+                ("SLURM_ARRAY_TASK_ID", "6"),
+                ("SLURM_ARRAY_TASK_MIN", "5"),
+                ("SLURM_ARRAY_TASK_MAX", "7"),
+                ("SLURM_ARRAY_TASK_COUNT", "3"),
+                ("SLURM_ARRAY_TASK_STEP", "1"),
+            ],
         ),
-        ("Nomad", &[("NOMAD_ALLOC_INDEX", "1"), ("LLMSCEN_SHARDS", "3")]),
-        ("Open MPI", &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "3")]),
+        (
+            "Nomad",
+            &[("NOMAD_ALLOC_INDEX", "1"), ("LLMSCEN_SHARDS", "3")],
+        ),
+        (
+            "Open MPI",
+            &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "3")],
+        ),
         ("MPICH", &[("PMI_RANK", "1"), ("PMI_SIZE", "3")]),
         ("torchrun", &[("RANK", "1"), ("WORLD_SIZE", "3")]),
     ];
@@ -207,15 +269,25 @@ fn each_engine_gives_number_and_count_by_its_variables() {
         lab.file("s.yaml", scenario("http://127.0.0.1:9", &load));
         std::fs::create_dir_all(lab.path().join("store")).unwrap();
         let via = format!("file://{}/store", lab.path().display());
-        let args = ["run", "s.yaml", "--shard", "auto", "--via", &via, "--wait", "1s"];
+        let args = [
+            "run", "s.yaml", "--shard", "auto", "--via", &via, "--wait", "1s",
+        ];
         // Slurm also names the attempt.
-        let key: &[&str] = if engine.starts_with("Slurm") { &[] } else { &["--run", "k"] };
+        let key: &[&str] = if engine.starts_with("Slurm") {
+            &[]
+        } else {
+            &["--run", "k"]
+        };
         let mut command = lab.command(&[&args, key].concat());
         command.envs(variables.iter().copied());
         let ran = Ran::of(command.output().unwrap());
         assert_eq!(ran.code, 3, "{engine}: {}", ran.err);
         let known = ["1 of 3 shards joined", "missing: 0, 2"];
-        assert!(known.iter().all(|words| ran.err.contains(words)), "{engine}: {}", ran.err);
+        assert!(
+            known.iter().all(|words| ran.err.contains(words)),
+            "{engine}: {}",
+            ran.err
+        );
     }
 }
 
@@ -231,7 +303,11 @@ fn nomad_s_job_parses_and_agrees_with_itself() {
         .arg(template("nomad.hcl"))
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = job.to_string();
     for known in [
@@ -256,7 +332,11 @@ fn bench(server: &Simulator) -> Lab {
 fn script(lab: &Lab, text: &str) -> Ran {
     let script = lab.file("bench/script.sh", text);
     let binary = Path::new(env!("CARGO_BIN_EXE_llmscen")).parent().unwrap();
-    let path = format!("{}/tools:{}:/usr/bin:/bin", lab.path().display(), binary.display());
+    let path = format!(
+        "{}/tools:{}:/usr/bin:/bin",
+        lab.path().display(),
+        binary.display()
+    );
     let output = Command::new("bash")
         .arg(script)
         .current_dir(lab.path().join("bench"))
@@ -264,7 +344,10 @@ fn script(lab: &Lab, text: &str) -> Ran {
         .env("HOME", lab.path())
         .env("PATH", path)
         // mpirun refuses root otherwise.
-        .envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")])
+        .envs([
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+        ])
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -289,7 +372,11 @@ fn by_hand_runs_where_ssh_leads() {
     let ssh = lab.file("tools/ssh", "#!/bin/bash\ncd\nexec bash -c \"$2\"\n");
     std::fs::set_permissions(ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
     let store = format!("file://{}/store", lab.path().display());
-    let ran = script(&lab, &template_text("by-hand.sh").replace("s3://bench/runs", &store)).expect(0);
+    let ran = script(
+        &lab,
+        &template_text("by-hand.sh").replace("s3://bench/runs", &store),
+    )
+    .expect(0);
     for shard in ["shard 0 on load-a: exit 0", "shard 1 on load-b: exit 0"] {
         assert!(ran.out.contains(shard), "{}", ran.out);
     }

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
+mod bucket;
 mod cache;
 mod ci;
 mod compare;
@@ -31,6 +32,7 @@ mod lying_servers;
 mod manners;
 mod memory;
 mod mix;
+mod netns;
 mod numbers;
 mod outputs;
 mod planted;

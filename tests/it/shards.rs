@@ -255,9 +255,24 @@ const REPLIES: &[&str] = &[];
 
 /// Every kind of load, with what its requests have in common with those of one process, and the shards to use.
 const LOADS: [(&str, u32, &[&str], &str); 16] = [
-    ("poisson", 4, OPEN, "load: { rate: 60/s, duration: 2s, warmup: 300ms }\n"),
-    ("constant", 3, OPEN, "load: { rate: 50/s, arrivals: constant, requests: 70, warmup: 9 }\n"),
-    ("gamma", 3, OPEN, "load: { rate: 60/s, arrivals: { gamma: 0.5 }, duration: 1500ms }\n"),
+    (
+        "poisson",
+        4,
+        OPEN,
+        "load: { rate: 60/s, duration: 2s, warmup: 300ms }\n",
+    ),
+    (
+        "constant",
+        3,
+        OPEN,
+        "load: { rate: 50/s, arrivals: constant, requests: 70, warmup: 9 }\n",
+    ),
+    (
+        "gamma",
+        3,
+        OPEN,
+        "load: { rate: 60/s, arrivals: { gamma: 0.5 }, duration: 1500ms }\n",
+    ),
     ("burst", 4, OPEN, "load: { rate: burst, requests: 41 }\n"),
     (
         "stages of rates",
@@ -265,10 +280,30 @@ const LOADS: [(&str, u32, &[&str], &str); 16] = [
         OPEN,
         "load: { stages: [{ rate: 20/s -> 80/s, for: 1s }, { rate: 0/s, for: 200ms }, { rate: 40/s, for: 500ms }] }\n",
     ),
-    ("trace", 3, OPEN, "dataset: { kind: trace, path: builtin, trace: { layout: mooncake } }\nrequest: { max_tokens: 2 }\nload: { trace: { speed: 40 } }\n"),
-    ("closed loop", 4, CLOSED, "load: { concurrency: 7, requests: 80, warmup: 10 }\n"),
-    ("spread", 3, CLOSED, "load: { concurrency: 8, requests: 50, spread: 500ms }\n"),
-    ("batches without a barrier", 3, CLOSED, "load: { static: { batch: 8, rounds: 6, barrier: none } }\n"),
+    (
+        "trace",
+        3,
+        OPEN,
+        "dataset: { kind: trace, path: builtin, trace: { layout: mooncake } }\nrequest: { max_tokens: 2 }\nload: { trace: { speed: 40 } }\n",
+    ),
+    (
+        "closed loop",
+        4,
+        CLOSED,
+        "load: { concurrency: 7, requests: 80, warmup: 10 }\n",
+    ),
+    (
+        "spread",
+        3,
+        CLOSED,
+        "load: { concurrency: 8, requests: 50, spread: 500ms }\n",
+    ),
+    (
+        "batches without a barrier",
+        3,
+        CLOSED,
+        "load: { static: { batch: 8, rounds: 6, barrier: none } }\n",
+    ),
     (
         "sessions",
         3,
@@ -299,8 +334,18 @@ const LOADS: [(&str, u32, &[&str], &str); 16] = [
         OPEN,
         "dataset: { kind: random, tokens: { uniform: [10, 60] } }\nrequest: { max_tokens: 3 }\nload: { rate: 40/s, requests: 50 }\n",
     ),
-    ("rounds of cases", 3, CLOSED, "rounds: 2\nload: { requests: 24, warmup: 3 }\nmatrix: { load.concurrency: [3, 5] }\n"),
-    ("cancellation", 4, OPEN, "request: { max_tokens: 30, cancel: { share: 30%, after: 100ms } }\ndataset: { kind: openqa, path: builtin }\nload: { rate: 30/s, requests: 40 }\n"),
+    (
+        "rounds of cases",
+        3,
+        CLOSED,
+        "rounds: 2\nload: { requests: 24, warmup: 3 }\nmatrix: { load.concurrency: [3, 5] }\n",
+    ),
+    (
+        "cancellation",
+        4,
+        OPEN,
+        "request: { max_tokens: 30, cancel: { share: 30%, after: 100ms } }\ndataset: { kind: openqa, path: builtin }\nload: { rate: 30/s, requests: 40 }\n",
+    ),
 ];
 
 /// Three at a time: most of the time is waiting.
@@ -470,7 +515,10 @@ fn what_cannot_be_split_is_refused_before_the_run() {
     let lab = Lab::new();
     let base = scenario("http://127.0.0.1:9", DATA);
     let with = |load: &str| format!("{base}load: {{ {load} }}\n");
-    let local = base.replace("url: \"http://127.0.0.1:9/v1/chat/completions\"", "url: simulator");
+    let local = base.replace(
+        "url: \"http://127.0.0.1:9/v1/chat/completions\"",
+        "url: simulator",
+    );
     for (text, shard, known) in [
         (with("static: { batch: 8, rounds: 2 }"), "0/2", "barrier"),
         (with("concurrency: 2, requests: 9"), "0/3", "concurrency"),
@@ -494,17 +542,35 @@ fn what_cannot_be_split_is_refused_before_the_run() {
     }
     lab.file("s.yaml", with("concurrency: 9, requests: 9"));
     for (args, known) in [
-        (&["run", "s.yaml", "--shard", "0/2", "--run", "k"][..], "--via"),
-        (&["run", "s.yaml", "--shard", "0/2", "--via", "file:///tmp/x"], "--run"),
         (
-            &["run", "s.yaml", "--shard", "0/2", "--run", "k", "--via", "ftp://x/y"],
+            &["run", "s.yaml", "--shard", "0/2", "--run", "k"][..],
+            "--via",
+        ),
+        (
+            &["run", "s.yaml", "--shard", "0/2", "--via", "file:///tmp/x"],
+            "--run",
+        ),
+        (
+            &[
+                "run",
+                "s.yaml",
+                "--shard",
+                "0/2",
+                "--run",
+                "k",
+                "--via",
+                "ftp://x/y",
+            ],
             "ftp",
         ),
     ] {
         let ran = lab.llmscen(args).expect(2);
         assert!(ran.err.contains(known), "{known}: {}", ran.err);
     }
-    assert!(!lab.path().join("store").join(KEY).exists(), "nothing was written");
+    assert!(
+        !lab.path().join("store").join(KEY).exists(),
+        "nothing was written"
+    );
 }
 
 /// A plan of some seconds, which no shard of these tests starts.
@@ -519,7 +585,11 @@ fn short() -> String {
 fn shards_that_differ_send_nothing() {
     let other_data = short().replace("max_tokens: { uniform: [2, 6] }", "max_tokens: 7");
     for (what, other, shard) in [
-        ("another seed", short().replace("seed: 11", "seed: 12"), "1/2"),
+        (
+            "another seed",
+            short().replace("seed: 11", "seed: 12"),
+            "1/2",
+        ),
         ("another file", other_data, "1/2"),
         ("another count", short(), "1/3"),
     ] {
@@ -548,7 +618,9 @@ fn a_shard_that_is_started_twice_ends_the_run() {
         codes(&ran)[..2].contains(&3),
         "the second one is refused: {ran:#?}"
     );
-    let told = ran.iter().any(|ran| ran.err.contains("shard 1 was started twice"));
+    let told = ran
+        .iter()
+        .any(|ran| ran.err.contains("shard 1 was started twice"));
     assert!(told, "{ran:#?}");
 }
 
@@ -570,7 +642,11 @@ fn a_shard_that_never_starts_ends_the_run_and_is_named() {
 /// An open loop of some seconds that is judged by how late its requests were sent.
 fn judged(url: &str, seconds: u32) -> String {
     let audit = "audit: { lag_p99: 500ms, stall_p99: 1h, cpu: 1, achieved: 0 }\n";
-    scenario(url, &format!("{DATA}load: {{ rate: 30/s, duration: {seconds}s }}\n")).replace(CALM, audit)
+    scenario(
+        url,
+        &format!("{DATA}load: {{ rate: 30/s, duration: {seconds}s }}\n"),
+    )
+    .replace(CALM, audit)
 }
 
 #[test]
@@ -603,7 +679,10 @@ fn a_shard_that_stops_for_three_seconds_is_invalid_and_named() {
     assert_eq!(audit["valid"], false);
     let reasons = audit["reasons"].to_string();
     assert!(reasons.contains("shard 1"), "{reasons}");
-    assert!(!reasons.contains("shard 0") && !reasons.contains("shard 2"), "{reasons}");
+    assert!(
+        !reasons.contains("shard 0") && !reasons.contains("shard 2"),
+        "{reasons}"
+    );
 }
 
 #[test]
@@ -623,7 +702,10 @@ fn a_killed_shard_is_lost_and_the_run_is_invalid() {
     );
     let results = lab.results();
     let reasons = results["cases"][0]["audit"]["reasons"].to_string();
-    assert!(reasons.contains("shard 2") && reasons.contains("lost"), "{reasons}");
+    assert!(
+        reasons.contains("shard 2") && reasons.contains("lost"),
+        "{reasons}"
+    );
     assert!(results["cases"][0]["counts"]["ok"].as_u64().unwrap() > 20);
 }
 
@@ -638,12 +720,16 @@ fn after_shard_0_is_killed_merge_makes_the_report() {
     expect_codes(&ran, &[-1, 3, 3]);
     assert!(ran[1].err.contains("shard 0"), "{}", ran[1].err);
     let url = format!("file://{}/{KEY}", lab.path().join("store").display());
-    lab.llmscen(&["merge", &url, "--output", "merged"]).expect(4);
+    lab.llmscen(&["merge", &url, "--output", "merged"])
+        .expect(4);
     let results = lab.json("merged/results.json");
     let reasons = results["cases"][0]["audit"]["reasons"].to_string();
     assert!(reasons.contains("shard 0"), "{reasons}");
     assert!(results["cases"][0]["counts"]["ok"].as_u64().unwrap() > 20);
-    let senders: BTreeSet<u32> = senders(&lab.path().join("merged")).iter().map(|(_, shard)| *shard).collect();
+    let senders: BTreeSet<u32> = senders(&lab.path().join("merged"))
+        .iter()
+        .map(|(_, shard)| *shard)
+        .collect();
     assert!(senders.contains(&1) && senders.contains(&2), "{senders:?}");
 }
 
@@ -658,7 +744,11 @@ fn a_signal_to_one_shard_drains_all() {
         signal(&shards[index], which);
         let ran = finish_all(shards);
         assert_eq!(ran[0].code, 130, "{which:?} to shard {index}: {ran:#?}");
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{:?}",
+            began.elapsed()
+        );
         let results = lab.results();
         assert_eq!(results["interrupted"], true);
         let counts = &results["cases"][0]["counts"];
@@ -677,7 +767,8 @@ fn the_merge_may_be_left_to_another_command() {
     let ran = finish_all(["0/3", "1/3", "2/3"].map(shard).into());
     expect_codes(&ran, &[0, 0, 0]);
     let url = format!("file://{}/{KEY}", lab.path().join("store").display());
-    lab.llmscen(&["merge", &url, "--output", "out", "--force"]).expect(1);
+    lab.llmscen(&["merge", &url, "--output", "out", "--force"])
+        .expect(1);
     assert_received_once("merge later", server.received(), &lab.path().join("out"));
     // Rows that were damaged in the store are not counted as delivered.
     let rows = lab.path().join("store").join(KEY).join("rows/0/1.parquet");
@@ -685,7 +776,10 @@ fn the_merge_may_be_left_to_another_command() {
     std::fs::write(&rows, &bytes[..bytes.len() / 2]).unwrap();
     let ran = lab.llmscen(&["merge", &url, "--output", "damaged"]);
     assert!([3, 4].contains(&ran.code), "{ran:?}");
-    assert!(format!("{}{}", ran.out, ran.err).contains("shard 1"), "{ran:?}");
+    assert!(
+        format!("{}{}", ran.out, ran.err).contains("shard 1"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -693,8 +787,11 @@ fn secrets_and_credentials_never_reach_the_store() {
     const SECRET: &str = "sk-very-secret-key";
     let lab = Lab::new();
     let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
-    let text = scenario(&server.url, &format!("{DATA}load: {{ rate: 30/s, requests: 20 }}\n"))
-        .replace("model: sim,", "model: sim, api_key: \"${KEY}\",");
+    let text = scenario(
+        &server.url,
+        &format!("{DATA}load: {{ rate: 30/s, requests: 20 }}\n"),
+    )
+    .replace("model: sim,", "model: sim, api_key: \"${KEY}\",");
     lab.file("s.yaml", text);
     std::fs::create_dir_all(lab.path().join("store")).unwrap();
     let shard = |shard| {
@@ -707,15 +804,25 @@ fn secrets_and_credentials_never_reach_the_store() {
     assert!(files.len() >= 9, "{files:?}");
     for file in files {
         let bytes = std::fs::read(&file).unwrap();
-        let found = bytes.windows(SECRET.len()).any(|part| part == SECRET.as_bytes());
+        let found = bytes
+            .windows(SECRET.len())
+            .any(|part| part == SECRET.as_bytes());
         assert!(!found, "{}", file.display());
     }
 }
 
 /// All files below a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     entries
-        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
         .collect()
 }

@@ -2,7 +2,9 @@
 
 use crate::lab::*;
 use crate::launch::{is_missing, succeeds, template_text};
-use crate::shards::{DATA, Simulator, assert_received_once, assert_same_requests, files, scenario, until};
+use crate::shards::{
+    DATA, Simulator, assert_received_once, assert_same_requests, files, scenario, until,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -24,23 +26,35 @@ impl Cluster {
     /// None where Slurm is not installed, or the tests do not run as root.
     fn start() -> Option<Cluster> {
         let tools = ["slurmctld", "slurmd", "munged", "srun"];
-        let found = tools.iter().all(|tool| succeeds("sh", &["-c", &format!("command -v {tool}")]));
-        if is_missing("Slurm (slurmctld, slurmd, slurm-client, munge), or not root", found && rustix::process::geteuid().is_root()) {
+        let found = tools
+            .iter()
+            .all(|tool| succeeds("sh", &["-c", &format!("command -v {tool}")]));
+        if is_missing(
+            "Slurm (slurmctld, slurmd, slurm-client, munge), or not root",
+            found && rustix::process::geteuid().is_root(),
+        ) {
             return None;
         }
         let one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let lab = Lab::new();
-        let mut script = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/slurm_cluster.sh"))
-            .arg(lab.path().join("slurm"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut script =
+            Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/slurm_cluster.sh"))
+                .arg(lab.path().join("slurm"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
         let mut line = String::new();
-        BufReader::new(script.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(script.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line, "ready\n", "the cluster starts");
         std::fs::create_dir_all(lab.path().join("store")).unwrap();
-        Some(Cluster { script, lab, _one: one })
+        Some(Cluster {
+            script,
+            lab,
+            _one: one,
+        })
     }
 
     /// A command of Slurm in the shared folder, with the binary on the path.
@@ -73,7 +87,15 @@ impl Cluster {
     fn srun(&self, srun: &[&str], llmscen: &[&str]) -> Command {
         let via = self.via();
         let shards = ["-N4", "-n4"];
-        let own = ["llmscen", "run", "chat.yaml", "--shard", "auto", "--via", &via];
+        let own = [
+            "llmscen",
+            "run",
+            "chat.yaml",
+            "--shard",
+            "auto",
+            "--via",
+            &via,
+        ];
         self.command("srun", &[&shards, srun, &own, llmscen].concat())
     }
 
@@ -81,7 +103,11 @@ impl Cluster {
     fn submit(&self, name: &str, changes: &[(&str, &str)]) -> String {
         let mut text = template_text(name);
         let via = self.via();
-        let common = [("file:///scratch/$USER/runs", via.as_str()), ("--cpus-per-task=4", "--cpus-per-task=1"), ("--mem=64G ", "")];
+        let common = [
+            ("file:///scratch/$USER/runs", via.as_str()),
+            ("--cpus-per-task=4", "--cpus-per-task=1"),
+            ("--mem=64G ", ""),
+        ];
         for (own, instead) in common.iter().chain(changes) {
             text = text.replace(own, instead);
         }
@@ -92,34 +118,66 @@ impl Cluster {
 
     /// Waits for the end of the jobs with this name; their greatest exit code.
     fn exit_code(&self, job: &str) -> i32 {
-        until("ended", || self.run("squeue", &["--noheader", "--jobs", job]).out.trim().is_empty());
-        let shown = self.run("scontrol", &["--oneliner", "show", "job", job]).expect(0).out;
-        let code = |line: &str| line.split("ExitCode=").nth(1)?.split(':').next()?.parse().ok();
+        until("ended", || {
+            self.run("squeue", &["--noheader", "--jobs", job])
+                .out
+                .trim()
+                .is_empty()
+        });
+        let shown = self
+            .run("scontrol", &["--oneliner", "show", "job", job])
+            .expect(0)
+            .out;
+        let code = |line: &str| {
+            line.split("ExitCode=")
+                .nth(1)?
+                .split(':')
+                .next()?
+                .parse()
+                .ok()
+        };
         shown.lines().filter_map(code).max().expect("an exit code")
     }
 
     /// The run folder of the only run.
     fn folder(&self) -> PathBuf {
-        let found = std::fs::read_dir(self.lab.path().join("reports/t")).unwrap().map(|entry| entry.unwrap().path());
-        found.filter(|path| !path.is_symlink()).max().expect("a run folder")
+        let found = std::fs::read_dir(self.lab.path().join("reports/t"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        found
+            .filter(|path| !path.is_symlink())
+            .max()
+            .expect("a run folder")
     }
 
     /// Waits for the start of round 0.
     fn wait_for_round(&self) {
         let store = self.lab.path().join("store");
-        until("started", || files(&store).iter().any(|path| path.ends_with("go/0")));
+        until("started", || {
+            files(&store).iter().any(|path| path.ends_with("go/0"))
+        });
         std::thread::sleep(Duration::from_secs(3));
     }
 
     /// The process of a shard: srun's task with this number.
     fn process(&self, shard: &str) -> Pid {
-        let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok());
+        let all = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok());
         let own = |folder: &Path| -> Option<bool> {
             let environment = std::fs::read_to_string(folder.join("environ")).ok()?;
             let command = std::fs::read_to_string(folder.join("cmdline")).ok()?;
             let has = |variable: String| environment.split('\0').any(|own| own == variable);
-            let here = has(format!("SLURM_CONF={}", self.lab.path().join("slurm/slurm.conf").display()));
-            Some(here && has(format!("SLURM_PROCID={shard}")) && command.starts_with("llmscen\0") || command.contains("/llmscen\0run") && here && has(format!("SLURM_PROCID={shard}")))
+            let here = has(format!(
+                "SLURM_CONF={}",
+                self.lab.path().join("slurm/slurm.conf").display()
+            ));
+            Some(
+                here && has(format!("SLURM_PROCID={shard}")) && command.starts_with("llmscen\0")
+                    || command.contains("/llmscen\0run")
+                        && here
+                        && has(format!("SLURM_PROCID={shard}")),
+            )
         };
         let process = all
             .filter(|entry| own(&entry.path()) == Some(true))
@@ -137,29 +195,54 @@ impl Drop for Cluster {
 }
 
 fn long(url: &str) -> String {
-    scenario(url, &format!("{DATA}load: {{ rate: 40/s, duration: 60s }}\n"))
+    scenario(
+        url,
+        &format!("{DATA}load: {{ rate: 40/s, duration: 60s }}\n"),
+    )
 }
 
 #[test]
 fn srun_of_four_shards_is_the_run_of_one_process() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
     let alone = Lab::new();
-    let text = |url: &str| scenario(url, &format!("{DATA}load: {{ rate: 60/s, duration: 3s, warmup: 300ms }}\nslo: [ttft.max < 1us]\n"));
+    let text = |url: &str| {
+        scenario(
+            url,
+            &format!(
+                "{DATA}load: {{ rate: 60/s, duration: 3s, warmup: 300ms }}\nslo: [ttft.max < 1us]\n"
+            ),
+        )
+    };
     let own = Simulator::start(&alone, "target.simulator.alpha=5ms");
     alone.run(&text(&own.url)).expect(1);
     let server = Simulator::start(&cluster.lab, "target.simulator.alpha=5ms");
     cluster.lab.file("chat.yaml", text(&server.url));
     // The greatest code of the tasks is that of shard 0: an objective failed.
-    let ran = Ran::of(cluster.srun(&["--kill-on-bad-exit=1"], &[]).output().unwrap()).expect(1);
+    let ran = Ran::of(
+        cluster
+            .srun(&["--kill-on-bad-exit=1"], &[])
+            .output()
+            .unwrap(),
+    )
+    .expect(1);
     let folder = cluster.folder();
-    assert_same_requests("srun", &alone.path().join("out"), &folder, &["intended_ns", "bytes_out", "usage_prompt"]);
+    assert_same_requests(
+        "srun",
+        &alone.path().join("out"),
+        &folder,
+        &["intended_ns", "bytes_out", "usage_prompt"],
+    );
     assert_received_once("srun", server.received(), &folder);
     assert!(ran.out.contains("FAIL"), "{}", ran.out);
 }
 
 #[test]
 fn the_templates_run() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
     for (name, tasks) in [
         ("slurm.sbatch", ("--nodes=8", "--nodes=4")),
         ("slurm-array.sbatch", ("--array=0-7", "--array=0-3")),
@@ -185,7 +268,9 @@ fn the_templates_run() {
 
 #[test]
 fn scancel_drains_and_reports() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
     let server = Simulator::start(&cluster.lab, "target.simulator.alpha=5ms");
     cluster.lab.file("chat.yaml", long(&server.url));
     let job = cluster.submit("slurm.sbatch", &[("--nodes=8", "--nodes=4")]);
@@ -194,7 +279,9 @@ fn scancel_drains_and_reports() {
     let folder = cluster.folder();
     until("reported", || folder.join("results.json").exists());
     cluster.exit_code(&job);
-    let results: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(folder.join("results.json")).unwrap()).unwrap();
+    let results: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("results.json")).unwrap())
+            .unwrap();
     assert_eq!(results["interrupted"], true);
     assert_eq!(results["exit_code"], 130);
     assert_received_once("scancel", server.received(), &folder);
@@ -202,12 +289,21 @@ fn scancel_drains_and_reports() {
 
 #[test]
 fn a_killed_shard_ends_the_run_with_or_without_kill_on_bad_exit() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
     for bad_exit in ["--kill-on-bad-exit=0", "--kill-on-bad-exit=1"] {
         let server = Simulator::start(&cluster.lab, "target.simulator.alpha=5ms");
         cluster.lab.file("chat.yaml", long(&server.url));
-        let run = cluster.srun(&[bad_exit], &["--run", bad_exit.trim_start_matches('-')]).spawn().unwrap();
-        let store = cluster.lab.path().join("store").join(bad_exit.trim_start_matches('-'));
+        let run = cluster
+            .srun(&[bad_exit], &["--run", bad_exit.trim_start_matches('-')])
+            .spawn()
+            .unwrap();
+        let store = cluster
+            .lab
+            .path()
+            .join("store")
+            .join(bad_exit.trim_start_matches('-'));
         until("started", || store.join("go/0").exists());
         std::thread::sleep(Duration::from_secs(3));
         kill_process(cluster.process("2"), Signal::KILL).unwrap();
@@ -232,11 +328,27 @@ fn a_killed_shard_ends_the_run_with_or_without_kill_on_bad_exit() {
 
 #[test]
 fn a_shard_that_never_starts_is_named() {
-    let Some(cluster) = Cluster::start() else { return };
+    let Some(cluster) = Cluster::start() else {
+        return;
+    };
     cluster.lab.file("chat.yaml", long("http://127.0.0.1:9"));
     // Task 3 of the array is not there: the others wait for it in vain.
-    let job = cluster.submit("slurm-array.sbatch", &[("--array=0-7", "--array=0-3"), ("--wait 30m", "--wait 3s"), ("exec llmscen", "[ $SLURM_ARRAY_TASK_ID = 3 ] && exit 0\nexec llmscen")]);
+    let job = cluster.submit(
+        "slurm-array.sbatch",
+        &[
+            ("--array=0-7", "--array=0-3"),
+            ("--wait 30m", "--wait 3s"),
+            (
+                "exec llmscen",
+                "[ $SLURM_ARRAY_TASK_ID = 3 ] && exit 0\nexec llmscen",
+            ),
+        ],
+    );
     assert_eq!(cluster.exit_code(&job), 3);
-    let said = std::fs::read_to_string(cluster.lab.path().join(format!("slurm-{job}_0.out"))).unwrap();
-    assert!(said.contains("3 of 4 shards joined") && said.contains("missing: 3"), "{said}");
+    let said =
+        std::fs::read_to_string(cluster.lab.path().join(format!("slurm-{job}_0.out"))).unwrap();
+    assert!(
+        said.contains("3 of 4 shards joined") && said.contains("missing: 3"),
+        "{said}"
+    );
 }
