@@ -2,6 +2,8 @@
 //! is never a lighter load.
 
 use crate::lab::*;
+use crate::launch::{is_missing, succeeds};
+use crate::numbers;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -379,6 +381,7 @@ fn with_data(load: &str) -> String {
 
 #[test]
 fn the_shards_send_each_request_of_one_process_once() {
+    let merged_runs = Mutex::new(Vec::new());
     each(&LOADS, |(what, count, columns, load)| {
         let (lab, alone) = (Lab::new(), Lab::new());
         let own = Simulator::start(&alone, "target.simulator.alpha=5ms");
@@ -421,7 +424,19 @@ fn the_shards_send_each_request_of_one_process_once() {
                 "{what}"
             );
         }
+        let results = lab.results();
+        let report = lab.llmscen(&["report", "out"]);
+        assert_eq!(report.code, 0, "{what}: {report:?}");
+        assert_eq!(
+            lab.results(),
+            results,
+            "{what}: a report of the merged rows"
+        );
+        merged_runs.lock().unwrap().push(lab);
     });
+    let labs = merged_runs.into_inner().unwrap();
+    let folders: Vec<PathBuf> = labs.iter().map(|lab| lab.path().join("out")).collect();
+    numbers::agree(&folders);
 }
 
 trait ExpectOf {
@@ -809,6 +824,79 @@ fn secrets_and_credentials_never_reach_the_store() {
             .any(|part| part == SECRET.as_bytes());
         assert!(!found, "{}", file.display());
     }
+}
+
+/// The store on a file system of its own, which can be made read-only.
+struct OwnFileSystem(PathBuf);
+
+impl OwnFileSystem {
+    /// None without root.
+    fn mount(lab: &Lab) -> Option<OwnFileSystem> {
+        let path = lab.path().join("store");
+        std::fs::create_dir_all(&path).unwrap();
+        let mounted = succeeds("mount", &["-t", "tmpfs", "store", path.to_str().unwrap()]);
+        (!is_missing("root, to mount a file system", mounted)).then_some(OwnFileSystem(path))
+    }
+
+    /// `ro` or `rw`; read-only needs a moment without an open file.
+    fn make(&self, access: &str) {
+        let options = format!("remount,{access}");
+        let path = self.0.to_str().unwrap();
+        until("remounted", || succeeds("mount", &["-o", &options, path]));
+    }
+}
+
+impl Drop for OwnFileSystem {
+    fn drop(&mut self) {
+        succeeds("umount", &["-l", self.0.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn the_store_is_not_needed_while_requests_are_sent() {
+    let lab = Lab::new();
+    let Some(store) = OwnFileSystem::mount(&lab) else {
+        return;
+    };
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    let shards = start_all(&lab, &judged(&server.url, 8), 3);
+    wait_for_round(&lab, Duration::from_secs(3));
+    store.make("ro");
+    std::thread::sleep(Duration::from_secs(4));
+    store.make("rw");
+    expect_codes(&finish_all(shards), &[0, 0, 0]);
+    assert_received_once("read-only", server.received(), &lab.path().join("out"));
+}
+
+#[test]
+fn records_stay_on_the_local_disk_if_the_store_does_not_take_them() {
+    let lab = Lab::new();
+    let Some(store) = OwnFileSystem::mount(&lab) else {
+        return;
+    };
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    let load = format!("{DATA}load: {{ rate: 30/s, duration: 5s }}\n");
+    lab.file("s.yaml", scenario(&server.url, &load));
+    let shard = |shard| start(&lab, "s.yaml", shard, &["--wait", "6s"]);
+    let shards = ["0/2", "1/2"].map(shard).into();
+    wait_for_round(&lab, Duration::from_secs(2));
+    store.make("ro");
+    let ran = finish_all(shards);
+    expect_codes(&ran, &[3, 3]);
+    store.make("rw");
+    let url = format!("file://{}/{KEY}", lab.path().join("store").display());
+    let mut args = vec!["merge".to_owned(), url, "--output".into(), "merged".into()];
+    for ran in &ran {
+        let (_, folder) = ran
+            .err
+            .split_once("--rows ")
+            .unwrap_or_else(|| panic!("{}", ran.err));
+        let folder = folder.split(['`', '\n']).next().unwrap().trim();
+        args.extend(["--rows".to_owned(), folder.to_owned()]);
+    }
+    lab.llmscen(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        .expect(0);
+    assert_received_once("--rows", server.received(), &lab.path().join("merged"));
 }
 
 /// All files below a folder.

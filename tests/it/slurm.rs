@@ -159,28 +159,22 @@ impl Cluster {
         std::thread::sleep(Duration::from_secs(3));
     }
 
-    /// The process of a shard: srun's task with this number.
+    /// The process of a shard: the task of srun with this number.
     fn process(&self, shard: &str) -> Pid {
-        let all = std::fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok());
-        let own = |folder: &Path| -> Option<bool> {
-            let environment = std::fs::read_to_string(folder.join("environ")).ok()?;
-            let command = std::fs::read_to_string(folder.join("cmdline")).ok()?;
-            let has = |variable: String| environment.split('\0').any(|own| own == variable);
-            let here = has(format!(
-                "SLURM_CONF={}",
-                self.lab.path().join("slurm/slurm.conf").display()
-            ));
-            Some(
-                here && has(format!("SLURM_PROCID={shard}")) && command.starts_with("llmscen\0")
-                    || command.contains("/llmscen\0run")
-                        && here
-                        && has(format!("SLURM_PROCID={shard}")),
-            )
+        let wanted = [
+            format!("SLURM_CONF={}/slurm/slurm.conf", self.lab.path().display()),
+            format!("SLURM_PROCID={shard}"),
+        ];
+        let is_shard = |process: &Path| {
+            let read = |name| std::fs::read_to_string(process.join(name)).unwrap_or_default();
+            let variables = read("environ");
+            let has = |variable: &String| variables.split('\0').any(|own| own == variable);
+            read("cmdline").starts_with("llmscen\0run\0") && wanted.iter().all(has)
         };
-        let process = all
-            .filter(|entry| own(&entry.path()) == Some(true))
+        let process = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(Result::ok)
+            .filter(|entry| is_shard(&entry.path()))
             .find_map(|entry| entry.file_name().to_str()?.parse().ok());
         Pid::from_raw(process.expect("a process of the shard")).unwrap()
     }

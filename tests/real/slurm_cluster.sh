@@ -45,7 +45,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
-KillWait=10
+KillWait=30
 MinJobAge=300
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=10000
 NodeName=n[0-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$((port + 10))-$((port + 13))] CPUs=$cores State=UNKNOWN
