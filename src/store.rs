@@ -5,7 +5,7 @@
 
 mod atomic;
 pub mod bodies;
-mod checksums;
+pub(crate) mod checksums;
 mod error;
 mod frames;
 pub mod hlog;
@@ -13,6 +13,7 @@ pub mod journal;
 pub mod manifest;
 pub mod npy;
 mod rundir;
+pub mod shared_store;
 pub mod sqlite;
 
 pub use crate::store::atomic::replace;

@@ -65,7 +65,7 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// The SHA-256 of a file in hex.
-pub(super) fn sha256(mut file: File) -> io::Result<String> {
+pub fn sha256(mut file: File) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -4,7 +4,7 @@ use crate::columns::Columns;
 use crate::error::TableError;
 use crate::request_row::check_texts;
 use crate::schema;
-use crate::table::Table;
+use crate::table::{Builder, Table};
 use llmscen_parquet::decode;
 use polars::prelude::*;
 use polars_parquet::read::{infer_schema, read_metadata};
@@ -35,10 +35,22 @@ impl Table {
     /// # Errors
     /// `input` cannot be read, is not a Parquet file, lacks a column, or has one of another type.
     pub fn read_parquet(input: impl Read + Seek) -> Result<Table, TableError> {
-        decode(|| Table::decode_parquet(input))
+        let mut builder = Builder::default();
+        builder.append_parquet(input)?;
+        Ok(builder.finish())
+    }
+}
+
+impl Builder {
+    /// Appends the rows of a table that [`Table::write_parquet`] wrote. After an error, the builder has a part of them.
+    ///
+    /// # Errors
+    /// As [`Table::read_parquet`].
+    pub fn append_parquet(&mut self, input: impl Read + Seek) -> Result<(), TableError> {
+        decode(|| self.decode_parquet(input))
     }
 
-    fn decode_parquet(mut input: impl Read + Seek) -> Result<Table, TableError> {
+    fn decode_parquet(&mut self, mut input: impl Read + Seek) -> Result<(), TableError> {
         let file = read_metadata(&mut input)?;
         let fields = infer_schema(&file)?;
         let missing: Vec<_> = schema::optional_columns()
@@ -52,7 +64,7 @@ impl Table {
         );
         // Without rows: only names and types are checked.
         schema::select_columns(&DataFrame::empty_with_schema(&types))?;
-        let mut columns = Columns::default();
+        let columns = self.columns_mut();
         for group in &file.row_groups {
             for field in fields
                 .iter_values()
@@ -69,8 +81,40 @@ impl Table {
             }
             columns.grow(group.num_rows());
         }
-        check_texts(&columns)?;
-        Ok(Table::from_columns(columns))
+        check_texts(columns)
+    }
+}
+
+/// The size of a stored table, from the footer of its file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredSize {
+    /// Rows.
+    pub rows: u64,
+    /// Token events; a row without any counts as one.
+    pub token_events: u64,
+}
+
+impl StoredSize {
+    /// Reads the size of a table that [`Table::write_parquet`] wrote.
+    ///
+    /// # Errors
+    /// `input` cannot be read, or is not a Parquet file.
+    pub fn read(mut input: impl Read + Seek) -> Result<StoredSize, TableError> {
+        decode(|| {
+            let file = read_metadata(&mut input)?;
+            let groups = file.row_groups.iter();
+            let events = groups.flat_map(|group| {
+                let columns = group.columns_under_root_iter(schema::TOKEN_EVENTS);
+                columns
+                    .into_iter()
+                    .flatten()
+                    .map(|column| column.num_values().max(0) as u64)
+            });
+            Ok(StoredSize {
+                rows: file.num_rows as u64,
+                token_events: events.sum(),
+            })
+        })
     }
 }
 

@@ -34,6 +34,7 @@ pub mod telemetry;
 mod timed_request;
 
 pub use chart_data::{cdfs, chart_data, timelines};
+pub use codec::StoredSize;
 pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
@@ -46,7 +47,7 @@ pub use repeats::round_variances;
 pub use sample::{Sample, failure_examples, sample_case, sample_round};
 pub use sending::{Amounts, Flow};
 pub use settle::{discarded_start, truncation};
-pub use table::{Builder, Table};
+pub use table::{Builder, RowKey, Table};
 pub use timed_request::{TimedRequest, timed_requests};
 
 use llmscen_core::manifest::Part;

@@ -57,10 +57,29 @@ impl Builder {
         .finish()
     }
 
+    pub(super) fn columns_mut(&mut self) -> &mut Columns {
+        &mut self.0
+    }
+
     /// Sorts the rows by case, round, seq and turn.
     pub fn finish(self) -> Table {
         Table::from_columns(self.0)
     }
+}
+
+/// What identifies a row, and the shard that sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RowKey<'a> {
+    /// Case id.
+    pub case: &'a str,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// Request number.
+    pub seq: u64,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// Shard, from 0.
+    pub shard: u32,
 }
 
 impl Table {
@@ -132,6 +151,17 @@ impl Table {
     /// The recorded telemetry, by round.
     pub fn recorded(&self) -> &[TelemetryRecord] {
         &self.recorded
+    }
+
+    /// The keys of all rows, in order.
+    pub fn row_keys(&self) -> impl Iterator<Item = RowKey<'_>> {
+        (0..self.len()).map(|row| RowKey {
+            case: self.columns.case.get(row).map_or("", |case| case),
+            round: self.columns.round.get(row).unwrap_or_default(),
+            seq: self.columns.seq.get(row).unwrap_or_default(),
+            turn: self.columns.turn.get(row).unwrap_or_default(),
+            shard: self.columns.shard.get(row).unwrap_or_default(),
+        })
     }
 
     /// Number of rows, warm-up included.

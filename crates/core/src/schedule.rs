@@ -17,6 +17,7 @@ pub mod mix;
 pub mod quota;
 pub mod rates;
 pub mod search;
+pub mod shard;
 pub mod users;
 
 /// One scheduled request of an open loop.

@@ -8,6 +8,7 @@
 pub mod dcgm;
 pub mod gpu;
 pub mod host;
+pub mod memory;
 mod proc;
 pub mod process;
 pub mod prometheus;

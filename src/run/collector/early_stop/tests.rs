@@ -25,7 +25,7 @@ fn plan(load: &str, slo: &str) -> Plan {
 
 fn early_stop(load: &str, slo: &str) -> EarlyStopMonitor {
     let case = &plan(load, slo).cases[0];
-    EarlyStopMonitor::over(case, 0, case.load.planned()).unwrap()
+    EarlyStopMonitor::over(case, 0, case.load.planned(), Shard::default()).unwrap()
 }
 
 /// Request `seq`, due at 10 ms × seq, with a response after `wait` ms.
@@ -61,9 +61,9 @@ const ERRORS: &str = "{ expr: 'error_rate < 10%', abort: { min_samples: 20 } }";
 #[test]
 fn a_case_without_a_reason_to_end_early_is_not_checked() {
     let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
-    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
     let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
-    assert!(EarlyStopMonitor::over(closed, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(closed, 0, None, Shard::default()).is_none());
 }
 
 #[test]
@@ -182,6 +182,21 @@ fn a_request_that_is_passed_over_counts_once_and_as_met() {
 }
 
 #[test]
+fn a_shard_does_not_wait_for_the_numbers_of_others() {
+    let case = &plan(CLOSED, ERRORS).cases[0];
+    let failures_until_the_end = |shard: Shard, own: &dyn Fn(u64) -> u64| {
+        let mut monitor = EarlyStopMonitor::over(case, 0, None, shard).unwrap();
+        let mut see = |seq| monitor.see(&failure(seq, FailureKind::Http5xx), || 0);
+        (0..100).position(|count| see(own(count)).is_some())
+    };
+    let whole = failures_until_the_end(Shard::default(), &|count| count);
+    // Users 1 and 3 of four.
+    let shard = Shard { index: 1, count: 2 };
+    let own = failures_until_the_end(shard, &|count| 2 * count + 1);
+    assert!(whole.is_some() && whole == own, "{whole:?} {own:?}");
+}
+
+#[test]
 fn turns_of_a_session_are_waited_for() {
     let mut order = Order::default();
     let mut add = |seq, turn, turns| {
@@ -241,5 +256,5 @@ fn a_saturated_open_loop_is_detected_with_its_start() {
 #[test]
 fn a_closed_loop_is_not_checked_for_saturation() {
     let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
-    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
 }

@@ -1,0 +1,636 @@
+//! Which requests of a plan a shard sends. Every shard walks over the whole plan, so that the union over the shards is the plan of a
+//! single process for any number of shards.
+
+use crate::load::{Load, Shape};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// One of several processes that send the requests of one plan. The default, 0/1, sends all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// Number of this shard, from 0.
+    pub index: u32,
+    /// Number of shards.
+    pub count: u32,
+}
+
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard { index: 0, count: 1 }
+    }
+}
+
+impl Shard {
+    /// Shard `index` of `count`.
+    ///
+    /// # Errors
+    /// `count` is 0, or `index` is not below it.
+    pub fn new(index: u32, count: u32) -> Result<Shard, ShardError> {
+        if index < count {
+            Ok(Shard { index, count })
+        } else {
+            Err(ShardError::OutOfRange { index, count })
+        }
+    }
+
+    /// Whether this process sends the whole plan.
+    pub fn is_whole(self) -> bool {
+        self.count == 1
+    }
+
+    /// Whether this is shard 0, which has the verdict.
+    pub fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    /// The share of a total, for limits: the shares of all shards sum to the total and differ by at most one.
+    pub fn share(self, total: u64) -> u64 {
+        let below =
+            |index: u32| u128::from(index) * u128::from(total) / u128::from(self.count.max(1));
+        (below(self.index + 1) - below(self.index)) as u64
+    }
+
+    /// Checks that a load can be split over this number of shards.
+    ///
+    /// # Errors
+    /// Why it cannot, and what to do.
+    pub fn check_load(self, load: &Load) -> Result<(), String> {
+        if self.is_whole() {
+            return Ok(());
+        }
+        let count = self.count;
+        if matches!(load.shape, Shape::Static { .. }) {
+            return Err(
+                "`load.static` with `barrier: round` cannot be split over shards: each batch waits for the last request of the \
+                 batch before it\n  help: set load.static.barrier: none, or run without --shard"
+                    .to_owned(),
+            );
+        }
+        let too_few = |what: &str, limit: u32, key: &str| {
+            format!(
+                "{what} is {limit}, less than the number of shards ({count})\n  help: start at most {limit} shards, or set \
+                 {key} to at least {count}"
+            )
+        };
+        match (load.shape.users(), load.max_in_flight) {
+            (Some(users), _) if users < count => {
+                Err(too_few("the number of users", users, "load.concurrency"))
+            }
+            (_, Some(limit)) if limit < count => {
+                Err(too_few("`load.max_in_flight`", limit, "load.max_in_flight"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Shard {
+    /// Index and count: `3/8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = ShardError;
+
+    fn from_str(text: &str) -> Result<Shard, ShardError> {
+        let parsed = text
+            .split_once('/')
+            .and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+        let (index, count) = parsed.ok_or_else(|| ShardError::Syntax(text.to_owned()))?;
+        Shard::new(index, count)
+    }
+}
+
+/// Why there is no shard.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ShardError {
+    /// The text is not `INDEX/COUNT`.
+    #[error(
+        "`{0}` is not a shard\n  help: write INDEX/COUNT, for example 3/8; shards count from 0; or write `auto`"
+    )]
+    Syntax(String),
+    /// The index is not below the count.
+    #[error(
+        "there is no shard {index} of {count}: shards count from 0\n  help: {}",
+        range_help(*count)
+    )]
+    OutOfRange {
+        /// Index.
+        index: u32,
+        /// Number of shards.
+        count: u32,
+    },
+    /// A variable is no number, or outside of its range.
+    #[error(
+        "the environment variable {name} is `{value}`, not a number in the range of a shard\n  help: give the shard by hand: --shard \
+         INDEX/COUNT"
+    )]
+    Variable {
+        /// Variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The environment has an index without the number of shards.
+    #[error(
+        "{index} is set, but not {count}, so the number of shards is unknown\n  help: set {count} to the number of shards"
+    )]
+    NoCount {
+        /// The variable that is set.
+        index: &'static str,
+        /// The variable that is missing.
+        count: &'static str,
+    },
+    /// The environment names no shard.
+    #[error(
+        "--shard auto found no shard in the environment (Slurm, Kubernetes, Nomad, MPI, RANK)\n  help: start it with one of them, set \
+         LLMSCEN_SHARD and LLMSCEN_SHARDS, or give the shard by hand: --shard INDEX/COUNT"
+    )]
+    NotFound,
+}
+
+fn range_help(count: u32) -> String {
+    match count {
+        0 => "the number of shards is at least 1".to_owned(),
+        count => format!("use 0 to {}", count - 1),
+    }
+}
+
+/// A shard from the environment of the engine that started this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineShard {
+    /// The shard.
+    pub shard: Shard,
+    /// The engine's id of this attempt; None if it exports none that all shards share.
+    pub run: Option<String>,
+    /// Name of the engine.
+    pub engine: &'static str,
+}
+
+/// The number of shards where the engine does not export it.
+const SHARDS: &str = "LLMSCEN_SHARDS";
+
+/// Variables with index and count, and the engine that sets them. MPI is before Slurm: `mpirun` in one Slurm task sets both.
+const ENGINES: [(&str, &str, &str); 4] = [
+    ("LLMSCEN_SHARD", SHARDS, "environment"),
+    ("JOB_COMPLETION_INDEX", SHARDS, "Kubernetes"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"),
+    ("PMI_RANK", "PMI_SIZE", "PMI"),
+];
+const SLURM_STEP: (&str, &str, &str) = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "Slurm");
+/// Engines after Slurm.
+const LATER_ENGINES: [(&str, &str, &str); 2] = [
+    ("NOMAD_ALLOC_INDEX", SHARDS, "Nomad"),
+    ("RANK", "WORLD_SIZE", "RANK and WORLD_SIZE"),
+];
+
+/// The shard that the environment names: `--shard auto`. `lookup`: the value of a variable.
+///
+/// # Errors
+/// The environment names none, or one that does not exist.
+pub fn from_env(lookup: &dyn Fn(&str) -> Option<String>) -> Result<EngineShard, ShardError> {
+    let environment = Environment(lookup);
+    let step = environment
+        .has_slurm_step()
+        .then(|| environment.pair(SLURM_STEP))
+        .transpose()?
+        .flatten();
+    let several_tasks = step.clone().filter(|step| !step.shard.is_whole());
+    for names in ENGINES {
+        if let Some(found) = environment.pair(names)? {
+            // srun may export PMI_RANK too: then the Slurm step is the same group and has an id.
+            let is_step = several_tasks
+                .as_ref()
+                .is_some_and(|step| step.shard == found.shard);
+            return Ok(several_tasks.filter(|_| is_step).unwrap_or(found));
+        }
+    }
+    if let Some(found) = several_tasks.or(environment.slurm_array()?) {
+        return Ok(found);
+    }
+    for names in LATER_ENGINES {
+        if let Some(found) = environment.pair(names)? {
+            return Ok(found);
+        }
+    }
+    step.ok_or(ShardError::NotFound)
+}
+
+/// The environment variables of this process. An empty one counts as not set.
+struct Environment<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Environment<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    fn number(&self, name: &'static str) -> Result<Option<u32>, ShardError> {
+        let parse = |value: String| match value.trim().parse() {
+            Ok(number) => Ok(number),
+            Err(_) => Err(ShardError::Variable { name, value }),
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    /// The shard of two variables; None if the first is not set.
+    fn pair(
+        &self,
+        (index, count, engine): (&'static str, &'static str, &'static str),
+    ) -> Result<Option<EngineShard>, ShardError> {
+        let Some(number) = self.number(index)? else {
+            return Ok(None);
+        };
+        let shards = self
+            .number(count)?
+            .ok_or(ShardError::NoCount { index, count })?;
+        Ok(Some(EngineShard {
+            shard: Shard::new(number, shards)?,
+            run: (engine == SLURM_STEP.2)
+                .then(|| self.slurm_step_run())
+                .flatten(),
+            engine,
+        }))
+    }
+
+    /// Whether srun started this process. A batch script has SLURM_PROCID too, but no count of tasks.
+    fn has_slurm_step(&self) -> bool {
+        self.text(SLURM_STEP.0).is_some() && self.text(SLURM_STEP.1).is_some()
+    }
+
+    fn slurm_step_run(&self) -> Option<String> {
+        let step = format!(
+            "{}.{}",
+            self.text("SLURM_JOB_ID")?,
+            self.text("SLURM_STEP_ID")?
+        );
+        Some(self.with_restart(step))
+    }
+
+    /// A run key, with the number of restarts of the job: a restarted job is another attempt.
+    fn with_restart(&self, run: String) -> String {
+        match self.text("SLURM_RESTART_COUNT") {
+            Some(restarts) if restarts != "0" => format!("{run}.restart{restarts}"),
+            _ => run,
+        }
+    }
+
+    /// The shard of a task of a Slurm job array; None outside of one.
+    fn slurm_array(&self) -> Result<Option<EngineShard>, ShardError> {
+        const ID: &str = "SLURM_ARRAY_TASK_ID";
+        const COUNT: &str = "SLURM_ARRAY_TASK_COUNT";
+        let Some(id) = self.number(ID)? else {
+            return Ok(None);
+        };
+        let count = self.number(COUNT)?.ok_or(ShardError::NoCount {
+            index: ID,
+            count: COUNT,
+        })?;
+        let least = self.number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);
+        let step = self.number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1).max(1);
+        let index = id
+            .checked_sub(least)
+            .filter(|above| above.is_multiple_of(step))
+            .ok_or_else(|| ShardError::Variable {
+                name: ID,
+                value: id.to_string(),
+            })?;
+        Ok(Some(EngineShard {
+            shard: Shard::new(index / step, count)?,
+            run: self
+                .text("SLURM_ARRAY_JOB_ID")
+                .map(|job| self.with_restart(job)),
+            engine: "Slurm array",
+        }))
+    }
+}
+
+/// The request numbers of a load that a shard sends: every N-th of an open loop. In a closed loop, requests follow their user:
+/// number `seq` belongs to user `seq` modulo the users, and user u to shard u modulo N.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    shard: Shard,
+    /// Length of the repeating pattern of owners.
+    period: u64,
+}
+
+impl Split {
+    /// The numbers of a load of this shape.
+    pub fn new(shard: Shard, shape: &Shape) -> Split {
+        let period = if shape.is_closed_loop() {
+            shape.users().unwrap_or(1)
+        } else {
+            shard.count
+        };
+        Split {
+            shard,
+            period: u64::from(period.max(1)),
+        }
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// The index of the shard that sends request `seq`.
+    pub fn owner(&self, seq: u64) -> u32 {
+        (seq % self.period % self.count()) as u32
+    }
+
+    /// Whether this shard sends request `seq`.
+    pub fn owns(&self, seq: u64) -> bool {
+        self.owner(seq) == self.shard.index
+    }
+
+    /// How many of the shard's numbers are below `seq`.
+    pub fn local_index(&self, seq: u64) -> u64 {
+        seq / self.period * self.own_below(self.period) + self.own_below(seq % self.period)
+    }
+
+    /// How many of the first `users` users are the shard's.
+    pub fn users(&self, users: u32) -> u32 {
+        self.own_below(u64::from(users)) as u32
+    }
+
+    /// How many of the first `n` numbers belong to this shard if every N-th does.
+    fn own_below(&self, n: u64) -> u64 {
+        n.saturating_sub(u64::from(self.shard.index))
+            .div_ceil(self.count())
+    }
+
+    fn count(&self) -> u64 {
+        u64::from(self.shard.count.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Arrival;
+    use crate::stage::UserStage;
+    use crate::units::Nanos;
+    use proptest::prelude::*;
+
+    fn shape(users: Option<u32>) -> Shape {
+        match users {
+            Some(users) => Shape::Closed { users },
+            None => Shape::Open {
+                rate: 1.0,
+                arrival: Arrival::Poisson,
+            },
+        }
+    }
+
+    fn splits(count: u32, users: Option<u32>) -> Vec<Split> {
+        (0..count)
+            .map(|index| Split::new(Shard { index, count }, &shape(users)))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn shares_sum_to_the_total(total in any::<u64>(), count in 1u32..2000) {
+            let shares: Vec<u64> = (0..count).map(|index| Shard { index, count }.share(total)).collect();
+            prop_assert_eq!(shares.iter().map(|share| u128::from(*share)).sum::<u128>(), u128::from(total));
+            prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn the_local_index_counts_own_numbers(
+            count in 1u32..=16,
+            users in proptest::option::of(1u32..70),
+            far in 0u64..1 << 40,
+        ) {
+            for split in splits(count, users) {
+                let mut below = 0;
+                for seq in 0..300 {
+                    prop_assert_eq!(split.local_index(seq), below, "{:?} at {}", split, seq);
+                    prop_assert_eq!(split.owns(seq), split.owner(seq) == split.shard().index);
+                    below += u64::from(split.owns(seq));
+                }
+                prop_assert_eq!(split.local_index(far + 1) - split.local_index(far), u64::from(split.owns(far)));
+            }
+            let all: u64 = splits(count, users).iter().map(|split| split.local_index(far)).sum();
+            prop_assert_eq!(all, far, "each number has one owner");
+        }
+
+        #[test]
+        fn a_user_keeps_its_shard_and_users_are_shared_evenly(count in 1u32..=16, users in 1u32..70, seq in 0u64..1 << 40) {
+            let splits = splits(count, Some(users));
+            let owner = splits[0].owner(seq);
+            prop_assert_eq!(u64::from(owner), seq % u64::from(users) % u64::from(count));
+            prop_assert_eq!(owner, splits[0].owner(seq + u64::from(users)), "the next request of the user");
+            let own: Vec<u32> = splits.iter().map(|split| split.users(users)).collect();
+            prop_assert_eq!(own.iter().sum::<u32>(), users);
+            prop_assert!(own.iter().max().unwrap() - own.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn a_shard_is_read_as_it_is_written(index in any::<u32>(), count in any::<u32>()) {
+            let text = format!("{index}/{count}");
+            let shard = if index < count {
+                Ok(Shard { index, count })
+            } else {
+                Err(ShardError::OutOfRange { index, count })
+            };
+            prop_assert_eq!(text.parse::<Shard>(), shard.clone());
+            prop_assert!(shard.is_err() || shard.unwrap().to_string() == text);
+        }
+    }
+
+    #[test]
+    fn a_plain_run_owns_every_number() {
+        for shape in [shape(None), shape(Some(3)), Shape::Static { batch: 4 }] {
+            let split = Split::new(Shard::default(), &shape);
+            assert!((0..100).all(|seq| split.owns(seq) && split.local_index(seq) == seq));
+        }
+        assert_eq!(Shard::default().share(7), 7);
+    }
+
+    #[test]
+    fn what_is_no_shard_is_refused() {
+        for text in ["", "3", "a/8", "3/b", "-1/8", "3/8/1", "1.5/2"] {
+            assert_eq!(
+                text.parse::<Shard>(),
+                Err(ShardError::Syntax(text.to_owned()))
+            );
+        }
+        let refused = |text: &str| text.parse::<Shard>().unwrap_err().to_string();
+        assert_eq!(
+            refused("8/8"),
+            "there is no shard 8 of 8: shards count from 0\n  help: use 0 to 7"
+        );
+        assert_eq!(
+            refused("0/0"),
+            "there is no shard 0 of 0: shards count from 0\n  help: the number of shards is at least 1"
+        );
+    }
+
+    fn found(variables: &[(&str, &str)]) -> Result<EngineShard, ShardError> {
+        from_env(&|name| {
+            let known = variables.iter().find(|(known, _)| *known == name);
+            known.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const STEP: [(&str, &str); 4] = [
+        ("SLURM_JOB_ID", "71"),
+        ("SLURM_STEP_ID", "2"),
+        ("SLURM_PROCID", "3"),
+        ("SLURM_STEP_NUM_TASKS", "8"),
+    ];
+    const ARRAY: [(&str, &str); 5] = [
+        ("SLURM_JOB_ID", "93"),
+        ("SLURM_ARRAY_JOB_ID", "90"),
+        ("SLURM_ARRAY_TASK_ID", "7"),
+        ("SLURM_ARRAY_TASK_MIN", "5"),
+        ("SLURM_ARRAY_TASK_COUNT", "4"),
+    ];
+
+    #[test]
+    fn every_engine_names_its_shard() {
+        let shard = |variables: &[(&str, &str)]| {
+            let found = found(variables).unwrap();
+            (found.shard.to_string(), found.engine, found.run)
+        };
+        let plain = |text: &str, engine| (text.to_owned(), engine, None);
+        let shards = ("LLMSCEN_SHARDS", "8");
+        for (index, engine) in [
+            ("LLMSCEN_SHARD", "environment"),
+            ("JOB_COMPLETION_INDEX", "Kubernetes"),
+            ("NOMAD_ALLOC_INDEX", "Nomad"),
+        ] {
+            assert_eq!(shard(&[(index, "3"), shards]), plain("3/8", engine));
+            let missing = found(&[(index, "3"), ("LLMSCEN_SHARDS", "")]).unwrap_err();
+            assert_eq!(
+                missing.to_string(),
+                format!(
+                    "{index} is set, but not LLMSCEN_SHARDS, so the number of shards is unknown\n  help: set LLMSCEN_SHARDS to the \
+                     number of shards"
+                )
+            );
+        }
+        for (index, count, engine) in [
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"),
+            ("PMI_RANK", "PMI_SIZE", "PMI"),
+            ("RANK", "WORLD_SIZE", "RANK and WORLD_SIZE"),
+        ] {
+            assert_eq!(shard(&[(index, "0"), (count, "2")]), plain("0/2", engine));
+        }
+        let run = |text: &str| Some(text.to_owned());
+        assert_eq!(shard(&STEP), ("3/8".into(), "Slurm", run("71.2")));
+        assert_eq!(shard(&ARRAY), ("2/4".into(), "Slurm array", run("90")));
+        let stepped = [&ARRAY[..], &[("SLURM_ARRAY_TASK_STEP", "2")]].concat();
+        assert_eq!(shard(&stepped).0, "1/4");
+    }
+
+    #[test]
+    fn a_restarted_job_is_another_attempt() {
+        for (restarts, suffix) in [("0", ""), ("2", ".restart2")] {
+            let run = |variables: &[(&str, &str)]| {
+                let restarted = [variables, &[("SLURM_RESTART_COUNT", restarts)]].concat();
+                found(&restarted).unwrap().run.unwrap()
+            };
+            assert_eq!(run(&STEP), format!("71.2{suffix}"));
+            assert_eq!(run(&ARRAY), format!("90{suffix}"));
+        }
+    }
+
+    #[test]
+    fn the_first_engine_of_several_counts() {
+        let mpi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        let task = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
+        let engine = |variables: &[&[(&str, &str)]]| {
+            let found = found(&variables.concat()).unwrap();
+            (found.shard.to_string(), found.engine)
+        };
+        assert_eq!(engine(&[&mpi, &STEP]), ("1/4".into(), "Open MPI"));
+        assert_eq!(engine(&[&task, &mpi]), ("1/4".into(), "Open MPI"));
+        assert_eq!(engine(&[&task, &ARRAY]), ("2/4".into(), "Slurm array"));
+        assert_eq!(engine(&[&STEP, &ARRAY]), ("3/8".into(), "Slurm"));
+        assert_eq!(engine(&[&task]), ("0/1".into(), "Slurm"));
+        let pmi = [("PMI_RANK", "3"), ("PMI_SIZE", "8")];
+        assert_eq!(engine(&[&pmi, &STEP]), ("3/8".into(), "Slurm"));
+        let by_hand = [("LLMSCEN_SHARD", "5"), ("LLMSCEN_SHARDS", "6")];
+        assert_eq!(
+            engine(&[&STEP, &mpi, &by_hand]),
+            ("5/6".into(), "environment")
+        );
+    }
+
+    #[test]
+    fn a_wrong_environment_is_an_error() {
+        assert_eq!(found(&[]), Err(ShardError::NotFound));
+        // A batch script: a rank, but no step.
+        assert_eq!(found(&[("SLURM_PROCID", "0")]), Err(ShardError::NotFound));
+        assert_eq!(
+            found(&[("RANK", "4"), ("WORLD_SIZE", "4")]),
+            Err(ShardError::OutOfRange { index: 4, count: 4 })
+        );
+        assert_eq!(
+            found(&[("RANK", "0"), ("WORLD_SIZE", "0")]),
+            Err(ShardError::OutOfRange { index: 0, count: 0 })
+        );
+        let value = |name, value: &str| {
+            let value = value.to_owned();
+            Err(ShardError::Variable { name, value })
+        };
+        assert_eq!(
+            found(&[("RANK", "one"), ("WORLD_SIZE", "4")]),
+            value("RANK", "one")
+        );
+        assert_eq!(
+            found(&[("LLMSCEN_SHARD", "0"), ("LLMSCEN_SHARDS", "-4")]),
+            value("LLMSCEN_SHARDS", "-4")
+        );
+        let uneven = [&ARRAY[..], &[("SLURM_ARRAY_TASK_STEP", "4")]].concat();
+        assert_eq!(found(&uneven), value("SLURM_ARRAY_TASK_ID", "7"));
+    }
+
+    #[test]
+    fn a_load_that_cannot_be_split_is_refused() {
+        let eight = Shard { index: 3, count: 8 };
+        let load = |shape, max_in_flight| Load {
+            max_in_flight,
+            ..Load::new(shape)
+        };
+        let stage = UserStage {
+            from: 0,
+            to: 7,
+            span: Nanos(1),
+        };
+        let ramp = Shape::Users {
+            stages: [stage].into(),
+        };
+        for (load, text) in [
+            (load(Shape::Static { batch: 64 }, None), "`load.static`"),
+            (
+                load(shape(Some(7)), None),
+                "the number of users is 7, less than the number of shards (8)",
+            ),
+            (load(ramp, None), "the number of users is 7"),
+            (
+                load(shape(None), Some(7)),
+                "`load.max_in_flight` is 7, less than",
+            ),
+        ] {
+            let refused = eight.check_load(&load).unwrap_err();
+            assert!(
+                refused.starts_with(text) && refused.contains("\n  help: "),
+                "{refused}"
+            );
+            assert_eq!(Shard::default().check_load(&load), Ok(()));
+        }
+        for load in [
+            load(shape(Some(8)), None),
+            load(shape(None), Some(8)),
+            load(shape(None), None),
+        ] {
+            assert_eq!(eight.check_load(&load), Ok(()));
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Merges the rows and the facts of the shards of a distributed run.
+
+use crate::run::prepare::RoundExtent;
+use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError};
+use llmscen_core::load::{Shape, Warmup};
+use llmscen_core::manifest::{Part, ShardPart, Vitals};
+use llmscen_core::plan::{Case, Plan};
+use llmscen_telemetry::memory::usable_memory;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Memory of a report without rows, in bytes.
+const FIXED_MEMORY: u64 = 60_000_000;
+/// Memory of a report per token event and per row, in bytes, as measured by `cargo bench --bench report`.
+const MEMORY_PER_EVENT: u64 = 46;
+const MEMORY_PER_ROW: u64 = 1_500;
+
+/// A file with rows of one shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardRows {
+    /// Number of the shard, from 0.
+    pub index: u32,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Why rows of shards cannot be merged.
+#[derive(Debug, Error)]
+pub enum MergeError {
+    /// A file cannot be opened.
+    #[error("cannot read the rows of shard {shard}: {path}: {source}")]
+    Open {
+        /// Number of the shard.
+        shard: u32,
+        /// The file.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// A file is not a request table.
+    #[error("cannot read the rows of shard {shard}: {path}: {source}; copy the file again")]
+    Rows {
+        /// Number of the shard.
+        shard: u32,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: TableError,
+    },
+    /// Two rows have the same key.
+    #[error(
+        "request {seq}{} of round {round} of case `{case}` is in the rows of {}; \
+         each request belongs to one shard: start every shard once, with its own number", turn_text(*turn), shards_text(*shards)
+    )]
+    Duplicate {
+        /// Case id.
+        case: String,
+        /// Round, from 0.
+        round: u32,
+        /// Request number.
+        seq: u64,
+        /// Turn, from 0.
+        turn: u32,
+        /// The two shards.
+        shards: (u32, u32),
+    },
+    /// A row of a case that the plan does not have.
+    #[error("the rows of shard {shard} have a case `{case}`, which the plan does not have")]
+    Case {
+        /// Number of the shard.
+        shard: u32,
+        /// Case id.
+        case: String,
+    },
+    /// The merged rows do not fit into memory.
+    #[error(
+        "{rows} requests with {token_events} token events need {} of memory, but this process may use {}\n  \
+         help: merge on a machine with {}: {command}", gigabytes(*needed), gigabytes(*usable), gigabytes(*needed)
+    )]
+    Memory {
+        /// Requests.
+        rows: u64,
+        /// Token events.
+        token_events: u64,
+        /// Memory that the merge needs, in bytes.
+        needed: u64,
+        /// Memory that this process may use, in bytes.
+        usable: u64,
+        /// The command line of the merge.
+        command: String,
+    },
+}
+
+fn turn_text(turn: u32) -> String {
+    if turn == 0 {
+        String::new()
+    } else {
+        format!(" (turn {})", turn + 1)
+    }
+}
+
+fn shards_text((first, second): (u32, u32)) -> String {
+    if first == second {
+        format!("shard {first} twice")
+    } else {
+        format!("both shard {first} and shard {second}")
+    }
+}
+
+/// Whole gigabytes, rounded up.
+fn gigabytes(bytes: u64) -> String {
+    format!("{} GB", bytes.div_ceil(1_000_000_000))
+}
+
+// Rows.
+
+/// One table of the rows of these files, ordered by case, round, seq and turn. `cases`: ids of the plan, in order.
+///
+/// # Errors
+/// A file cannot be read, two rows have the same key, or a row belongs to no case of the plan.
+pub fn merge_tables<'a>(
+    cases: impl IntoIterator<Item = &'a str>,
+    files: &[ShardRows],
+) -> Result<Table, MergeError> {
+    let cases: Vec<&str> = cases.into_iter().collect();
+    let mut builder = Builder::with_cases(cases.iter().copied());
+    for file in files {
+        let rows = open(file)?;
+        builder
+            .append_parquet(rows)
+            .map_err(|source| unreadable(file, source))?;
+    }
+    let table = builder.finish();
+    check_keys(&table, &cases)?;
+    Ok(table)
+}
+
+fn open(file: &ShardRows) -> Result<BufReader<File>, MergeError> {
+    let opened = File::open(&file.path).map_err(|source| MergeError::Open {
+        shard: file.index,
+        path: file.path.clone(),
+        source,
+    });
+    opened.map(BufReader::new)
+}
+
+fn unreadable(file: &ShardRows, source: TableError) -> MergeError {
+    MergeError::Rows {
+        shard: file.index,
+        path: file.path.clone(),
+        source,
+    }
+}
+
+/// Checks that each key occurs once, in a case of the plan.
+fn check_keys(table: &Table, cases: &[&str]) -> Result<(), MergeError> {
+    let mut before: Option<RowKey<'_>> = None;
+    for key in table.row_keys() {
+        let is_same = |before: &RowKey<'_>| {
+            (before.case, before.round, before.seq, before.turn)
+                == (key.case, key.round, key.seq, key.turn)
+        };
+        if let Some(before) = before.filter(is_same) {
+            return Err(MergeError::Duplicate {
+                case: key.case.to_owned(),
+                round: key.round,
+                seq: key.seq,
+                turn: key.turn,
+                shards: (before.shard.min(key.shard), before.shard.max(key.shard)),
+            });
+        }
+        if before.is_none_or(|before| before.case != key.case) && !cases.contains(&key.case) {
+            return Err(MergeError::Case {
+                shard: key.shard,
+                case: key.case.to_owned(),
+            });
+        }
+        before = Some(key);
+    }
+    Ok(())
+}
+
+/// Request numbers of a round that the plan has and the rows do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingNumbers {
+    /// Case id.
+    pub case: String,
+    /// Round, from 0.
+    pub round: u32,
+    /// The missing numbers as ranges, from and until, ascending.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl MissingNumbers {
+    /// How many numbers are missing.
+    pub fn count(&self) -> u64 {
+        self.ranges.iter().map(|(from, until)| until - from).sum()
+    }
+}
+
+/// The missing numbers of the rounds whose numbers the plan determines: open loops, and closed loops that end after a number of
+/// requests, unless they ended early.
+pub fn missing_numbers(plan: &Plan, table: &Table, parts: &[Part]) -> Vec<MissingNumbers> {
+    let mut gaps: BTreeMap<(&str, u32), (u64, Vec<(u64, u64)>)> = BTreeMap::new();
+    for key in table.row_keys().filter(|key| key.turn == 0) {
+        let (next, ranges) = gaps.entry((key.case, key.round)).or_default();
+        if key.seq > *next {
+            ranges.push((*next, key.seq));
+        }
+        *next = key.seq + 1;
+    }
+    let missing = |part: &Part| {
+        let case = plan.cases.iter().find(|case| case.id == part.case)?;
+        let (next, mut ranges) = gaps
+            .get(&(part.case.as_str(), part.round))
+            .cloned()
+            .unwrap_or_default();
+        let planned = planned_sessions(plan, case, part)?.unwrap_or(next);
+        if planned > next {
+            ranges.push((next, planned));
+        }
+        (!ranges.is_empty()).then(|| MissingNumbers {
+            case: part.case.clone(),
+            round: part.round,
+            ranges,
+        })
+    };
+    parts.iter().filter_map(missing).collect()
+}
+
+/// The number of sessions of a round if the plan determines which numbers it has: `Some(None)` if only that they have no gap,
+/// as in the replay of a trace.
+fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>> {
+    let ended_early = part.ending.is_some()
+        || part.cut_short.is_some()
+        || part.dataset_ended
+        || part.probe.is_some();
+    if ended_early {
+        return None;
+    }
+    let load = &case.load;
+    match load.shape {
+        Shape::Users { .. } => None,
+        Shape::Closed { .. } | Shape::Static { .. } => {
+            let by_count = load.duration.is_none() && matches!(load.warmup, Warmup::Requests(_));
+            load.planned().filter(|_| by_count).map(Some)
+        }
+        Shape::Open { .. } | Shape::Rates { .. } | Shape::Burst | Shape::Replay { .. } => {
+            let seed = plan
+                .seed
+                .child(case.id.as_str())
+                .child(u64::from(part.round));
+            Some(RoundExtent::new(case, seed, None).sessions)
+        }
+    }
+}
+
+// Facts.
+
+/// One part of the parts that shards recorded of the same round, each with the number of its shard. Merging is associative: a
+/// part may be the result of an earlier merge, whose number is ignored.
+pub fn merge_parts(parts: &[(u32, &Part)]) -> Part {
+    let mut parts: Vec<(Vec<ShardPart>, &Part)> = parts
+        .iter()
+        .map(|(index, part)| (shards_of(*index, part), *part))
+        .collect();
+    parts.sort_by_key(|(shards, _)| shards.first().map(|shard| shard.index));
+    let all = || parts.iter().map(|(_, part)| *part);
+    let Some(first) = all().next() else {
+        return Part::default();
+    };
+    let mut shards: Vec<ShardPart> = parts
+        .iter()
+        .flat_map(|(shards, _)| shards)
+        .cloned()
+        .collect();
+    shards.sort_by_key(|shard| shard.index);
+    let vitals: Vec<&Vitals> = shards
+        .iter()
+        .filter_map(|shard| shard.vitals.as_ref())
+        .collect();
+    Part {
+        measured_from_ns: all().map(|part| part.measured_from_ns).min().unwrap_or(0),
+        sending_until_ns: all().filter_map(|part| part.sending_until_ns).max(),
+        cut_short: join(all().filter_map(|part| part.cut_short.as_deref())),
+        ending: all().find_map(|part| part.ending.clone()),
+        // Each shard reads all rows of the dataset, but sends only its own.
+        rows_dropped: all().map(|part| part.rows_dropped).max().unwrap_or(0),
+        rows_repeated: all().map(|part| part.rows_repeated).sum(),
+        dataset_ended: all().any(|part| part.dataset_ended),
+        vitals: merge_vitals(&vitals),
+        untold: all()
+            .flat_map(|part| &part.untold)
+            .fold(Vec::new(), |mut notes, note| {
+                if !notes.contains(note) {
+                    notes.push(note.clone());
+                }
+                notes
+            }),
+        shards,
+        ..first.clone()
+    }
+}
+
+/// The shards of a part, ordered by number.
+fn shards_of(index: u32, part: &Part) -> Vec<ShardPart> {
+    if part.shards.is_empty() {
+        return vec![ShardPart {
+            index,
+            vitals: part.vitals.clone(),
+            ..ShardPart::default()
+        }];
+    }
+    let mut shards = part.shards.clone();
+    shards.sort_by_key(|shard| shard.index);
+    shards
+}
+
+/// Different texts, in order.
+fn join<'a>(texts: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut joined: Vec<&str> = Vec::new();
+    for text in texts.flat_map(|text| text.split("; ")) {
+        if !joined.contains(&text) {
+            joined.push(text);
+        }
+    }
+    (!joined.is_empty()).then(|| joined.join("; "))
+}
+
+fn merge_vitals(all: &[&Vitals]) -> Option<Vitals> {
+    let worst = |value: fn(&Vitals) -> f64| all.iter().map(|own| value(own)).fold(0.0, f64::max);
+    let sum = |value: fn(&Vitals) -> f64| all.iter().map(|own| value(own)).sum::<f64>();
+    let stalls: Option<Vec<_>> = all.iter().map(|own| own.stalls.clone()).collect();
+    (!all.is_empty()).then(|| Vitals {
+        stall_ms_p99: worst(|own| own.stall_ms_p99),
+        stall_ms_max: worst(|own| own.stall_ms_max),
+        stall_ms_sure: all
+            .iter()
+            .filter_map(|own| own.stall_ms_sure)
+            .reduce(f64::max),
+        stalls: stalls.map(|stalls| stalls.concat()),
+        cpu_shares: all
+            .iter()
+            .flat_map(|own| &own.cpu_shares)
+            .copied()
+            .collect(),
+        memory_peak: all.iter().map(|own| own.memory_peak).max().unwrap_or(0),
+        events_per_s: sum(|own| own.events_per_s),
+        bytes_in_per_s: sum(|own| own.bytes_in_per_s),
+        bytes_out_per_s: sum(|own| own.bytes_out_per_s),
+    })
+}
+
+// Memory.
+
+/// Memory that a report of so many rows and token events needs, in bytes.
+pub fn memory_needed(rows: u64, token_events: u64) -> u64 {
+    FIXED_MEMORY + MEMORY_PER_EVENT * token_events + MEMORY_PER_ROW * rows
+}
+
+/// Checks from the footers of the files that their merge fits into the memory of this process. `command`: the command line that
+/// merges them elsewhere.
+///
+/// # Errors
+/// It does not fit, or a file cannot be read.
+pub fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
+    let sizes = files.iter().map(|file| {
+        let rows = open(file)?;
+        StoredSize::read(rows).map_err(|source| unreadable(file, source))
+    });
+    let size = sizes.reduce(|sum, size| {
+        let (sum, size) = (sum?, size?);
+        Ok(StoredSize {
+            rows: sum.rows + size.rows,
+            token_events: sum.token_events + size.token_events,
+        })
+    });
+    check_memory_within(
+        size.transpose()?.unwrap_or_default(),
+        usable_memory(),
+        command,
+    )
+}
+
+fn check_memory_within(
+    size: StoredSize,
+    usable: Option<u64>,
+    command: &str,
+) -> Result<(), MergeError> {
+    let StoredSize { rows, token_events } = size;
+    let needed = memory_needed(rows, token_events);
+    match usable.filter(|usable| *usable < needed) {
+        None => Ok(()),
+        Some(usable) => Err(MergeError::Memory {
+            rows,
+            token_events,
+            needed,
+            usable,
+            command: command.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
