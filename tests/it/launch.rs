@@ -218,6 +218,30 @@ fn pods_of_the_job_run_its_command() {
     assert!(ran.err.contains("LLMSCEN_SHARDS"), "{}", ran.err);
 }
 
+/// The page's commands that wait for the job, with a kubectl whose job ends with this condition.
+#[test]
+fn the_wait_for_the_job_ends_with_its_verdict() {
+    let commands = PAGE
+        .split("```bash\n")
+        .find(|block| block.starts_with("kubectl apply"))
+        .and_then(|block| block.split("```").next())
+        .unwrap();
+    for (conditions, code) in [
+        ("SuccessCriteriaMet Complete", 0),
+        ("FailureTarget Failed", 1),
+    ] {
+        let lab = Lab::new();
+        // The first answers come before the end.
+        let kubectl = "#!/bin/bash\n[ $1 = get ] || exit 0\n\
+            echo x >>count\nread -r -a types <<<\"CONDITIONS\"\n\
+            lines=$(wc -l <count)\necho \"${types[@]:0:lines-1}\"\n"
+            .replace("CONDITIONS", conditions);
+        let kubectl = lab.file("tools/kubectl", kubectl);
+        std::fs::set_permissions(kubectl, std::fs::Permissions::from_mode(0o755)).unwrap();
+        script(&lab, &commands.replace("sleep 5", "sleep 0.01")).expect(code);
+    }
+}
+
 /// A shard without the others names their numbers after `--wait`: its own place and the number of shards are known.
 #[test]
 fn each_engine_gives_number_and_count_by_its_variables() {
