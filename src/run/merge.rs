@@ -1,6 +1,7 @@
 //! Merges the rows and the facts of the shards of a distributed run.
 
 use crate::run::prepare::RoundExtent;
+use crate::run::sharding::{GroupRound, ShardDone};
 use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::manifest::{Part, ShardPart, Vitals};
@@ -302,6 +303,71 @@ pub fn merge_parts(parts: &[(u32, &Part)]) -> Part {
             }),
         shards,
         ..first.clone()
+    }
+}
+
+impl GroupRound {
+    /// The record of the round over all shards, with those that were lost.
+    pub fn part(&self) -> Part {
+        let done: Vec<(u32, Part)> = self
+            .done
+            .iter()
+            .map(|done| (done.index, done.part_of_shard()))
+            .collect();
+        let done: Vec<(u32, &Part)> = done.iter().map(|(index, part)| (*index, part)).collect();
+        let mut part = merge_parts(&done);
+        let lost = self.missing.iter().map(|missing| ShardPart {
+            index: missing.index,
+            host: missing.host.clone(),
+            lost: Some(missing.reason.clone()),
+            ..ShardPart::default()
+        });
+        part.shards.extend(lost);
+        part.shards.sort_by_key(|shard| shard.index);
+        let early_stop = || self.stops.iter().find_map(|stop| stop.early_stop.clone());
+        part.ending = part.ending.or_else(early_stop);
+        part
+    }
+
+    /// The files with rows.
+    pub fn rows(&self) -> Vec<ShardRows> {
+        let rows = |done: &ShardDone| {
+            let path = done.file("rows")?;
+            Some(ShardRows {
+                index: done.index,
+                path: path.to_owned(),
+            })
+        };
+        self.done.iter().filter_map(rows).collect()
+    }
+}
+
+impl ShardDone {
+    /// The local copy of a file.
+    pub fn file(&self, name: &str) -> Option<&Path> {
+        self.files
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, path)| path.as_path())
+    }
+
+    /// The record of the round, with what is known of this shard.
+    fn part_of_shard(&self) -> Part {
+        Part {
+            shards: vec![ShardPart {
+                index: self.index,
+                host: self.host.clone(),
+                offset_ns: self.offset.offset_ns,
+                bound_ns: self.offset.bound_ns,
+                offset_source: self.offset.source.name().to_owned(),
+                late: self.late,
+                clock_step_ns: self.clock_step_ns,
+                requests: self.row_count,
+                vitals: self.part.vitals.clone(),
+                lost: None,
+            }],
+            ..self.part.clone()
+        }
     }
 }
 

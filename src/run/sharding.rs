@@ -145,6 +145,9 @@ pub struct GroupView {
     pub lost: Vec<u32>,
 }
 
+/// Reads the newest counts of the round, by shard.
+pub type GroupViewer = Arc<dyn Fn() -> BTreeMap<u32, RoundCounts> + Send + Sync>;
+
 /// A shard and its connection to the others.
 pub struct ShardGroup {
     access: StoreAccess,
@@ -227,6 +230,12 @@ impl ShardGroup {
             counts: self.monitor.counts(),
             lost: self.monitor.lost_shards(),
         }
+    }
+
+    /// The newest counts of the round, for another thread.
+    pub fn viewer(&self) -> GroupViewer {
+        let monitor = self.monitor.clone();
+        Arc::new(move || monitor.counts())
     }
 
     /// Delivers the records of the round. Retries for up to `--wait`.

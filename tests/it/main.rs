@@ -3,7 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
-mod bucket;
+mod buckets;
 mod cache;
 mod ci;
 mod compare;
@@ -32,6 +32,7 @@ mod lying_servers;
 mod manners;
 mod memory;
 mod mix;
+mod moto;
 mod netns;
 mod numbers;
 mod outputs;

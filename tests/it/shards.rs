@@ -3,6 +3,7 @@
 
 use crate::lab::*;
 use crate::launch::{is_missing, succeeds};
+use crate::moto::Moto;
 use crate::numbers;
 use polars::prelude::{DataFrame, ParquetReader, SerReader};
 use rustix::process::{Pid, Signal, kill_process};
@@ -898,6 +899,77 @@ fn records_stay_on_the_local_disk_if_the_store_does_not_take_them() {
     lab.llmscen(&args.iter().map(String::as_str).collect::<Vec<_>>())
         .expect(0);
     assert_received_once("--rows", server.received(), &lab.path().join("merged"));
+}
+
+/// Starts a shard of `s.yaml` with a bucket as store.
+fn start_on(moto: &Moto, lab: &Lab, shard: &str, wait: &str) -> Child {
+    let mut args = vec![
+        "run",
+        "s.yaml",
+        "--shard",
+        shard,
+        "--via",
+        "s3://bench/runs",
+    ];
+    args.extend(["--run", KEY, "--wait", wait]);
+    if shard.starts_with("0/") {
+        args.extend(["--output", "out"]);
+    }
+    lab.command(&args).envs(moto.env()).spawn().unwrap()
+}
+
+#[test]
+fn four_shards_share_a_bucket() {
+    let Some(moto) = Moto::start("bench") else {
+        return;
+    };
+    let (lab, alone) = (Lab::new(), Lab::new());
+    let load = format!("{DATA}load: {{ rate: 60/s, duration: 3s, warmup: 300ms }}\n");
+    let own = Simulator::start(&alone, "target.simulator.alpha=5ms");
+    alone.run(&scenario(&own.url, &load)).expect(0);
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    lab.file("s.yaml", scenario(&server.url, &load));
+    let shard = |index| start_on(&moto, &lab, &format!("{index}/4"), "60s");
+    expect_codes(&finish_all((0..4).map(shard).collect()), &[0; 4]);
+    let (whole, merged) = (alone.path().join("out"), lab.path().join("out"));
+    assert_same_requests("bucket", &whole, &merged, OPEN);
+    assert_received_once("bucket", server.received(), &merged);
+    let objects = moto.objects("bench");
+    let rows = format!("runs/{KEY}/rows/0/3.parquet");
+    assert!(objects.contains_key(&rows), "{:?}", objects.keys());
+    for (key, object) in &objects {
+        for secret in [&moto.env()["AWS_SECRET_ACCESS_KEY"], "AWS_"] {
+            let found = object
+                .windows(secret.len())
+                .any(|part| part == secret.as_bytes());
+            assert!(!found, "{key} contains {secret}");
+        }
+    }
+    // The report can be made again from the bucket alone.
+    let url = format!("s3://bench/runs/{KEY}");
+    let mut again = lab.command(&["merge", &url, "--output", "again"]);
+    Ran::of(again.envs(moto.env()).output().unwrap()).expect(0);
+    let metrics = |results: &Value| results["cases"][0]["metrics"].clone();
+    assert_eq!(
+        metrics(&lab.json("again/results.json")),
+        metrics(&lab.results())
+    );
+}
+
+#[test]
+fn a_shard_that_is_started_twice_on_a_bucket_ends_the_run() {
+    let Some(moto) = Moto::start("bench") else {
+        return;
+    };
+    let lab = Lab::new();
+    lab.file("s.yaml", short());
+    let shards = ["1/2", "1/2", "0/2"].map(|shard| start_on(&moto, &lab, shard, "15s"));
+    let ran = finish_all(shards.into());
+    assert!(codes(&ran)[..2].contains(&3), "{ran:#?}");
+    let told = ran
+        .iter()
+        .any(|ran| ran.err.contains("shard 1 was started twice"));
+    assert!(told, "{ran:#?}");
 }
 
 /// All files below a folder.

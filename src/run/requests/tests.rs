@@ -262,6 +262,22 @@ fn the_workers_of_a_shard_get_equal_queues() {
 }
 
 #[test]
+fn requests_to_compare_are_those_of_the_plan() {
+    for (dataset, known) in [(DATASETS[0], 5), (DATASETS[2], 4)] {
+        let lab = Lab::new(&format!(
+            "{WEIGHTS}load: {{ rate: 70/s, requests: 60 }}\n{dataset}"
+        ));
+        let (whole, _) = lab.sent(Shard::default());
+        let mut generator = lab.generator(Shard::default());
+        let numbers = [0, 1, 2, 25, 59, 60];
+        let compared = render_numbers(&mut generator, &numbers, &Stop::default()).unwrap();
+        let expected = numbers.iter().filter_map(|&seq| whole.get(seq as usize));
+        assert!(compared.iter().eq(expected.map(|(call, _)| call)));
+        assert_eq!(compared.len(), known, "{dataset}");
+    }
+}
+
+#[test]
 fn a_shard_without_requests_sends_nothing() {
     let lab = Lab::new("load: { rate: burst, requests: 3 }\ndataset: { kind: prompt, text: x }");
     let start = |lab: &Lab, index| {

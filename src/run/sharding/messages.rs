@@ -162,6 +162,24 @@ pub struct RoundCounts {
     pub at: Nanos,
 }
 
+impl RoundCounts {
+    /// The sums over shards; the send delay is the worst one.
+    pub fn sum<'a>(counts: impl IntoIterator<Item = &'a RoundCounts>) -> RoundCounts {
+        counts
+            .into_iter()
+            .fold(RoundCounts::default(), |sum, counts| RoundCounts {
+                sent: sum.sent + counts.sent,
+                done: sum.done + counts.done,
+                errors: sum.errors + counts.errors,
+                in_flight: sum.in_flight + counts.in_flight,
+                events: sum.events + counts.events,
+                send_delay_p99_ms: sum.send_delay_p99_ms.max(counts.send_delay_p99_ms),
+                objectives: Vec::new(),
+                at: sum.at.max(counts.at),
+            })
+    }
+}
+
 /// Counts of one objective, since the start of the round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
