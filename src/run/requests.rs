@@ -177,25 +177,6 @@ impl RequestGenerator {
         Ok(longest)
     }
 
-    /// Renders the request with this number, which is not before the next one; None at the end of the load or of the dataset.
-    ///
-    /// # Errors
-    /// It cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
-    pub fn render_at(
-        &mut self,
-        seq: u64,
-        stop: &Stop,
-    ) -> Result<Option<PreparedRequest>, RunError> {
-        while self
-            .plan_next()
-            .is_some_and(|planned| planned.position.seq < seq)
-        {
-            self.next = None;
-        }
-        wait_until(|| self.is_ready(STOP_POLL_INTERVAL), stop)?;
-        self.render_next()
-    }
-
     /// Renders the next request; None at the end of the load or of the dataset.
     fn render_next(&mut self) -> Result<Option<PreparedRequest>, RunError> {
         let Some(PlannedRequest { position, due }) = self.plan_next() else {

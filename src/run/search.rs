@@ -9,6 +9,7 @@ use crate::run::audit::{Audited, audit};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
+use crate::run::outputs::summarize::shards_of_case;
 use crate::run::prepare::{Context, DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
@@ -261,7 +262,8 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
         limits: &plan.audit,
         seed: plan.seed,
     };
-    let valid = audit(&audited).valid;
+    let of_shards = shards_of_case(plan, table, &facts, &sample);
+    let valid = audit(&audited).valid && of_shards.reasons.is_empty();
     // An invalid probe says nothing about the server.
     let chance = if valid {
         judge::pass_probability(&case.checks, &sample)

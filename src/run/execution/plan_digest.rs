@@ -2,9 +2,9 @@
 
 use crate::run::error::RunError;
 use crate::run::prepare::{Context, PreparedCase};
-use crate::run::requests::RequestGenerator;
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
+use crate::run::requests::{RequestGenerator, render_numbers};
 use crate::run::sharding::{ComparedRequest, PlanDigest, compared_numbers};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::shard::Shard;
@@ -26,15 +26,10 @@ pub fn digest_plan<'a>(
         let strides = RowUsage::default().strides(case, prepared);
         let prompts = strided_prompts(&prepared.classes, &strides);
         let mut generator = RequestGenerator::new(case, prepared, &prompts, seed, Shard::default());
-        for seq in compared_numbers(prepared.extent(case, seed).sessions) {
-            let request = match generator.render_at(seq, &context.stop) {
-                // The load may end before the dataset does.
-                Err(RunError::Exhausted { .. }) => None,
-                request => request?,
-            };
-            let Some(request) = request else { break };
+        let numbers = compared_numbers(prepared.extent(case, seed).sessions);
+        for request in render_numbers(&mut generator, &numbers, &context.stop)? {
             digest.add_request(&ComparedRequest {
-                seq,
+                seq: request.seq,
                 due: request.due.map(|(due, _)| due),
                 body: &request.body,
             });

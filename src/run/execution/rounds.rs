@@ -304,7 +304,8 @@ impl<'a> Execution<'a> {
             round: input.round,
             part: number,
             parts,
-            total: input.own(input.planned.or(load.requests)),
+            // Shard 0 shows the progress of all.
+            total: input.planned.or(load.requests),
             seconds: load.sending_duration().map(Nanos::secs),
         });
     }

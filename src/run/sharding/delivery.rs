@@ -3,7 +3,7 @@
 use crate::run::execution::stop::Level;
 use crate::run::sharding::clock::{OffsetInterval, OffsetSource};
 use crate::run::sharding::error::{ShardingError, format_wait};
-use crate::run::sharding::exchange::{Exchanged, Responder, exchange};
+use crate::run::sharding::exchange::{Responder, exchange};
 use crate::run::sharding::messages::{DeliveredFile, Delivery};
 use crate::run::sharding::{
     GroupRound, MissingShard, RoundOutput, RunningRound, ShardDone, ShardGroup,
@@ -91,7 +91,7 @@ impl ShardGroup {
                 let name = format!("{}-end", round.number);
                 let end = exchange(&self.access, &self.monitor, &name, Some(limit)).ok()?;
                 let elapsed = end.own.now.since(round.clock.now);
-                find_step(&round.interval, &end, elapsed)
+                find_step(&round.interval, end.interval, elapsed)
             }
         }
     }
@@ -244,8 +244,11 @@ impl Pending {
 }
 
 /// The change of the difference of two clocks from one interval to the next, if it is greater than both bounds and their drift.
-fn find_step(before: &OffsetInterval, end: &Exchanged, elapsed: Nanos) -> Option<i64> {
-    let after = end.interval;
+pub(super) fn find_step(
+    before: &OffsetInterval,
+    after: OffsetInterval,
+    elapsed: Nanos,
+) -> Option<i64> {
     let drift = (elapsed.0 as f64 * GREATEST_DRIFT) as i64;
     if !before.is_closed() || !after.is_closed() {
         return None;
