@@ -290,14 +290,15 @@ impl Monitor {
     }
 
     fn beat(&self) {
-        self.write_heartbeat();
+        let written = self.write_heartbeat();
         self.write_stops();
         if self.state().hosts.is_empty() {
             // Others may not have started. A signal on one of them ends the wait for all.
             let _ = self.read_stops();
             return;
         }
-        if self.read_heartbeats().is_ok() {
+        // A store that takes no heartbeat of this shard takes none of the others: their silence says nothing.
+        if written && self.read_heartbeats().is_ok() {
             self.find_losses();
         }
         let _ = self.read_stops();
@@ -305,7 +306,8 @@ impl Monitor {
         self.write_stops();
     }
 
-    fn write_heartbeat(&self) {
+    /// Whether the store took it.
+    fn write_heartbeat(&self) -> bool {
         let heartbeat = {
             let mut state = self.state();
             state.heartbeats += 1;
@@ -317,8 +319,9 @@ impl Monitor {
             }
         };
         let key = format!("heartbeat/{}", self.access.index());
-        if let Ok(bytes) = self.access.render(&key, &heartbeat) {
-            let _ = self.access.settings.store.put(&key, &bytes);
+        match self.access.render(&key, &heartbeat) {
+            Ok(bytes) => self.access.settings.store.put(&key, &bytes).is_ok(),
+            Err(_) => false,
         }
     }
 
