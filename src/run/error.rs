@@ -123,9 +123,6 @@ pub enum RunError {
         "internal error: {0}. This is a bug in llmscen or a lack of memory. Results so far are saved"
     )]
     Defect(&'static str),
-    /// The shards of a distributed run cannot start or go on together.
-    #[error(transparent)]
-    Sharding(#[from] ShardingError),
     /// The HTTP client cannot be set up for the target.
     #[error(transparent)]
     Engine(#[from] ClientError),
