@@ -97,6 +97,16 @@ impl AttemptTrace {
         };
     }
 
+    /// Moves the send time of this attempt to `at`.
+    fn restamp(&mut self, at: Nanos) {
+        let timeline = &mut self.timeline;
+        let sent = match timeline.last_sent {
+            Some(_) => &mut timeline.last_sent,
+            None => &mut timeline.sent,
+        };
+        *sent = Some(at);
+    }
+
     /// Whether content of the response may have arrived.
     pub fn may_have_content(&self, failure: &Failure) -> bool {
         let unary_body = self.streamed == Some(false) && self.bytes_in > 0;
@@ -179,7 +189,13 @@ impl Exchange<'_> {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(Lease, Response<()>), Failure> {
-        let mut lease = self.target.pool.lease().await?;
+        let open = self.target.pool.lease_open();
+        // Opening a connection is part of sending: then the time before it counts.
+        let mut sent_at_write = open.is_some();
+        let mut lease = match open {
+            Some(lease) => lease,
+            None => self.target.pool.lease().await?,
+        };
         let mut resent = false;
         loop {
             let last_read = lease.data_read.latest();
@@ -191,10 +207,15 @@ impl Exchange<'_> {
                     began.max(self.target.clock.instant(read.latest()))
                 })
             };
-            let sending = lease.send(
-                self.request(headers.clone(), body.clone(), lease.version())
-                    .map_err(unsendable)?,
-            );
+            let request = self
+                .request(headers.clone(), body.clone(), lease.version())
+                .map_err(unsendable)?;
+            let restamp = std::mem::take(&mut sent_at_write);
+            let sending = lease.send(request, || {
+                if restamp {
+                    self.trace.restamp(self.target.clock.now());
+                }
+            });
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,

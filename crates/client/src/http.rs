@@ -441,7 +441,7 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(models_path(request.uri().path())).ok()?);
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
-    let response = lease.send(request).await.ok()?;
+    let response = lease.send(request, || {}).await.ok()?;
     if response.status() != StatusCode::OK {
         return None;
     }

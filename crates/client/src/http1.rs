@@ -119,11 +119,16 @@ impl Connection {
             && poll_read(&mut self.transport, &mut buffer.borrow_mut(), &mut cx).is_pending()
     }
 
-    /// Sends the request and waits for the response head, which may arrive before the request is sent completely.
+    /// Sends the request and waits for the response head, which may arrive before the request is sent completely. `on_write` is
+    /// called just before the first byte is written.
     ///
     /// # Errors
     /// No response, or an invalid one.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<()>, Http1Error> {
+    pub async fn send(
+        &mut self,
+        request: Request<Bytes>,
+        on_write: impl FnOnce(),
+    ) -> Result<Response<()>, Http1Error> {
         let (head, body) = request_head(request);
         self.keep = false;
         self.framing = Framing::Done;
@@ -133,6 +138,7 @@ impl Connection {
             body,
             error: None,
         });
+        on_write();
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
