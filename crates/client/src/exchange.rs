@@ -20,9 +20,11 @@ use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{Decoder, Events, Message, Protocol, error_message};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::Sleep;
 
@@ -54,6 +56,8 @@ pub(super) struct TargetContext {
 pub(super) struct AttemptTrace {
     pub timeline: Timeline,
     pub end: Option<Nanos>,
+    /// When the connection was ready for another request, or was given up, if that was after the end of the response.
+    pub kept_at: Option<Nanos>,
     pub status: Option<u16>,
     pub reads: u32,
     pub bytes_in: u64,
@@ -369,10 +373,11 @@ impl Exchange<'_> {
             }
             BodyEnd::Broken(failure) => (Some(failure), None),
         };
+        let_ready_tasks_run().await;
         let end = self.finish_decoding(reader, broken);
         // The result is final: this wait only decides about the connection.
         if let Some(lease) = unfinished {
-            self.target.finish_body(lease).await;
+            self.trace.kept_at = self.target.finish_body(lease).await;
         }
         end
     }
@@ -582,14 +587,20 @@ impl ReadTimer {
 }
 
 impl TargetContext {
-    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request.
-    async fn finish_body(&self, mut lease: Lease) {
-        if lease.is_done()
-            || tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
-                .await
-                .is_ok_and(|complete| complete)
+    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request. Returns
+    /// when the wait was over; None if there was none.
+    async fn finish_body(&self, mut lease: Lease) -> Option<Nanos> {
+        if lease.is_done() {
+            self.pool.give_back(lease);
+            return None;
+        }
+        if tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
+            .await
+            .is_ok_and(|complete| complete)
         {
-            return self.pool.give_back(lease);
+            let at = lease.socket_read.latest();
+            self.pool.give_back(lease);
+            return Some(at);
         }
         let pool = self.pool.clone();
         let limit = self.timeouts.read.into();
@@ -601,7 +612,23 @@ impl TargetContext {
                 pool.give_back(lease);
             }
         });
+        Some(self.clock.now())
     }
+}
+
+/// Lets every task run first that is ready now: sockets that are ready together are all read, and get their timestamps, before
+/// the work that follows the end of a response. What becomes ready later waits for that work.
+async fn let_ready_tasks_run() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        // Not `yield_now`: that waits for the next look at the sockets, too.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Reads a body to its end, and returns whether it was complete.
