@@ -522,6 +522,7 @@ impl<'a> RoundState<'a> {
                         .map(SessionRunner::new)
                         .transpose()
                         .map_err(RunError::Thread)?,
+                    beginning: Default::default(),
                 })
             },
         )
