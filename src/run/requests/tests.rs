@@ -114,6 +114,7 @@ pub(crate) fn context(folder: &Path) -> Context {
         output: None,
         only: Vec::new(),
         shard: Shard::default(),
+        shared: None,
         force: false,
         keep_going: false,
         inconclusive: llmscen_report::Inconclusive::Failure,

@@ -53,7 +53,7 @@ fn sent(plan: &Plan, shard: Shard) -> [Vec<u64>; 2] {
     };
     let prepared_round = prepare_round(&input, context.stop.child()).unwrap();
     let journal = Writer::create(&run.file(journal::FILE)).unwrap();
-    let result = run_round(&input, prepared_round, journal, &context).unwrap();
+    let result = run_round(&input, prepared_round, journal, None, &context).unwrap();
     assert!(result.fault.is_none() && result.part.ending.is_none());
     let rows = result.rows.unwrap();
     let mut sent = [Vec::new(), Vec::new()];
