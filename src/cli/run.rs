@@ -193,11 +193,7 @@ fn run_one(
         Ok(Ok(completed)) => print_result(&source.plan, &completed, args, session, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
-            RunResult::without_verdict(if matches!(error, RunError::Interrupted) {
-                Exit::Interrupted
-            } else {
-                Exit::Error
-            })
+            RunResult::without_verdict(exit_of_error(&error))
         }
         Err(error) => {
             terminal.error(&error.to_string());
@@ -225,14 +221,19 @@ fn deliver(
         }
         Err(error) => {
             terminal.error(&format!("shard {shard}: {error}"));
-            if matches!(error, RunError::Interrupted) {
-                Exit::Interrupted
-            } else {
-                Exit::Error
-            }
+            exit_of_error(&error)
         }
     };
     RunResult::without_verdict(exit)
+}
+
+/// The exit code of a run without a report.
+fn exit_of_error(error: &RunError) -> Exit {
+    match error {
+        RunError::Interrupted => Exit::Interrupted,
+        RunError::LoopbackServer { .. } => Exit::Scenario,
+        _ => Exit::Error,
+    }
 }
 
 /// Runs a shard. Without `--output` its folder is temporary, and is removed once the rows are delivered.

@@ -160,6 +160,17 @@ pub enum RunError {
         /// Why.
         source: TableError,
     },
+    /// Shard 0 starts a server that the shards on other hosts cannot reach.
+    #[error(
+        "the shards run on several hosts, but the managed server of `{case}` listens at {address}, which only the host of shard 0 \
+         reaches\n  help: set `target.url` and the server's options to an address of that host"
+    )]
+    LoopbackServer {
+        /// Case id.
+        case: String,
+        /// Host and port of the server.
+        address: String,
+    },
     /// The temporary folder of a shard cannot be created.
     #[error(
         "cannot create a folder for the rows of this shard: {0}\n  help: set TMPDIR or --output to a writable folder"

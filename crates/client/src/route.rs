@@ -53,6 +53,11 @@ impl Route {
         authority(&host, port)
     }
 
+    /// Whether only this machine reaches the target.
+    pub fn is_loopback(&self) -> bool {
+        self.uri.host().is_some_and(is_loopback)
+    }
+
     /// Whether requests carry the absolute URI for a proxy: HTTP/1.1 without TLS (RFC 9112, section 3.2.2). All others use a
     /// tunnel.
     pub fn absolute_form(&self, version: HttpVersion) -> bool {

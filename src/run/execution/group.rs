@@ -122,8 +122,12 @@ impl GroupRun {
                 return Err(fault);
             }
         };
+        let group = ShardGroup::join(settings(digest))?;
+        if group.spans_hosts() {
+            check_servers(plan, &prepared)?;
+        }
         let group = GroupRun {
-            group: Some(ShardGroup::join(settings(digest))?),
+            group: Some(group),
             shard: context.shard,
             shared: shared.clone(),
             gathered: Vec::new(),
@@ -347,6 +351,23 @@ impl GroupRun {
             group.leave(end);
         }
     }
+}
+
+/// Checks that the shards of all hosts can reach the managed servers.
+fn check_servers(plan: &Plan, prepared: &PreparedRun) -> Result<(), RunError> {
+    for (case, prepared) in prepared.cases(plan) {
+        let route = prepared
+            .route
+            .as_ref()
+            .filter(|_| case.target.server.is_some());
+        if let Some(route) = route.filter(|route| route.is_loopback()) {
+            return Err(RunError::LoopbackServer {
+                case: case.id.clone(),
+                address: route.host_and_port(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl RoundFacts {

@@ -28,10 +28,12 @@ pub struct Observer {
     amd: Option<Amd>,
     /// Why no GPU is sampled, if telemetry asks for it.
     pub note: Option<String>,
+    /// Whether this process samples GPUs and the target: of several shards, only shard 0 does.
+    samples_target: bool,
 }
 
 impl Observer {
-    /// Detects GPUs, unless GPU telemetry is off or all targets are simulators, which use none.
+    /// Detects GPUs, unless GPU telemetry is off, all targets are simulators, which use none, or another shard samples them.
     pub fn new(plan: &Plan, context: &Context) -> Observer {
         let spec = plan.telemetry.clone();
         let local_gpus = spec.gpu && spec.dcgm.is_none();
@@ -40,8 +42,10 @@ impl Observer {
             nvidia: None,
             amd: None,
             note: None,
+            samples_target: context.shard.is_first(),
         };
         if !local_gpus
+            || !observer.samples_target
             || observer.spec.interval == Nanos::ZERO
             || plan.cases.iter().all(is_simulated)
         {
@@ -89,7 +93,7 @@ impl Observer {
         let interval = self.spec.interval;
         if interval > Nanos::ZERO {
             self.add_local_sources(case, server, &mut sources);
-            if let Some(url) = self.spec.dcgm.clone() {
+            if let Some(url) = self.spec.dcgm.clone().filter(|_| self.samples_target) {
                 sources.push(Box::new(Dcgm::new(&Scrape {
                     url,
                     interval,
@@ -97,7 +101,7 @@ impl Observer {
                 })));
             }
         }
-        if let Some(endpoint) = &case.target.metrics {
+        if let Some(endpoint) = case.target.metrics.as_ref().filter(|_| self.samples_target) {
             let scrape = Scrape {
                 url: metrics_url(&endpoint.url, simulator),
                 ..endpoint.clone()
@@ -235,6 +239,7 @@ mod tests {
             nvidia: None,
             amd: None,
             note: None,
+            samples_target: true,
         };
         let address = Some(([127, 0, 0, 1], 9).into());
         observer

@@ -146,7 +146,7 @@ impl ShardGroup {
         Ok(GroupRound {
             done,
             missing,
-            stops: self.monitor.stops(),
+            stops: self.monitor.stops_of(round.number),
         })
     }
 

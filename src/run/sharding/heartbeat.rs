@@ -123,6 +123,17 @@ impl Monitor {
         self.state().run_stop()
     }
 
+    /// The reasons that end a round early, or the run.
+    pub fn stops_of(&self, round: u32) -> Vec<StopReason> {
+        let prefix = format!("stop/{round}/");
+        let state = self.state();
+        let concerns_round = |(key, stop): &(&String, &StopReason)| {
+            stop.early_stop.is_none() || key.starts_with(&prefix)
+        };
+        let stops = state.stops.iter().filter(concerns_round);
+        stops.map(|(_, stop)| stop.clone()).collect()
+    }
+
     /// Every reason so far.
     pub fn stops(&self) -> Vec<StopReason> {
         self.state().stops.values().cloned().collect()
