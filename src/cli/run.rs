@@ -18,6 +18,7 @@ use crate::run::forecast::{describe_logits, undecidable};
 use crate::run::prepare::Context;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::RunVerdict;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
 use llmscen_report::format::plain;
 use std::collections::BTreeMap;
@@ -205,6 +206,7 @@ pub fn new_context(
         tool: own_program(),
         output: None,
         only: sources.only.clone(),
+        shard: Shard::default(),
         force: false,
         keep_going: true,
         inconclusive: llmscen_report::Inconclusive::Failure,

@@ -44,6 +44,8 @@ pub struct CollectorState {
     pub id: String,
     /// Round, from 0.
     pub round: u32,
+    /// Index of the shard.
+    pub shard: u32,
     /// The journal of the run.
     pub journal: Writer,
     /// Stores bodies; None if none are stored.
@@ -195,7 +197,7 @@ impl CollectorState {
             rows.push(&TaggedOutcome {
                 case: &self.id,
                 round: self.round,
-                shard: 0,
+                shard: self.shard,
                 outcome: &outcome,
             });
             if self
@@ -279,6 +281,7 @@ mod tests {
             case: 0,
             id: "a".into(),
             round: 0,
+            shard: 0,
             journal,
             body_recorder: None,
             tokenizers: Vec::new(),

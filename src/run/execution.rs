@@ -42,7 +42,7 @@ pub struct CompletedRun {
 /// The run could not start, or its results cannot be written. A later fault is part of the result.
 pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError> {
     let prepared = PreparedRun::new(plan, context)?;
-    raise_open_file_limit(plan)?;
+    raise_open_file_limit(plan, context.shard)?;
     let mut manifest = new_manifest(plan, prepared.notes(), context);
     let redactor = redactor(plan);
     let folder = create_folder(plan, &manifest, redactor.clone(), context)?;

@@ -16,6 +16,7 @@ use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{Case, Plan, TraceFile};
 use llmscen_core::schedule::Schedule;
+use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
@@ -56,6 +57,8 @@ pub struct Context {
     pub output: Option<PathBuf>,
     /// `--only`, for the manifest: the plan already holds only these cases.
     pub only: Vec<String>,
+    /// `--shard`: which requests of the plan this process sends.
+    pub shard: Shard,
     /// Overwrite a folder that contains another run.
     pub force: bool,
     /// `--keep-going`: continue a case even if its first requests all fail with the same HTTP status.
@@ -542,9 +545,14 @@ pub fn list_models(
     served.insert(url, names.unwrap_or_default());
 }
 
-/// Raises the limit on open files to what the plan needs.
-pub(crate) fn raise_open_file_limit(plan: &Plan) -> Result<(), RunError> {
-    let needed = plan.cases.iter().map(open_files).max().unwrap_or_default();
+/// Raises the limit on open files to what the shard needs.
+pub(crate) fn raise_open_file_limit(plan: &Plan, shard: Shard) -> Result<(), RunError> {
+    let needed = plan
+        .cases
+        .iter()
+        .map(|case| open_files(case, shard))
+        .max()
+        .unwrap_or_default();
     let unbounded = plan.cases.iter().any(has_unbounded_connections);
     let wanted = if unbounded {
         needed.files.max(MANY_FILES)
@@ -567,7 +575,7 @@ fn has_unbounded_connections(case: &Case) -> bool {
     !case.load.shape.is_closed_loop() && case.load.max_in_flight.is_none()
 }
 
-/// Maximum number of open files of a case.
+/// Maximum number of open files of a shard of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct OpenFiles {
     files: u64,
@@ -575,10 +583,14 @@ struct OpenFiles {
 }
 
 /// A connection is one open file, or two with the simulator, which holds the other end in this process.
-fn open_files(case: &Case) -> OpenFiles {
+fn open_files(case: &Case, shard: Shard) -> OpenFiles {
+    let split = Split::new(shard, &case.load.shape);
     let connections = match (&case.load.shape, case.load.max_in_flight) {
-        (Shape::Burst, None) => case.load.planned().unwrap_or(0),
-        (shape, limit) => u64::from(shape.users().or(limit).unwrap_or(0)),
+        (Shape::Burst, None) => split.local_index(case.load.planned().unwrap_or(0)),
+        (shape, limit) => match shape.users() {
+            Some(users) => u64::from(split.users(users)),
+            None => shard.share(u64::from(limit.unwrap_or(0))),
+        },
     };
     let files_per_connection = match case.target.location {
         TargetLocation::Url(_) => 1,
@@ -638,7 +650,7 @@ mod tests {
             (url, "{ rate: 5/s, duration: 9s, max_in_flight: 7 }", 7),
         ] {
             assert_eq!(
-                open_files(&plan(target, load).cases[0]).files - SPARE_FILES,
+                open_files(&plan(target, load).cases[0], Shard::default()).files - SPARE_FILES,
                 files,
                 "{load}"
             );

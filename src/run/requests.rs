@@ -21,6 +21,7 @@ use llmscen_core::plan::Case;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::Schedule;
 use llmscen_core::schedule::mix::MixAssigner;
+use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
@@ -45,7 +46,7 @@ const REFILL_PAUSE: Duration = Duration::from_millis(1);
 /// Time to wait for dataset rows before the round starts with the requests rendered so far.
 const MAX_DATA_WAIT: Duration = Duration::from_secs(1);
 
-/// Generates the requests of a round, in order.
+/// Generates the requests of a shard in a round, in order. It plans those of the other shards too, but does not render them.
 pub struct RequestGenerator {
     classes: Vec<ClassSource>,
     /// Assigns requests to the entries of the mix.
@@ -58,10 +59,12 @@ pub struct RequestGenerator {
     burst: bool,
     /// Whether sessions may have several turns.
     conversations: bool,
-    /// Number of the next request.
+    /// Which requests are the shard's own.
+    split: Split,
+    /// Number of the next request of the plan.
     seq: u64,
     next: Option<PlannedRequest>,
-    /// Number of sessions before the end of the dataset, if that came before the end of the load.
+    /// Number of own sessions before the end of the dataset, if that came before the end of the load.
     data_ended: Option<u64>,
 }
 
@@ -73,12 +76,13 @@ struct PlannedRequest {
 }
 
 impl RequestGenerator {
-    /// The generator of one round of a case; `prompts`: those of each class.
+    /// The generator of a shard in one round of a case; `prompts`: those of each class.
     pub fn new(
         case: &Case,
         prepared: &PreparedCase,
         prompts: &[Arc<dyn Prompts>],
         seed: Seed,
+        shard: Shard,
     ) -> RequestGenerator {
         let schedule = Schedule::for_case(case, seed, prepared.arrivals.as_ref());
         // The number of requests of a warm-up by time is unknown: the quota ends such a case, not the request queue.
@@ -88,6 +92,7 @@ impl RequestGenerator {
         } else {
             case.load.planned()
         };
+        let split = Split::new(shard, &case.load.shape);
         RequestGenerator {
             classes: ClassSource::new_all(&prepared.classes, prompts, seed),
             deal: MixAssigner::new(&case.mix, seed),
@@ -95,15 +100,16 @@ impl RequestGenerator {
             limit,
             burst: case.load.shape == Shape::Burst,
             conversations: prepared.conversations,
+            split,
             seq: 0,
             next: None,
             data_ended: None,
         }
     }
 
-    /// The next request; None at the end of the load.
+    /// The next own request; None at the end of the load.
     fn plan_next(&mut self) -> Option<PlannedRequest> {
-        if self.next.is_none() {
+        while self.next.is_none() {
             let (due, planned) = match &mut self.schedule {
                 Some(schedule) => schedule
                     .next()
@@ -118,10 +124,21 @@ impl RequestGenerator {
                 number,
                 ..RequestPosition::default()
             };
-            self.next = Some(PlannedRequest { position, due });
             self.seq += 1;
+            self.next = self
+                .is_relevant(&position)
+                .then_some(PlannedRequest { position, due });
         }
         self.next
+    }
+
+    /// Whether a request is the shard's own, or known to be after the end of its dataset: that ends the requests of all shards.
+    fn is_relevant(&self, position: &RequestPosition) -> bool {
+        self.split.owns(position.seq)
+            || self
+                .classes
+                .get(position.entry)
+                .is_some_and(|source| source.prompts.has_ended(position.number))
     }
 
     /// Whether the next request can be rendered at once; waits for its dataset row up to `timeout`.
@@ -186,7 +203,7 @@ impl RequestGenerator {
                     rows: position.number,
                 });
             }
-            self.data_ended = Some(position.seq);
+            self.data_ended = Some(self.split.local_index(position.seq));
             return Ok(None);
         };
         let turns = turn_count(&session, class.case.dataset.turns.as_ref());
@@ -241,8 +258,17 @@ impl RequestQueue {
         workers: usize,
         stop: &Stop,
     ) -> Result<RequestQueue, RunError> {
-        let first = render_first(&mut generator, stop)?;
-        let fitting = MAX_QUEUED_BYTES / generator.longest_body(stop)?.max(first.body.len()).max(1);
+        let first = match render_first(&mut generator, stop) {
+            // A plan may have fewer requests than shards.
+            Err(RunError::NothingToSend)
+                if generator.seq > 0 && !generator.split.shard().is_whole() =>
+            {
+                None
+            }
+            first => Some(first?),
+        };
+        let first_body = first.as_ref().map_or(0, |first| first.body.len());
+        let fitting = MAX_QUEUED_BYTES / generator.longest_body(stop)?.max(first_body).max(1);
         let most = if generator.burst {
             QUEUED_BURST_REQUESTS
         } else {
@@ -275,7 +301,7 @@ impl RequestQueue {
         })
     }
 
-    /// Ends the queue and discards its requests. Returns the number of sessions before the end of the dataset, if that came before
+    /// Ends the queue and discards its requests. Returns the number of own sessions before the end of the dataset, if that came before
     /// the end of the load.
     ///
     /// # Errors
@@ -300,15 +326,16 @@ fn wait_until(mut ready: impl FnMut() -> bool, stop: &Stop) -> Result<(), RunErr
 
 fn fill_queues(
     mut generator: RequestGenerator,
-    first: PreparedRequest,
+    first: Option<PreparedRequest>,
     queues: &[Sender<PreparedRequest>],
     ready: mpsc::Sender<()>,
 ) -> Result<Option<u64>, RunError> {
     let mut ready = Some(ready);
-    let mut next = Some(first);
+    let mut next = first;
     let mut waited = Duration::ZERO;
     while let Some(call) = next {
-        let queue = &queues[call.seq as usize % queues.len()];
+        // By the count of own requests: the numbers of a shard may all be multiples of the number of workers.
+        let queue = &queues[generator.split.local_index(call.seq) as usize % queues.len()];
         match queue.try_send(call) {
             Ok(()) => {}
             Err(TrySendError::Closed(_)) => return Ok(None),

@@ -42,11 +42,14 @@ use llmscen_client::http::{CompletedCall, HttpOptions};
 use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
+use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Part, Vitals};
 use llmscen_core::outcome::Outcome;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
 use llmscen_core::request::PreparedRequest;
+use llmscen_core::schedule::Schedule;
+use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::schedule::users;
 use llmscen_core::search::Part as ProbePart;
 use llmscen_core::seed::Seed;
@@ -77,9 +80,11 @@ pub struct RoundInput<'a> {
     pub round: u32,
     /// Size of the probe; None outside a capacity search.
     pub probe: Option<ProbeSize>,
+    /// Which requests this process sends.
+    pub shard: Shard,
     /// Seed of the round.
     pub seed: Seed,
-    /// Number of sessions, if the plan fixes it.
+    /// Number of sessions of all shards, if the plan fixes it.
     pub planned: Option<u64>,
     /// Dataset rows per traffic class.
     pub strides: Vec<RowStride>,
@@ -101,6 +106,18 @@ pub struct RoundInput<'a> {
     pub model: Option<Arc<Host>>,
 }
 
+impl RoundInput<'_> {
+    /// The shard's own numbers.
+    fn split(&self) -> Split {
+        Split::new(self.shard, &self.case.load.shape)
+    }
+
+    /// The shard's part of a number of sessions.
+    pub fn own(&self, sessions: Option<u64>) -> Option<u64> {
+        sessions.map(|sessions| self.split().local_index(sessions))
+    }
+}
+
 /// The first requests of a round, rendered before its server is needed.
 pub struct PreparedRound {
     prompts: Vec<Arc<dyn Prompts>>,
@@ -115,8 +132,15 @@ pub struct PreparedRound {
 /// A request cannot be rendered, or `stop` was pressed: [`RunError::Interrupted`].
 pub fn prepare_round(input: &RoundInput<'_>, stop: Stop) -> Result<PreparedRound, RunError> {
     let prompts = strided_prompts(&input.prepared.classes, &input.strides);
-    let generator = RequestGenerator::new(input.case, input.prepared, &prompts, input.seed);
-    let request_queue = RequestQueue::start(generator, worker_count(input.case), &stop)?;
+    let generator = RequestGenerator::new(
+        input.case,
+        input.prepared,
+        &prompts,
+        input.seed,
+        input.shard,
+    );
+    let workers = worker_count(input.case, &input.split());
+    let request_queue = RequestQueue::start(generator, workers, &stop)?;
     Ok(PreparedRound {
         prompts,
         request_queue,
@@ -151,7 +175,8 @@ pub fn run_round(
     let sampler = input
         .observer
         .start(case, input.server_process, simulator_address)?;
-    let origin = Instant::now() + lead_time(case, connections_of_all_workers(case, &request_queue));
+    let connections = connections_of_all_workers(case, &input.split(), &request_queue);
+    let origin = Instant::now() + lead_time(case, connections);
     sampler.count_from(origin);
     let route = route_of_round(input.prepared.route.as_ref(), simulator.as_ref(), case)?;
     let origin_ns = (origin - context.origin).as_nanos() as u64;
@@ -268,6 +293,17 @@ struct RoundState<'a> {
     shared: SharedState,
 }
 
+/// When the measurement of an open loop begins after warm-up requests: it may be the arrival of another shard. None for a plain run.
+fn first_measured_arrival(input: &RoundInput<'_>) -> Option<Nanos> {
+    let Warmup::Requests(warm) = input.case.load.warmup else {
+        return None;
+    };
+    let arrivals = input.prepared.arrivals.as_ref();
+    let mut schedule = (!input.shard.is_whole())
+        .then(|| Schedule::for_case(input.case, input.seed, arrivals))??;
+    Some(schedule.nth(warm as usize)?.at)
+}
+
 /// How the workers of a round ended.
 struct WorkerResults {
     reports: Vec<WorkerReport>,
@@ -287,7 +323,17 @@ impl<'a> RoundState<'a> {
             context.events.clone(),
             input.fail_fast.clone(),
         );
-        let shared = SharedState::new(&input.case.load, input.seed, clock, stop, target_health);
+        let shared = SharedState::new(
+            &input.case.load,
+            input.shard,
+            input.seed,
+            clock,
+            stop,
+            target_health,
+        );
+        if let Some(at) = first_measured_arrival(input) {
+            shared.quota.begin(at);
+        }
         let logits_writer = Arc::new(LogitsWriter::new(
             input.folder,
             input.index,
@@ -299,7 +345,7 @@ impl<'a> RoundState<'a> {
             let switches = [&shared.exhausted, &shared.halt, &shared.stop].map(Clone::clone);
             ModelSession::new(host, input.case, clock, Some(&logits_writer), switches)
         });
-        let gauges = (0..worker_count(input.case))
+        let gauges = (0..worker_count(input.case, &input.split()))
             .map(|_| Arc::default())
             .collect();
         RoundState {
@@ -317,6 +363,7 @@ impl<'a> RoundState<'a> {
         let RoundInput {
             case,
             round,
+            shard,
             planned,
             probe,
             seed,
@@ -328,6 +375,7 @@ impl<'a> RoundState<'a> {
             case: self.input.index as u32,
             id: case.id.clone(),
             round,
+            shard: shard.index,
             journal,
             body_recorder: BodyRecorder::new(
                 case,
@@ -340,14 +388,17 @@ impl<'a> RoundState<'a> {
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: probe.map(|_| Builder::default()),
-            live_metrics: LiveMetrics::new(planned, case.load.sending_duration().map(Nanos::secs)),
+            live_metrics: LiveMetrics::new(
+                self.input.own(planned),
+                case.load.sending_duration().map(Nanos::secs),
+            ),
             gauges: self.gauges.clone(),
             events: self.context.events.clone(),
             halt: self.shared.halt.clone(),
-            early_stop: EarlyStopMonitor::over(case, round, planned),
+            early_stop: EarlyStopMonitor::over(case, round, planned, shard),
             stop: self.shared.stop.clone(),
             futility_stop: probe
-                .filter(|probe| probe.may_stop)
+                .filter(|probe| probe.may_stop && shard.is_whole())
                 .map(|_| FutilityStop::new(case)),
             unwritten: Vec::new(),
             fault: None,
@@ -409,8 +460,9 @@ impl<'a> RoundState<'a> {
         let route = self.route.clone();
         let local = self.local.clone();
         let shared = self.shared.clone();
-        let changes = users::changes(&case.load, index as u32, self.gauges.len() as u32);
-        let preconnect = connections_needed(&case.load, &changes, queue.len());
+        let workers = self.gauges.len() as u32;
+        let changes = users::changes(&case.load, self.input.shard, index as u32, workers);
+        let preconnect = connections_needed(&case.load, &self.input.split(), &changes, queue.len());
         WorkerHandle::start(
             index,
             shared.clock,

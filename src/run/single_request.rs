@@ -24,6 +24,7 @@ use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::PreparedRequest;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
@@ -94,7 +95,7 @@ pub fn send_one(
         &RowUsage::default().strides(case, &prepared),
     );
     let call = render_first(
-        &mut RequestGenerator::new(case, &prepared, &prompts, seed),
+        &mut RequestGenerator::new(case, &prepared, &prompts, seed, Shard::default()),
         &context.stop,
     )?;
     let call = PreparedRequest {

@@ -32,6 +32,7 @@ use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::delays::connect_backoff;
 use llmscen_core::schedule::quota::Quota;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::rc::Rc;
@@ -47,7 +48,7 @@ const MEASURING_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time limit for the last connection attempt to a target that does not respond.
 const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// `max_in_flight` of an open loop, over all workers. It counts requests, and sessions from their first turn to their last.
+/// This shard's share of `max_in_flight` of an open loop, over all workers. It counts requests, and sessions from their first turn to their last.
 pub struct InFlightLimit {
     in_flight: AtomicU64,
     limit: u64,
@@ -97,9 +98,10 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// The state at the start of a round.
+    /// The state of a shard at the start of a round.
     pub fn new(
         load: &Load,
+        shard: Shard,
         seed: Seed,
         clock: Clock,
         stop: Stop,
@@ -108,13 +110,13 @@ impl SharedState {
         let in_flight_limit = |limit| {
             Arc::new(InFlightLimit {
                 in_flight: AtomicU64::new(0),
-                limit: u64::from(limit),
+                limit: shard.share(u64::from(limit)),
             })
         };
         SharedState {
             clock,
             seed,
-            quota: Arc::new(Quota::new(load)),
+            quota: Arc::new(Quota::new(load, shard)),
             in_flight_limit: load.max_in_flight.map(in_flight_limit),
             barrier: if let Shape::Static { batch } = load.shape {
                 Some(Arc::new(BatchBarrier::new(batch)))

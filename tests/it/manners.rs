@@ -61,6 +61,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         index: 0,
         round: 1,
         strides: vec![RowStride::default()],
+        shard: Default::default(),
         planned: None,
         seed: plan.seed,
         server: None,

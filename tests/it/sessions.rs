@@ -187,6 +187,7 @@ impl<'a> Scene<'a> {
             index: 0,
             round: 0,
             strides: vec![RowStride::default()],
+            shard: Default::default(),
             planned: None,
             seed: SEED,
             server: None,

@@ -56,6 +56,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
         index: 0,
         round: 3,
         strides: vec![RowStride::default()],
+        shard: Default::default(),
         planned: None,
         seed: Seed(1),
         probe: None,

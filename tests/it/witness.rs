@@ -72,6 +72,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
         tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),
         only: Vec::new(),
+        shard: Default::default(),
         force: true,
         keep_going: false,
         inconclusive: llmscen_report::Inconclusive::Failure,

@@ -52,6 +52,11 @@ pub trait Prompts: Send + Sync {
     /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
 
+    /// Whether [`Prompts::session`] is known to be None because the data is exhausted. Reads no data.
+    fn has_ended(&self, _seq: u64) -> bool {
+        false
+    }
+
     /// Number of sessions before they repeat; None where they never do, or until the end of the file has been read.
     fn len(&self) -> Option<u64>;
 

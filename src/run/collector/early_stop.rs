@@ -8,6 +8,7 @@ use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::Case;
+use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::stats::trend::JointTrend;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The early-stop checks of one round.
 pub struct EarlyStopMonitor {
     round: u32,
+    /// Own numbers have gaps, so that requests are ordered by the count of own ones before them.
+    split: Split,
     limits: Vec<Limit>,
     order: Order,
     /// Finished measured requests.
@@ -32,8 +35,13 @@ struct Limit {
 }
 
 impl EarlyStopMonitor {
-    /// The checks of a round with this number of requests, if known; None if nothing can end it early.
-    pub fn over(case: &Case, round: u32, planned: Option<u64>) -> Option<EarlyStopMonitor> {
+    /// The checks of a shard in a round whose plan has this number of requests, if known; None if nothing can end it early.
+    pub fn over(
+        case: &Case,
+        round: u32,
+        planned: Option<u64>,
+        shard: Shard,
+    ) -> Option<EarlyStopMonitor> {
         let checks = case.checks.iter().enumerate();
         let limits: Vec<Limit> = checks
             .filter_map(|(place, check)| {
@@ -49,6 +57,7 @@ impl EarlyStopMonitor {
         let idle = limits.is_empty() && drift.is_none();
         (!idle).then(|| EarlyStopMonitor {
             round,
+            split: Split::new(shard, &case.load.shape),
             limits,
             order: Order::default(),
             after: 0,
@@ -103,7 +112,7 @@ impl EarlyStopMonitor {
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));
         self.order.add(
-            (outcome.seq, outcome.turn),
+            (self.split.local_index(outcome.seq), outcome.turn),
             Ended {
                 turns,
                 at: line.end,

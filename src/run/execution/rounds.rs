@@ -22,6 +22,7 @@ use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::shard::Split;
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
@@ -130,6 +131,7 @@ impl<'a> Execution<'a> {
             .child(case.id.as_str())
             .child(u64::from(round));
         let planned = prepared.extent(case, seed).sessions;
+        let split = Split::new(self.context.shard, &case.load.shape);
         let earlier = self.fail_fast.get(&index).cloned().unwrap_or_default();
         let rounds = if probe.is_some() {
             1
@@ -139,13 +141,14 @@ impl<'a> Execution<'a> {
         // The plan fixes the number of sessions, but the check counts requests.
         let requests = planned
             .filter(|_| !prepared.conversations)
-            .map(|planned| planned * rounds);
+            .map(|planned| split.local_index(planned) * rounds);
         RoundInput {
             index,
             case,
             prepared,
             round,
             probe,
+            shard: self.context.shard,
             seed,
             planned,
             strides: self.row_usage.strides(case, prepared),
@@ -158,6 +161,16 @@ impl<'a> Execution<'a> {
             server_process: None,
             model: None,
         }
+    }
+
+    /// The first dataset row of the next round, per traffic class of its case. Shards agree on the greatest one.
+    pub fn row_marks(&mut self, prepared: &PreparedCase) -> Vec<u64> {
+        self.row_usage.marks(prepared)
+    }
+
+    /// Sets the agreed first rows of the next round, before its [`Execution::round_input`].
+    pub fn advance_rows(&mut self, prepared: &PreparedCase, marks: &[u64]) {
+        self.row_usage.advance(prepared, marks);
     }
 
     /// Pauses and runs a round: part `number` of `parts`. False if the run is over: interrupted, or unable to go on.
@@ -251,7 +264,7 @@ impl<'a> Execution<'a> {
             round: input.round,
             part: number,
             parts,
-            total: input.planned.or(load.requests),
+            total: input.own(input.planned.or(load.requests)),
             seconds: load.sending_duration().map(Nanos::secs),
         });
     }
@@ -343,6 +356,7 @@ impl<'a> Execution<'a> {
             self.plan,
             &self.folder.file(journal::FILE),
             &self.unwritten,
+            self.context.shard.index,
             &why,
         )?;
         let notes = &mut self.manifest.notes;

@@ -50,7 +50,7 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         parts,
         damage,
         incomplete_bytes,
-    } = replay(plan, &folder.file(journal::FILE), &[], why)?;
+    } = replay(plan, &folder.file(journal::FILE), &[], 0, why)?;
     // With a full disk, the end of a round may be in the manifest but not in the journal.
     let manifest_parts = std::mem::take(&mut manifest.parts);
     let complete = |part: Part| {
@@ -132,7 +132,7 @@ pub fn settle_table(table: Table, plan: &Plan) -> Table {
     }
 }
 
-/// Reads the journal of a run. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
+/// Reads the journal of a shard. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -140,11 +140,13 @@ pub fn replay(
     plan: &Plan,
     journal: &Path,
     unwritten: &[CaseOutcome],
+    shard: u32,
     why: &str,
 ) -> Result<Replayed, RunError> {
     let builder = Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str()));
     let mut rows = ReplayedRows {
         plan,
+        shard,
         builder,
         first_measured: BTreeMap::new(),
     };
@@ -220,6 +222,7 @@ pub fn replay(
 /// The rows read so far.
 struct ReplayedRows<'a> {
     plan: &'a Plan,
+    shard: u32,
     builder: Builder,
     /// Scheduled send time of the first measured request, by case index and round.
     first_measured: BTreeMap<(u32, u32), Nanos>,
@@ -235,7 +238,7 @@ impl ReplayedRows<'_> {
         self.builder.push(&TaggedOutcome {
             case,
             round,
-            shard: 0,
+            shard: self.shard,
             outcome,
         });
         if outcome.phase == Phase::Measured {
@@ -312,7 +315,7 @@ mod tests {
             round: 0,
             outcome,
         });
-        let replayed = replay(&plan, &path, &unwritten, "cut").unwrap();
+        let replayed = replay(&plan, &path, &unwritten, 0, "cut").unwrap();
         let cells = |name: &str| {
             let values = replayed
                 .table

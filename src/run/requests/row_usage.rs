@@ -169,6 +169,23 @@ impl RowUsage {
         prepared.classes.iter().enumerate().map(stride).collect()
     }
 
+    /// The first row of the next round, per class of a case. Shards agree on the greatest one.
+    pub fn marks(&mut self, prepared: &PreparedCase) -> Vec<u64> {
+        prepared
+            .classes
+            .iter()
+            .map(|class| self.usage(class).next)
+            .collect()
+    }
+
+    /// Counts the rows before these marks as used; `marks`: one per class of a case.
+    pub fn advance(&mut self, prepared: &PreparedCase, marks: &[u64]) {
+        for (class, mark) in prepared.classes.iter().zip(marks) {
+            let usage = self.usage(class);
+            usage.next = usage.next.max(*mark);
+        }
+    }
+
     /// Adds the rows that the classes of a round have sent. `planned`: the number of sessions, if the plan fixes it.
     pub fn add_round(
         &mut self,

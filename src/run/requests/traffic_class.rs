@@ -155,18 +155,20 @@ pub struct StridedPrompts {
 
 impl Prompts for StridedPrompts {
     fn session(&self, seq: u64) -> Option<Session> {
-        let row = self.stride.row(seq);
-        let session = self.prompts.session(row)?;
-        // Checked after the lookup: the length of a long file is known once its end is reached. A trace with generated prompts has
-        // as many rows as arrivals.
+        let session = self.prompts.session(self.stride.row(seq))?;
+        // Checked after the lookup: the length of a long file is known once its end is reached.
+        (!self.has_ended(seq)).then_some(session)
+    }
+
+    fn has_ended(&self, seq: u64) -> bool {
+        // A trace with generated prompts has as many rows as arrivals.
         let rows = || {
             self.prompts
                 .len()
                 .or_else(|| Some(self.prompts.arrivals()?.len() as u64))
         };
-        let ended =
-            self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows);
-        (!ended).then_some(session)
+        let row = self.stride.row(seq);
+        self.once && rows().is_some_and(|rows| row.wrapping_sub(self.stride.from) >= rows)
     }
 
     fn len(&self) -> Option<u64> {

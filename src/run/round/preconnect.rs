@@ -4,6 +4,7 @@ use crate::run::requests::RequestQueue;
 use async_channel::Receiver;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::plan::Case;
+use llmscen_core::schedule::shard::Split;
 use llmscen_core::schedule::users::{Change, changes};
 use llmscen_core::target::Pool;
 use llmscen_core::units::Nanos;
@@ -17,21 +18,28 @@ const MAX_CONNECT_TIME: Duration = Duration::from_secs(3);
 
 /// Connections that the first requests of a worker need: one per user of a closed loop (with stages: per user at time zero), or
 /// one per `queued` request of a burst.
-pub fn connections_needed(load: &Load, changes: &[Change], queued: usize) -> u64 {
+pub fn connections_needed(load: &Load, split: &Split, changes: &[Change], queued: usize) -> u64 {
     let at_start = |change: &&Change| {
         change.more && (change.at == Nanos::ZERO || !matches!(load.shape, Shape::Users { .. }))
     };
     let connections = match load.shape {
-        Shape::Burst => (queued as u64).min(load.max_in_flight.map_or(u64::MAX, u64::from)),
+        Shape::Burst => (queued as u64).min(
+            load.max_in_flight
+                .map_or(u64::MAX, |limit| split.shard().share(u64::from(limit))),
+        ),
         _ => changes.iter().filter(at_start).count() as u64,
     };
-    connections.min(load.planned().unwrap_or(u64::MAX))
+    connections.min(
+        load.planned()
+            .map_or(u64::MAX, |planned| split.local_index(planned)),
+    )
 }
 
-/// The sum of [`connections_needed`] over all workers of a case.
-pub fn connections_of_all_workers(case: &Case, request_queue: &RequestQueue) -> u64 {
+/// The sum of [`connections_needed`] over all workers of a shard.
+pub fn connections_of_all_workers(case: &Case, split: &Split, request_queue: &RequestQueue) -> u64 {
     let queued = request_queue.queues.iter().map(Receiver::len).sum();
-    connections_needed(&case.load, &changes(&case.load, 0, 1), queued)
+    let changes = changes(&case.load, split.shard(), 0, 1);
+    connections_needed(&case.load, split, &changes, queued)
 }
 
 /// Time from now to time zero of a case that opens this many connections first.
@@ -49,6 +57,7 @@ pub fn lead_time(case: &Case, connections: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_core::schedule::shard::Shard;
     use llmscen_core::stage::UserStage;
 
     #[test]
@@ -59,7 +68,11 @@ mod tests {
             spread,
             ..Load::new(shape)
         };
-        let due = |load: &Load, worker| connections_needed(load, &changes(load, worker, 2), 5);
+        let due = |load: &Load, worker| {
+            let shard = Shard::default();
+            let split = Split::new(shard, &load.shape);
+            connections_needed(load, &split, &changes(load, shard, worker, 2), 5)
+        };
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
         let spread = load(Shape::Closed { users: 7 }, Nanos(1000));

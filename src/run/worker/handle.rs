@@ -10,6 +10,7 @@ use llmscen_client::counters::LiveCounters;
 use llmscen_client::stalls::{Moment, thread_cpu};
 use llmscen_core::manifest::{Stall, WorkerStalls};
 use llmscen_core::plan::Case;
+use llmscen_core::schedule::shard::Split;
 use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use std::cell::RefCell;
@@ -73,8 +74,8 @@ impl WorkerHandle {
     }
 }
 
-/// One worker per core, but not more than users; one for a local model, which needs the cores itself.
-pub fn worker_count(case: &Case) -> usize {
+/// One worker per core, but not more than the shard has users; one for a local model, which needs the cores itself.
+pub fn worker_count(case: &Case, split: &Split) -> usize {
     if let TargetLocation::Local(_) = case.target.location {
         return 1;
     }
@@ -82,7 +83,7 @@ pub fn worker_count(case: &Case) -> usize {
     case.load
         .shape
         .users()
-        .map_or(cores, |users| cores.min(users as usize).max(1))
+        .map_or(cores, |users| cores.min(split.users(users) as usize).max(1))
 }
 
 fn run_worker(

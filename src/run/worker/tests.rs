@@ -69,9 +69,12 @@ fn worker(
     Worker {
         engine: Engine::Http(Box::new(HttpClient::new(&target, &route, setting).unwrap())),
         concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(
-            &load, 0, 1,
+            &load,
+            Shard::default(),
+            0,
+            1,
         )),
-        shared: SharedState::new(&load, Seed(0), clock, stop, target_health),
+        shared: SharedState::new(&load, Shard::default(), Seed(0), clock, stop, target_health),
         queue,
         results,
         timer: Timer::new().unwrap(),

@@ -2,6 +2,7 @@
 
 use crate::load::{Load, Warmup};
 use crate::outcome::Phase;
+use crate::schedule::shard::{Shard, Split};
 use crate::units::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +11,26 @@ const UNSET: u64 = u64::MAX;
 /// The remaining requests and time of a case.
 pub struct Quota {
     load: Load,
+    /// Maximum number of measured requests of this shard.
+    requests: Option<u64>,
     measured: AtomicU64,
     measured_from: AtomicU64,
 }
 
 impl Quota {
-    /// The full quota of a load.
-    pub fn new(load: &Load) -> Quota {
+    /// The full quota of a shard of a load: its own numbers among the measured ones.
+    pub fn new(load: &Load, shard: Shard) -> Quota {
+        let split = Split::new(shard, &load.shape);
+        let own = |requests: u64| match load.warmup {
+            Warmup::Requests(warm) => {
+                split.local_index(requests.saturating_add(warm)) - split.local_index(warm)
+            }
+            // How many requests a warm-up by time takes is unknown, and so is the first measured number.
+            Warmup::Span(_) => split.local_index(requests),
+        };
         Quota {
             load: load.clone(),
+            requests: load.requests.map(own),
             measured: AtomicU64::new(0),
             measured_from: AtomicU64::new(UNSET),
         }
@@ -41,8 +53,7 @@ impl Quota {
             return None;
         }
         let earlier = self.measured.fetch_add(1, Ordering::Relaxed);
-        self.load
-            .requests
+        self.requests
             .is_none_or(|maximum| earlier < maximum)
             .then_some(Phase::Measured)
     }
@@ -83,12 +94,13 @@ mod tests {
     fn quota(requests: Option<u64>, millis: Option<u64>, warmup: Warmup) -> Quota {
         let shape = Shape::Closed { users: 1 };
         let duration = millis.map(Nanos::from_millis);
-        Quota::new(&Load {
+        let load = Load {
             requests,
             duration,
             warmup,
             ..Load::new(shape)
-        })
+        };
+        Quota::new(&load, Shard::default())
     }
 
     #[test]
@@ -136,11 +148,12 @@ mod tests {
         };
         let quota = |duration| {
             let load = super::tests::quota(None, None, Warmup::Requests(3)).load;
-            Quota::new(&Load {
+            let load = Load {
                 shape: shape.clone(),
                 duration,
                 ..load
-            })
+            };
+            Quota::new(&load, Shard::default())
         };
         let plain = quota(None);
         assert_eq!(

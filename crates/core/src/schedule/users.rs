@@ -4,6 +4,7 @@
 //! line rounded to the nearest integer.
 
 use crate::load::{Load, Shape};
+use crate::schedule::shard::Shard;
 use crate::stage::{UserStage, bounds};
 use crate::units::Nanos;
 
@@ -16,15 +17,17 @@ pub struct Change {
     pub more: bool,
 }
 
-/// The changes for one of `lanes` workers, in order; none for an open loop. User k, counted from 0, runs on worker k mod `lanes`,
-/// and the last user to start is the first to end. At any time the workers' numbers of users differ by at most one and sum up to
-/// the requested number.
-pub fn changes(load: &Load, lane: u32, lanes: u32) -> Vec<Change> {
+/// The changes for one of the `lanes` workers of a shard, in order; none for an open loop. User k, counted from 0, runs on shard k mod
+/// N, there on worker (k / N) mod `lanes`, and the last user to start is the first to end. At any time the numbers of users of the
+/// shards differ by at most one, so do those of a shard's workers, and all sum up to the requested number.
+pub fn changes(load: &Load, shard: Shard, lane: u32, lanes: u32) -> Vec<Change> {
     let mut users = 0u32;
     let change = |(at, more): (Nanos, bool)| {
         let user = if more { users } else { users.saturating_sub(1) };
         users = if more { users + 1 } else { user };
-        (user % lanes.max(1) == lane).then_some(Change { at, more })
+        let shards = shard.count.max(1);
+        let is_own = user % shards == shard.index && user / shards % lanes.max(1) == lane;
+        is_own.then_some(Change { at, more })
     };
     match &load.shape {
         Shape::Closed { users: count } => starts(*count, load.spread).filter_map(change).collect(),
@@ -90,7 +93,7 @@ mod tests {
     }
 
     fn list_changes(load: &Load, lane: u32, lanes: u32) -> Vec<(u64, bool)> {
-        changes(load, lane, lanes)
+        changes(load, Shard::default(), lane, lanes)
             .into_iter()
             .map(|change| (change.at.0, change.more))
             .collect()

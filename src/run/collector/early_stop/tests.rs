@@ -25,7 +25,7 @@ fn plan(load: &str, slo: &str) -> Plan {
 
 fn early_stop(load: &str, slo: &str) -> EarlyStopMonitor {
     let case = &plan(load, slo).cases[0];
-    EarlyStopMonitor::over(case, 0, case.load.planned()).unwrap()
+    EarlyStopMonitor::over(case, 0, case.load.planned(), Shard::default()).unwrap()
 }
 
 /// Request `seq`, due at 10 ms × seq, with a response after `wait` ms.
@@ -61,7 +61,7 @@ const ERRORS: &str = "{ expr: 'error_rate < 10%', abort: { min_samples: 20 } }";
 #[test]
 fn a_case_without_a_reason_to_end_early_is_not_checked() {
     let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
-    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
     let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
     assert!(EarlyStopMonitor::over(closed, 0, None).is_none());
 }
@@ -241,5 +241,5 @@ fn a_saturated_open_loop_is_detected_with_its_start() {
 #[test]
 fn a_closed_loop_is_not_checked_for_saturation() {
     let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
-    assert!(EarlyStopMonitor::over(case, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
 }
