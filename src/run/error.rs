@@ -1,5 +1,6 @@
 //! Errors that end a run.
 
+use crate::run::merge::MergeError;
 use crate::store::StoreError;
 use llmscen_analysis::TableError;
 use llmscen_client::ClientError;
@@ -158,6 +159,9 @@ pub enum RunError {
         /// Why.
         source: TableError,
     },
+    /// The records of shards cannot be merged.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
     /// A report cannot be rendered.
     #[error(transparent)]
     View(#[from] ViewError),

@@ -1,16 +1,26 @@
 //! Merges the rows and the facts of the shards of a distributed run.
 
+pub mod stored_run;
+
+use crate::run::outputs::recover::settle_table;
 use crate::run::prepare::RoundExtent;
-use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError};
+use crate::run::sharding::{GroupRound, ShardDone, ShardingError};
+use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError, telemetry};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::manifest::{Part, ShardPart, Vitals};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::shard::{Shard, Split};
+use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_telemetry::memory::usable_memory;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// Names of files that a shard delivers.
+const ROWS: &str = "rows";
+const TELEMETRY: &str = "telemetry";
 
 /// Memory of a report without rows, in bytes.
 const FIXED_MEMORY: u64 = 60_000_000;
@@ -19,7 +29,7 @@ const MEMORY_PER_EVENT: u64 = 46;
 const MEMORY_PER_ROW: u64 = 1_500;
 
 /// A file with rows of one shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShardRows {
     /// Number of the shard, from 0.
     pub index: u32,
@@ -75,6 +85,80 @@ pub enum MergeError {
         /// Case id.
         case: String,
     },
+    /// A file has another number of rows than its shard delivered.
+    #[error("{path} has {found} rows, but shard {shard} delivered {expected}; copy the file again")]
+    Count {
+        /// Number of the shard.
+        shard: u32,
+        /// The file.
+        path: PathBuf,
+        /// Number of rows in the file.
+        found: u64,
+        /// Number of rows that the shard delivered.
+        expected: u64,
+    },
+    /// An object is not what its shard delivered.
+    #[error(
+        "{key} at {url} was altered or truncated: its {what} differs from that in {done}\n  help: copy the object again, or pass \
+         the local folder of the shard: --rows DIR"
+    )]
+    Altered {
+        /// The object.
+        key: String,
+        /// The store.
+        url: String,
+        /// `size` or `SHA-256`.
+        what: &'static str,
+        /// The object that describes it.
+        done: String,
+    },
+    /// A shard stored rows, but did not finish.
+    #[error(
+        "shard {shard} did not finish to store round {number}: {rows} at {url} has no {done}\n  help: wait until the shard has \
+         ended, or pass its local folder: --rows DIR"
+    )]
+    Unfinished {
+        /// Number of the shard.
+        shard: u32,
+        /// Number of the round over all cases, from 0.
+        number: u32,
+        /// The object with the rows.
+        rows: String,
+        /// The missing object.
+        done: String,
+        /// The store.
+        url: String,
+    },
+    /// The store has no run.
+    #[error(
+        "{url} has no run: {missing} does not exist; pass the URL of the store and the key of the run, such as \
+         s3://bench/runs/nightly-17"
+    )]
+    NoRun {
+        /// The store.
+        url: String,
+        /// The missing object.
+        missing: &'static str,
+    },
+    /// The folder of `--rows` is not that of a shard of the run.
+    #[error("{folder} (--rows) {why}; pass the local folder of a shard of this run")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; choose a writable folder with --output")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The store cannot be used, or has the objects of different runs.
+    #[error(transparent)]
+    Sharding(#[from] ShardingError),
     /// The merged rows do not fit into memory.
     #[error(
         "{rows} requests with {token_events} token events need {} of memory, but this process may use {}\n  \
@@ -115,6 +199,187 @@ fn gigabytes(bytes: u64) -> String {
     format!("{} GB", bytes.div_ceil(1_000_000_000))
 }
 
+// Rounds.
+
+/// One round of a case, with what its shards delivered.
+#[derive(Debug, Default)]
+pub struct ShardedRound {
+    /// Case id.
+    pub case: String,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// What the shards delivered.
+    pub group: GroupRound,
+}
+
+/// The rows and the facts of all shards.
+#[derive(Debug, Default)]
+pub struct MergedRounds {
+    /// The rows, with the telemetry of shard 0.
+    pub table: Table,
+    /// One part per round, in the order of the rounds.
+    pub parts: Vec<Part>,
+}
+
+/// Merges the rounds of a run. `shards`: how many the run had; `command`: the command line that merges them elsewhere.
+///
+/// # Errors
+/// A file cannot be read or does not have the delivered rows, a request occurs twice, or the rows do not fit into memory.
+pub fn merge_rounds(
+    plan: &Plan,
+    rounds: &[ShardedRound],
+    shards: u32,
+    command: &str,
+) -> Result<MergedRounds, MergeError> {
+    let files = row_files(rounds);
+    let sizes = stored_sizes(files.keys())?;
+    for ((file, expected), size) in files.iter().zip(&sizes) {
+        if size.rows != *expected {
+            return Err(MergeError::Count {
+                shard: file.index,
+                path: file.path.clone(),
+                found: size.rows,
+                expected: *expected,
+            });
+        }
+    }
+    check_memory(&sizes, usable_memory(), command)?;
+    let cases = plan.cases.iter().map(|case| case.id.as_str());
+    let table = merge_tables(cases, files.keys())?;
+    let mut parts: Vec<Part> = rounds.iter().map(merge_round).collect();
+    for missing in missing_numbers(plan, &table, &parts) {
+        note_missing(plan, &missing, shards, &mut parts);
+    }
+    let recorded = read_telemetry(rounds)?;
+    Ok(MergedRounds {
+        table: settle_table(table, plan).with_telemetry(recorded),
+        parts,
+    })
+}
+
+/// The files with rows, and the number of rows that their shards delivered. A file may have several rounds.
+fn row_files(rounds: &[ShardedRound]) -> BTreeMap<ShardRows, u64> {
+    let mut files = BTreeMap::new();
+    for done in rounds.iter().flat_map(|round| &round.group.done) {
+        for path in named(done, ROWS) {
+            let file = ShardRows {
+                index: done.index,
+                path: path.clone(),
+            };
+            *files.entry(file).or_default() += done.row_count;
+        }
+    }
+    files
+}
+
+fn named<'a>(done: &'a ShardDone, name: &str) -> impl Iterator<Item = &'a PathBuf> {
+    done.files
+        .iter()
+        .filter(move |(known, _)| known == name)
+        .map(|(_, path)| path)
+}
+
+/// The part of a round, with its shards.
+fn merge_round(round: &ShardedRound) -> Part {
+    let delivered: Vec<(u32, &Part)> = round
+        .group
+        .done
+        .iter()
+        .map(|done| (done.index, &done.part))
+        .collect();
+    let mut part = merge_parts(&delivered);
+    part.case.clone_from(&round.case);
+    part.round = round.round;
+    for done in &round.group.done {
+        for shard in part
+            .shards
+            .iter_mut()
+            .filter(|shard| shard.index == done.index)
+        {
+            *shard = ShardPart {
+                index: done.index,
+                host: done.host.clone(),
+                offset_ns: done.offset.offset_ns,
+                bound_ns: done.offset.bound_ns,
+                offset_source: done.offset.source.name().to_owned(),
+                late: done.late,
+                clock_step_ns: done.clock_step_ns,
+                requests: done.row_count,
+                vitals: shard.vitals.take(),
+                lost: shard.lost.take(),
+            };
+        }
+    }
+    let lost = round.group.missing.iter().map(|missing| ShardPart {
+        index: missing.index,
+        host: missing.host.clone(),
+        lost: Some(missing.reason.clone()),
+        ..ShardPart::default()
+    });
+    part.shards.extend(lost);
+    part.shards.sort_by_key(|shard| shard.index);
+    part
+}
+
+/// Notes on each shard how many of its requests are missing, which makes the round invalid. A shard that was late sent none.
+fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut [Part]) {
+    let part = parts
+        .iter_mut()
+        .find(|part| (&part.case, part.round) == (&missing.case, missing.round));
+    let case = plan.cases.iter().find(|case| case.id == missing.case);
+    let (Some(part), Some(case)) = (part, case) else {
+        return;
+    };
+    let whole = Shard {
+        index: 0,
+        count: shards.max(1),
+    };
+    let split = Split::new(whole, &case.load.shape);
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for seq in missing.ranges.iter().flat_map(|(from, until)| *from..*until) {
+        *counts.entry(split.owner(seq)).or_default() += 1;
+    }
+    for shard in part.shards.iter_mut().filter(|shard| !shard.late) {
+        if let Some(count) = counts.get(&shard.index) {
+            let (requests, are) = if *count == 1 {
+                ("request", "is")
+            } else {
+                ("requests", "are")
+            };
+            let note = format!("{count} of its planned {requests} {are} missing");
+            shard.lost = Some(match shard.lost.take() {
+                Some(why) => format!("{why}; {note}"),
+                None => note,
+            });
+        }
+    }
+}
+
+/// The telemetry of shard 0, which samples the targets. That of the other shards is of their own machines.
+fn read_telemetry(rounds: &[ShardedRound]) -> Result<Vec<TelemetryRecord>, MergeError> {
+    let mut files: Vec<&PathBuf> = rounds
+        .iter()
+        .flat_map(|round| &round.group.done)
+        .filter(|done| done.index == 0)
+        .flat_map(|done| named(done, TELEMETRY))
+        .collect();
+    files.dedup();
+    let mut recorded = Vec::new();
+    for path in files {
+        let bytes = std::fs::read(path).map_err(|source| MergeError::Open {
+            shard: 0,
+            path: path.clone(),
+            source,
+        })?;
+        recorded.extend(telemetry::read(bytes).map_err(|source| MergeError::Rows {
+            shard: 0,
+            path: path.clone(),
+            source,
+        })?);
+    }
+    Ok(recorded)
+}
+
 // Rows.
 
 /// One table of the rows of these files, ordered by case, round, seq and turn. `cases`: ids of the plan, in order.
@@ -123,7 +388,7 @@ fn gigabytes(bytes: u64) -> String {
 /// A file cannot be read, two rows have the same key, or a row belongs to no case of the plan.
 pub fn merge_tables<'a>(
     cases: impl IntoIterator<Item = &'a str>,
-    files: &[ShardRows],
+    files: impl IntoIterator<Item = &'a ShardRows>,
 ) -> Result<Table, MergeError> {
     let cases: Vec<&str> = cases.into_iter().collect();
     let mut builder = Builder::with_cases(cases.iter().copied());
@@ -361,36 +626,26 @@ pub fn memory_needed(rows: u64, token_events: u64) -> u64 {
     FIXED_MEMORY + MEMORY_PER_EVENT * token_events + MEMORY_PER_ROW * rows
 }
 
-/// Checks from the footers of the files that their merge fits into the memory of this process. `command`: the command line that
-/// merges them elsewhere.
-///
-/// # Errors
-/// It does not fit, or a file cannot be read.
-pub fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
-    let sizes = files.iter().map(|file| {
-        let rows = open(file)?;
-        StoredSize::read(rows).map_err(|source| unreadable(file, source))
-    });
-    let size = sizes.reduce(|sum, size| {
-        let (sum, size) = (sum?, size?);
-        Ok(StoredSize {
-            rows: sum.rows + size.rows,
-            token_events: sum.token_events + size.token_events,
+/// The sizes of these files, from their footers.
+fn stored_sizes<'a>(
+    files: impl Iterator<Item = &'a ShardRows>,
+) -> Result<Vec<StoredSize>, MergeError> {
+    files
+        .map(|file| {
+            let rows = open(file)?;
+            StoredSize::read(rows).map_err(|source| unreadable(file, source))
         })
-    });
-    check_memory_within(
-        size.transpose()?.unwrap_or_default(),
-        usable_memory(),
-        command,
-    )
+        .collect()
 }
 
-fn check_memory_within(
-    size: StoredSize,
+/// Checks that files of these sizes fit into the usable memory. `command`: the command line that merges them elsewhere.
+fn check_memory(
+    sizes: &[StoredSize],
     usable: Option<u64>,
     command: &str,
 ) -> Result<(), MergeError> {
-    let StoredSize { rows, token_events } = size;
+    let rows = sizes.iter().map(|size| size.rows).sum();
+    let token_events = sizes.iter().map(|size| size.token_events).sum();
     let needed = memory_needed(rows, token_events);
     match usable.filter(|usable| *usable < needed) {
         None => Ok(()),
