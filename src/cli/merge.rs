@@ -21,7 +21,9 @@ pub fn merge(args: &MergeArgs, env: &BTreeMap<String, String>, terminal: &mut Te
         .run
         .trim_end_matches('/')
         .rsplit_once('/')
-        .ok_or_else(|| "pass the store and the key of the run: file:///shared/runs/nightly-17".to_owned())
+        .ok_or_else(|| {
+            "pass the store and the key of the run: file:///shared/runs/nightly-17".to_owned()
+        })
         .and_then(|(url, key)| SharedStore::open(url, key, env).map_err(|error| error.to_string()));
     let store = match opened {
         Ok(store) => store,
@@ -59,8 +61,8 @@ fn merge_stored(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let run = StoredRun::open(store)?;
-    let summary = Summary::open(args.results.summary.as_deref(), env, terminal)
-        .map_err(Failure::Reported)?;
+    let summary =
+        Summary::open(args.results.summary.as_deref(), env, terminal).map_err(Failure::Reported)?;
     let plan_folder = tempfile::tempdir().map_err(|source| MergeError::Write {
         path: std::env::temp_dir(),
         source,
@@ -119,3 +121,6 @@ fn command_line(args: &MergeArgs) -> String {
     }
     words.join(" ")
 }
+
+#[cfg(test)]
+mod tests;

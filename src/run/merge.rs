@@ -336,7 +336,11 @@ fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut 
     };
     let split = Split::new(whole, &case.load.shape);
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-    for seq in missing.ranges.iter().flat_map(|(from, until)| *from..*until) {
+    for seq in missing
+        .ranges
+        .iter()
+        .flat_map(|(from, until)| *from..*until)
+    {
         *counts.entry(split.owner(seq)).or_default() += 1;
     }
     for shard in part.shards.iter_mut().filter(|shard| !shard.late) {

@@ -66,6 +66,7 @@ accessors! {
     turn: u32;
     turns: u32;
     round: u32;
+    shard: u32;
     intended: u64;
     sent: Option<u64>;
     first_chunk: Option<u64>;

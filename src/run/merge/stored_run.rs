@@ -4,7 +4,9 @@ use crate::run::execution::timestamps;
 use crate::run::merge::{MergeError, ShardedRound};
 use crate::run::outputs::recover::recover;
 use crate::run::sharding::messages::{Delivery, Go, Hello, Next};
-use crate::run::sharding::{GroupRound, MissingShard, RunEnd, ShardDone, ShardingError, StopReason};
+use crate::run::sharding::{
+    GroupRound, MissingShard, RunEnd, ShardDone, ShardingError, StopReason,
+};
 use crate::store::checksums::sha256;
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, manifest};
@@ -45,7 +47,9 @@ impl StoredRun<'_> {
     pub fn open(store: &dyn Objects) -> Result<StoredRun<'_>, MergeError> {
         let mut hellos = BTreeMap::new();
         for key in list(store, "hello")? {
-            let index = key.strip_prefix("hello/").and_then(|text| text.parse().ok());
+            let index = key
+                .strip_prefix("hello/")
+                .and_then(|text| text.parse().ok());
             if let (Some(index), Some(hello)) = (index, read::<Hello>(store, &key)?) {
                 hellos.insert(index, hello);
             }
@@ -388,7 +392,9 @@ fn fetch(
             done: format!("done/{number}/{index}"),
         };
         let path = folder.join(format!("{number}-{name}-{index}"));
-        store.download(&file.key, &path).map_err(ShardingError::from)?;
+        store
+            .download(&file.key, &path)
+            .map_err(ShardingError::from)?;
         let open = |source| MergeError::Open {
             shard: index,
             path: path.clone(),
