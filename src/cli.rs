@@ -18,6 +18,7 @@ mod output;
 mod progress;
 mod report;
 mod run;
+mod shard;
 mod signals;
 mod simulate;
 mod terminal;

@@ -7,6 +7,7 @@ use crate::cli::import::ImportArgs;
 use crate::cli::load_scenarios::{Sources, parse_override};
 use crate::cli::output::ResultArgs;
 use crate::cli::progress::ProgressArgs;
+use crate::cli::shard::ShardArgs;
 use crate::cli::terminal::OutputArgs;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -98,6 +99,8 @@ pub struct RunArgs {
     /// Continue even if the first 20 requests all fail with the same HTTP status
     #[arg(long)]
     pub keep_going: bool,
+    #[command(flatten)]
+    pub shard: ShardArgs,
     #[command(flatten)]
     pub progress: ProgressArgs,
     #[command(flatten)]

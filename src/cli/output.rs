@@ -137,6 +137,9 @@ fn print_tables(report: &Report, terminal: &mut Terminal) {
         .iter()
         .for_each(|line| terminal.print(&format!("{line}\n")));
     terminal.print(&llmscen_report::server_lines(report));
+    if let Some(line) = llmscen_report::shard_line(report) {
+        terminal.print(&format!("{line}\n"));
+    }
     terminal.print(&llmscen_report::verdict_line(report, color));
 }
 

@@ -12,8 +12,9 @@ use crate::cli::terminal::Terminal;
 use crate::cli::{json_events, signals};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::group::{SharedRun, merge_command};
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::execution::{CompletedRun, run_plan};
+use crate::run::execution::{CompletedRun, run_plan, run_shard};
 use crate::run::forecast::{describe_logits, undecidable};
 use crate::run::prepare::Context;
 use llmscen_core::plan::Plan;
@@ -78,10 +79,12 @@ fn run_all(
         terminal.error("--output is the folder of one run, but several scenarios were given");
         return Err(Exit::Scenario);
     }
+    let (shard, shared) = args.shard.find(&plans, env, terminal)?;
     let summary = Summary::open(args.results.summary.as_deref(), env, terminal)?;
     let endpoint = args
         .progress
         .metrics_addr
+        .filter(|_| shard.is_first())
         .map(|addr| start_endpoint(addr, terminal))
         .transpose()?;
     let (events, inbox) = mpsc::channel();
@@ -92,6 +95,8 @@ fn run_all(
         inbox,
         endpoint,
         summary,
+        shard,
+        shared,
     };
     if let Err(error) = signals::listen(session.stop.clone(), session.events.clone()) {
         terminal.error(&format!("cannot listen for signals: {error}"));
@@ -135,6 +140,10 @@ struct Session {
     inbox: mpsc::Receiver<Event>,
     endpoint: Option<Endpoint>,
     summary: Summary,
+    /// Which requests this process sends.
+    shard: Shard,
+    /// Where the shards meet; None for a run of one process.
+    shared: Option<SharedRun>,
 }
 
 fn run_one(
@@ -149,6 +158,8 @@ fn run_one(
         force: args.force,
         keep_going: args.keep_going,
         inconclusive: args.results.inconclusive.junit_result(),
+        shard: session.shard,
+        shared: session.shared.clone(),
         ..new_context(
             env,
             &args.sources,
@@ -156,6 +167,11 @@ fn run_one(
             session.events.clone(),
         )
     };
+    if let Some(shared) = &session.shared
+        && !shared.reports(session.shard)
+    {
+        return deliver(source, context, shared, terminal);
+    }
     announce(source, session, terminal);
     let registry = session
         .endpoint
@@ -190,6 +206,55 @@ fn run_one(
     }
 }
 
+/// Runs one shard, whose rows another process reports.
+fn deliver(
+    source: &Source,
+    context: Context,
+    shared: &SharedRun,
+    terminal: &mut Terminal,
+) -> RunResult {
+    let shard = context.shard;
+    terminal.status(&format!("shard {shard}: run {}", shared.store.url()));
+    let exit = match run_as_shard(&source.plan, context) {
+        Ok(()) => {
+            terminal.status(&format!("shard {shard}: rows delivered"));
+            if shard.is_first() {
+                terminal.status(&format!("report: {}", merge_command(shared)));
+            }
+            Exit::Pass
+        }
+        Err(error) => {
+            terminal.error(&format!("shard {shard}: {error}"));
+            if matches!(error, RunError::Interrupted) {
+                Exit::Interrupted
+            } else {
+                Exit::Error
+            }
+        }
+    };
+    RunResult::without_verdict(exit)
+}
+
+/// Runs a shard. Without `--output` its folder is temporary, and is removed once the rows are delivered.
+fn run_as_shard(plan: &Plan, context: Context) -> Result<(), RunError> {
+    if context.output.is_some() {
+        return run_shard(plan, &context);
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("llmscen-shard-")
+        .tempdir()
+        .map_err(RunError::ShardFolder)?;
+    let context = Context {
+        output: Some(folder.path().to_owned()),
+        ..context
+    };
+    let result = run_shard(plan, &context);
+    if result.is_err() {
+        let _ = folder.keep();
+    }
+    result
+}
+
 /// The defaults of one request or run, now.
 pub fn new_context(
     env: &BTreeMap<String, String>,
@@ -210,6 +275,7 @@ pub fn new_context(
         force: false,
         keep_going: true,
         inconclusive: llmscen_report::Inconclusive::Failure,
+        shared: None,
         origin: Instant::now(),
         wall_ns: wall.as_nanos() as u64,
         stop,

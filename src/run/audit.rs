@@ -5,8 +5,11 @@
 
 mod cache;
 mod objective;
+mod shards;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub(crate) use shards::{ShardAudit, audit_shards, ttft_notes};
 
 use http::Uri;
 use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
@@ -270,16 +273,10 @@ impl<'a> Audited<'a> {
         let not_offered = exceeds(audit.idle, limits.idle, "idle", &|share| {
             format!("users waited for the load generator for {share} of their time")
         });
-        // A few late ticks of a short run are no evidence of a high share.
-        let is_significant = |worker: &&WorkerStalls| {
-            let late = (worker.shut * worker.ticks as f64).round() as u64;
-            share::decisive(worker.ticks, limits.stalled, STALL_CONFIDENCE)
-                .is_some_and(|count| late >= count)
-        };
         let stalled_share = workers
             .iter()
             .copied()
-            .filter(is_significant)
+            .filter(|worker| is_significant_stall(worker, limits.stalled))
             .map(|worker| worker.shut)
             .max_by(f64::total_cmp);
         let stalled = exceeds(
@@ -381,6 +378,12 @@ impl<'a> Audited<'a> {
         });
         audited.unzip()
     }
+}
+
+/// Whether a worker thread was stalled for more than this share: a few late ticks of a short run are no evidence.
+fn is_significant_stall(worker: &WorkerStalls, limit: f64) -> bool {
+    let late = (worker.shut * worker.ticks as f64).round() as u64;
+    share::decisive(worker.ticks, limit, STALL_CONFIDENCE).is_some_and(|count| late >= count)
 }
 
 /// The share of their time that the users of a closed loop wait for the load generator: before a send, and before a reply is read. A

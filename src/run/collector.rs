@@ -15,6 +15,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::panics::PressOnPanic;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::sharding::{GroupViewer, RoundCounts};
 use crate::store::journal::Writer;
 use crate::store::{Record, StoreError};
 use async_channel::Receiver;
@@ -26,7 +27,7 @@ use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_telemetry::process::lower_thread_priority;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ pub struct CollectorState {
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
     /// Counts over the requests.
     pub tally: Tally,
-    /// The rows so far, for a probe; None otherwise.
+    /// The rows so far, for a probe or a shard; None otherwise.
     pub rows: Option<Builder>,
     /// Live metrics.
     pub live_metrics: LiveMetrics,
@@ -76,6 +77,18 @@ pub struct CollectorState {
     pub fault: Option<StoreError>,
     /// Why the round ended early.
     pub ending: Option<EarlyStop>,
+    /// The counts that shards exchange; None for a run of one process.
+    pub shared_counts: Option<SharedCounts>,
+}
+
+/// The counts of a round that shards exchange while it runs.
+pub struct SharedCounts {
+    /// Those of this shard, for its next heartbeat.
+    pub own: Arc<Mutex<RoundCounts>>,
+    /// The newest ones of all shards; None on the shards that show nothing.
+    pub view: Option<GroupViewer>,
+    /// Sessions of the whole round, if known.
+    pub planned: Option<u64>,
 }
 
 /// A running collector.
@@ -124,6 +137,7 @@ impl CollectorState {
                 biased;
                 _ = flush.tick() => {
                     self.flush();
+                    self.share_counts();
                     let progress = self.progress();
                     let _ = self.events.send(Event::Progress(progress));
                 }
@@ -139,6 +153,7 @@ impl CollectorState {
             }
         }
         self.flush();
+        self.share_counts();
         self.live_metrics.average_token_rate();
         let last = self.progress();
         // The receiver may have ended.
@@ -226,9 +241,11 @@ impl CollectorState {
             .as_mut()
             .and_then(|early_stop| early_stop.see(outcome, || total_counters(gauges).in_flight));
         // A round that has ended by plan or by signal has no other reason.
-        let Some(ending) =
-            ending.filter(|_| self.stop.level() == Level::Run && self.halt.level() == Level::Run)
-        else {
+        // Shard 0 decides on the counts of all shards.
+        let decides = self.shared_counts.is_none();
+        let Some(ending) = ending.filter(|_| {
+            decides && self.stop.level() == Level::Run && self.halt.level() == Level::Run
+        }) else {
             return;
         };
         self.stop.press();
@@ -238,7 +255,29 @@ impl CollectorState {
 
     fn progress(&mut self) -> Progress {
         let totals = total_counters(&self.gauges);
-        self.live_metrics.progress(totals.in_flight, totals.events)
+        let mut progress = self.live_metrics.progress(totals.in_flight, totals.events);
+        if let Some(shared) = &self.shared_counts
+            && let Some(view) = &shared.view
+        {
+            let sum = RoundCounts::sum(view().values());
+            progress.total = shared.planned;
+            progress.done = sum.done;
+            progress.errors = sum.errors;
+            progress.in_flight = sum.in_flight;
+            progress.rate = sum.done as f64 / progress.elapsed_s.max(1e-3);
+            progress.tokens_per_s = sum.events as f64 / progress.elapsed_s.max(1e-3);
+        }
+        progress
+    }
+
+    /// Stores the counts for the next heartbeat of this shard.
+    fn share_counts(&mut self) {
+        let Some(shared) = &self.shared_counts else {
+            return;
+        };
+        let totals = total_counters(&self.gauges);
+        let counts = self.live_metrics.round_counts(&totals);
+        *shared.own.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 }
 
@@ -297,6 +336,7 @@ mod tests {
             unwritten: Vec::new(),
             fault: None,
             ending: None,
+            shared_counts: None,
         };
         let (sender, results) = async_channel::bounded(1);
         let collector = Collector::start(state, results).unwrap();

@@ -1,6 +1,7 @@
 //! Errors that end a run.
 
 use crate::run::merge::MergeError;
+use crate::run::sharding::ShardingError;
 use crate::store::StoreError;
 use llmscen_analysis::TableError;
 use llmscen_client::ClientError;
@@ -159,12 +160,29 @@ pub enum RunError {
         /// Why.
         source: TableError,
     },
+    /// The temporary folder of a shard cannot be created.
+    #[error(
+        "cannot create a folder for the rows of this shard: {0}\n  help: set TMPDIR or --output to a writable folder"
+    )]
+    ShardFolder(std::io::Error),
+    /// The shards of a run cannot start or go on together.
+    #[error(transparent)]
+    Sharding(ShardingError),
     /// The records of shards cannot be merged.
     #[error(transparent)]
     Merge(#[from] MergeError),
     /// A report cannot be rendered.
     #[error(transparent)]
     View(#[from] ViewError),
+}
+
+impl From<ShardingError> for RunError {
+    fn from(error: ShardingError) -> RunError {
+        match error {
+            ShardingError::Interrupted => RunError::Interrupted,
+            error => RunError::Sharding(error),
+        }
+    }
 }
 
 impl RunError {

@@ -1,14 +1,17 @@
 //! Runs a plan from its preparation to its report: the order of cases and rounds, and their results.
 
+pub(crate) mod group;
 pub(crate) mod local_model;
 pub(crate) mod managed_server;
 pub mod panics;
+pub(crate) mod plan_digest;
 pub(crate) mod rounds;
 pub mod stop;
 pub(crate) mod timestamps;
 
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::group::GroupRun;
 use crate::run::execution::rounds::Execution;
 use crate::run::outputs::publish;
 use crate::run::prepare::{
@@ -36,20 +39,21 @@ pub struct CompletedRun {
     pub fault: Option<RunError>,
 }
 
-/// Runs a plan.
+/// Runs a plan, or shard 0 of it, and makes the report.
 ///
 /// # Errors
 /// The run could not start, or its results cannot be written. A later fault is part of the result.
 pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError> {
-    let prepared = PreparedRun::new(plan, context)?;
-    raise_open_file_limit(plan, context.shard)?;
-    let mut manifest = new_manifest(plan, prepared.notes(), context);
-    let redactor = redactor(plan);
-    let folder = create_folder(plan, &manifest, redactor.clone(), context)?;
-    let (table, fault) = execute_rounds(plan, prepared, &folder, &mut manifest, context)?;
+    let StartedRun {
+        prepared,
+        group,
+        mut manifest,
+        folder,
+    } = StartedRun::new(plan, context)?;
+    let (table, fault) = execute_rounds(plan, prepared, group, &folder, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
-    let manifest = redactor.redact_value(manifest);
+    let manifest = redactor(plan).redact_value(manifest);
     match (
         publish(plan, &table, &manifest, &folder, context.inconclusive),
         fault,
@@ -64,8 +68,57 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
     }
 }
 
+/// Runs one shard of a plan and delivers its rows to the store; another process makes the report.
+///
+/// # Errors
+/// The shard could not run, or its rows could not be delivered.
+pub fn run_shard(plan: &Plan, context: &Context) -> Result<(), RunError> {
+    let StartedRun {
+        prepared,
+        group,
+        mut manifest,
+        folder,
+    } = StartedRun::new(plan, context)?;
+    let (_, fault) = execute_rounds(plan, prepared, group, &folder, &mut manifest, context)?;
+    fault.map_or(Ok(()), Err)
+}
+
+/// A run before its first round.
+struct StartedRun {
+    prepared: PreparedRun,
+    group: Option<GroupRun>,
+    manifest: Manifest,
+    folder: RunDir,
+}
+
+impl StartedRun {
+    /// Prepares every case, meets the other shards, and creates the run folder.
+    fn new(plan: &Plan, context: &Context) -> Result<StartedRun, RunError> {
+        let prepared = PreparedRun::new(plan, context)
+            .and_then(|prepared| raise_open_file_limit(plan, context.shard).map(|()| prepared));
+        let (prepared, group) = match &context.shared {
+            None => (prepared?, None),
+            Some(shared) => {
+                let (prepared, group) = GroupRun::join(plan, prepared, shared, context)?;
+                (prepared, Some(group))
+            }
+        };
+        let manifest = new_manifest(plan, prepared.notes(plan), context);
+        let folder = create_folder(plan, &manifest, redactor(plan), context)?;
+        if let Some(group) = group.as_ref().filter(|group| group.leads()) {
+            group.store_plan(plan, &manifest)?;
+        }
+        Ok(StartedRun {
+            prepared,
+            group,
+            manifest,
+            folder,
+        })
+    }
+}
+
 /// What is prepared before the first request.
-enum PreparedRun {
+pub(crate) enum PreparedRun {
     /// Every case.
     Cases(Vec<PreparedCase>),
     /// The first probe of a capacity search.
@@ -84,15 +137,24 @@ impl PreparedRun {
         Ok(PreparedRun::Cases(prepared_cases))
     }
 
-    fn notes(&self) -> Vec<String> {
-        let prepared_cases = match self {
-            PreparedRun::Cases(prepared_cases) => prepared_cases.as_slice(),
-            PreparedRun::Search(search) => std::slice::from_ref(&search.first_case),
-        };
+    /// The prepared cases.
+    pub(crate) fn cases<'a>(&'a self, plan: &'a Plan) -> Vec<(&'a Case, &'a PreparedCase)> {
+        match self {
+            PreparedRun::Cases(prepared_cases) => plan.cases.iter().zip(prepared_cases).collect(),
+            PreparedRun::Search(search) => plan
+                .cases
+                .get(search.first_index)
+                .map(|case| (case, &search.first_case))
+                .into_iter()
+                .collect(),
+        }
+    }
+
+    fn notes(&self, plan: &Plan) -> Vec<String> {
         let mut notes = Vec::new();
-        prepared_cases
-            .iter()
-            .for_each(|prepared| prepared.add_notes(&mut notes));
+        for (_, prepared) in self.cases(plan) {
+            prepared.add_notes(&mut notes);
+        }
         notes
     }
 }
@@ -159,11 +221,12 @@ fn create_folder(
 fn execute_rounds(
     plan: &Plan,
     prepared: PreparedRun,
+    group: Option<GroupRun>,
     folder: &RunDir,
     manifest: &mut Manifest,
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
-    let mut execution = Execution::new(plan, folder, manifest, context)?;
+    let mut execution = Execution::new(plan, folder, manifest, group, context)?;
     match prepared {
         PreparedRun::Search(search) => {
             if let Err(fault) = run_search(&mut execution, *search, plan, context) {
@@ -171,20 +234,41 @@ fn execute_rounds(
             }
         }
         PreparedRun::Cases(prepared_cases) => {
-            let parts = plan.cases.len() * plan.rounds as usize;
-            for (number, (round, index)) in round_order(plan).enumerate() {
-                let case = &plan.cases[index];
-                if is_aborted(case, execution.manifest) {
-                    continue;
-                }
-                let input = execution.round_input(index, case, &prepared_cases[index], round, None);
-                if !execution.run_round(&input, number, parts) {
-                    break;
-                }
+            if let Err(fault) = run_cases(&mut execution, &prepared_cases, plan) {
+                execution.fault = Some(fault);
             }
         }
     }
     execution.finish()
+}
+
+/// Runs every round of every case.
+fn run_cases(
+    execution: &mut Execution<'_>,
+    prepared_cases: &[PreparedCase],
+    plan: &Plan,
+) -> Result<(), RunError> {
+    let parts = plan.cases.len() * plan.rounds as usize;
+    let mut planned = round_order(plan);
+    for number in 0.. {
+        let wanted =
+            planned.find(|(_, index)| !is_aborted(&plan.cases[*index], execution.manifest));
+        let wanted = wanted
+            .map(|(round, case)| execution.want_round(case, round, None, &prepared_cases[case]));
+        let Some(next) = execution.agree_on_next(wanted)? else {
+            break;
+        };
+        let (Some(case), Some(prepared)) =
+            (plan.cases.get(next.case), prepared_cases.get(next.case))
+        else {
+            break;
+        };
+        let input = execution.round_input(&next, case, prepared, None);
+        if !execution.run_round(&input, number, parts) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The round and the case index of each part of a run. Cases alternate within a round, so that drift of the server affects all cases

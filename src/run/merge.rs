@@ -231,25 +231,17 @@ pub fn merge_rounds(
     shards: u32,
     command: &str,
 ) -> Result<MergedRounds, MergeError> {
-    let files = row_files(rounds);
-    let sizes = stored_sizes(files.keys())?;
-    for ((file, expected), size) in files.iter().zip(&sizes) {
-        if size.rows != *expected {
-            return Err(MergeError::Count {
-                shard: file.index,
-                path: file.path.clone(),
-                found: size.rows,
-                expected: *expected,
-            });
-        }
-    }
-    check_memory(&sizes, usable_memory(), command)?;
+    let files = check_counts(rounds)?;
+    check_memory(&files, command)?;
     let cases = plan.cases.iter().map(|case| case.id.as_str());
-    let table = merge_tables(cases, files.keys())?;
-    let mut parts: Vec<Part> = rounds.iter().map(merge_round).collect();
-    for missing in missing_numbers(plan, &table, &parts) {
-        note_missing(plan, &missing, shards, &mut parts);
-    }
+    let table = merge_tables(cases, &files)?;
+    let part = |round: &ShardedRound| Part {
+        case: round.case.clone(),
+        round: round.round,
+        ..round.group.part()
+    };
+    let mut parts: Vec<Part> = rounds.iter().map(part).collect();
+    note_missing_numbers(plan, &table, shards, &mut parts);
     let recorded = read_telemetry(rounds)?;
     Ok(MergedRounds {
         table: settle_table(table, plan).with_telemetry(recorded),
@@ -257,71 +249,36 @@ pub fn merge_rounds(
     })
 }
 
-/// The files with rows, and the number of rows that their shards delivered. A file may have several rounds.
-fn row_files(rounds: &[ShardedRound]) -> BTreeMap<ShardRows, u64> {
-    let mut files = BTreeMap::new();
-    for done in rounds.iter().flat_map(|round| &round.group.done) {
-        for path in named(done, ROWS) {
-            let file = ShardRows {
-                index: done.index,
-                path: path.clone(),
-            };
+/// Checks that each file has the rows that its shard delivered. A local file of a shard has the rows of all rounds.
+fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
+    let mut files: BTreeMap<ShardRows, u64> = BTreeMap::new();
+    for group in rounds.iter().map(|round| &round.group) {
+        for (file, done) in group.rows().into_iter().zip(&group.done) {
             *files.entry(file).or_default() += done.row_count;
         }
     }
-    files
-}
-
-fn named<'a>(done: &'a ShardDone, name: &str) -> impl Iterator<Item = &'a PathBuf> {
-    done.files
-        .iter()
-        .filter(move |(known, _)| known == name)
-        .map(|(_, path)| path)
-}
-
-/// The part of a round, with its shards.
-fn merge_round(round: &ShardedRound) -> Part {
-    let delivered: Vec<(u32, &Part)> = round
-        .group
-        .done
-        .iter()
-        .map(|done| (done.index, &done.part))
-        .collect();
-    let mut part = merge_parts(&delivered);
-    part.case.clone_from(&round.case);
-    part.round = round.round;
-    for done in &round.group.done {
-        for shard in part
-            .shards
-            .iter_mut()
-            .filter(|shard| shard.index == done.index)
-        {
-            *shard = ShardPart {
-                index: done.index,
-                host: done.host.clone(),
-                offset_ns: done.offset.offset_ns,
-                bound_ns: done.offset.bound_ns,
-                offset_source: done.offset.source.name().to_owned(),
-                late: done.late,
-                clock_step_ns: done.clock_step_ns,
-                requests: done.row_count,
-                vitals: shard.vitals.take(),
-                lost: shard.lost.take(),
-            };
+    for (file, expected) in &files {
+        let found = stored_size(file)?.rows;
+        if found != *expected {
+            return Err(MergeError::Count {
+                shard: file.index,
+                path: file.path.clone(),
+                found,
+                expected: *expected,
+            });
         }
     }
-    let lost = round.group.missing.iter().map(|missing| ShardPart {
-        index: missing.index,
-        host: missing.host.clone(),
-        lost: Some(missing.reason.clone()),
-        ..ShardPart::default()
-    });
-    part.shards.extend(lost);
-    part.shards.sort_by_key(|shard| shard.index);
-    part
+    Ok(files.into_keys().collect())
 }
 
-/// Notes on each shard how many of its requests are missing, which makes the round invalid. A shard that was late sent none.
+/// Notes on each shard how many of its planned requests are missing, which makes the round invalid.
+pub fn note_missing_numbers(plan: &Plan, table: &Table, shards: u32, parts: &mut [Part]) {
+    for missing in missing_numbers(plan, table, parts) {
+        note_missing(plan, &missing, shards, parts);
+    }
+}
+
+/// A shard that was late sent nothing, which has a reason of its own.
 fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut [Part]) {
     let part = parts
         .iter_mut()
@@ -361,23 +318,23 @@ fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut 
 
 /// The telemetry of shard 0, which samples the targets. That of the other shards is of their own machines.
 fn read_telemetry(rounds: &[ShardedRound]) -> Result<Vec<TelemetryRecord>, MergeError> {
-    let mut files: Vec<&PathBuf> = rounds
+    let mut files: Vec<&Path> = rounds
         .iter()
         .flat_map(|round| &round.group.done)
         .filter(|done| done.index == 0)
-        .flat_map(|done| named(done, TELEMETRY))
+        .filter_map(|done| done.file(TELEMETRY))
         .collect();
     files.dedup();
     let mut recorded = Vec::new();
     for path in files {
         let bytes = std::fs::read(path).map_err(|source| MergeError::Open {
             shard: 0,
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         })?;
         recorded.extend(telemetry::read(bytes).map_err(|source| MergeError::Rows {
             shard: 0,
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         })?);
     }
@@ -574,6 +531,71 @@ pub fn merge_parts(parts: &[(u32, &Part)]) -> Part {
     }
 }
 
+impl GroupRound {
+    /// The record of the round over all shards, with those that were lost.
+    pub fn part(&self) -> Part {
+        let done: Vec<(u32, Part)> = self
+            .done
+            .iter()
+            .map(|done| (done.index, done.part_of_shard()))
+            .collect();
+        let done: Vec<(u32, &Part)> = done.iter().map(|(index, part)| (*index, part)).collect();
+        let mut part = merge_parts(&done);
+        let lost = self.missing.iter().map(|missing| ShardPart {
+            index: missing.index,
+            host: missing.host.clone(),
+            lost: Some(missing.reason.clone()),
+            ..ShardPart::default()
+        });
+        part.shards.extend(lost);
+        part.shards.sort_by_key(|shard| shard.index);
+        let early_stop = || self.stops.iter().find_map(|stop| stop.early_stop.clone());
+        part.ending = part.ending.or_else(early_stop);
+        part
+    }
+
+    /// The files with rows.
+    pub fn rows(&self) -> Vec<ShardRows> {
+        let rows = |done: &ShardDone| {
+            let path = done.file(ROWS)?;
+            Some(ShardRows {
+                index: done.index,
+                path: path.to_owned(),
+            })
+        };
+        self.done.iter().filter_map(rows).collect()
+    }
+}
+
+impl ShardDone {
+    /// The local copy of a file.
+    pub fn file(&self, name: &str) -> Option<&Path> {
+        self.files
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, path)| path.as_path())
+    }
+
+    /// The record of the round, with what is known of this shard.
+    fn part_of_shard(&self) -> Part {
+        Part {
+            shards: vec![ShardPart {
+                index: self.index,
+                host: self.host.clone(),
+                offset_ns: self.offset.offset_ns,
+                bound_ns: self.offset.bound_ns,
+                offset_source: self.offset.source.name().to_owned(),
+                late: self.late,
+                clock_step_ns: self.clock_step_ns,
+                requests: self.row_count,
+                vitals: self.part.vitals.clone(),
+                lost: None,
+            }],
+            ..self.part.clone()
+        }
+    }
+}
+
 /// The shards of a part, ordered by number.
 fn shards_of(index: u32, part: &Part) -> Vec<ShardPart> {
     if part.shards.is_empty() {
@@ -630,26 +652,32 @@ pub fn memory_needed(rows: u64, token_events: u64) -> u64 {
     FIXED_MEMORY + MEMORY_PER_EVENT * token_events + MEMORY_PER_ROW * rows
 }
 
-/// The sizes of these files, from their footers.
-fn stored_sizes<'a>(
-    files: impl Iterator<Item = &'a ShardRows>,
-) -> Result<Vec<StoredSize>, MergeError> {
-    files
-        .map(|file| {
-            let rows = open(file)?;
-            StoredSize::read(rows).map_err(|source| unreadable(file, source))
-        })
-        .collect()
+fn stored_size(file: &ShardRows) -> Result<StoredSize, MergeError> {
+    let rows = open(file)?;
+    StoredSize::read(rows).map_err(|source| unreadable(file, source))
 }
 
-/// Checks that files of these sizes fit into the usable memory. `command`: the command line that merges them elsewhere.
-fn check_memory(
-    sizes: &[StoredSize],
+/// Checks from the footers of the files that their merge fits into the memory of this process. `command`: the command line that
+/// merges them elsewhere.
+///
+/// # Errors
+/// It does not fit, or a file cannot be read.
+pub fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
+    let mut total = StoredSize::default();
+    for file in files {
+        let size = stored_size(file)?;
+        total.rows += size.rows;
+        total.token_events += size.token_events;
+    }
+    check_memory_within(total, usable_memory(), command)
+}
+
+fn check_memory_within(
+    size: StoredSize,
     usable: Option<u64>,
     command: &str,
 ) -> Result<(), MergeError> {
-    let rows = sizes.iter().map(|size| size.rows).sum();
-    let token_events = sizes.iter().map(|size| size.token_events).sum();
+    let StoredSize { rows, token_events } = size;
     let needed = memory_needed(rows, token_events);
     match usable.filter(|usable| *usable < needed) {
         None => Ok(()),

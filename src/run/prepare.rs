@@ -2,6 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
+use crate::run::execution::group::SharedRun;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
@@ -65,6 +66,8 @@ pub struct Context {
     pub keep_going: bool,
     /// How junit.xml shows an inconclusive verdict.
     pub inconclusive: Inconclusive,
+    /// The shard that this process is, and where it meets the others; None for a run of one process.
+    pub shared: Option<SharedRun>,
     /// Start of the run on the monotonic clock.
     pub origin: Instant,
     /// The same time on the wall clock, in nanoseconds since the Unix epoch.

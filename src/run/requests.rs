@@ -3,6 +3,8 @@
 pub(crate) mod client_cancel;
 pub(crate) mod conversation;
 pub(crate) mod row_usage;
+#[cfg(test)]
+mod tests;
 pub mod traffic_class;
 pub(crate) mod turn_renderer;
 
@@ -125,20 +127,18 @@ impl RequestGenerator {
                 ..RequestPosition::default()
             };
             self.seq += 1;
-            self.next = self
-                .is_relevant(&position)
-                .then_some(PlannedRequest { position, due });
+            let is_own = self.split.owns(position.seq);
+            self.next =
+                (is_own || self.has_ended(&position)).then_some(PlannedRequest { position, due });
         }
         self.next
     }
 
-    /// Whether a request is the shard's own, or known to be after the end of its dataset: that ends the requests of all shards.
-    fn is_relevant(&self, position: &RequestPosition) -> bool {
-        self.split.owns(position.seq)
-            || self
-                .classes
-                .get(position.entry)
-                .is_some_and(|source| source.prompts.has_ended(position.number))
+    /// Whether a request is known to be after the end of its dataset, which ends the requests of all shards.
+    fn has_ended(&self, position: &RequestPosition) -> bool {
+        self.classes
+            .get(position.entry)
+            .is_some_and(|source| source.prompts.has_ended(position.number))
     }
 
     /// Whether the next request can be rendered at once; waits for its dataset row up to `timeout`.
@@ -242,6 +242,34 @@ pub fn render_first(
 ) -> Result<PreparedRequest, RunError> {
     wait_until(|| generator.is_ready(STOP_POLL_INTERVAL), stop)?;
     generator.render_next()?.ok_or(RunError::NothingToSend)
+}
+
+/// Renders these requests of a round, in ascending order, up to the end of load or dataset: shards compare them. `generator`: that of
+/// the whole plan.
+///
+/// # Errors
+/// As of [`render_first`].
+pub fn render_numbers(
+    generator: &mut RequestGenerator,
+    numbers: &[u64],
+    stop: &Stop,
+) -> Result<Vec<PreparedRequest>, RunError> {
+    let mut rendered = Vec::new();
+    for &number in numbers {
+        while let Some(PlannedRequest { position, .. }) = generator.plan_next()
+            && position.seq < number
+            && !generator.has_ended(&position)
+        {
+            generator.next = None;
+        }
+        wait_until(|| generator.is_ready(STOP_POLL_INTERVAL), stop)?;
+        match generator.render_next() {
+            Ok(Some(call)) => rendered.push(call),
+            Ok(None) | Err(RunError::Exhausted { .. }) => break,
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(rendered)
 }
 
 /// The queue from which workers take requests, and the thread that fills it.

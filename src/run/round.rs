@@ -9,8 +9,9 @@ use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
 use crate::run::collector::live_metrics::{LiveMetrics, Spans};
 use crate::run::collector::tally::Tally;
-use crate::run::collector::{Collector, CollectorState, total_counters};
+use crate::run::collector::{Collector, CollectorState, SharedCounts, total_counters};
 use crate::run::error::RunError;
+use crate::run::execution::group::GroupRun;
 use crate::run::execution::local_model::{LogitsWriter, ModelSession};
 use crate::run::execution::managed_server::ManagedProcess;
 use crate::run::execution::panics::{self, Sending};
@@ -62,7 +63,7 @@ use llmscen_simulator::Truth;
 use llmscen_telemetry::process::memory_peak;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Capacity of the channel from the workers to the collector, in requests.
 const RESULTS_CAPACITY: usize = 4096;
@@ -126,6 +127,24 @@ pub struct PreparedRound {
     stop: Stop,
 }
 
+/// When a round starts.
+pub struct RoundStart {
+    /// Time zero.
+    pub zero: Instant,
+    /// Whether time zero was known too late to open the connections of this process.
+    pub late: bool,
+}
+
+impl RoundStart {
+    /// A start in which `lead_time` remains to open connections.
+    fn after(lead_time: Duration) -> RoundStart {
+        RoundStart {
+            zero: Instant::now() + lead_time,
+            late: false,
+        }
+    }
+}
+
 /// Renders the first requests of a round, unless `stop` is pressed.
 ///
 /// # Errors
@@ -156,6 +175,7 @@ pub fn run_round(
     input: &RoundInput<'_>,
     prepared_round: PreparedRound,
     mut journal: Writer,
+    mut group: Option<&mut GroupRun>,
     context: &Context,
 ) -> Result<RoundResult, RunError> {
     let PreparedRound {
@@ -176,7 +196,12 @@ pub fn run_round(
         .observer
         .start(case, input.server_process, simulator_address)?;
     let connections = connections_of_all_workers(case, &input.split(), &request_queue);
-    let origin = Instant::now() + lead_time(case, connections);
+    let lead_time = lead_time(case, connections);
+    let start = match &mut group {
+        None => RoundStart::after(lead_time),
+        Some(group) => group.start_round(lead_time, context)?,
+    };
+    let origin = start.zero;
     sampler.count_from(origin);
     let route = route_of_round(input.prepared.route.as_ref(), simulator.as_ref(), case)?;
     let origin_ns = (origin - context.origin).as_nanos() as u64;
@@ -187,8 +212,15 @@ pub fn run_round(
     })?;
 
     let (sender, results) = bounded(RESULTS_CAPACITY);
+    let counts = group
+        .as_ref()
+        .map(|group| group.watch_round(input, stop.clone()));
     let state = RoundState::new(input, route, stop, Clock::new(origin), context);
-    let collector = Collector::start(state.collector(journal)?, results)?;
+    if start.late {
+        // Without open connections the first requests would be late; the round is invalid in any case.
+        state.shared.halt.press();
+    }
+    let collector = Collector::start(state.collector(journal, counts)?, results)?;
     let turn_renderer = state.start_turn_renderer(&prompts)?;
     let workers = state.run_workers(&request_queue, turn_renderer.as_ref(), sender);
     let (mut readings, missing_telemetry) = sampler.finish();
@@ -359,7 +391,11 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    fn collector(&self, journal: Writer) -> Result<CollectorState, RunError> {
+    fn collector(
+        &self,
+        journal: Writer,
+        shared_counts: Option<SharedCounts>,
+    ) -> Result<CollectorState, RunError> {
         let RoundInput {
             case,
             round,
@@ -387,7 +423,7 @@ impl<'a> RoundState<'a> {
             )?,
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
-            rows: probe.map(|_| Builder::default()),
+            rows: (probe.is_some() || shared_counts.is_some()).then(Builder::default),
             live_metrics: LiveMetrics::new(
                 self.input.own(planned),
                 case.load.sending_duration().map(Nanos::secs),
@@ -403,6 +439,7 @@ impl<'a> RoundState<'a> {
             unwritten: Vec::new(),
             fault: None,
             ending: None,
+            shared_counts,
         })
     }
 
@@ -610,7 +647,7 @@ pub struct RoundResult {
     pub part: Part,
     /// Counts over its requests.
     pub tally: Tally,
-    /// The rows of a probe; None outside a capacity search.
+    /// The rows of a probe or of a shard; None otherwise.
     pub rows: Option<Table>,
     /// Outcomes that may be missing in the journal.
     pub unwritten: Vec<Outcome>,

@@ -9,6 +9,7 @@ use crate::run::audit::{Audited, audit};
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
+use crate::run::outputs::summarize::shards_of_case;
 use crate::run::prepare::{Context, DatasetCache, PreparedCase, reach_all};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
@@ -31,8 +32,9 @@ const MIN_SLOWDOWN: f64 = 2.0;
 /// The first probe of a plan's capacity searches, prepared before anything is sent.
 pub struct PreparedSearch {
     datasets: DatasetCache,
-    first_index: usize,
-    /// The case of the first probe.
+    /// Index of the case of the first probe.
+    pub first_index: usize,
+    /// That case.
     pub first_case: PreparedCase,
 }
 
@@ -64,7 +66,7 @@ fn first_probe_index(plan: &Plan) -> usize {
     plan.searches.first().and_then(first).unwrap_or_default()
 }
 
-/// Runs the capacity searches of a plan.
+/// Runs the capacity searches of a plan. In a distributed run, shard 0 chooses the probes.
 pub fn run_search(
     execution: &mut Execution<'_>,
     prepared: PreparedSearch,
@@ -72,12 +74,21 @@ pub fn run_search(
     context: &Context,
 ) -> Result<(), RunError> {
     let PreparedSearch {
-        mut datasets,
+        datasets,
         first_index,
         first_case,
     } = prepared;
-    let mut prepared_cases = BTreeMap::from([(first_index, first_case)]);
-    let mut probes = 0;
+    let mut prober = Prober {
+        plan,
+        context,
+        datasets,
+        prepared_cases: BTreeMap::from([(first_index, first_case)]),
+        probes: 0,
+    };
+    if !execution.leads() {
+        while prober.probe(execution, None)? {}
+        return Ok(());
+    }
     for quest in &plan.searches {
         let mut hunt = SearchState::new(&quest.spec, &quest.grid);
         let mut invalid_probes = 0;
@@ -86,30 +97,24 @@ pub fn run_search(
             let Some(case) = plan.cases.get(index) else {
                 break;
             };
-            let prepared = match prepared_cases.entry(index) {
-                Entry::Occupied(prepared) => prepared.into_mut(),
-                Entry::Vacant(entry) => {
-                    entry.insert(datasets.prepare_case(index, case, plan, context)?)
-                }
-            };
             let round = execution
                 .manifest
                 .parts
                 .iter()
                 .filter(|part| part.case == case.id)
                 .count() as u32;
-            let share = share(case, quest, next.length);
-            let probe_case = reduced(case, share);
-            // A shorter probe would make the goodput less precise.
-            let size = ProbeSize {
-                share,
-                may_stop: quest.spec.goal == Goal::Slo,
+            let wanted = WantedProbe {
+                index,
+                round,
+                // A shorter probe would make the goodput less precise.
+                size: ProbeSize {
+                    share: share(case, quest, next.length),
+                    may_stop: quest.spec.goal == Goal::Slo,
+                },
             };
-            let input = execution.round_input(index, &probe_case, prepared, round, Some(size));
-            if !execution.run_round(&input, probes, probes + 1) {
+            if !prober.probe(execution, Some(wanted))? {
                 return Ok(());
             }
-            probes += 1;
             let Some(result) = probe_result(execution, plan, case, round) else {
                 break;
             };
@@ -137,7 +142,78 @@ pub fn run_search(
             }
         }
     }
-    Ok(())
+    execution.agree_on_next(None).map(drop)
+}
+
+/// A probe that the search asks for.
+struct WantedProbe {
+    /// Index of its case.
+    index: usize,
+    /// Its round.
+    round: u32,
+    size: ProbeSize,
+}
+
+/// Runs probes, and prepares the case of each.
+struct Prober<'a> {
+    plan: &'a Plan,
+    context: &'a Context,
+    datasets: DatasetCache,
+    /// Prepared cases by index.
+    prepared_cases: BTreeMap<usize, PreparedCase>,
+    /// Probes so far.
+    probes: usize,
+}
+
+impl Prober<'_> {
+    /// Runs the next probe; `wanted`: None on the shards that do not choose. False if the run is over.
+    fn probe(
+        &mut self,
+        execution: &mut Execution<'_>,
+        wanted: Option<WantedProbe>,
+    ) -> Result<bool, RunError> {
+        let may_stop = wanted.as_ref().is_some_and(|wanted| wanted.size.may_stop);
+        let wanted = match wanted {
+            None => None,
+            Some(WantedProbe { index, round, size }) => {
+                let prepared = self.prepare(index)?;
+                Some(execution.want_round(index, round, Some(size.share), prepared))
+            }
+        };
+        let Some(next) = execution.agree_on_next(wanted)? else {
+            return Ok(false);
+        };
+        let case = self
+            .plan
+            .cases
+            .get(next.case)
+            .ok_or(RunError::NothingToSend)?;
+        let share = next.probe_share.unwrap_or(1.0);
+        let probe_case = reduced(case, share);
+        // A shard sees only a part of the probe, so it cannot tell that the objectives cannot be met.
+        let size = ProbeSize {
+            share,
+            may_stop: may_stop && !execution.is_sharded(),
+        };
+        let number = self.probes;
+        self.probes += 1;
+        let prepared = self.prepare(next.case)?;
+        let input = execution.round_input(&next, &probe_case, prepared, Some(size));
+        Ok(execution.run_round(&input, number, number + 1))
+    }
+
+    fn prepare(&mut self, index: usize) -> Result<&PreparedCase, RunError> {
+        match self.prepared_cases.entry(index) {
+            Entry::Occupied(prepared) => Ok(prepared.into_mut()),
+            Entry::Vacant(entry) => {
+                let case = self.plan.cases.get(index).ok_or(RunError::NothingToSend)?;
+                let prepared = self
+                    .datasets
+                    .prepare_case(index, case, self.plan, self.context)?;
+                Ok(entry.insert(prepared))
+            }
+        }
+    }
 }
 
 /// The result of one probe.
@@ -186,7 +262,8 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
         limits: &plan.audit,
         seed: plan.seed,
     };
-    let valid = audit(&audited).valid;
+    let of_shards = shards_of_case(plan, table, &facts, &sample);
+    let valid = audit(&audited).valid && of_shards.reasons.is_empty();
     // An invalid probe says nothing about the server.
     let chance = if valid {
         judge::pass_probability(&case.checks, &sample)

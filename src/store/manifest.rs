@@ -9,11 +9,19 @@ use llmscen_core::manifest::Manifest;
 /// # Errors
 /// The folder cannot be written.
 pub fn write(run: &RunDir, manifest: &Manifest) -> Result<(), StoreError> {
+    run.write_listed(MANIFEST, &encode(manifest)?)
+}
+
+/// The manifest as JSON.
+///
+/// # Errors
+/// It cannot be encoded.
+pub fn encode(manifest: &Manifest) -> Result<Vec<u8>, StoreError> {
     let mut text = serde_json::to_vec_pretty(manifest).map_err(|error| StoreError::Encode {
         reason: error.to_string(),
     })?;
     text.push(b'\n');
-    run.write_listed(MANIFEST, &text)
+    Ok(text)
 }
 
 /// Reads the manifest.

@@ -5,7 +5,7 @@
 use crate::store::atomic;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::client::HttpError;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Key;
@@ -40,7 +40,7 @@ const MAX_PARTS: u64 = 9_000;
 pub trait Objects: Send + Sync {
     /// Writes an object unless it exists.
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Creation, SharedStoreError>;
-    /// Writes or replaces an object.
+    /// Writes or replaces an object. Unlike one that is created or uploaded, it may be lost if the machine of a folder fails.
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), SharedStoreError>;
     /// Reads an object; none if it does not exist.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, SharedStoreError>;
@@ -221,7 +221,7 @@ impl SharedStore {
         self.call(limit, async move {
             if let Some(folder) = folder {
                 let key = key.clone();
-                tokio::task::spawn_blocking(move || folder.revalidate_parents(key.as_ref()))
+                tokio::task::spawn_blocking(move || folder.refresh(key.as_ref()))
                     .await?
                     .map_err(|error| object_store::Error::Generic {
                         store: "folder",
@@ -246,40 +246,6 @@ impl SharedStore {
             },
             transient,
         }
-    }
-
-    fn upload_parts(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
-        let local = |source| SharedStoreError::LocalFile {
-            path: file.to_path_buf(),
-            source,
-        };
-        let write = |failure| self.error("write", key, failure);
-        let mut input = File::open(file).map_err(local)?;
-        let part_size = PART.max(input.metadata().map_err(local)?.len() / MAX_PARTS);
-        let mut upload = self
-            .access(key, CALL_LIMIT, |objects, key| async move {
-                objects.put_multipart(&key).await
-            })
-            .map_err(write)?;
-        loop {
-            let mut part = Vec::new();
-            let length = (&mut input).take(part_size).read_to_end(&mut part);
-            let sent = match length {
-                Ok(0) => break,
-                Ok(_) => self
-                    .call(PART_LIMIT, upload.put_part(part.into()))
-                    .map_err(write),
-                Err(source) => Err(local(source)),
-            };
-            if let Err(error) = sent {
-                // The parts would otherwise be charged for. If this fails too, the error above is the one to report.
-                let _ = self.call(CALL_LIMIT, async move { upload.abort().await });
-                return Err(error);
-            }
-        }
-        self.call(PART_LIMIT, async move { upload.complete().await })
-            .map(drop)
-            .map_err(write)
     }
 
     /// Copies an object to `out` part by part, each with its own limit and retries.
@@ -325,8 +291,9 @@ impl Objects for SharedStore {
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<(), SharedStoreError> {
-        let content = bytes.to_vec();
+        let (content, folder) = (bytes.to_vec(), self.folder.clone());
         self.access(key, CALL_LIMIT, |objects, key| async move {
+            let objects = folder.map_or(objects, |folder| folder.unsynced.clone());
             objects.put(&key, content.into()).await
         })
         .map(drop)
@@ -364,7 +331,37 @@ impl Objects for SharedStore {
     }
 
     fn upload(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
-        self.upload_parts(key, file)
+        let local = |source| SharedStoreError::LocalFile {
+            path: file.to_path_buf(),
+            source,
+        };
+        let write = |failure| self.error("write", key, failure);
+        let mut input = File::open(file).map_err(local)?;
+        let part_size = PART.max(input.metadata().map_err(local)?.len() / MAX_PARTS);
+        let mut upload = self
+            .access(key, CALL_LIMIT, |objects, key| async move {
+                objects.put_multipart(&key).await
+            })
+            .map_err(write)?;
+        loop {
+            let mut part = Vec::new();
+            let length = (&mut input).take(part_size).read_to_end(&mut part);
+            let sent = match length {
+                Ok(0) => break,
+                Ok(_) => self
+                    .call(PART_LIMIT, upload.put_part(part.into()))
+                    .map_err(write),
+                Err(source) => Err(local(source)),
+            };
+            if let Err(error) = sent {
+                // The parts would otherwise be charged for. If this fails too, the error above is the one to report.
+                let _ = self.call(CALL_LIMIT, async move { upload.abort().await });
+                return Err(error);
+            }
+        }
+        self.call(PART_LIMIT, async move { upload.complete().await })
+            .map(drop)
+            .map_err(write)
     }
 
     fn download(&self, key: &str, file: &Path) -> Result<(), SharedStoreError> {
@@ -428,11 +425,15 @@ impl Failure {
             return false;
         }
         causes(error).any(|cause| {
+            let http = cause.downcast_ref::<HttpError>().map(HttpError::kind);
             let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-            let status = http_status(&cause.to_string());
-            cause.is::<HttpError>()
+            let text = cause.to_string();
+            let status = http_status(&text);
+            http.is_some_and(|kind| kind != HttpErrorKind::Unknown)
                 || io.is_some_and(|kind| !PERMANENT.contains(&kind))
-                || status.is_some_and(|status| matches!(status, 408 | 429 | 500..))
+                || status.is_some_and(|status| matches!(status, 408 | 429 | 500 | 502..))
+                // S3 may report an internal error late, with status 200.
+                || text.starts_with("Server returned error response: ")
         })
     }
 
@@ -532,13 +533,18 @@ fn open_objects(
         path,
     } = location;
     if *scheme == Scheme::File {
-        let folder = Folder::open(Path::new(path), run).map_err(|error| error.to_string())?;
-        let objects = LocalFileSystem::new_with_prefix(&folder.path)
-            .map_err(|error| innermost(&error))?
-            .with_fsync(true);
-        return Ok((Arc::new(PrefixStore::new(objects, run)), Some(folder)));
+        let files = LocalFileSystem::new_with_prefix(path).map_err(|error| innermost(&error))?;
+        let unsynced = Arc::new(PrefixStore::new(files.clone(), run));
+        let folder = Folder::open(Path::new(path), run, unsynced);
+        let objects = PrefixStore::new(files.with_fsync(true), run);
+        return Ok((
+            Arc::new(objects),
+            Some(folder.map_err(|error| error.to_string())?),
+        ));
     }
     let client = ClientOptions::new()
+        // Only an endpoint that the user names is plain HTTP.
+        .with_allow_http(true)
         .with_connect_timeout(CALL_LIMIT)
         .with_timeout(REQUEST_LIMIT);
     let retry = RetryConfig {
@@ -788,10 +794,12 @@ struct Folder {
     device: u64,
     /// An open folder is not unmounted.
     _open: File,
+    /// For objects that are replaced all the time: syncing them would delay other writers of the disk.
+    unsynced: Arc<dyn ObjectStore>,
 }
 
 impl Folder {
-    fn open(path: &Path, run: &str) -> io::Result<Folder> {
+    fn open(path: &Path, run: &str, unsynced: Arc<dyn ObjectStore>) -> io::Result<Folder> {
         let path = fs::canonicalize(path)?;
         let open = File::open(&path)?;
         if !open.metadata()?.is_dir() {
@@ -802,16 +810,19 @@ impl Folder {
             run: run.to_string(),
             path,
             _open: open,
+            unsynced,
         })
     }
 
-    /// Makes the file system ask its server for the folders above an object: NFS otherwise remembers for half a minute that an object
-    /// did not exist.
-    fn revalidate_parents(&self, key: &str) -> io::Result<()> {
+    /// Makes the file system ask its server for an object, or a folder of objects, and what is above it: NFS otherwise remembers for
+    /// half a minute that an object did not exist.
+    fn refresh(&self, key: &str) -> io::Result<()> {
         let object = self.path.join(&self.run).join(key);
-        object
-            .parent()
-            .map_or(Ok(()), |parent| self.revalidate(parent).map(drop))
+        if self.revalidate(object.parent().unwrap_or(&self.path))? {
+            // It need not exist.
+            let _ = device(&object);
+        }
+        Ok(())
     }
 
     /// Whether the folder exists. An error if the store itself is gone, lest it be made again on the local disk.
@@ -849,3 +860,6 @@ fn device(folder: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(fs::metadata(folder)?.dev())
 }
+
+#[cfg(test)]
+mod tests;

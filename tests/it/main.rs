@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
+mod buckets;
 mod cache;
 mod ci;
 mod compare;
@@ -30,6 +31,7 @@ mod lying_servers;
 mod manners;
 mod memory;
 mod mix;
+mod moto;
 mod numbers;
 mod outputs;
 mod planted;

@@ -29,6 +29,7 @@ mod scalars;
 mod schema;
 mod sending;
 mod settle;
+mod shards;
 mod table;
 pub mod telemetry;
 mod timed_request;
@@ -47,6 +48,7 @@ pub use repeats::round_variances;
 pub use sample::{Sample, failure_examples, sample_case, sample_round};
 pub use sending::{Amounts, Flow};
 pub use settle::{discarded_start, truncation};
+pub use shards::{ShardSample, shard_samples};
 pub use table::{Builder, RowKey, Table};
 pub use timed_request::{TimedRequest, timed_requests};
 

@@ -1,6 +1,7 @@
 //! Counters for the live display: one worker writes them, any thread reads them.
 
 use crate::stalls::Stalls;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +20,7 @@ pub struct LiveCounters {
 }
 
 /// Replies with impossible token counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImplausibleCounts {
     /// Number of replies.
     pub replies: u64,

@@ -6,7 +6,7 @@ use crate::schedule::shard::Shard;
 use crate::search::Part as ProbePart;
 use crate::target::{ServerEnd, Startup};
 use crate::units::Nanos;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The load generator's machine.
@@ -131,8 +131,21 @@ pub struct Part {
     #[serde(default)]
     pub untold: Vec<String>,
     /// The shards that sent the round, ordered by number; empty for a run of one process.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "shards_of_manifest"
+    )]
     pub shards: Vec<ShardPart>,
+}
+
+/// The journal, which is not human-readable, has no such field: a shard's journal describes that shard alone.
+fn shards_of_manifest<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<ShardPart>, D::Error> {
+    if from.is_human_readable() {
+        Vec::deserialize(from)
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 /// What one shard of a distributed run contributes to a round, besides its requests.

@@ -34,6 +34,9 @@ pub struct AuditLimits {
     pub stalled: f64,
     /// Maximum share of the tokens of unique prompts that may come from the server's prefix cache.
     pub cache: f64,
+    /// Maximum skew between the clocks of the shards of a distributed run; None: it is reported only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skew: Option<Nanos>,
 }
 
 impl Default for AuditLimits {
@@ -47,6 +50,7 @@ impl Default for AuditLimits {
             idle: 0.10,
             stalled: 0.05,
             cache: 0.01,
+            skew: None,
         }
     }
 }

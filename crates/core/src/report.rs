@@ -89,6 +89,62 @@ pub struct Audit {
     pub reasons: Vec<String>,
 }
 
+/// What one shard of a distributed run contributed to a case, over all rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardRecord {
+    /// Number of the shard, from 0.
+    pub index: u32,
+    /// Name of its host.
+    pub host: String,
+    /// Its measured requests, dropped ones included.
+    pub requests: u64,
+    /// Those that succeeded.
+    pub ok: u64,
+    /// Those that were dropped at its share of `max_in_flight`.
+    pub dropped: u64,
+    /// p99 of its send delays, milliseconds.
+    pub send_delay_ms_p99: Option<f64>,
+    /// p99 of its event-loop stalls in the worst round, milliseconds.
+    pub stall_ms_p99: Option<f64>,
+    /// CPU share of its busiest worker thread, of one core.
+    pub cpu_share: Option<f64>,
+    /// Its clock minus that of shard 0, as far as known, milliseconds.
+    pub offset_ms: f64,
+    /// Bound on the error of `offset_ms`, milliseconds.
+    pub bound_ms: f64,
+    /// Source of the offset: `boot id`, `kernel` or `exchange`.
+    pub offset_source: String,
+    /// Whether it sent nothing in a round, because it read time zero too late.
+    pub late: bool,
+    /// Median TTFT of its successful requests, milliseconds.
+    pub ttft_ms_p50: Option<f64>,
+    /// p99 of that, milliseconds.
+    pub ttft_ms_p99: Option<f64>,
+    /// Why the values of the case are not those of the server; empty if this shard is not the reason.
+    pub reasons: Vec<String>,
+}
+
+impl ShardRecord {
+    /// `shard 5 (host-b)`
+    pub fn name(&self) -> String {
+        match self.host.as_str() {
+            "" => format!("shard {}", self.index),
+            host => format!("shard {} ({host})", self.index),
+        }
+    }
+
+    /// How far its requests may be from their scheduled times by the clock of shard 0, milliseconds. The start is corrected by an
+    /// offset that exceeds its bound.
+    pub fn skew_ms(&self) -> f64 {
+        let uncorrected = if self.offset_ms.abs() <= self.bound_ms {
+            self.offset_ms.abs()
+        } else {
+            0.0
+        };
+        uncorrected + self.bound_ms
+    }
+}
+
 /// Values over the time of one round: `(seconds since its start, value)`.
 pub type Series = Vec<(f64, f64)>;
 
@@ -270,6 +326,10 @@ pub struct CaseReport {
     pub discarded: Option<Discarded>,
     /// Self-audit.
     pub audit: Audit,
+    /// The shards of a distributed run, by number; empty for a run of one process.
+    pub shards: Vec<ShardRecord>,
+    /// p-value of the test whether the TTFT depends on the shard; None where it is not tested.
+    pub shards_p_value: Option<f64>,
     /// The failed objective that aborted it, if any.
     pub aborted: Option<Aborted>,
     /// Set if sending was stopped because the server fell behind: the first such round.

@@ -12,7 +12,7 @@ use crate::objectives::{objectives, worst_objectives};
 use crate::table::{case_anchor, prose_html};
 use crate::{
     ViewError, audit, cases, headline, local, markdown, notes, percentiles, repeats, search,
-    server, telemetry,
+    server, shards, telemetry,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report, TokenSource};
@@ -72,6 +72,9 @@ struct Page<'a> {
     audit_limits: String,
     doubtful: String,
     judged_three_times: Option<String>,
+    shards: String,
+    shard_line: Option<String>,
+    omitted_shards: Option<String>,
     environment: String,
     notes: Vec<Note>,
     plan: &'a str,
@@ -185,6 +188,9 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         doubtful: audit::doubtful_objectives(report)
             .html("Objectives that the load generator may have changed"),
         judged_three_times: audit::judged_three_times(report),
+        shards: shards::shards_table(report).html("Shards"),
+        shard_line: shards::shard_line(report),
+        omitted_shards: shards::omitted_shards(report),
         environment: markdown::environment(report).html("Environment"),
         notes: notes(report),
         plan,

@@ -64,7 +64,7 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         .iter()
         .map(|(path, value)| Ok((path.clone(), serde_json::to_value(value)?)))
         .collect::<Result<_, ViewError>>()?;
-    Ok(json!({
+    let mut document = json!({
         "id": case.id,
         "labels": labels,
         "load": case.load,
@@ -91,7 +91,12 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "startups": case.startups.iter().map(server::startup_json).collect::<Vec<_>>(),
         "server_ends": case.server_ends.iter().map(server::exit_json).collect::<Vec<_>>(),
         "notes": notes::notes(case),
-    }))
+    });
+    // Absent for a run of one process.
+    if !case.shards.is_empty() {
+        document["shards"] = json!(case.shards);
+    }
+    Ok(document)
 }
 
 fn metrics_json(case: &CaseReport) -> Map<String, Value> {
@@ -184,6 +189,7 @@ mod tests {
     use crate::fixture::{failing, grid, no_data, observed, report_of, searched, sweep};
     use llmscen_core::baseline::{ReferenceKind, ReferenceValue};
     use llmscen_core::early_stop::{Aborted, Saturated};
+    use llmscen_core::report::ShardRecord;
     use llmscen_core::signal::Signal;
 
     fn rendered(report: &Report) -> Value {
@@ -215,6 +221,36 @@ mod tests {
                 .collect();
             assert_eq!(errors, [""; 0]);
         }
+    }
+
+    #[test]
+    fn a_case_of_several_shards_has_their_records() {
+        let schema: Value = serde_json::from_str(results_schema()).unwrap();
+        let mut report = sweep(1);
+        let shard = ShardRecord {
+            index: 1,
+            host: "host-b".into(),
+            requests: 60,
+            offset_source: "kernel".into(),
+            reasons: vec!["shard 1 (host-b): late".into()],
+            ..ShardRecord::default()
+        };
+        report.cases[0].shards = vec![ShardRecord::default(), shard];
+        let results = rendered(&report);
+        assert!(
+            jsonschema::draft202012::new(&schema)
+                .unwrap()
+                .is_valid(&results)
+        );
+        let shards = &results["cases"][0]["shards"];
+        assert_eq!(
+            (
+                &shards[1]["host"],
+                &shards[1]["requests"],
+                &shards[0]["ttft_ms_p50"]
+            ),
+            (&json!("host-b"), &json!(60), &Value::Null)
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod plan;
 pub mod repeats;
 mod search;
 mod server;
+mod shards;
 pub mod summary;
 mod table;
 pub mod tables;
@@ -48,6 +49,7 @@ pub use objectives::slo_table;
 pub use plan::{plan_limits, plan_table};
 pub use search::probe_table;
 pub use server::server_lines;
+pub use shards::shard_line;
 pub use telemetry::terminal_lines as telemetry_lines;
 
 use thiserror::Error;

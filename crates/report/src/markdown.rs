@@ -5,7 +5,7 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server,
+    ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, shards,
     telemetry,
 };
 use llmscen_core::check::Ruling;
@@ -60,6 +60,9 @@ struct Page {
     audit_limits: String,
     doubtful: String,
     judged_three_times: Option<String>,
+    shards: String,
+    shard_line: Option<String>,
+    omitted_shards: Option<String>,
     environment: String,
     notes: Vec<String>,
 }
@@ -158,6 +161,9 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         audit_limits: audit::audit_limits(report),
         doubtful: audit::doubtful_objectives(report).markdown(),
         judged_three_times: audit::judged_three_times(report).as_deref().map(prose),
+        shards: shards::shards_table(report).markdown(),
+        shard_line: shards::shard_line(report).as_deref().map(prose),
+        omitted_shards: shards::omitted_shards(report),
         environment: environment(report).markdown(),
         notes: notes::markdown_notes(report),
     }

@@ -1,6 +1,8 @@
 //! Live metrics of a round, and histograms of time spans. Reports do not use them; they are computed from the rows.
 
+use crate::run::sharding::RoundCounts;
 use hdrhistogram::Histogram;
+use llmscen_client::counters::CounterTotals;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
@@ -72,7 +74,7 @@ pub struct Progress {
     pub errors: u64,
     /// Finished requests per second since the start of the round.
     pub rate: f64,
-    /// Token events per second since the previous event.
+    /// Token events per second since the previous event; over several shards since the start of the round.
     pub tokens_per_s: f64,
     /// Median TTFT so far, milliseconds.
     pub ttft_ms_p50: Option<f64>,
@@ -195,6 +197,18 @@ impl LiveMetrics {
                 events,
                 ..self.totals.clone()
             },
+        }
+    }
+
+    /// The counts for a heartbeat.
+    pub fn round_counts(&self, totals: &CounterTotals) -> RoundCounts {
+        RoundCounts {
+            done: self.sessions,
+            errors: self.errors,
+            in_flight: totals.in_flight,
+            events: totals.events,
+            at: Nanos::from(self.start.elapsed()),
+            ..RoundCounts::default()
         }
     }
 

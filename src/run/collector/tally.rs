@@ -4,6 +4,7 @@ use crate::run::worker::target_health::FailFast;
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Counts over the requests of one round.
@@ -93,6 +94,13 @@ impl Tally {
         self.first_answer.map(|(token, sent)| token.since(sent))
     }
 
+    /// Adds what another shard found. `answered`: whether it got any response.
+    pub fn add_shard(&mut self, replies: &Replies, not_found: bool, answered: bool) {
+        self.replies.add(replies);
+        self.not_found |= not_found;
+        self.answered |= answered;
+    }
+
     /// Why no request got a response; None if one did, or none was sent.
     pub fn unanswered(&self) -> Option<String> {
         self.unreached
@@ -107,7 +115,7 @@ pub const STREAM_IGNORED: &str =
     "the server ignored stream: true; TTFT, ITL and TPOT are unavailable";
 
 /// Successful replies of one round or of several.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replies {
     /// Streamed replies.
     streamed: u64,

@@ -3,6 +3,7 @@
 use crate::run::collector::tally::{Replies, note_absurd_counts};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::group::GroupRun;
 use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
@@ -14,6 +15,7 @@ use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
 use crate::run::round::{
     PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round,
 };
+use crate::run::sharding::{NextRound, RunEnd};
 use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
 use crate::store::{RunDir, manifest};
@@ -68,6 +70,8 @@ pub struct Execution<'a> {
     pause: Duration,
     /// Whether a round has run.
     has_run: bool,
+    /// The other shards; None for a run of one process.
+    group: Option<GroupRun>,
 }
 
 impl<'a> Execution<'a> {
@@ -76,6 +80,7 @@ impl<'a> Execution<'a> {
         plan: &'a Plan,
         folder: &'a RunDir,
         manifest: &'a mut Manifest,
+        group: Option<GroupRun>,
         context: &'a Context,
     ) -> Result<Execution<'a>, RunError> {
         let journal = Writer::create(&folder.file(journal::FILE))?;
@@ -109,22 +114,60 @@ impl<'a> Execution<'a> {
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
             has_run: false,
+            group,
         })
     }
 
-    /// The facts of the next round of a case, before its server is started. `probe`: its size, if the round is a probe of a capacity
-    /// search.
+    /// Whether this process chooses the rounds: it runs alone, or is shard 0.
+    pub fn leads(&self) -> bool {
+        self.group.as_ref().is_none_or(GroupRun::leads)
+    }
+
+    /// Whether other processes send parts of the load.
+    pub fn is_sharded(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// A round that this process would run next, with the first dataset row of each traffic class.
+    pub fn want_round(
+        &mut self,
+        case: usize,
+        round: u32,
+        probe_share: Option<f64>,
+        prepared: &PreparedCase,
+    ) -> NextRound {
+        NextRound {
+            case,
+            round,
+            probe_share,
+            row_marks: self.row_usage.marks(prepared),
+        }
+    }
+
+    /// The next round: the wanted one, or that of shard 0. None: the run is over.
+    pub fn agree_on_next(
+        &mut self,
+        wanted: Option<NextRound>,
+    ) -> Result<Option<NextRound>, RunError> {
+        match &mut self.group {
+            None => Ok(wanted),
+            Some(group) => group.agree_on_next(wanted),
+        }
+    }
+
+    /// The facts of a round of `case`, before its server is started. `probe`: its size, if the round is a probe of a capacity search.
     pub fn round_input<'b>(
         &mut self,
-        index: usize,
+        next: &NextRound,
         case: &'b Case,
         prepared: &'b PreparedCase,
-        round: u32,
         probe: Option<ProbeSize>,
     ) -> RoundInput<'b>
     where
         'a: 'b,
     {
+        let (index, round) = (next.case, next.round);
+        self.row_usage.advance(prepared, &next.row_marks);
         let seed = self
             .plan
             .seed
@@ -161,16 +204,6 @@ impl<'a> Execution<'a> {
             server_process: None,
             model: None,
         }
-    }
-
-    /// The first dataset row of the next round, per traffic class of its case. Shards agree on the greatest one.
-    pub fn row_marks(&mut self, prepared: &PreparedCase) -> Vec<u64> {
-        self.row_usage.marks(prepared)
-    }
-
-    /// Sets the agreed first rows of the next round, before its [`Execution::round_input`].
-    pub fn advance_rows(&mut self, prepared: &PreparedCase, marks: &[u64]) {
-        self.row_usage.advance(prepared, marks);
     }
 
     /// Pauses and runs a round: part `number` of `parts`. False if the run is over: interrupted, or unable to go on.
@@ -213,13 +246,18 @@ impl<'a> Execution<'a> {
         parts: usize,
     ) -> Result<(), RunError> {
         let prepared_round = self.prepare_round(input, servers)?;
-        let server = servers.start_for_round(
-            input.case,
-            input.round,
-            input.prepared,
-            self.folder,
-            self.context,
-        )?;
+        // Shard 0 starts a managed server; the others wait at the barrier.
+        let server = if self.leads() {
+            servers.start_for_round(
+                input.case,
+                input.round,
+                input.prepared,
+                self.folder,
+                self.context,
+            )?
+        } else {
+            None
+        };
         let model = self
             .models
             .load(&input.case.target, self.plan.seed, self.context)?;
@@ -234,8 +272,10 @@ impl<'a> Execution<'a> {
             return Ok(());
         };
         self.announce(&input, number, parts);
-        match run_round(&input, prepared_round, journal, self.context) {
+        let group = self.group.as_mut();
+        match run_round(&input, prepared_round, journal, group, self.context) {
             Ok(result) => self.record_result(&input, result),
+            Err(RunError::Interrupted) => return Err(RunError::Interrupted),
             Err(fault) => self.fault = Some(fault),
         }
         Ok(())
@@ -264,7 +304,8 @@ impl<'a> Execution<'a> {
             round: input.round,
             part: number,
             parts,
-            total: input.own(input.planned.or(load.requests)),
+            // Shard 0 shows the progress of all.
+            total: input.planned.or(load.requests),
             seconds: load.sending_duration().map(Nanos::secs),
         });
     }
@@ -296,7 +337,12 @@ impl<'a> Execution<'a> {
     }
 
     /// Adds the result of a round to those of the run, and stores manifest and telemetry.
-    fn record_result(&mut self, input: &RoundInput<'_>, result: RoundResult) {
+    fn record_result(&mut self, input: &RoundInput<'_>, mut result: RoundResult) {
+        if let Some(group) = &mut self.group
+            && let Err(fault) = group.exchange_results(self.plan, input, &mut result, self.context)
+        {
+            self.record_fault(input, fault);
+        }
         self.row_usage
             .add_round(input.prepared, &input.strides, input.planned, &result.sent);
         self.replies.add(&result.tally.replies);
@@ -344,6 +390,7 @@ impl<'a> Execution<'a> {
     /// The rows of the run as a table, and the fault that ended it early.
     pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
         self.servers.stop(&self.context.stop);
+        let merged = self.leave_group()?;
         let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase {
             case: case.clone(),
             why: fault.brief(),
@@ -383,10 +430,31 @@ impl<'a> Execution<'a> {
             .filter(|part| !is_known(part))
             .collect();
         self.manifest.parts.extend(unfinished);
+        let table = merged.unwrap_or(replayed.table);
         Ok((
-            settle_table(replayed.table, self.plan).with_telemetry(self.recorded),
+            settle_table(table, self.plan).with_telemetry(self.recorded),
             fault,
         ))
+    }
+
+    /// Ends the part of this process in a distributed run. Returns the rows of all shards where this process makes the report.
+    fn leave_group(&mut self) -> Result<Option<Table>, RunError> {
+        let Some(mut group) = self.group.take() else {
+            return Ok(None);
+        };
+        self.manifest.notes.extend(group.notes());
+        group.leave(RunEnd {
+            success: self.fault.is_none(),
+            reason: self
+                .fault
+                .as_ref()
+                .map_or_else(String::new, RunError::brief),
+        });
+        if group.reports() {
+            group.merge_rows(self.plan).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Computes the report of a run from its rows and its manifest.
 
-use crate::run::audit::{Audited, note_stall, note_unknown_cache};
+use crate::run::audit::{
+    Audited, ShardAudit, audit_shards, note_stall, note_unknown_cache, ttft_notes,
+};
 use crate::run::outputs::hints::hints;
 use crate::run::search::search_reports;
 use llmscen_analysis::{CaseFacts, Sample, Table, judge};
@@ -56,6 +58,7 @@ pub(crate) fn build_report(
     if verdict == RunVerdict::Error && !manifest.interrupted {
         cases.iter_mut().for_each(reject_without_success);
     }
+    note_ttft_of_shards(&mut cases);
     let exit_code = judge::exit_code(verdict, manifest.interrupted);
     let hints = hints(plan, &manifest, &cases, verdict);
     Report {
@@ -67,6 +70,18 @@ pub(crate) fn build_report(
         cases,
         searches,
         hints,
+    }
+}
+
+/// Notes the shards whose TTFT differs; the test is adjusted for the number of cases.
+fn note_ttft_of_shards(cases: &mut [CaseReport]) {
+    let tested: Vec<_> = cases
+        .iter()
+        .map(|case| (&case.shards[..], case.shards_p_value))
+        .collect();
+    let notes = ttft_notes(&tested);
+    for (case, notes) in cases.iter_mut().zip(notes) {
+        case.notes.extend(notes);
     }
 }
 
@@ -210,6 +225,7 @@ pub(crate) struct Judged {
     pub verdicts: Vec<Verdict>,
     pub aborted: Option<Aborted>,
     pub saturated: Option<Saturated>,
+    pub shards: ShardAudit,
 }
 
 /// Judges a case or a stage. `inherited`: for a stage, why its case is invalid; deviations from the plan apply to the stage too.
@@ -236,6 +252,9 @@ pub(crate) fn judge_case(
         seed: plan.seed,
     };
     let (mut audit, mut findings) = audited.examine();
+    let shards = shards_of_case(plan, table, facts, &sample);
+    findings.invalidating.splice(0..0, shards.reasons.clone());
+    audit.reasons.splice(0..0, shards.reasons.clone());
     let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
     let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();
     findings.invalidating.extend(off_plan.iter().cloned());
@@ -277,7 +296,22 @@ pub(crate) fn judge_case(
         verdicts,
         aborted,
         saturated,
+        shards,
     }
+}
+
+/// The audit of the shards of a case, or of those rounds that `facts` has; empty for a run of one process.
+pub(crate) fn shards_of_case(
+    plan: &Plan,
+    table: &Table,
+    facts: &CaseFacts<'_>,
+    sample: &Sample,
+) -> ShardAudit {
+    if facts.parts.iter().all(|part| part.shards.is_empty()) {
+        return ShardAudit::default();
+    }
+    let samples = llmscen_analysis::shard_samples(table, facts);
+    audit_shards(facts.case, facts.parts, &samples, sample, &plan.audit)
 }
 
 /// The report of a case or of a stage. `inherited`: for a stage, why its case is invalid.
@@ -296,6 +330,7 @@ fn summarize_case(
         verdicts,
         aborted,
         saturated,
+        shards,
     } = judge_case(plan, table, facts, inherited);
     let (load_value, load_axis) = case.load.shape.size();
     let repeats = llmscen_analysis::round_variances(&sample, &case.load.shape);
@@ -318,6 +353,7 @@ fn summarize_case(
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
     notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
     notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
+    notes.extend(shards.note.filter(|_| !is_stage));
     CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -362,6 +398,9 @@ fn summarize_case(
         dataset_end,
         discarded,
         audit,
+        // The report of the case has the shards of all its stages.
+        shards: if is_stage { Vec::new() } else { shards.records },
+        shards_p_value: shards.p_value.filter(|_| !is_stage),
         aborted,
         saturated,
         verdicts,

@@ -5,6 +5,7 @@ use crate::run::requests::traffic_class::{MixAssignment, RowStride, TrafficClass
 use llmscen_core::dataset::Source;
 use llmscen_core::load::Shape;
 use llmscen_core::plan::Case;
+use serde::{Deserialize, Serialize};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ pub fn count_sent_rows(
 }
 
 /// The dataset rows that one class has sent in a round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentRows {
     /// Sent sessions.
     pub sent: u64,
@@ -72,6 +73,15 @@ pub struct SentRows {
     pub repeated: u64,
     /// The row after the last one taken.
     pub next: u64,
+}
+
+impl SentRows {
+    /// Adds the rows of another shard.
+    pub fn add(&mut self, other: &SentRows) {
+        self.sent += other.sent;
+        self.repeated += other.repeated;
+        self.next = self.next.max(other.next);
+    }
 }
 
 fn dataset_key(class: &TrafficClass) -> DatasetKey {
@@ -341,6 +351,29 @@ mod tests {
               prevent that."
             ]
         );
+    }
+
+    #[test]
+    fn shards_start_after_the_rows_of_all() {
+        let plain = prepared("dataset: openqa", Some(200));
+        let sent = |numbers: &[u64]| {
+            let mut row_usage = RowUsage::default();
+            let strides = row_usage.strides(&plain.0, &plain.1);
+            let begun: Vec<(u64, bool)> = numbers.iter().map(|&seq| (seq, true)).collect();
+            let assignment = MixAssignment::new(&plain.0, Seed(1), None);
+            let sent = count_sent_rows(&plain.1, &strides, assignment, &begun);
+            row_usage.add_round(&plain.1, &strides, None, &sent);
+            row_usage
+        };
+        let whole = sent(&[0, 1, 2, 3, 4, 5, 7]).marks(&plain.1);
+        let mut shards = [sent(&[0, 2, 4]), sent(&[1, 3, 5, 7])];
+        let marks = shards.each_mut().map(|shard| shard.marks(&plain.1));
+        assert_eq!(marks, [vec![5], vec![8]]);
+        for shard in &mut shards {
+            shard.advance(&plain.1, &[8]);
+            assert_eq!(shard.marks(&plain.1), whole);
+            assert_eq!(shard.strides(&plain.0, &plain.1), [stride(8, 8, 1)]);
+        }
     }
 
     #[test]

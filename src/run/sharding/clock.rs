@@ -6,11 +6,15 @@
 //! in every round, and by the exchange of messages where the kernels' wall clocks are not synchronized. After that, each process runs on
 //! its monotonic clock alone.
 
+use crate::run::sharding::messages::Member;
 use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+/// While shards join, the wall clock of a kernel steps by less.
+const GREATEST_STEP_NS: u64 = 10_000_000_000;
 
 /// The clock that a group waits on.
 pub trait GroupClock: Send + Sync {
@@ -24,11 +28,7 @@ pub trait GroupClock: Send + Sync {
     ///
     /// # Errors
     /// The system provides no thread.
-    fn spawn(
-        &self,
-        name: &str,
-        work: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<JoinHandle<()>> {
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
         thread::Builder::new().name(name.into()).spawn(work)
     }
 }
@@ -114,7 +114,8 @@ fn kernel_clock_error() -> Option<u64> {
         let mut status: libc::timex = std::mem::zeroed();
         (libc::adjtimex(&raw mut status), status)
     };
-    let synchronized = state >= 0 && state != libc::TIME_ERROR && status.status & libc::STA_UNSYNC == 0;
+    let synchronized =
+        state >= 0 && state != libc::TIME_ERROR && status.status & libc::STA_UNSYNC == 0;
     // Microseconds.
     synchronized.then(|| u64::try_from(status.esterror).unwrap_or(0) * 1000)
 }
@@ -149,6 +150,23 @@ pub enum OffsetSource {
 }
 
 impl OffsetSource {
+    /// The best source for two shards.
+    pub(super) fn between(first: &Member, other: &Member) -> OffsetSource {
+        let same_kernel =
+            first.facts.boot_id.is_some() && first.facts.boot_id == other.facts.boot_id;
+        // Copies of one virtual machine have equal boot ids, but their clocks go on separately.
+        let since_boot =
+            |member: &Member| member.clock.unix_ns as i64 - member.clock.monotonic_ns as i64;
+        let apart = since_boot(first).abs_diff(since_boot(other));
+        if same_kernel && apart < GREATEST_STEP_NS {
+            OffsetSource::BootId
+        } else if first.clock.error_ns.is_some() && other.clock.error_ns.is_some() {
+            OffsetSource::Kernel
+        } else {
+            OffsetSource::Exchange
+        }
+    }
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -187,14 +205,31 @@ impl OffsetInterval {
         self.greatest = self.greatest.min(received - sent);
     }
 
-    /// The offset: its middle if it excludes zero.
+    /// Whether messages arrived in both directions.
+    pub fn is_closed(&self) -> bool {
+        self.least != i64::MIN && self.greatest != i64::MAX
+    }
+
+    pub fn middle(&self) -> i64 {
+        self.least + (self.greatest - self.least) / 2
+    }
+
+    /// The interval of another pair of clocks, of which that of this shard is ahead by `shift` more.
+    pub fn shifted(&self, shift: i64) -> OffsetInterval {
+        OffsetInterval {
+            least: self.least + shift,
+            greatest: self.greatest + shift,
+        }
+    }
+
+    /// The offset: the middle if the interval excludes zero, otherwise zero.
     pub fn offset(&self) -> ClockOffset {
         let (offset_ns, bound_ns) = if self.least > 0 || self.greatest < 0 {
-            // A clock that steps during the exchange can make the interval empty; its width still says by how much.
             let width = (self.greatest - self.least).unsigned_abs();
-            (self.least + (self.greatest - self.least) / 2, width.div_ceil(2))
+            (self.middle(), width.div_ceil(2))
         } else {
-            (0, self.least.unsigned_abs().max(self.greatest.unsigned_abs()))
+            let bound = self.least.unsigned_abs().max(self.greatest.unsigned_abs());
+            (0, bound)
         };
         ClockOffset {
             offset_ns,

@@ -115,7 +115,10 @@ pub enum ShardingError {
     /// The store cannot be used.
     #[error("{0}")]
     Store(String),
-    /// Shard 0 reported an error to the others.
+    /// An error that shard 0 found for all.
+    #[error("{0}")]
+    FoundByFirst(String),
+    /// Shard 0 ended with an error.
     #[error("shard 0 ended the run: {0}")]
     EndedByFirst(String),
     /// The system provides no thread.
@@ -130,7 +133,7 @@ impl From<SharedStoreError> for ShardingError {
 }
 
 /// `10 min`, `1.5 min`, `30 s`.
-fn format_wait(wait: Duration) -> String {
+pub(super) fn format_wait(wait: Duration) -> String {
     let seconds = wait.as_secs_f64();
     if seconds >= 60.0 {
         format!("{} min", (seconds / 6.0).round() / 10.0)

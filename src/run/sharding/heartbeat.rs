@@ -111,9 +111,6 @@ impl Monitor {
             counts,
             decide,
         });
-        for observed in state.observed.values_mut() {
-            observed.last.counts = RoundCounts::default();
-        }
         state.press();
     }
 
@@ -349,7 +346,8 @@ impl Monitor {
                 ..Observed::default()
             });
             // Intervals are counted only where the store could be read, so that an outage is no loss.
-            if heartbeat == observed.last || heartbeat.number == 0 {
+            let last = (&observed.last.nonce, observed.last.number);
+            if (&heartbeat.nonce, heartbeat.number) == last {
                 observed.unchanged += 1;
                 continue;
             }
@@ -400,10 +398,13 @@ impl Monitor {
                 continue;
             };
             // A reason that cannot be read is one nevertheless.
-            let stop = self.access.parse(&key, &bytes).unwrap_or_else(|error| StopReason {
-                reason: error.to_string(),
-                ..StopReason::default()
-            });
+            let stop = self
+                .access
+                .parse(&key, &bytes)
+                .unwrap_or_else(|error| StopReason {
+                    reason: error.to_string(),
+                    ..StopReason::default()
+                });
             self.state().stops.insert(key, stop);
         }
         self.state().press();
@@ -413,7 +414,11 @@ impl Monitor {
     fn decide(&self) {
         let counts = self.counts();
         // The callback runs without the lock, so that it may use the group.
-        let decide = self.state().watch.as_mut().and_then(|watch| watch.decide.take());
+        let decide = self
+            .state()
+            .watch
+            .as_mut()
+            .and_then(|watch| watch.decide.take());
         let Some(mut decide) = decide else { return };
         let early_stop = decide(&counts);
         if let Some(watch) = &mut self.state().watch {

@@ -109,6 +109,9 @@ pub(super) struct Ready {
     pub nonce: String,
     /// Time to open its connections.
     pub lead_time: Nanos,
+    /// When this was written, on the clock of shard 0.
+    #[serde(default)]
+    pub sent: Nanos,
 }
 
 /// `go/K`: shard 0 starts round K, or ends the run.
@@ -157,6 +160,24 @@ pub struct RoundCounts {
     pub objectives: Vec<ObjectiveCounts>,
     /// Time of the counts since time zero.
     pub at: Nanos,
+}
+
+impl RoundCounts {
+    /// The sums over shards; the send delay is the worst one.
+    pub fn sum<'a>(counts: impl IntoIterator<Item = &'a RoundCounts>) -> RoundCounts {
+        counts
+            .into_iter()
+            .fold(RoundCounts::default(), |sum, counts| RoundCounts {
+                sent: sum.sent + counts.sent,
+                done: sum.done + counts.done,
+                errors: sum.errors + counts.errors,
+                in_flight: sum.in_flight + counts.in_flight,
+                events: sum.events + counts.events,
+                send_delay_p99_ms: sum.send_delay_p99_ms.max(counts.send_delay_p99_ms),
+                objectives: Vec::new(),
+                at: sum.at.max(counts.at),
+            })
+    }
 }
 
 /// Counts of one objective, since the start of the round.

@@ -106,6 +106,20 @@ impl Spool {
         self.out.append(&frame)
     }
 
+    /// Adds the bodies of another spool.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn add_all(&mut self, other: &Path) -> Result<(), StoreError> {
+        let mut reader = Reader::open(other)?;
+        for (head, at) in reader.heads()? {
+            if let Some(packed) = reader.bodies(at)? {
+                self.add(&head, &packed)?;
+            }
+        }
+        self.flush()
+    }
+
     /// Passes all buffered data to the operating system.
     ///
     /// # Errors

@@ -62,6 +62,11 @@ impl Watch {
         self.test.observe(breaks)
     }
 
+    /// Adds sums of requests from several processes; see [`Sequential::observe_batch`].
+    pub fn add_batch(&mut self, samples: u64, breaking: u64, pending: u64) -> bool {
+        self.test.observe_batch(samples, breaking, pending)
+    }
+
     /// Number of tested requests, and of those that broke the limit.
     pub fn counts(&self) -> (u64, u64) {
         self.test.counts()

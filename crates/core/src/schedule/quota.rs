@@ -171,6 +171,31 @@ mod tests {
     }
 
     #[test]
+    fn a_shard_admits_its_own_measured_numbers() {
+        let load = Load {
+            requests: Some(11),
+            warmup: Warmup::Requests(6),
+            ..Load::new(Shape::Closed { users: 5 })
+        };
+        let admitted = |index| {
+            let shard = Shard { index, count: 2 };
+            let (split, quota) = (Split::new(shard, &load.shape), Quota::new(&load, shard));
+            let own = (0..40).filter(move |&seq| split.owns(seq));
+            own.filter_map(move |seq| Some((seq, quota.admit(seq, Nanos(seq))?)))
+                .collect::<Vec<_>>()
+        };
+        let numbers = |index, phase| {
+            let own = admitted(index).into_iter().filter(|own| own.1 == phase);
+            own.map(|own| own.0).collect::<Vec<_>>()
+        };
+        // Users 0, 2 and 4 are on shard 0.
+        assert_eq!(numbers(0, Phase::Warmup), [0, 2, 4, 5]);
+        assert_eq!(numbers(1, Phase::Warmup), [1, 3]);
+        assert_eq!(numbers(0, Phase::Measured), [7, 9, 10, 12, 14, 15]);
+        assert_eq!(numbers(1, Phase::Measured), [6, 8, 11, 13, 16]);
+    }
+
+    #[test]
     fn workers_share_one_quota() {
         let quota = quota(Some(1000), None, Warmup::Requests(0));
         let admitted: usize = std::thread::scope(|scope| {

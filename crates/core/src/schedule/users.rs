@@ -125,6 +125,39 @@ mod tests {
     }
 
     #[test]
+    fn shards_and_their_workers_share_users_evenly() {
+        let profile = stages(&[(4, 64, 1000), (7, 7, 10), (9, 0, 500), (0, 5, 50)]);
+        let all = list_changes(&profile, 0, 1);
+        let lanes = 3;
+        for count in 1..=5 {
+            for at in all.iter().map(|change| change.0) {
+                let users = |changes: Vec<Change>| {
+                    let due = changes.iter().filter(|change| change.at.0 <= at);
+                    due.map(|change| if change.more { 1 } else { -1 })
+                        .sum::<i64>()
+                };
+                let total = users(changes(&profile, Shard::default(), 0, 1));
+                let shards: Vec<i64> = (0..count)
+                    .map(|index| {
+                        let shard = Shard { index, count };
+                        let workers: Vec<i64> = (0..lanes)
+                            .map(|lane| users(changes(&profile, shard, lane, lanes)))
+                            .collect();
+                        assert!(
+                            workers[0] - workers[2] <= 1 && workers.is_sorted_by(|a, b| a >= b)
+                        );
+                        workers.iter().sum()
+                    })
+                    .collect();
+                assert_eq!(shards.iter().sum::<i64>(), total, "{count} shards at {at}");
+                assert!(
+                    shards[0] - shards[shards.len() - 1] <= 1 && shards.is_sorted_by(|a, b| a >= b)
+                );
+            }
+        }
+    }
+
+    #[test]
     fn workers_share_users_evenly() {
         let profile = stages(&[(4, 64, 1000), (7, 7, 10), (9, 0, 500), (0, 5, 50)]);
         let all = list_changes(&profile, 0, 1);

@@ -1,6 +1,9 @@
 //! Comparison of two groups: Welch's test on replicates (one value per run), effect sizes, and adjustment for multiple tests.
 
+use crate::stats::design::inflation;
 use crate::stats::distributions::{t_above, t_quantile};
+use crate::stats::moments::mean;
+use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 /// The difference of two means (first − second) with bounds and a two-sided p-value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -183,6 +186,49 @@ fn adjust_in_order(
     all
 }
 
+/// p-value of the hypothesis that all groups have the same distribution, by ranks with midranks for ties (Kruskal and Wallis, "Use
+/// of ranks in one-criterion variance analysis", JASA 47, 1952). Each group is in time order: H is divided by the variance
+/// inflation of its ranks ([`inflation`]), since consecutive requests are correlated. None with fewer than two groups that have
+/// values, or if all values are equal.
+pub fn kruskal_wallis(groups: &[Vec<f64>]) -> Option<f64> {
+    let ranks = ranks(groups);
+    let h = h_statistic(&ranks)? / inflation(&ranks).times;
+    let freedom = ranks.len() as f64 - 1.0;
+    Some(1.0 - ChiSquared::new(freedom).ok()?.cdf(h))
+}
+
+/// The midranks of all values, without empty groups.
+fn ranks(groups: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut sorted = groups.concat();
+    sorted.sort_by(f64::total_cmp);
+    let midrank = |value: &f64| {
+        let below = sorted.partition_point(|other| other.total_cmp(value).is_lt());
+        let up_to = sorted.partition_point(|other| other.total_cmp(value).is_le());
+        (below + up_to + 1) as f64 / 2.0
+    };
+    let of_group = |group: &Vec<f64>| group.iter().map(midrank).collect();
+    groups
+        .iter()
+        .filter(|group| !group.is_empty())
+        .map(of_group)
+        .collect()
+}
+
+/// H with its correction for ties: (n − 1) × the share of the ranks' variance that lies between groups.
+fn h_statistic(ranks: &[Vec<f64>]) -> Option<f64> {
+    let n = ranks.iter().map(Vec::len).sum::<usize>() as f64;
+    let middle = (n + 1.0) / 2.0;
+    let squares = |values: &mut dyn Iterator<Item = f64>| -> f64 {
+        values.map(|off| (off - middle).powi(2)).sum()
+    };
+    let total = squares(&mut ranks.iter().flatten().copied());
+    let between: f64 = ranks
+        .iter()
+        .filter_map(|group| Some(group.len() as f64 * (mean(group)? - middle).powi(2)))
+        .sum();
+    (ranks.len() > 1 && total > 0.0).then(|| (n - 1.0) * between / total)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,5 +362,48 @@ mod tests {
         near(&benjamini_hochberg(&[0.04]), &[0.04]);
         near(&holm(&[0.9, 0.8]), &[1.0, 1.0]);
         near(&holm(&[]), &[]);
+    }
+
+    #[test]
+    fn groups_are_compared_by_ranks() {
+        let h = |groups: &[Vec<f64>]| h_statistic(&ranks(groups));
+        let close = |actual: Option<f64>, expected: f64| {
+            assert!(
+                actual.is_some_and(|actual| (actual - expected).abs() < 1e-9),
+                "{actual:?} instead of {expected}"
+            );
+        };
+        // Without and with ties, as scipy.stats.kruskal documents them.
+        let odd_and_even = [
+            vec![1.0, 3.0, 5.0, 7.0, 9.0],
+            vec![2.0, 4.0, 6.0, 8.0, 10.0],
+        ];
+        close(h(&odd_and_even), 3.0 / 11.0);
+        // Growing values are correlated, so the p-value is above that for independent ones, 0.6015.
+        close(kruskal_wallis(&odd_and_even), 0.758_288_758_433_210_8);
+        let tied = [vec![1.0; 3], vec![], vec![2.0; 3], vec![2.0; 2]];
+        close(h(&tied), 7.0);
+        close(kruskal_wallis(&tied), 0.030_197_383_422_318_5);
+        assert_eq!(kruskal_wallis(&[vec![1.0, 2.0]]), None);
+        assert_eq!(kruskal_wallis(&[vec![1.0], vec![1.0]]), None);
+    }
+
+    #[test]
+    fn correlated_values_do_not_make_groups_differ() {
+        // Two groups of 20 and 20 runs of ten equal values: as independent values they would differ.
+        let runs = |from: u32| -> Vec<f64> {
+            (0..200)
+                .map(|at| f64::from((at / 10 * 7 + from) % 23))
+                .collect()
+        };
+        let groups = [runs(0), runs(3)];
+        let ranks = ranks(&groups);
+        let times = inflation(&ranks).times;
+        assert!((5.0..20.0).contains(&times), "{times}");
+        let independent = 1.0
+            - ChiSquared::new(1.0)
+                .unwrap()
+                .cdf(h_statistic(&ranks).unwrap());
+        assert!(kruskal_wallis(&groups).unwrap() > independent.max(0.05));
     }
 }

@@ -19,9 +19,11 @@
 //! This is for independent requests. If d correlated ones carry the information of one, the logarithm of the evidence is d times
 //! too large, and E^(1/d) is compared with 1/α, where d is the design effect of the requests so far ([`design`]).
 //!
+//! Requests of several processes arrive as sums of batches; see [`Sequential::observe_batch`].
+//!
 //! [`AlphaSpending`] tests at doubling sample sizes instead (alpha spending).
 
-use crate::stats::design;
+use crate::stats::design::{self, Unit};
 use crate::stats::share::{at_least, at_most};
 use statrs::function::gamma::ln_gamma;
 
@@ -36,6 +38,8 @@ pub struct Sequential {
     breaking: u64,
     /// Which requests exceeded the limit.
     flags: Vec<bool>,
+    /// The batches, where only sums are known.
+    batches: Vec<Unit>,
     /// Their design effect, and the number of requests when it was estimated.
     effect: (f64, u64),
 }
@@ -43,6 +47,9 @@ pub struct Sequential {
 /// Number of requests from which on the estimated design effect is used as is, and its minimum before.
 const KNOWN: u64 = 200;
 const UNKNOWN: f64 = 3.0;
+/// Least number of batches for a decision, and of their groups: both bound how long a bad spell of the server may last.
+const LEAST_BATCHES: usize = 10;
+const GROUPS: usize = 5;
 /// The effect is estimated again after every increase of the requests by 1/`RENEW`.
 const RENEW: u64 = 20;
 
@@ -57,6 +64,7 @@ impl Sequential {
             n: 0,
             breaking: 0,
             flags: Vec::new(),
+            batches: Vec::new(),
             effect: (1.0, 0),
         }
     }
@@ -73,6 +81,68 @@ impl Sequential {
         }
         let evidence = self.evidence();
         evidence >= self.enough && evidence >= self.enough * self.effect()
+    }
+
+    /// Adds a batch of which only the sums are known: its requests that have ended, and those of them that exceeded the limit.
+    /// `pending`: all requests that were sent but are not part of any batch yet, in the sums of all sources. Returns whether the
+    /// claim is refuted. A test gets either requests or batches.
+    ///
+    /// The error bound α holds for every sequence of batches:
+    ///
+    /// 1. The evidence depends on k and n alone, so the order within a batch is irrelevant. Checking at the ends of batches means
+    ///    checking at some of the steps, and Ville's inequality bounds the probability for all of them.
+    /// 2. For that, whether a request belongs to the first n must not depend on its result. It does for those that have ended:
+    ///    with several sources, fast failures would be counted first. It does not for those that were sent: a source sends its
+    ///    next request before that one has a result. So the steps are the requests in the order in which they were sent; the next
+    ///    source may depend on earlier results (an optional increasing path; Walsh, "Optional increasing paths", 1981), since each
+    ///    factor has an expectation of at most 1 given the earlier ones.
+    /// 3. A pending request counts as one within the limit. As q > q₀, each such request reduces every ratio of the mixture, and a
+    ///    request over the limit increases it: the evidence is at most that with the pending results, whatever these will be, and
+    ///    also at most that without those that turn out not to count.
+    ///
+    /// This is for independent requests. The design effect is that of the batches as clusters ([`design::dependence`]), and of groups
+    /// of them: the results of one server at one moment are correlated across all sources, which the order within each source does
+    /// not show. Nothing is refuted before the tenth batch, since few batches cannot show how long a bad spell lasts.
+    pub fn observe_batch(&mut self, samples: u64, breaking: u64, pending: u64) -> bool {
+        self.n += samples;
+        self.breaking += breaking.min(samples);
+        if samples > 0 {
+            self.batches.push(Unit {
+                amount: breaking.min(samples) as f64,
+                weight: samples as f64,
+            });
+        }
+        let n = self.n + pending;
+        let known = self.n >= self.least && self.batches.len() >= LEAST_BATCHES;
+        if !known || self.breaking as f64 <= self.allowed * n as f64 {
+            return false;
+        }
+        let evidence = self.evidence_at(n);
+        evidence >= self.enough && evidence >= self.enough * self.effect_of_batches()
+    }
+
+    fn effect_of_batches(&self) -> f64 {
+        if self.allowed <= 0.0 {
+            return 1.0;
+        }
+        let level = 1.0 - (-self.enough).exp();
+        // A few groups of batches show correlations that last for several batches.
+        let grouped: Vec<Unit> = self
+            .batches
+            .chunks((self.batches.len() / GROUPS).max(1))
+            .map(|group| Unit {
+                amount: group.iter().map(|batch| batch.amount).sum(),
+                weight: group.iter().map(|batch| batch.weight).sum(),
+            })
+            .collect();
+        let seen = design::dependence(&self.batches, &[])
+            .effect(level)
+            .max(design::dependence(&grouped, &[]).effect(level));
+        if self.n < KNOWN {
+            seen.max(UNKNOWN)
+        } else {
+            seen
+        }
     }
 
     /// The design effect, at least 1: the factor by which the logarithm of the evidence is too large.
@@ -101,7 +171,12 @@ impl Sequential {
 
     /// The logarithm of the evidence against the claim. Infinite if a request exceeded a limit that none may.
     pub fn evidence(&self) -> f64 {
-        let (q, k, n) = (self.allowed, self.breaking as f64, self.n as f64);
+        self.evidence_at(self.n)
+    }
+
+    /// The same for `n` requests.
+    fn evidence_at(&self, n: u64) -> f64 {
+        let (q, k, n) = (self.allowed, self.breaking as f64, n as f64);
         if q <= 0.0 {
             return if self.breaking > 0 {
                 f64::INFINITY
@@ -255,6 +330,96 @@ mod tests {
             alone > 60 && ended <= 9,
             "{alone} by the evidence alone, {ended} of 300"
         );
+    }
+
+    /// A closed loop of `SHARDS` shards with two users each, whose requests fail at once or take about a second: after how many
+    /// heartbeats of two seconds, at most `most`, is the claim refuted? `luck`: the probability to fail at a time, for all shards.
+    fn stop_of_shards(
+        seed: u64,
+        most: u64,
+        mut luck: impl FnMut(u64, &mut ChaCha8Rng) -> f64,
+    ) -> Option<u64> {
+        const SHARDS: usize = 16;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut test = Sequential::new(0.05, 0.01, 30);
+        let mut users = vec![0.0; SHARDS * 2];
+        let mut done = [(0.0, false); SHARDS * 2];
+        (1..=most).find(|beat| {
+            let theta = luck(*beat, &mut rng);
+            let (mut samples, mut breaking) = (0, 0);
+            for (at, pending) in users.iter_mut().zip(&mut done) {
+                // Each shard sends its heartbeat at its own moment.
+                let now = 2.0 * *beat as f64 + rng.random::<f64>() * 0.2;
+                loop {
+                    if pending.0 <= *at {
+                        let fails = rng.random::<f64>() < theta;
+                        let took = if fails {
+                            0.01
+                        } else {
+                            0.5 + rng.random::<f64>()
+                        };
+                        *pending = (*at + took, fails);
+                    }
+                    if pending.0 > now {
+                        break;
+                    }
+                    samples += 1;
+                    breaking += u64::from(pending.1);
+                    *at = pending.0;
+                }
+            }
+            test.observe_batch(samples, breaking, users.len() as u64)
+        })
+    }
+
+    #[test]
+    fn sums_of_shards_refute_a_true_claim_no_more_often_than_allowed() {
+        let steady = |seed: &u64| stop_of_shards(*seed, 30, |_, _| 0.05).is_some();
+        let false_aborts = (0..500).filter(steady).count();
+        assert!(false_aborts <= 5, "{false_aborts} of 500");
+        // All shards meet the same good and bad spells of the server, three heartbeats long. Failures are fast, so that a bad spell
+        // has more requests than a good one: 5 % of all requests fail.
+        let spells = |seed: &u64| {
+            let mut theta = 0.0;
+            let stop = stop_of_shards(*seed, 60, |beat, rng| {
+                if beat % 3 == 1 {
+                    theta = if rng.random::<f64>() < 0.21 { 0.2 } else { 0.0 };
+                }
+                theta
+            });
+            stop.is_some()
+        };
+        let false_aborts = (0..200).filter(spells).count();
+        assert!(false_aborts <= 6, "{false_aborts} of 200 with spells");
+    }
+
+    #[test]
+    fn sums_of_shards_refute_a_false_claim_within_a_few_heartbeats() {
+        let mut stops: Vec<u64> = (0..200)
+            .filter_map(|seed| stop_of_shards(seed, 60, |_, _| 0.2))
+            .collect();
+        stops.sort_unstable();
+        assert_eq!((stops.len(), stops[180]), (200, LEAST_BATCHES as u64));
+    }
+
+    #[test]
+    fn a_pending_request_counts_as_one_within_the_limit() {
+        let test = |pending| {
+            let mut test = Sequential::new(0.05, 0.01, 1);
+            let refuted = (1..=10).filter(|_| test.observe_batch(20, 4, pending));
+            (refuted.count(), test.evidence_at(200 + pending))
+        };
+        let [(decided, all), (_, with_one), (undecided, most)] = [0, 1, 1800].map(test);
+        assert_eq!(
+            (decided, undecided),
+            (1, 0),
+            "the tenth batch is the first that decides"
+        );
+        assert!(all > with_one && with_one > most);
+        let mut single = Sequential::new(0.05, 0.01, 1);
+        (0..40).for_each(|_| _ = single.observe(true));
+        (0..160).for_each(|_| _ = single.observe(false));
+        assert_eq!(single.evidence(), all, "the order does not matter");
     }
 
     #[test]

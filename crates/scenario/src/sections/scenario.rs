@@ -148,6 +148,12 @@ pub(crate) static AUDIT: Block = Block {
         )
         .default("1ms")
         .example("10ms"),
+        field(
+            "skew",
+            Kind::Leaf(&SPAN),
+            "Several shards: maximum clock skew between them. If it may be exceeded, open loops with constant arrivals or bursts are INVALID, other loads get a note. Without it, the skew is reported only.",
+        )
+        .example("50ms"),
     ],
 };
 
@@ -160,5 +166,6 @@ pub(crate) fn decode_audit(draft: &Draft<'_>) -> Option<AuditLimits> {
         idle: draft.read("audit.idle", share)?,
         stalled: draft.read("audit.stalled", share)?,
         cache: draft.read("audit.cache", share)?,
+        skew: draft.read("audit.skew", duration),
     })
 }

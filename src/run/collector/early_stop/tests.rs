@@ -63,7 +63,7 @@ fn a_case_without_a_reason_to_end_early_is_not_checked() {
     let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
     assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
     let closed = &plan("{ rate: 5/s, requests: 9 }", "").cases[0];
-    assert!(EarlyStopMonitor::over(closed, 0, None).is_none());
+    assert!(EarlyStopMonitor::over(closed, 0, None, Shard::default()).is_none());
 }
 
 #[test]
@@ -179,6 +179,21 @@ fn a_request_that_is_passed_over_counts_once_and_as_met() {
     assert!(add(1, 1612, 1600).is_empty(), "it has counted");
     assert_eq!(add(4, 1613, 100), [true, true, true]);
     assert!(add(0, 1614, 1600).is_empty());
+}
+
+#[test]
+fn a_shard_does_not_wait_for_the_numbers_of_others() {
+    let case = &plan(CLOSED, ERRORS).cases[0];
+    let failures_until_the_end = |shard: Shard, own: &dyn Fn(u64) -> u64| {
+        let mut monitor = EarlyStopMonitor::over(case, 0, None, shard).unwrap();
+        let mut see = |seq| monitor.see(&failure(seq, FailureKind::Http5xx), || 0);
+        (0..100).position(|count| see(own(count)).is_some())
+    };
+    let whole = failures_until_the_end(Shard::default(), &|count| count);
+    // Users 1 and 3 of four.
+    let shard = Shard { index: 1, count: 2 };
+    let own = failures_until_the_end(shard, &|count| 2 * count + 1);
+    assert!(whole.is_some() && whole == own, "{whole:?} {own:?}");
 }
 
 #[test]

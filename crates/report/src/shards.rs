@@ -1,0 +1,188 @@
+//! The shards of a distributed run.
+
+use crate::format::{ABSENT, counted, millis, optional};
+use crate::table::{Cell, Column, Row, Table};
+use llmscen_core::report::{CaseReport, Report, ShardRecord};
+use llmscen_core::stats::quantile::select_quantile;
+use llmscen_core::units::Unit;
+use std::collections::BTreeSet;
+
+/// With more shards, only those that differ are shown.
+const MAX_SHOWN: usize = 16;
+/// A shard differs if its median TTFT is further from that of the shards than this share.
+const MIN_TTFT_SHARE: f64 = 0.1;
+
+/// The shards of each case; empty for a run of one process.
+pub(crate) fn shards_table(report: &Report) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::number().documents("Shard"),
+        Column::text().documents("Host"),
+        Column::number().documents("ok / requests"),
+        Column::number().documents("Dropped"),
+        Column::number().documents("Send delay p99"),
+        Column::number().documents("Stall p99"),
+        Column::number().documents("CPU per core"),
+        Column::number().documents("Clock offset"),
+        Column::text().documents("Offset by"),
+        Column::number().documents("TTFT p50"),
+        Column::number().documents("TTFT p99"),
+        Column::text().documents("Reasons"),
+    ];
+    let mut rows = Vec::new();
+    for (index, case) in report.cases.iter().enumerate() {
+        let shown = shown_shards(case);
+        rows.extend(shown.into_iter().map(|shard| shard_row(index, case, shard)));
+    }
+    Table::new(columns, rows)
+}
+
+fn shard_row(index: usize, case: &CaseReport, shard: &ShardRecord) -> Row {
+    let millis_cell = |value| Cell::figure(optional(value, Unit::Millis), value);
+    let offset = match shard.offset_source.as_str() {
+        "" => ABSENT.to_owned(),
+        _ => format!("{} ± {}", millis(shard.offset_ms), millis(shard.bound_ms)),
+    };
+    let cells = vec![
+        Cell::case(index, &case.id),
+        Cell::count(u64::from(shard.index)),
+        Cell::prose(&shard.host),
+        Cell::figure(format!("{} / {}", shard.ok, shard.requests), shard.ok),
+        Cell::count(shard.dropped),
+        millis_cell(shard.send_delay_ms_p99),
+        millis_cell(shard.stall_ms_p99),
+        Cell::figure(optional(shard.cpu_share, Unit::Share), shard.cpu_share),
+        Cell::figure(offset, shard.offset_ms),
+        Cell::prose(&shard.offset_source),
+        millis_cell(shard.ttft_ms_p50),
+        millis_cell(shard.ttft_ms_p99),
+        Cell::prose(&shard.reasons.join("; ")),
+    ];
+    Row::new(cells).case(&case.id)
+}
+
+/// All shards of a case, or of many those that differ.
+fn shown_shards(case: &CaseReport) -> Vec<&ShardRecord> {
+    let mut medians: Vec<f64> = case
+        .shards
+        .iter()
+        .filter_map(|shard| shard.ttft_ms_p50)
+        .collect();
+    let median = select_quantile(&mut medians, 0.5);
+    let is_far = |shard: &ShardRecord| {
+        let off = shard
+            .ttft_ms_p50
+            .zip(median)
+            .map(|(own, median)| (own - median).abs() / median);
+        off.is_some_and(|off| off > MIN_TTFT_SHARE)
+    };
+    let differs = |shard: &&ShardRecord| {
+        !shard.reasons.is_empty() || shard.late || shard.dropped > 0 || is_far(shard)
+    };
+    let is_few = case.shards.len() <= MAX_SHOWN;
+    case.shards
+        .iter()
+        .filter(|shard| is_few || differs(shard))
+        .collect()
+}
+
+/// How many shards the table omits; None if it has all.
+pub(crate) fn omitted_shards(report: &Report) -> Option<String> {
+    let omitted = |case: &CaseReport| case.shards.len() - shown_shards(case).len();
+    let most = report.cases.iter().max_by_key(|case| omitted(case))?;
+    let count = omitted(most);
+    (count > 0).then(|| {
+        format!(
+            "Up to {count} of {} shards per case are not shown: no reason, no dropped request, and a median TTFT within 10 % of \
+             that of all shards.",
+            most.shards.len()
+        )
+    })
+}
+
+/// `8 shards on 4 hosts, clocks within 0.3 ms`; None for a run of one process.
+pub fn shard_line(report: &Report) -> Option<String> {
+    let most = report.cases.iter().map(|case| case.shards.len()).max()?;
+    let shards = || report.cases.iter().flat_map(|case| &case.shards);
+    let hosts: BTreeSet<&str> = shards().map(|shard| shard.host.as_str()).collect();
+    let skew = shards().map(ShardRecord::skew_ms).fold(0.0, f64::max);
+    (most > 0).then(|| {
+        format!(
+            "{} on {}, clocks within {}",
+            counted(most, "shard"),
+            counted(hosts.len(), "host"),
+            millis(skew)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{report_of, sweep};
+
+    fn shard(index: u32) -> ShardRecord {
+        ShardRecord {
+            index,
+            host: format!("host-{}", index % 4),
+            requests: 60,
+            ok: 60,
+            send_delay_ms_p99: Some(0.4),
+            stall_ms_p99: Some(0.2),
+            cpu_share: Some(0.31),
+            offset_ms: 0.1,
+            bound_ms: 0.2,
+            offset_source: "exchange".into(),
+            ttft_ms_p50: Some(120.0),
+            ttft_ms_p99: Some(240.0),
+            ..ShardRecord::default()
+        }
+    }
+
+    fn report(count: u32, change: impl Fn(&mut ShardRecord)) -> Report {
+        let mut case = crate::fixture::case(4);
+        case.shards = (0..count).map(shard).collect();
+        change(&mut case.shards[3]);
+        report_of(vec![case], Default::default(), 0)
+    }
+
+    #[test]
+    fn a_run_of_one_process_has_no_shards() {
+        let report = sweep(1);
+        assert!(shards_table(&report).rows.is_empty());
+        assert_eq!((omitted_shards(&report), shard_line(&report)), (None, None));
+        assert!(!crate::json(&report).unwrap().contains("\"shards\""));
+    }
+
+    #[test]
+    fn few_shards_are_all_shown() {
+        let report = report(8, |shard| {
+            shard.reasons.push("shard 3 (host-3): late".into())
+        });
+        assert_eq!(
+            shard_line(&report).unwrap(),
+            "8 shards on 4 hosts, clocks within 0.300 ms"
+        );
+        let table = shards_table(&report);
+        insta::assert_snapshot!(table.markdown_rows()[3].join(" | "), @"");
+        assert_eq!((table.rows.len(), omitted_shards(&report)), (8, None));
+    }
+
+    #[test]
+    fn of_many_shards_those_that_differ_are_shown() {
+        for change in [
+            (|shard| shard.ttft_ms_p50 = Some(140.0)) as fn(&mut ShardRecord),
+            |shard| shard.dropped = 1,
+            |shard| shard.late = true,
+        ] {
+            let report = report(128, change);
+            let rows = shards_table(&report).markdown_rows();
+            assert_eq!((rows.len(), rows[0][1].as_str()), (1, "3"));
+            assert!(
+                omitted_shards(&report)
+                    .unwrap()
+                    .starts_with("Up to 127 of 128 shards")
+            );
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! The self-audit of the shards of a distributed run: lost and late shards, clocks, and shards whose load generator fell behind.
+
+use crate::run::audit::{decisive_late_count, is_significant_stall};
+use llmscen_analysis::{Sample, ShardSample};
+use llmscen_core::load::{Arrival, Shape};
+use llmscen_core::manifest::{Part, ShardPart, Vitals, WorkerStalls};
+use llmscen_core::metric::Metric;
+use llmscen_core::plan::{AuditLimits, Case};
+use llmscen_core::report::{OFF_PLAN, ShardRecord};
+use llmscen_core::stats::comparison::{holm, kruskal_wallis};
+use llmscen_core::stats::quantile::{self, Method, quantile, sort};
+use llmscen_core::units::Unit;
+use llmscen_report::format::{against, millis};
+use std::collections::BTreeMap;
+
+/// Send delays of a shard that are at most this share of the median latency change no result.
+const MIN_DELAY_SHARE: f64 = 0.1;
+/// A shard with another TTFT is noted if the test is significant at this level, and the difference is above this share.
+const SIGNIFICANCE: f64 = 0.05;
+const MIN_TTFT_SHARE: f64 = 0.1;
+
+/// The shards of one case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ShardAudit {
+    /// One record per shard, by number.
+    pub records: Vec<ShardRecord>,
+    /// Why every verdict of the case is invalid.
+    pub reasons: Vec<String>,
+    /// A note on the clocks.
+    pub note: Option<String>,
+    /// p-value of the test whether the TTFT depends on the shard.
+    pub p_value: Option<f64>,
+}
+
+/// Audits the shards of a case; empty for a run of one process.
+pub(crate) fn audit_shards(
+    case: &Case,
+    parts: &[Part],
+    samples: &BTreeMap<u32, ShardSample>,
+    sample: &Sample,
+    limits: &AuditLimits,
+) -> ShardAudit {
+    let mut by_index: BTreeMap<u32, Vec<&ShardPart>> = BTreeMap::new();
+    for shard in parts.iter().flat_map(|part| &part.shards) {
+        by_index.entry(shard.index).or_default().push(shard);
+    }
+    if by_index.is_empty() {
+        return ShardAudit::default();
+    }
+    let none = ShardSample::default();
+    let median = [Metric::Ttft, Metric::E2e]
+        .iter()
+        .find_map(|metric| sample.distributions.get(metric)?.quantile(0.5));
+    let records: Vec<ShardRecord> = by_index
+        .into_iter()
+        .map(|(index, rounds)| {
+            let of_shard = samples.get(&index).unwrap_or(&none);
+            record_of(&rounds, of_shard, limits, median)
+        })
+        .collect();
+    let skew = audit_skew(case, &records, limits);
+    let (skew_reason, note) = match skew {
+        Some(text) if needs_equal_clocks(&case.load.shape) => (Some(text), None),
+        skew => (None, skew.map(|text| format!("{text}."))),
+    };
+    let of_shards = records.iter().flat_map(|record| &record.reasons).cloned();
+    let reasons = of_shards
+        .chain(split_limit(case, sample, records.len()))
+        .chain(skew_reason)
+        .collect();
+    let ttfts: Vec<Vec<f64>> = samples.values().map(|own| own.ttft_ms.clone()).collect();
+    ShardAudit {
+        p_value: kruskal_wallis(&ttfts),
+        records,
+        reasons,
+        note,
+    }
+}
+
+/// The record of one shard over its rounds.
+fn record_of(
+    rounds: &[&ShardPart],
+    sample: &ShardSample,
+    limits: &AuditLimits,
+    median: Option<f64>,
+) -> ShardRecord {
+    let worst = |value: fn(&Vitals) -> f64| {
+        let vitals = rounds.iter().filter_map(|shard| shard.vitals.as_ref());
+        vitals.map(value).max_by(f64::total_cmp)
+    };
+    let clock = rounds
+        .iter()
+        .max_by_key(|shard| shard.offset_ns.unsigned_abs().max(shard.bound_ns));
+    let mut delays = sample.send_delays_ms.clone();
+    sort(&mut delays);
+    let mut ttfts = sample.ttft_ms.clone();
+    sort(&mut ttfts);
+    let at = |sorted: &[f64], share| quantile(sorted, share, Method::NearestRank);
+    let last = rounds.last();
+    let mut record = ShardRecord {
+        index: last.map_or(0, |shard| shard.index),
+        host: last.map(|shard| shard.host.clone()).unwrap_or_default(),
+        requests: sample.requests,
+        ok: sample.ok,
+        dropped: sample.dropped,
+        send_delay_ms_p99: at(&delays, 0.99),
+        stall_ms_p99: worst(|vitals| vitals.stall_ms_p99),
+        cpu_share: worst(|vitals| {
+            vitals
+                .cpu_shares
+                .iter()
+                .copied()
+                .fold(0.0, f64::max)
+                .min(1.0)
+        }),
+        offset_ms: clock.map_or(0.0, |shard| shard.offset_ns as f64 / 1e6),
+        bound_ms: clock.map_or(0.0, |shard| shard.bound_ns as f64 / 1e6),
+        offset_source: clock
+            .map(|shard| shard.offset_source.clone())
+            .unwrap_or_default(),
+        late: rounds.iter().any(|shard| shard.late),
+        ttft_ms_p50: at(&ttfts, 0.50),
+        ttft_ms_p99: at(&ttfts, 0.99),
+        reasons: Vec::new(),
+    };
+    let mut reasons = deviations(&record.name(), rounds);
+    reasons.extend(known_skew(&record, limits));
+    reasons.extend(delays_behind(&record, &delays, limits, median));
+    reasons.extend(workers_behind(&record, rounds, limits));
+    record.reasons = reasons;
+    record
+}
+
+/// Rounds that a shard did not run as planned.
+fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for shard in rounds {
+        if let Some(why) = &shard.lost {
+            reasons.push(format!("{OFF_PLAN}{name}: {why}"));
+        }
+        if shard.late {
+            reasons.push(format!(
+                "{OFF_PLAN}{name}: it read the start time too late to open its connections, and sent nothing"
+            ));
+        }
+        if let Some(step) = shard.clock_step_ns {
+            let step = millis(step as f64 / 1e6);
+            reasons.push(format!(
+                "{OFF_PLAN}{name}: its clock stepped by {step} during the round; check its time synchronization"
+            ));
+        }
+    }
+    reasons.dedup();
+    reasons
+}
+
+/// A clock that is certainly further off than `audit.skew`.
+fn known_skew(record: &ShardRecord, limits: &AuditLimits) -> Option<String> {
+    let limit = limits.skew?.millis();
+    let certain = record.offset_ms.abs() - record.bound_ms;
+    (certain > limit).then(|| {
+        format!(
+            "{}: its clock is off by {} ± {} (limit {}, `audit.skew`)",
+            record.name(),
+            millis(record.offset_ms),
+            millis(record.bound_ms),
+            millis(limit)
+        )
+    })
+}
+
+/// Send delays above `audit.lag_p99` that are a considerable part of the latencies.
+fn delays_behind(
+    record: &ShardRecord,
+    sorted: &[f64],
+    limits: &AuditLimits,
+    median: Option<f64>,
+) -> Option<String> {
+    let count = decisive_late_count(sorted.len() as u64)?;
+    let decisive = *sorted.get(sorted.len().checked_sub(count as usize)?)?;
+    let of_median = median.map_or(0.0, |median| MIN_DELAY_SHARE * median);
+    let accepted = limits.lag_p99.millis();
+    let (limit, source) = if of_median > accepted {
+        (of_median, "a tenth of the median latency")
+    } else {
+        (accepted, "`audit.lag_p99`")
+    };
+    let p99 = record.send_delay_ms_p99.filter(|_| decisive > limit)?;
+    Some(format!(
+        "{}: send delay p99 is {} (limit {}, {source})",
+        record.name(),
+        against(Some(p99), limit, Unit::Millis),
+        against(Some(limit), limit, Unit::Millis)
+    ))
+}
+
+/// Worker threads that were stalled or busy, as for a run of one process.
+fn workers_behind(
+    record: &ShardRecord,
+    rounds: &[&ShardPart],
+    limits: &AuditLimits,
+) -> Vec<String> {
+    let name = record.name();
+    let of_limit = |share: f64, limit: f64| {
+        [share, limit].map(|share| against(Some(share), limit, Unit::Share))
+    };
+    let is_long = |worker: &&WorkerStalls| {
+        let mut lengths = worker
+            .longest
+            .iter()
+            .map(|stall| stall.to.saturating_sub(stall.from));
+        lengths.any(|length| length > limits.stall_p99.0)
+    };
+    let stalled = rounds
+        .iter()
+        .filter_map(|shard| shard.vitals.as_ref()?.stalls.as_ref())
+        .flatten()
+        .filter(is_long)
+        .filter(|worker| is_significant_stall(worker, limits.stalled))
+        .map(|worker| worker.shut)
+        .filter(|shut| *shut > limits.stalled)
+        .max_by(f64::total_cmp)
+        .map(|shut| {
+            let [share, limit] = of_limit(shut, limits.stalled);
+            format!("{name}: one worker thread was stalled for {share} of the time (limit {limit}, `audit.stalled`)")
+        });
+    let busy = record
+        .cpu_share
+        .filter(|share| *share > limits.cpu)
+        .map(|share| {
+            let [share, limit] = of_limit(share, limits.cpu);
+            format!(
+                "{name}: one worker thread used {share} of a CPU core (limit {limit}, `audit.cpu`)"
+            )
+        });
+    stalled.into_iter().chain(busy).collect()
+}
+
+/// A limit that is split drops more than one limit for all would.
+fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<String> {
+    let dropped = sample.counts.dropped;
+    let split = shards > 1 && case.load.max_in_flight.is_some() && dropped > 0;
+    let arrivals = if dropped == 1 {
+        "arrival was"
+    } else {
+        "arrivals were"
+    };
+    split.then(|| {
+        format!(
+            "{OFF_PLAN}{dropped} {arrivals} dropped at `load.max_in_flight`, which is split over {shards} shards; raise it"
+        )
+    })
+}
+
+/// The clocks may be further apart than `audit.skew`.
+fn audit_skew(case: &Case, records: &[ShardRecord], limits: &AuditLimits) -> Option<String> {
+    let limit = limits.skew?.millis();
+    let worst = records
+        .iter()
+        .max_by(|a, b| a.skew_ms().total_cmp(&b.skew_ms()))?;
+    (worst.skew_ms() > limit).then(|| {
+        let effect = if needs_equal_clocks(&case.load.shape) {
+            "the arrivals of the shards may not interleave as planned"
+        } else {
+            "the arrivals of the shards may interleave differently"
+        };
+        format!(
+            "{}: the clocks are known to be within {} only (limit {}, `audit.skew`), so {effect}",
+            worst.name(),
+            millis(worst.skew_ms()),
+            millis(limit)
+        )
+    })
+}
+
+/// Whether arrivals of different shards have a planned distance.
+fn needs_equal_clocks(shape: &Shape) -> bool {
+    match shape {
+        Shape::Burst => true,
+        Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } => *arrival == Arrival::Constant,
+        Shape::Closed { .. }
+        | Shape::Replay { .. }
+        | Shape::Users { .. }
+        | Shape::Static { .. } => false,
+    }
+}
+
+/// Which shards have another TTFT than the others, per case. `cases`: the records and the p-value of each case.
+pub(crate) fn ttft_notes(cases: &[(&[ShardRecord], Option<f64>)]) -> Vec<Vec<String>> {
+    let tested: Vec<f64> = cases.iter().filter_map(|case| case.1).collect();
+    let mut adjusted = holm(&tested).into_iter();
+    cases
+        .iter()
+        .map(|(records, p_value)| {
+            let p_value = p_value.and_then(|_| adjusted.next());
+            if p_value.is_none_or(|p_value| p_value >= SIGNIFICANCE) {
+                return Vec::new();
+            }
+            let note = |record: &ShardRecord| ttft_note(record, records);
+            records.iter().filter_map(note).collect()
+        })
+        .collect()
+}
+
+/// `shard 3 (zone-b): TTFT 18 ms higher`, by medians.
+fn ttft_note(record: &ShardRecord, records: &[ShardRecord]) -> Option<String> {
+    let mut others: Vec<f64> = records
+        .iter()
+        .filter(|other| other.index != record.index)
+        .filter_map(|other| other.ttft_ms_p50)
+        .collect();
+    let median = quantile::select_quantile(&mut others, 0.5)?;
+    let difference = record.ttft_ms_p50? - median;
+    let direction = if difference > 0.0 { "higher" } else { "lower" };
+    (difference.abs() > MIN_TTFT_SHARE * median).then(|| {
+        format!(
+            "{}: TTFT {} {direction} than the median of the other shards.",
+            record.name(),
+            millis(difference.abs())
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::audit::tests::case;
+    use llmscen_core::manifest::Stall;
+    use llmscen_core::sample::Counts;
+    use llmscen_core::units::Nanos;
+
+    const SKEW: AuditLimits = AuditLimits {
+        lag_p99: Nanos(1_000_000),
+        achieved: 0.98,
+        cpu: 0.9,
+        stall_p99: Nanos(1_000_000),
+        idle: 0.1,
+        stalled: 0.05,
+        cache: 0.01,
+        skew: Some(Nanos(50_000_000)),
+    };
+
+    fn shard(index: u32) -> ShardPart {
+        ShardPart {
+            index,
+            host: format!("host-{index}"),
+            bound_ns: 300_000,
+            offset_source: "exchange".into(),
+            ..ShardPart::default()
+        }
+    }
+
+    /// Four shards with 400 requests each, without delays.
+    fn samples() -> BTreeMap<u32, ShardSample> {
+        let own = ShardSample {
+            requests: 400,
+            ok: 400,
+            dropped: 0,
+            send_delays_ms: vec![0.1; 400],
+            ttft_ms: (0..400).map(|at| f64::from(at * 7 % 40) + 80.0).collect(),
+        };
+        (0..4).map(|index| (index, own.clone())).collect()
+    }
+
+    fn audited(shards: Vec<ShardPart>, samples: &BTreeMap<u32, ShardSample>) -> ShardAudit {
+        let part = Part {
+            shards,
+            ..Part::default()
+        };
+        audit_shards(
+            &case("http://x"),
+            &[part],
+            samples,
+            &Sample::default(),
+            &SKEW,
+        )
+    }
+
+    fn four(change: impl Fn(&mut ShardPart)) -> Vec<ShardPart> {
+        let mut shards: Vec<ShardPart> = (0..4).map(shard).collect();
+        change(&mut shards[2]);
+        shards
+    }
+
+    #[test]
+    fn healthy_shards_have_records_and_no_reason() {
+        assert_eq!(
+            audited(Vec::new(), &samples()),
+            ShardAudit::default(),
+            "a plain run has no shards"
+        );
+        let seen = audited(four(|_| ()), &samples());
+        assert_eq!((seen.reasons.len(), seen.note), (0, None));
+        let one = &seen.records[2];
+        assert_eq!(
+            (
+                one.name(),
+                one.requests,
+                one.ok,
+                one.send_delay_ms_p99,
+                one.bound_ms
+            ),
+            ("shard 2 (host-2)".into(), 400, 400, Some(0.1), 0.3)
+        );
+        assert_eq!(
+            (one.ttft_ms_p50, one.ttft_ms_p99),
+            (Some(99.0), Some(119.0))
+        );
+        assert_eq!(seen.p_value, Some(1.0), "equal shards");
+    }
+
+    #[test]
+    fn a_shard_that_was_lost_late_or_behind_is_named() {
+        let reasons = |change: &dyn Fn(&mut ShardPart)| audited(four(change), &samples()).reasons;
+        let off_plan = |text: &str| vec![format!("{OFF_PLAN}shard 2 (host-2): {text}")];
+        let lost = "lost 41 s into the round; its last rows are missing: the load was below plan";
+        assert_eq!(
+            reasons(&|shard| shard.lost = Some(lost.into())),
+            off_plan(lost)
+        );
+        assert_eq!(
+            reasons(&|shard| shard.clock_step_ns = Some(12_000_000)),
+            off_plan(
+                "its clock stepped by 12.0 ms during the round; check its time synchronization"
+            )
+        );
+        assert!(
+            reasons(&|shard| shard.late = true)[0].contains("too late to open its connections")
+        );
+        let vitals = |shut: f64, cpu: f64| Vitals {
+            cpu_shares: vec![0.2, cpu],
+            stalls: Some(vec![WorkerStalls {
+                shut,
+                ticks: 1000,
+                count: 1,
+                longest: vec![Stall {
+                    from: 0,
+                    to: 3_000_000_000,
+                    busy: 0,
+                    after: 0,
+                }],
+                ..WorkerStalls::default()
+            }]),
+            ..Vitals::default()
+        };
+        assert_eq!(
+            reasons(&|shard| shard.vitals = Some(vitals(0.3, 0.95))),
+            [
+                "shard 2 (host-2): one worker thread was stalled for 30% of the time (limit 5%, `audit.stalled`)",
+                "shard 2 (host-2): one worker thread used 95% of a CPU core (limit 90%, `audit.cpu`)"
+            ]
+        );
+        let mut late = samples();
+        late.get_mut(&2).unwrap().send_delays_ms =
+            (0..400).map(|at| f64::from(at) / 10.0).collect();
+        assert_eq!(
+            audited(four(|_| ()), &late).reasons,
+            ["shard 2 (host-2): send delay p99 is 39.5 ms (limit 1.00 ms, `audit.lag_p99`)"]
+        );
+        late.get_mut(&2).unwrap().send_delays_ms = vec![0.1; 400];
+        late.get_mut(&2).unwrap().send_delays_ms[399] = 3000.0;
+        assert!(
+            audited(four(|_| ()), &late).reasons.is_empty(),
+            "one late request is no p99"
+        );
+    }
+
+    #[test]
+    fn clocks_are_compared_with_the_limit() {
+        let seen = |shape: Shape, offset: i64, bound: u64| {
+            let mut case = case("http://x");
+            case.load.shape = shape;
+            let change = |shard: &mut ShardPart| {
+                (shard.offset_ns, shard.bound_ns) = (offset * 1_000_000, bound * 1_000_000);
+            };
+            let part = Part {
+                shards: four(change),
+                ..Part::default()
+            };
+            let audit = audit_shards(&case, &[part], &samples(), &Sample::default(), &SKEW);
+            (audit.reasons.len(), audit.note.is_some())
+        };
+        let open = |arrival| Shape::Open { rate: 9.0, arrival };
+        assert_eq!(seen(open(Arrival::Constant), 0, 60), (1, false));
+        assert_eq!(seen(Shape::Burst, 0, 60), (1, false));
+        assert_eq!(seen(open(Arrival::Poisson), 0, 60), (0, true));
+        assert_eq!(seen(Shape::Closed { users: 4 }, 0, 60), (0, true));
+        assert_eq!(seen(open(Arrival::Constant), 0, 40), (0, false));
+        assert_eq!(
+            seen(open(Arrival::Poisson), -200, 1),
+            (1, false),
+            "known to be off"
+        );
+        assert_eq!(
+            seen(open(Arrival::Poisson), 52, 4),
+            (0, false),
+            "corrected, and perhaps below"
+        );
+    }
+
+    #[test]
+    fn dropped_arrivals_of_a_split_limit_deviate_from_the_plan() {
+        let mut case = case("http://x");
+        case.load.max_in_flight = Some(8);
+        let counts = Counts {
+            dropped: 31,
+            ..Counts::default()
+        };
+        let sample = Sample {
+            counts,
+            ..Sample::default()
+        };
+        let part = Part {
+            shards: four(|_| ()),
+            ..Part::default()
+        };
+        let audit = audit_shards(&case, &[part], &samples(), &sample, &SKEW);
+        assert_eq!(
+            audit.reasons,
+            [format!(
+                "{OFF_PLAN}31 arrivals were dropped at `load.max_in_flight`, which is split over 4 shards; raise it"
+            )]
+        );
+    }
+
+    #[test]
+    fn a_shard_with_another_ttft_is_noted() {
+        let mut far = samples();
+        let ttfts = &mut far.get_mut(&3).unwrap().ttft_ms;
+        ttfts.iter_mut().for_each(|ttft| *ttft += 18.0);
+        let (far, near) = (
+            audited(four(|_| ()), &far),
+            audited(four(|_| ()), &samples()),
+        );
+        let notes = ttft_notes(&[
+            (&near.records, near.p_value),
+            (&near.records, None),
+            (&far.records, far.p_value),
+        ]);
+        let note = "shard 3 (host-3): TTFT 18.0 ms higher than the median of the other shards.";
+        assert_eq!(notes, [vec![], vec![], vec![note.to_owned()]]);
+    }
+}

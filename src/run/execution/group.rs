@@ -1,0 +1,384 @@
+//! A shard's part of a distributed run: which rounds it runs, when they begin, and where its rows go.
+
+use crate::run::collector::SharedCounts;
+use crate::run::collector::tally::Replies;
+use crate::run::error::RunError;
+use crate::run::execution::PreparedRun;
+use crate::run::execution::plan_digest::digest_plan;
+use crate::run::execution::stop::{Level, Stop};
+use crate::run::merge::{ShardRows, check_memory, merge_tables};
+use crate::run::prepare::Context;
+use crate::run::requests::row_usage::SentRows;
+use crate::run::round::{RoundInput, RoundResult, RoundStart};
+use crate::run::sharding::{
+    Decide, GroupRound, GroupSettings, HostFacts, NextRound, PlanDigest, RoundCounts, RoundOutput,
+    RunEnd, ShardGroup, SystemClock,
+};
+use crate::store::bodies::{Spool, spool};
+use crate::store::shared_store::Objects;
+use crate::store::{StoreError, manifest};
+use llmscen_analysis::{Table, telemetry};
+use llmscen_client::counters::ImplausibleCounts;
+use llmscen_core::manifest::Manifest;
+use llmscen_core::plan::Plan;
+use llmscen_core::schedule::shard::Shard;
+use llmscen_telemetry::host::machine;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Folder in the run folder of the rows that shards deliver.
+const SHARDS: &str = "shards";
+
+/// Where the shards of a run meet.
+#[derive(Clone)]
+pub struct SharedRun {
+    /// What all shards read and write.
+    pub store: Arc<dyn Objects>,
+    /// Longest wait for the others.
+    pub wait: Duration,
+    /// Differs between any two processes.
+    pub nonce: String,
+    /// Whether `llmscen merge` makes the report, instead of shard 0.
+    pub merge_later: bool,
+}
+
+impl SharedRun {
+    /// Whether this shard makes the report of the run.
+    pub fn reports(&self, shard: Shard) -> bool {
+        shard.is_first() && !self.merge_later
+    }
+}
+
+/// The command line that makes the report from the store.
+pub fn merge_command(shared: &SharedRun) -> String {
+    format!("llmscen merge {}", shared.store.url())
+}
+
+/// The rows of a round, from every shard that delivered them.
+struct GatheredRound {
+    number: u32,
+    rows: Vec<ShardRows>,
+}
+
+/// A process among its group.
+pub struct GroupRun {
+    /// None once this process has left.
+    group: Option<ShardGroup>,
+    shard: Shard,
+    shared: SharedRun,
+    /// Rounds so far, on shard 0.
+    gathered: Vec<GatheredRound>,
+}
+
+/// What the report needs of a shard's round besides its rows and its [`Part`].
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct RoundFacts {
+    /// Dataset rows sent, per traffic class.
+    sent: Vec<SentRows>,
+    replies: Replies,
+    absurd: Option<ImplausibleCounts>,
+    /// Whether a response had status 404.
+    not_found: bool,
+    /// Why no request got a response, if so.
+    unanswered: Option<String>,
+}
+
+impl GroupRun {
+    /// Meets the other shards. If this one could not be prepared, the others are informed.
+    ///
+    /// # Errors
+    /// `prepared` is an error, a shard is missing, or the shards do not run the same plan.
+    pub(crate) fn join(
+        plan: &Plan,
+        prepared: Result<PreparedRun, RunError>,
+        shared: &SharedRun,
+        context: &Context,
+    ) -> Result<(PreparedRun, GroupRun), RunError> {
+        let settings = |plan: PlanDigest| GroupSettings {
+            shard: context.shard,
+            store: shared.store.clone(),
+            wait: shared.wait,
+            nonce: shared.nonce.clone(),
+            clock: Arc::new(SystemClock::new(context.origin)),
+            stop: context.stop.clone(),
+            hello: HostFacts::read(&machine()),
+            plan,
+        };
+        let digested = prepared.and_then(|prepared| {
+            let digest = digest_plan(plan, prepared.cases(plan), context)?;
+            Ok((prepared, digest))
+        });
+        let (prepared, digest) = match digested {
+            Ok(digested) => digested,
+            Err(fault) => {
+                let settings = settings(PlanDigest::new(&plan.id, env!("CARGO_PKG_VERSION")));
+                ShardGroup::report_failure(&settings, &fault.brief());
+                return Err(fault);
+            }
+        };
+        let group = GroupRun {
+            group: Some(ShardGroup::join(settings(digest))?),
+            shard: context.shard,
+            shared: shared.clone(),
+            gathered: Vec::new(),
+        };
+        Ok((prepared, group))
+    }
+
+    /// Whether this is shard 0, which chooses the rounds and makes the report.
+    pub fn leads(&self) -> bool {
+        self.shard.is_first()
+    }
+
+    /// Whether this process makes the report of the run.
+    pub fn reports(&self) -> bool {
+        self.shared.reports(self.shard)
+    }
+
+    fn group(&mut self) -> Result<&mut ShardGroup, RunError> {
+        self.group.as_mut().ok_or(RunError::Interrupted)
+    }
+
+    /// Stores the plan and the facts of the run, from which `llmscen merge` makes a report.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub fn store_plan(&self, plan: &Plan, manifest: &Manifest) -> Result<(), RunError> {
+        let manifest = manifest::encode(manifest)?;
+        self.shared
+            .store
+            .put("plan.yaml", plan.resolved.as_bytes())
+            .and_then(|()| self.shared.store.put("manifest.json", &manifest))
+            .map_err(|error| RunError::Sharding(error.into()))
+    }
+
+    /// The next round: shard 0 passes it, the others receive it. None: the run is over.
+    ///
+    /// # Errors
+    /// Shard 0 was lost, or the store cannot be used.
+    pub fn agree_on_next(
+        &mut self,
+        wanted: Option<NextRound>,
+    ) -> Result<Option<NextRound>, RunError> {
+        let wanted = wanted.filter(|_| self.leads());
+        Ok(self.group()?.agree_on_next(wanted)?)
+    }
+
+    /// Waits until every shard has prepared the round.
+    ///
+    /// # Errors
+    /// A shard is missing or the run was stopped.
+    pub fn start_round(
+        &mut self,
+        lead_time: Duration,
+        context: &Context,
+    ) -> Result<RoundStart, RunError> {
+        let start = self.group()?.start_round(lead_time)?;
+        self.gathered.push(GatheredRound {
+            number: start.number,
+            rows: Vec::new(),
+        });
+        Ok(RoundStart {
+            zero: context.origin + Duration::from(start.zero),
+            late: start.late,
+        })
+    }
+
+    /// Begins to exchange the counts of the round. A reason of any shard to end it presses `stop`.
+    pub fn watch_round(&self, input: &RoundInput<'_>, stop: Stop) -> SharedCounts {
+        let own = Arc::new(Mutex::new(RoundCounts::default()));
+        let decide: Option<Decide> = None;
+        if let Some(group) = &self.group {
+            group.watch_round(stop, own.clone(), decide);
+        }
+        SharedCounts {
+            own,
+            view: self
+                .group
+                .as_ref()
+                .filter(|_| self.leads())
+                .map(ShardGroup::viewer),
+            planned: input.planned,
+        }
+    }
+
+    /// Delivers the rows of this shard. On shard 0, `result` then covers all shards.
+    ///
+    /// # Errors
+    /// The store cannot be used for as long as `--wait`; the rows remain in the run folder.
+    pub fn exchange_results(
+        &mut self,
+        plan: &Plan,
+        input: &RoundInput<'_>,
+        result: &mut RoundResult,
+        context: &Context,
+    ) -> Result<(), RunError> {
+        let (leads, reports) = (self.leads(), self.reports());
+        let number = self.gathered.last().map_or(0, |round| round.number);
+        let folder = input.folder.file(SHARDS).join(number.to_string());
+        let mut output = self.write_output(&folder, result)?;
+        let bodies = input.folder.file(spool::FILE);
+        if !reports && bodies.exists() {
+            output.files.push(("bodies".into(), bodies.clone()));
+        }
+        let group = self.group()?;
+        group.finish_round(&output)?;
+        if !reports {
+            // The next round delivers its own bodies.
+            let _ = fs::remove_file(&bodies);
+        }
+        if !leads {
+            return Ok(());
+        }
+        let Some(round) = group.gather_round(&folder)? else {
+            return Ok(());
+        };
+        // A signal to one shard interrupts the run.
+        if round.stops.iter().any(|stop| stop.interrupted) && context.stop.level() == Level::Run {
+            context.stop.press();
+        }
+        let rows = round.rows();
+        if input.probe.is_some() {
+            let ids = plan.cases.iter().map(|case| case.id.as_str());
+            result.rows = Some(merge_tables(ids, &rows)?);
+        }
+        result.part = round.part();
+        for facts in read_facts(&round)? {
+            facts.add_to(result);
+        }
+        if reports {
+            let others = round.done.iter().filter(|done| done.index != 0);
+            for path in others.filter_map(|done| done.file("bodies")) {
+                Spool::append(&bodies)?.add_all(path)?;
+            }
+            if let Some(gathered) = self.gathered.last_mut() {
+                gathered.rows = rows;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what this shard delivers of a round.
+    fn write_output(
+        &self,
+        folder: &Path,
+        result: &mut RoundResult,
+    ) -> Result<RoundOutput, RunError> {
+        let failed = |path: &Path, source| StoreError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+        let write = |name: &str, write: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
+            let path = folder.join(name);
+            let written = File::create(&path).and_then(|file| {
+                let mut out = BufWriter::new(file);
+                write(&mut out)?;
+                out.flush()
+            });
+            written
+                .map(|()| path.clone())
+                .map_err(|source| failed(&path, source))
+        };
+        let rows = result.rows.take().unwrap_or_default();
+        let index = self.shard.index;
+        let rows_file = write(&format!("own-rows-{index}.parquet"), &|out| {
+            rows.write_parquet(out).map_err(io::Error::other)
+        })?;
+        let facts = RoundFacts::new(result);
+        let facts_file = write(&format!("own-facts-{index}.json"), &|out| {
+            serde_json::to_writer(out, &facts).map_err(io::Error::from)
+        })?;
+        let telemetry = telemetry::write(std::slice::from_ref(&result.recorded))?;
+        let telemetry_file = write(&format!("own-telemetry-{index}.parquet"), &|out| {
+            out.write_all(&telemetry)
+        })?;
+        Ok(RoundOutput {
+            files: vec![
+                ("rows".into(), rows_file),
+                ("facts".into(), facts_file),
+                ("telemetry".into(), telemetry_file),
+            ],
+            row_count: rows.len() as u64,
+            greatest: rows.row_keys().map(|key| key.seq).max(),
+            row_marks: result.sent.iter().map(|rows| rows.next).collect(),
+            part: result.part.clone(),
+        })
+    }
+
+    /// One table of the rows of all rounds.
+    ///
+    /// # Errors
+    /// The rows do not fit into memory, or do not belong together.
+    pub fn merge_rows(&self, plan: &Plan) -> Result<Table, RunError> {
+        let rows: Vec<ShardRows> = self
+            .gathered
+            .iter()
+            .flat_map(|round| &round.rows)
+            .cloned()
+            .collect();
+        check_memory(&rows, &merge_command(&self.shared))?;
+        let ids = plan.cases.iter().map(|case| case.id.as_str());
+        Ok(merge_tables(ids, &rows)?)
+    }
+
+    /// Notes for the report.
+    pub fn notes(&self) -> Vec<String> {
+        self.group
+            .as_ref()
+            .map(ShardGroup::notes)
+            .unwrap_or_default()
+    }
+
+    /// Leaves the group; on shard 0, the others end too.
+    pub fn leave(&mut self, end: RunEnd) {
+        if let Some(group) = self.group.take() {
+            group.leave(end);
+        }
+    }
+}
+
+impl RoundFacts {
+    fn new(result: &RoundResult) -> RoundFacts {
+        RoundFacts {
+            sent: result.sent.clone(),
+            replies: result.tally.replies.clone(),
+            absurd: result.absurd.clone(),
+            not_found: result.tally.not_found,
+            unanswered: result.tally.unanswered(),
+        }
+    }
+
+    /// Adds the facts of another shard.
+    fn add_to(self, result: &mut RoundResult) {
+        for (sum, sent) in result.sent.iter_mut().zip(&self.sent) {
+            sum.add(sent);
+        }
+        result.absurd = ImplausibleCounts::joined(result.absurd.take(), self.absurd);
+        result
+            .tally
+            .add_shard(&self.replies, self.not_found, self.unanswered.is_none());
+    }
+}
+
+/// The facts that the other shards delivered.
+fn read_facts(round: &GroupRound) -> Result<Vec<RoundFacts>, RunError> {
+    let others = round.done.iter().filter(|done| done.index != 0);
+    let read = |path: &Path| {
+        let failed = |source| StoreError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let bytes = fs::read(path).map_err(failed)?;
+        serde_json::from_slice(&bytes).map_err(|error| failed(io::Error::other(error)).into())
+    };
+    others
+        .filter_map(|done| done.file("facts"))
+        .map(read)
+        .collect()
+}

@@ -1,0 +1,92 @@
+//! A real S3 server for tests: `moto_server` of PyPI, installed by `tests/real/install_moto.sh`.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A running server with one bucket; killed when dropped.
+pub struct Moto {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    address: String,
+}
+
+impl Moto {
+    /// Starts a server with an empty bucket. None if moto is not installed, which is printed.
+    pub fn start(bucket: &str) -> Option<Moto> {
+        let mut child = Command::new(installed()?)
+            .args(["-H", "127.0.0.1", "-p", "0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("moto_server starts");
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line.split_once("Running on http://")?.1.to_string()))
+            .expect("moto_server prints its address");
+        // It logs each request, and would stop if nobody read that.
+        std::thread::spawn(move || lines.for_each(drop));
+        let moto = Moto { child, address };
+        moto.create_bucket(bucket);
+        Some(moto)
+    }
+
+    fn create_bucket(&self, bucket: &str) {
+        let mut stream = TcpStream::connect(&self.address).expect("moto accepts connections");
+        write!(
+            stream,
+            "PUT /{bucket} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            self.address
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// The variables that a process needs to use the bucket as `s3://BUCKET`.
+    pub fn env(&self) -> BTreeMap<String, String> {
+        let endpoint = format!("http://{}", self.address);
+        [
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", "test-secret"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", &endpoint),
+        ]
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .into()
+    }
+
+    /// Ends the server; its objects are lost.
+    pub fn stop(&mut self) {
+        // One that has ended is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The server program: `LLMSCEN_MOTO`, or that in `target/moto`.
+fn installed() -> Option<PathBuf> {
+    let program = std::env::var_os("LLMSCEN_MOTO").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/moto/bin/moto_server"),
+        PathBuf::from,
+    );
+    if program.is_file() {
+        return Some(program);
+    }
+    eprintln!(
+        "SKIPPED: no moto; run tests/real/install_moto.sh or set LLMSCEN_MOTO to test a store on S3"
+    );
+    None
+}
