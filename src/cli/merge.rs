@@ -11,6 +11,7 @@ use crate::run::execution::{redactor, timestamps};
 use crate::run::merge::stored_run::StoredRun;
 use crate::run::merge::{MergeError, merge_rounds};
 use crate::run::outputs::publish;
+use crate::store::bodies::{Spool, spool};
 use crate::store::shared_store::{Objects, SharedStore};
 use crate::store::{RunDir, RunLocation};
 use std::collections::BTreeMap;
@@ -97,6 +98,11 @@ fn merge_stored(
     let rounds = run.rounds(&plan, scratch.path(), local)?;
     let merged = merge_rounds(&plan, &rounds, run.shards(), &command_line(args))?;
     manifest.parts = merged.parts;
+    let bodies = folder.file(spool::FILE);
+    let delivered = rounds.iter().flat_map(|round| &round.group.done);
+    for path in delivered.filter_map(|done| done.file("bodies")) {
+        Spool::append(&bodies)?.add_all(path)?;
+    }
     let report = publish(
         &plan,
         &merged.table,

@@ -252,8 +252,12 @@ pub fn merge_rounds(
 /// Checks that each file has the rows that its shard delivered. A local file of a shard has the rows of all rounds.
 fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
     let mut files: BTreeMap<ShardRows, u64> = BTreeMap::new();
-    for group in rounds.iter().map(|round| &round.group) {
-        for (file, done) in group.rows().into_iter().zip(&group.done) {
+    for done in rounds.iter().flat_map(|round| &round.group.done) {
+        if let Some(path) = done.file(ROWS) {
+            let file = ShardRows {
+                index: done.index,
+                path: path.to_owned(),
+            };
             *files.entry(file).or_default() += done.row_count;
         }
     }
