@@ -271,11 +271,16 @@ fn many() {
             },
         );
         println!(
-            "\n10000 streams of 4 events/s each, {how}: {:.1} s, CPU {:.1} s, peak {:.0} MiB, audit: {}",
+            "\n10000 streams of 4 events/s each, {how}: {:.1} s, CPU {:.1} s ({:.2} cores), peak {:.0} MiB, sent late p99 {} ms, audit {}",
             told["wall_s"].as_f64().unwrap_or(f64::NAN),
             cpu(&told),
+            cpu(&told) / told["wall_s"].as_f64().unwrap_or(f64::NAN),
             mib(&told, "peak"),
-            told["audit"]
+            told["lag_ms_p99"],
+            match told["audit"].as_str() {
+                None | Some("") => "valid".to_owned(),
+                Some(reasons) => format!("invalid: {reasons}"),
+            }
         );
     }
 }

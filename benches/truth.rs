@@ -1,4 +1,4 @@
-//! How far the measured times are from the truth: `cargo bench --bench truth`.
+//! How far the measured times are from the truth: `cargo bench --bench truth [-- --only 256]`.
 //!
 //! The simulator logs when it writes each token; the client says when it saw it. Both on one clock, in one process, on the
 //! same cores: what is printed is scheduling, the loopback and the client together, an upper bound of the client's own error.
@@ -12,12 +12,23 @@ fn main() {
     println!(
         "true TTFT 100 ms, true gaps 10 ms, 100 tokens a request; measured minus truth in ms\n"
     );
-    println!("| streams | TTFT p50 | TTFT p99 | TTFT max | ITL p50 | ITL p99 | ITL max | audit |");
-    println!("|---|---|---|---|---|---|---|---|");
-    for streams in [1, 32, 256] {
-        closed(streams);
+    println!(
+        "Users whose replies have equal lengths finish together, and send their next requests together.\n"
+    );
+    println!(
+        "| streams | TTFT p50 | TTFT p99 | TTFT max | ITL p50 | ITL p99 | ITL max | sent late p50 | sent late p99 | sent late max | audit |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let mut args = std::env::args().skip_while(|arg| arg != "--only").skip(1);
+    let only: Option<u32> = args.next().and_then(|streams| streams.parse().ok());
+    for streams in [1, 32, 256, 1024] {
+        if only.is_none_or(|only| only == streams) {
+            closed(streams);
+        }
     }
-    open();
+    if only.is_none() {
+        open();
+    }
 }
 
 fn closed(streams: u32) {
@@ -32,7 +43,7 @@ fn closed(streams: u32) {
     // 90 ms until it is queued and one step of 10 ms: a true TTFT of 100 to 110 ms.
     let simulator = "{ admission: 90ms, alpha: 10ms, beta: 0s, gamma: 0s, delta: 0s }";
     let (conducted, pairs) = witness(folder.path(), simulator, &scenario);
-    let (ttft, itl) = (ttft_errors(&pairs), itl_errors(&pairs));
+    let (ttft, itl, lags) = (ttft_errors(&pairs), itl_errors(&pairs), send_lags(&pairs));
     let at = |errors: &[f64]| {
         [0.5, 0.99, 1.0]
             .map(|share| format!("{:.3}", quantile(errors, share)))
@@ -44,7 +55,12 @@ fn closed(streams: u32) {
     } else {
         audit.reasons.join("; ")
     };
-    println!("| {streams} | {} | {} | {verdict} |", at(&ttft), at(&itl));
+    println!(
+        "| {streams} | {} | {} | {} | {verdict} |",
+        at(&ttft),
+        at(&itl),
+        at(&lags)
+    );
 }
 
 fn open() {

@@ -2,7 +2,7 @@
 //!
 //! Virtual servers give samples, the product judges them, and the limit is the long-run truth, or 1.25 and 2 times easier to keep.
 //! Options, after `--`: `--trials 400`, `--n 100,300,1000,3000`, `--servers closed`, `--objectives itl` (parts of names),
-//! `--abort` (runs that `abort` ends instead), `--search` (searches that find the edge instead), `--truths` (prints the table of truths anew), `--check` (prints where it is off),
+//! `--shards 1,4,16` (merged runs of so many shards; `--long` for each cell), `--abort` (runs that `abort` ends instead), `--search` (searches that find the edge instead), `--truths` (prints the table of truths anew), `--check` (prints where it is off),
 //! `--write` (results, page and chart of `docs/verdicts.md`), `--stored` (takes the results of the last `--write`).
 
 #[path = "verdicts/chart.rs"]
@@ -65,6 +65,17 @@ fn main() {
     }
     if has("--search") {
         return search::table(trials as u64, &of("--servers").unwrap_or_default());
+    }
+    if let Some(shards) = of("--shards") {
+        for shards in shards.split(',').filter_map(|text| text.parse().ok()) {
+            let split: Vec<Server> = servers.iter().map(|own| own.split(shards)).collect();
+            let cells = cells(&split, &sizes, trials, &wanted);
+            println!("{shards} shards, means in percent:\n\n{}", short(&cells));
+            if has("--long") {
+                println!("{}", long(&cells));
+            }
+        }
+        return;
     }
     let stored = || read(&std::fs::read_to_string(RESULTS).expect("the results"));
     let cells = if has("--stored") {

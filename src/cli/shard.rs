@@ -146,5 +146,8 @@ fn check_case(case: &Case, shard: Shard) -> Result<(), String> {
         }
         TargetLocation::Url(_) => {}
     }
+    if case.load.stop_when_saturated {
+        return Err("`load.stop_when_saturated` needs the requests in flight of all shards at one instant, which no shard knows\n  help: leave it out, or limit the run with an SLO that has `abort`".into());
+    }
     shard.check_load(&case.load)
 }

@@ -276,7 +276,11 @@ impl CollectorState {
             return;
         };
         let totals = total_counters(&self.gauges);
-        let counts = self.live_metrics.round_counts(&totals);
+        let objectives = self.early_stop.as_ref().map(EarlyStopMonitor::counts);
+        let counts = RoundCounts {
+            objectives: objectives.unwrap_or_default(),
+            ..self.live_metrics.round_counts(&totals)
+        };
         *shared.own.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 }

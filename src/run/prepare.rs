@@ -657,6 +657,13 @@ mod tests {
                 files,
                 "{load}"
             );
+            let shards = (0..3)
+                .map(|index| open_files(&plan(target, load).cases[0], Shard { index, count: 3 }));
+            assert_eq!(
+                shards.map(|shard| shard.files - SPARE_FILES).sum::<u64>(),
+                files,
+                "{load}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ pub(crate) mod client_cancel;
 pub(crate) mod conversation;
 pub(crate) mod row_usage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod traffic_class;
 pub(crate) mod turn_renderer;
 

@@ -2,6 +2,8 @@
 
 mod preconnect;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 
 use crate::run::audit::decisive_late_count;
 use crate::run::collector::body_recorder::BodyRecorder;
@@ -277,7 +279,9 @@ pub fn run_round(
         ..
     } = collected;
     let closed = journal
-        .append(&Record::Ended { part: part.clone() })
+        .append(&Record::Ended {
+            part: Box::new(part.clone()),
+        })
         .and_then(|()| journal.flush());
     tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
     Ok(RoundResult {
@@ -520,6 +524,7 @@ impl<'a> RoundState<'a> {
                         .map(SessionRunner::new)
                         .transpose()
                         .map_err(RunError::Thread)?,
+                    beginning: Default::default(),
                 })
             },
         )

@@ -165,7 +165,8 @@ fn send(
         let cancelled = stop.reached(Level::Drain);
         let finished = engine
             .call(call, Nanos::ZERO, Phase::Measured, cancelled)
-            .await;
+            .await
+            .complete();
         let served = match &engine {
             Engine::Http(http) if finished.outcome.status == Some(404) => {
                 http.served_models().await

@@ -8,6 +8,9 @@
 //!                    sent ── … ── end ── slot free          sent ── … ── end
 //! ```
 //! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no lock.
+//!
+//! What is due is written first: [`Worker::begin`] polls a request in place, up to its write, before any other task of the worker
+//! runs. In a closed loop that happens in the poll in which the user's last response ended, before its outcome is built.
 
 pub(crate) mod concurrency_limit;
 pub(crate) mod engine;
@@ -35,11 +38,15 @@ use llmscen_core::schedule::quota::Quota;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
+use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::coop::unconstrained;
 use tokio::task::{JoinHandle, spawn_local};
 
 /// How often a worker checks whether measuring has begun on another worker.
@@ -156,6 +163,8 @@ pub struct Worker {
     pub preconnect: u64,
     /// Runs sessions of several turns; None if the case has none.
     pub session_runner: Option<SessionRunner>,
+    /// [`Worker::begin_due`] is running.
+    pub beginning: Cell<bool>,
 }
 
 /// A request in flight. It ends on drop, so that the worker does not wait for it after a panic.
@@ -198,8 +207,9 @@ impl Worker {
         self.timer
             .until(self.shared.clock.instant(Nanos::ZERO))
             .await;
+        self.begin_due();
         while let Some(scheduled) = self.next_request().await {
-            self.clone().send(scheduled).await;
+            self.send(scheduled).await;
         }
         let ended = self.shared.clock.now();
         self.shared.exhausted.press();
@@ -223,8 +233,13 @@ impl Worker {
             scheduled = async { if self.shared.closed { self.next_closed().await } else { self.next_open().await } } => scheduled,
         };
         // Tasks that wait for a switch wake one by one: a session that woke before this loop may already have freed its slot.
+        scheduled.filter(|_| self.may_send())
+    }
+
+    /// Whether neither a plan, a signal nor a fault has ended the round.
+    fn may_send(&self) -> bool {
         let is_running = |switch: &Stop| switch.level() == Level::Run;
-        scheduled.filter(|_| is_running(&self.shared.stop) && is_running(&self.shared.halt))
+        is_running(&self.shared.stop) && is_running(&self.shared.halt)
     }
 
     async fn next_closed(&self) -> Option<ScheduledRequest> {
@@ -289,7 +304,35 @@ impl Worker {
         }
     }
 
-    async fn send(self: Rc<Self>, scheduled: ScheduledRequest) {
+    /// Closed loop: begins a request for each free user, as far as requests are rendered. The loop of [`Worker::run`] sends the
+    /// rest. A request that ends at once frees its slot for this loop, not for one inside it.
+    fn begin_due(self: &Rc<Self>) {
+        if !self.shared.closed || self.beginning.replace(true) {
+            return;
+        }
+        while self.may_send()
+            && self.shared.exhausted.level() == Level::Run
+            && let Some(slot) = self.concurrency_limit.try_take_slot()
+        {
+            let Ok(call) = self.queue.try_recv() else {
+                self.concurrency_limit.put_back(slot);
+                break;
+            };
+            let Some(phase) = self.shared.quota.admit(call.seq, slot.since) else {
+                self.shared.exhausted.press();
+                break;
+            };
+            self.begin(ScheduledRequest {
+                call,
+                intended: slot.since,
+                phase,
+                failed_connects: slot.failed_connects,
+            });
+        }
+        self.beginning.set(false);
+    }
+
+    async fn send(self: &Rc<Self>, scheduled: ScheduledRequest) {
         if let Some(in_flight_limit) = &self.shared.in_flight_limit
             && !in_flight_limit.try_enter()
         {
@@ -306,45 +349,74 @@ impl Worker {
                 .deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why))
                 .await;
         }
+        self.begin(scheduled);
+    }
+
+    /// Begins a request or session. If a connection is open, the request is written before this returns.
+    fn begin(self: &Rc<Self>, scheduled: ScheduledRequest) {
+        let this = self.clone();
         let in_flight = InFlightGuard::new(self.clone());
-        tokio::task::spawn_local(async move {
-            let failed_connects = scheduled.failed_connects;
-            let last_outcomes = match &self.session_runner {
-                Some(session_runner) if scheduled.call.turns > 1 => {
-                    session_runner.run_session(&self, scheduled).await
-                }
-                _ => {
-                    let ScheduledRequest {
-                        call,
-                        intended,
-                        phase,
-                        ..
-                    } = scheduled;
-                    vec![
-                        self.engine
-                            .call(call, intended, phase, self.cancelled())
-                            .await,
-                    ]
-                }
-            };
-            self.conclude(last_outcomes, failed_connects).await;
+        let mut task = Box::pin(async move {
+            this.run_request(scheduled).await;
             // Last: the worker ends when nothing is in flight, and an outcome may still wait for a full channel.
             drop(in_flight);
         });
+        // The budget of the task that runs now must not keep the request from being written. Its own task polls it again, so no
+        // wake-up is lost.
+        let mut cx = Context::from_waker(Waker::noop());
+        if Pin::new(&mut unconstrained(task.as_mut()))
+            .poll(&mut cx)
+            .is_pending()
+        {
+            spawn_local(task);
+        }
     }
 
-    /// Frees the slot of a request or session that is over. `failed_connects`: consecutive failed connections of its user.
-    fn release(&self, failed_connects: u32) {
+    async fn run_request(self: &Rc<Self>, scheduled: ScheduledRequest) {
+        let ScheduledRequest {
+            call,
+            intended,
+            phase,
+            failed_connects,
+        } = scheduled;
+        if let Some(session_runner) = &self.session_runner
+            && call.turns > 1
+        {
+            let first = ScheduledRequest {
+                call,
+                intended,
+                phase,
+                failed_connects,
+            };
+            let last_outcomes = session_runner.run_session(self, first).await;
+            return self.conclude(last_outcomes, failed_connects).await;
+        }
+        let ended = self
+            .engine
+            .call(call, intended, phase, self.cancelled())
+            .await;
+        let Some(over_at) = ended.over_at() else {
+            return self.conclude(vec![ended.complete()], failed_connects).await;
+        };
+        self.release(over_at, 0);
+        self.deliver(ended.complete()).await;
+    }
+
+    /// Frees the slot of a request or session that was over at `at`, and begins what is due. `failed_connects`: consecutive
+    /// failed connections of its user.
+    fn release(self: &Rc<Self>, at: Nanos, failed_connects: u32) {
         if let Some(in_flight_limit) = &self.shared.in_flight_limit {
             in_flight_limit.leave();
         }
-        let now = self.shared.clock.now();
         match &self.shared.barrier {
             Some(barrier) => {
                 self.concurrency_limit.wait_for_batch(failed_connects);
-                barrier.request_ended(now);
+                barrier.request_ended(at);
             }
-            None => self.concurrency_limit.free_slot(now, failed_connects),
+            None => {
+                self.concurrency_limit.free_slot(at, failed_connects);
+                self.begin_due();
+            }
         }
     }
 
@@ -395,17 +467,17 @@ impl Worker {
     /// Delivers the last outcomes of a request or session and frees its slot. In a closed loop, a user whose connection failed
     /// waits before its slot is free; `failed_connects` counts its consecutive failures before this one. An open loop keeps its
     /// schedule.
-    async fn conclude(&self, outcomes: Vec<CompletedCall>, failed_connects: u32) {
+    async fn conclude(self: &Rc<Self>, outcomes: Vec<CompletedCall>, failed_connects: u32) {
         let Some(failed) = outcomes
             .first()
             .and_then(|finished| FailedConnect::new(&finished.outcome))
         else {
-            self.release(0);
+            self.release(self.shared.clock.now(), 0);
             return self.deliver_all(outcomes).await;
         };
         let SharedState { closed, seed, .. } = self.shared;
         if !closed {
-            self.release(0);
+            self.release(self.shared.clock.now(), 0);
         }
         self.deliver_all(outcomes).await;
         self.check_target(&failed).await;
@@ -419,7 +491,7 @@ impl Worker {
                 () = tokio::time::sleep(connect_backoff(failed_connects, seed).into()) => {}
                 () = self.shared.exhausted.reached(Level::Drain) => {}
             }
-            self.release(failed_connects);
+            self.release(self.shared.clock.now(), failed_connects);
         }
     }
 
@@ -456,6 +528,7 @@ impl Worker {
                 while openings.changed().await.is_ok() {
                     let opened = *openings.borrow_and_update();
                     this.concurrency_limit.open_batch(opened);
+                    this.begin_due();
                 }
             }));
         }
@@ -464,6 +537,7 @@ impl Worker {
             while let Some(at) = this.concurrency_limit.next_change() {
                 this.ramp_timer.until(this.shared.clock.instant(at)).await;
                 this.concurrency_limit.apply_changes(at);
+                this.begin_due();
             }
         }))
     }

@@ -43,7 +43,7 @@ pub enum Record {
     /// A round of a case ended.
     Ended {
         /// Facts of the round.
-        part: Part,
+        part: Box<Part>,
     },
 }
 

@@ -25,6 +25,14 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "python",
         "needs packages of Python; tests/it/data.rs reads the same files",
     ),
+    (
+        "docs/scale.md",
+        "yaml",
+        "tests/it/launch.rs validates and runs the templates",
+    ),
+    ("docs/scale.md", "bash", "as above"),
+    ("docs/scale.md", "python", "as above"),
+    ("docs/scale.md", "hcl", "as above"),
     #[cfg(not(feature = "local"))]
     ("docs/local.md", "yaml", "this build has no local models"),
 ];

@@ -80,6 +80,7 @@ fn played(plan: &Plan) -> Vec<Outcome> {
         &input,
         prepared,
         Writer::create(&journal).unwrap(),
+        None,
         &context,
     )
     .unwrap();

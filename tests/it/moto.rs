@@ -37,16 +37,37 @@ impl Moto {
     }
 
     fn create_bucket(&self, bucket: &str) {
+        let answer = self.request("PUT", &format!("/{bucket}"));
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    }
+
+    /// The response to a request without a signature.
+    fn request(&self, method: &str, path: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).expect("moto accepts connections");
         write!(
             stream,
-            "PUT /{bucket} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
             self.address
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    }
+
+    /// The objects of a bucket by key, each as the whole response that contains it.
+    pub fn objects(&self, bucket: &str) -> BTreeMap<String, Vec<u8>> {
+        let listed = self.request("GET", &format!("/{bucket}?list-type=2"));
+        let listed = String::from_utf8(listed).unwrap();
+        let keys = listed
+            .split("<Key>")
+            .skip(1)
+            .filter_map(|rest| rest.split("</Key>").next());
+        keys.map(|key| {
+            let object = self.request("GET", &format!("/{bucket}/{key}"));
+            (key.to_owned(), object)
+        })
+        .collect()
     }
 
     /// The variables that a process needs to use the bucket as `s3://BUCKET`.

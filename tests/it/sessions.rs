@@ -206,6 +206,7 @@ impl<'a> Scene<'a> {
             &input,
             prepared,
             Writer::create(&journal).unwrap(),
+            None,
             &context,
         )
         .unwrap();

@@ -73,6 +73,7 @@ fn round(telemetry: &str, server: Option<u32>) -> (RoundResult, Vec<Outcome>) {
         &input,
         prepared,
         Writer::create(&journal).unwrap(),
+        None,
         &context,
     )
     .unwrap();

@@ -73,6 +73,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
         output: Some(folder.join("out")),
         only: Vec::new(),
         shard: Default::default(),
+        shared: None,
         force: true,
         keep_going: false,
         inconclusive: llmscen_report::Inconclusive::Failure,

@@ -20,9 +20,11 @@ use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{Decoder, Events, Message, Protocol, error_message};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::Sleep;
 
@@ -54,6 +56,8 @@ pub(super) struct TargetContext {
 pub(super) struct AttemptTrace {
     pub timeline: Timeline,
     pub end: Option<Nanos>,
+    /// When the connection was ready for another request, or was given up, if that was after the end of the response.
+    pub kept_at: Option<Nanos>,
     pub status: Option<u16>,
     pub reads: u32,
     pub bytes_in: u64,
@@ -95,6 +99,16 @@ impl AttemptTrace {
             reconnects: self.reconnects,
             ..AttemptTrace::default()
         };
+    }
+
+    /// Moves the send time of this attempt to `at`.
+    fn restamp(&mut self, at: Nanos) {
+        let timeline = &mut self.timeline;
+        let sent = match timeline.last_sent {
+            Some(_) => &mut timeline.last_sent,
+            None => &mut timeline.sent,
+        };
+        *sent = Some(at);
     }
 
     /// Whether content of the response may have arrived.
@@ -179,7 +193,13 @@ impl Exchange<'_> {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(Lease, Response<()>), Failure> {
-        let mut lease = self.target.pool.lease().await?;
+        let open = self.target.pool.lease_open();
+        // Opening a connection is part of sending: then the time before it counts.
+        let mut sent_at_write = open.is_some();
+        let mut lease = match open {
+            Some(lease) => lease,
+            None => self.target.pool.lease().await?,
+        };
         let mut resent = false;
         loop {
             let last_read = lease.data_read.latest();
@@ -191,10 +211,15 @@ impl Exchange<'_> {
                     began.max(self.target.clock.instant(read.latest()))
                 })
             };
-            let sending = lease.send(
-                self.request(headers.clone(), body.clone(), lease.version())
-                    .map_err(unsendable)?,
-            );
+            let request = self
+                .request(headers.clone(), body.clone(), lease.version())
+                .map_err(unsendable)?;
+            let restamp = std::mem::take(&mut sent_at_write);
+            let sending = lease.send(request, || {
+                if restamp {
+                    self.trace.restamp(self.target.clock.now());
+                }
+            });
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
@@ -348,10 +373,11 @@ impl Exchange<'_> {
             }
             BodyEnd::Broken(failure) => (Some(failure), None),
         };
+        let_ready_tasks_run().await;
         let end = self.finish_decoding(reader, broken);
         // The result is final: this wait only decides about the connection.
         if let Some(lease) = unfinished {
-            self.target.finish_body(lease).await;
+            self.trace.kept_at = self.target.finish_body(lease).await;
         }
         end
     }
@@ -561,14 +587,20 @@ impl ReadTimer {
 }
 
 impl TargetContext {
-    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request.
-    async fn finish_body(&self, mut lease: Lease) {
-        if lease.is_done()
-            || tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
-                .await
-                .is_ok_and(|complete| complete)
+    /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request. Returns
+    /// when the wait was over; None if there was none.
+    async fn finish_body(&self, mut lease: Lease) -> Option<Nanos> {
+        if lease.is_done() {
+            self.pool.give_back(lease);
+            return None;
+        }
+        if tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
+            .await
+            .is_ok_and(|complete| complete)
         {
-            return self.pool.give_back(lease);
+            let at = lease.socket_read.latest();
+            self.pool.give_back(lease);
+            return Some(at);
         }
         let pool = self.pool.clone();
         let limit = self.timeouts.read.into();
@@ -580,7 +612,23 @@ impl TargetContext {
                 pool.give_back(lease);
             }
         });
+        Some(self.clock.now())
     }
+}
+
+/// Lets every task run first that is ready now: sockets that are ready together are all read, and get their timestamps, before
+/// the work that follows the end of a response. What becomes ready later waits for that work.
+async fn let_ready_tasks_run() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        // Not `yield_now`: that waits for the next look at the sockets, too.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Reads a body to its end, and returns whether it was complete.

@@ -71,6 +71,34 @@ impl CompletedCall {
     }
 }
 
+/// A call that is over, before its outcome is built: the next request of its user need not wait for that.
+pub struct EndedCall {
+    call: PreparedRequest,
+    phase: Phase,
+    /// The request body, if bodies are kept.
+    request: Option<Bytes>,
+    /// Bytes of the request body.
+    bytes_out: u64,
+    trace: AttemptTrace,
+    /// The finish, or the failure with its final text.
+    end: Result<Finish, Failure>,
+}
+
+impl EndedCall {
+    /// Whether the response was complete.
+    pub fn is_ok(&self) -> bool {
+        self.end.is_ok()
+    }
+
+    /// When the user could have sent the next request: the timestamp of the last read, of a connection that is kept.
+    pub fn over_at(&self) -> Nanos {
+        self.trace
+            .kept_at
+            .unwrap_or_default()
+            .max(self.trace.timeline.end)
+    }
+}
+
 /// The HTTP client of one target on one worker.
 pub struct HttpClient {
     target: TargetContext,
@@ -151,23 +179,45 @@ impl HttpClient {
     /// The call ends early when `cancelled` resolves.
     pub async fn call(
         &self,
-        mut call: PreparedRequest,
+        call: PreparedRequest,
         intended: Nanos,
         phase: Phase,
         cancelled: impl Future<Output = ()>,
     ) -> CompletedCall {
+        let ended = self.exchange(call, intended, phase, cancelled).await;
+        self.complete(ended)
+    }
+
+    /// As [`HttpClient::call`], without the work that can wait: [`HttpClient::complete`] does it.
+    pub async fn exchange(
+        &self,
+        mut call: PreparedRequest,
+        intended: Nanos,
+        phase: Phase,
+        cancelled: impl Future<Output = ()>,
+    ) -> EndedCall {
+        let mut trace = AttemptTrace::default();
+        trace.timeline.intended = intended;
         let headers = match self
             .target
             .headers
             .for_request(call.streamed, &call.headers)
         {
             Ok(headers) => headers,
-            Err(error) => return self.unsent(&call, intended, phase, unsendable(error)),
+            Err(error) => {
+                trace.timeline.end = self.target.clock.now();
+                return EndedCall {
+                    call,
+                    phase,
+                    request: None,
+                    bytes_out: 0,
+                    trace,
+                    end: Err(unsendable(error)),
+                };
+            }
         };
-        let mut trace = AttemptTrace::default();
-        trace.timeline.intended = intended;
-        self.target.gauges.start(call.body.len() as u64);
-        let mut outcome = call.outcome(phase);
+        let bytes_out = call.body.len() as u64;
+        self.target.gauges.start(bytes_out);
         trace.timeline.sent = Some(self.target.clock.now());
         let body: Bytes = std::mem::take(&mut call.body).into();
         let request = self.target.keep_bodies.then(|| body.clone());
@@ -184,14 +234,38 @@ impl HttpClient {
         if end.is_ok() && call.streamed && trace.streamed == Some(false) {
             self.target.gauges.count_unstreamed();
         }
+        let known_end = trace.end.filter(|_| end.is_ok());
+        trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
+        EndedCall {
+            call,
+            phase,
+            request,
+            bytes_out,
+            trace,
+            end,
+        }
+    }
+
+    /// Builds the outcome of a call.
+    pub fn complete(&self, ended: EndedCall) -> CompletedCall {
+        let EndedCall {
+            call,
+            phase,
+            request,
+            bytes_out,
+            mut trace,
+            end,
+        } = ended;
         let redact = |finish: Finish| Finish {
             reason: self.redactor.redact(finish.reason),
         };
-        outcome.end = end
-            .map(redact)
-            .map_err(|failure| self.complete_failure(failure, &trace, &call.headers));
-        let known_end = trace.end.filter(|_| outcome.end.is_ok());
-        trace.timeline.end = known_end.unwrap_or_else(|| self.target.clock.now());
+        let outcome = Outcome {
+            bytes_out,
+            end: end
+                .map(redact)
+                .map_err(|failure| self.complete_failure(failure, &trace, &call.headers)),
+            ..call.outcome(phase)
+        };
         let response = std::mem::take(&mut trace.response);
         let heads = trace.heads.take();
         let copy = request.map(|request| {
@@ -293,24 +367,6 @@ impl HttpClient {
             headers.insert(header, value);
             trace.request_id = Some(id);
         }
-    }
-
-    /// A call with invalid headers, of which nothing was sent.
-    fn unsent(
-        &self,
-        call: &PreparedRequest,
-        intended: Nanos,
-        phase: Phase,
-        failure: Failure,
-    ) -> CompletedCall {
-        let mut outcome = Outcome {
-            end: Err(failure),
-            bytes_out: 0,
-            ..call.outcome(phase)
-        };
-        outcome.timeline.intended = intended;
-        outcome.timeline.end = self.target.clock.now();
-        CompletedCall::bare(outcome)
     }
 
     fn fill_outcome(&self, mut outcome: Outcome, trace: AttemptTrace) -> CompletedCall {
@@ -441,7 +497,7 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(models_path(request.uri().path())).ok()?);
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
-    let response = lease.send(request).await.ok()?;
+    let response = lease.send(request, || {}).await.ok()?;
     if response.status() != StatusCode::OK {
         return None;
     }

@@ -120,6 +120,13 @@ impl Pool {
         }
     }
 
+    /// A lease on a connection that is open already; None if the request needs a new one.
+    pub fn lease_open(&self) -> Option<Lease> {
+        (self.policy != Policy::PerRequest)
+            .then(|| self.find_open(None))
+            .flatten()
+    }
+
     /// A lease on an open or a new connection. Must be called on a worker thread, where an HTTP/2 connection spawns a task.
     pub async fn lease(&self) -> Result<Lease, Failure> {
         self.with_connect_timeout(self.acquire(None)).await
@@ -445,7 +452,7 @@ mod tests {
             for _ in 0..4 {
                 let mut lease = pool.lease().await.unwrap();
                 lease
-                    .send(Request::post("/v1").body(Bytes::new()).unwrap())
+                    .send(Request::post("/v1").body(Bytes::new()).unwrap(), || {})
                     .await
                     .unwrap();
                 few.push(lease);

@@ -220,7 +220,8 @@ pub struct Counted {
 pub struct Timeline {
     /// Open loop: the scheduled time. Closed loop: when the user became free.
     pub intended: Nanos,
-    /// Just before the first attempt was passed to the HTTP client; None: never sent.
+    /// Just before the first attempt was written to an open connection, or before a connection was opened for it; None: never
+    /// sent.
     pub sent: Option<Nanos>,
     /// The same for the last attempt, if there were several.
     pub last_sent: Option<Nanos>,

@@ -136,7 +136,7 @@ fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<String> {
     let mut reasons = Vec::new();
     for shard in rounds {
         if let Some(why) = &shard.lost {
-            reasons.push(format!("{OFF_PLAN}{name}: {why}"));
+            reasons.push(format!("{OFF_PLAN}{why}"));
         }
         if shard.late {
             reasons.push(format!(
@@ -413,10 +413,10 @@ mod tests {
     fn a_shard_that_was_lost_late_or_behind_is_named() {
         let reasons = |change: &dyn Fn(&mut ShardPart)| audited(four(change), &samples()).reasons;
         let off_plan = |text: &str| vec![format!("{OFF_PLAN}shard 2 (host-2): {text}")];
-        let lost = "lost 41 s into the round; its last rows are missing: the load was below plan";
+        let lost = "shard 2 was lost 41 s into the round; its last rows are missing: the load was below plan";
         assert_eq!(
             reasons(&|shard| shard.lost = Some(lost.into())),
-            off_plan(lost)
+            [format!("{OFF_PLAN}{lost}")]
         );
         assert_eq!(
             reasons(&|shard| shard.clock_step_ns = Some(12_000_000)),

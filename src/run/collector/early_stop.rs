@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 use crate::run::collector::live_metrics::Spans;
+use crate::run::sharding::{ObjectiveCounts, RoundCounts};
 use llmscen_analysis::{MeasuredRequests, judge};
 use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::load::{Shape, Warmup};
@@ -19,6 +20,8 @@ pub struct EarlyStopMonitor {
     /// Own numbers have gaps, so that requests are ordered by the count of own ones before them.
     split: Split,
     limits: Vec<Limit>,
+    /// The counts of the objectives for shard 0, which decides; None for a run of one process.
+    counts: Option<Vec<ObjectiveCounts>>,
     order: Order,
     /// Finished measured requests.
     after: u64,
@@ -34,6 +37,35 @@ struct Limit {
     watch: judge::Watch,
 }
 
+/// The objectives of a case that can fail early.
+fn watched_limits(case: &Case) -> Vec<Limit> {
+    let limit = |(place, check)| {
+        Some(Limit {
+            place: place as u32,
+            watch: judge::Watch::new(check)?,
+        })
+    };
+    (0usize..).zip(&case.checks).filter_map(limit).collect()
+}
+
+impl Limit {
+    /// The early stop of a round whose evidence refutes this objective. `after`: finished measured requests of `planned`.
+    fn abort(&self, at_s: f64, after: u64, planned: Option<u64>) -> Aborted {
+        let (check, (n, breaking)) = (self.watch.check(), self.watch.counts());
+        Aborted {
+            check: self.place,
+            expr: check.expr.clone(),
+            at_s,
+            after,
+            planned,
+            n,
+            breaking,
+            allowed: check.allowed().unwrap_or_default(),
+            alpha: check.abort.map_or(0.0, |abort| abort.alpha),
+        }
+    }
+}
+
 impl EarlyStopMonitor {
     /// The checks of a shard in a round whose plan has this number of requests, if known; None if nothing can end it early.
     pub fn over(
@@ -42,22 +74,18 @@ impl EarlyStopMonitor {
         planned: Option<u64>,
         shard: Shard,
     ) -> Option<EarlyStopMonitor> {
-        let checks = case.checks.iter().enumerate();
-        let limits: Vec<Limit> = checks
-            .filter_map(|(place, check)| {
-                Some(Limit {
-                    place: place as u32,
-                    watch: judge::Watch::new(check)?,
-                })
-            })
-            .collect();
+        let limits = watched_limits(case);
+        // Several shards detect no saturation: that needs the requests in flight of all at one time.
+        let is_whole = shard.is_whole();
         let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
-        let drift = (arrives && case.load.stop_when_saturated).then(JointTrend::default);
+        let detects = arrives && is_whole && case.load.stop_when_saturated;
+        let drift = detects.then(JointTrend::default);
         let planned = measured(case, planned);
         let idle = limits.is_empty() && drift.is_none();
         (!idle).then(|| EarlyStopMonitor {
             round,
             split: Split::new(shard, &case.load.shape),
+            counts: (!is_whole).then(|| vec![ObjectiveCounts::default(); limits.len()]),
             limits,
             order: Order::default(),
             after: 0,
@@ -87,6 +115,12 @@ impl EarlyStopMonitor {
         ending
     }
 
+    /// The counts of the watched objectives over the requests that have ended, in any order: shard 0 adds those in flight. Empty for
+    /// a run of one process.
+    pub fn counts(&self) -> Vec<ObjectiveCounts> {
+        self.counts.clone().unwrap_or_default()
+    }
+
     fn lost(&mut self, outcome: &Outcome, measured: bool) -> Option<Aborted> {
         if self.limits.is_empty() {
             return None;
@@ -103,11 +137,15 @@ impl EarlyStopMonitor {
         } else {
             MeasuredRequests::default()
         };
-        let flags = self
+        let flags: Flags = self
             .limits
             .iter()
             .map(|limit| limit.watch.breaks(requests.iter().next()?))
             .collect();
+        if let Some(counts) = &mut self.counts {
+            count(counts, flags);
+            return None;
+        }
         let at_s = outcome.timeline.end.secs();
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));
@@ -123,21 +161,7 @@ impl EarlyStopMonitor {
         while let Some(flags) = self.order.next() {
             for (limit, breaks) in self.limits.iter_mut().zip(flags) {
                 if breaks.is_some_and(|breaks| limit.watch.add(breaks)) {
-                    let (check, (n, breaking)) = (limit.watch.check(), limit.watch.counts());
-                    let allowed = check.allowed().unwrap_or_default();
-                    let alpha = check.abort.map_or(0.0, |abort| abort.alpha);
-                    let (after, planned, expr) = (self.after, self.planned, check.expr.clone());
-                    return Some(Aborted {
-                        check: limit.place,
-                        expr,
-                        at_s,
-                        after,
-                        planned,
-                        n,
-                        breaking,
-                        allowed,
-                        alpha,
-                    });
+                    return Some(limit.abort(at_s, self.after, self.planned));
                 }
             }
         }
@@ -169,6 +193,69 @@ impl EarlyStopMonitor {
             in_flight_slope,
             ttft_slope,
         })
+    }
+}
+
+/// Adds one request.
+fn count(counts: &mut [ObjectiveCounts], flags: Flags) {
+    for (counts, breaks) in counts.iter_mut().zip(flags) {
+        counts.samples += u64::from(breaks.is_some());
+        counts.breaking += u64::from(breaks == Some(true));
+    }
+}
+
+/// Decides on shard 0 whether the counts of all shards end a round.
+pub struct GroupDecide {
+    limits: Vec<Limit>,
+    planned: Option<u64>,
+    /// The sums of the batches so far, by objective, and the time of the last one.
+    known: Vec<ObjectiveCounts>,
+    at: Nanos,
+}
+
+/// Least time between two batches: the heartbeats of all shards are in each.
+const BATCH: Nanos = Nanos(1_500_000_000);
+
+impl GroupDecide {
+    /// The checks of a round whose plan has this number of requests, if known; None if no objective can end it early.
+    pub fn new(case: &Case, planned: Option<u64>) -> Option<GroupDecide> {
+        let limits = watched_limits(case);
+        (!limits.is_empty()).then(|| GroupDecide {
+            planned: measured(case, planned),
+            known: vec![ObjectiveCounts::default(); limits.len()],
+            at: Nanos::ZERO,
+            limits,
+        })
+    }
+
+    /// The reason to end the round, from the newest counts of each shard.
+    pub fn decide(&mut self, counts: &BTreeMap<u32, RoundCounts>) -> Option<EarlyStop> {
+        let now = counts.values().map(|shard| shard.at).max()?;
+        if now.since(self.at) < BATCH {
+            return None;
+        }
+        self.at = now;
+        let pending = counts.values().map(|shard| shard.in_flight).sum();
+        for (place, limit) in self.limits.iter_mut().enumerate() {
+            let sums = counts
+                .values()
+                .filter_map(|shard| shard.objectives.get(place));
+            let sum = sums.fold(ObjectiveCounts::default(), |sum, shard| ObjectiveCounts {
+                samples: sum.samples + shard.samples,
+                breaking: sum.breaking + shard.breaking,
+            });
+            let Some(known) = self.known.get_mut(place) else {
+                continue;
+            };
+            let samples = sum.samples.saturating_sub(known.samples);
+            let breaking = sum.breaking.saturating_sub(known.breaking);
+            *known = sum;
+            if limit.watch.add_batch(samples, breaking, pending) {
+                let abort = limit.abort(now.secs(), sum.samples, self.planned);
+                return Some(EarlyStop::Aborted(abort));
+            }
+        }
+        None
     }
 }
 

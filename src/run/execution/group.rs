@@ -1,6 +1,7 @@
 //! A shard's part of a distributed run: which rounds it runs, when they begin, and where its rows go.
 
 use crate::run::collector::SharedCounts;
+use crate::run::collector::early_stop::GroupDecide;
 use crate::run::collector::tally::Replies;
 use crate::run::error::RunError;
 use crate::run::execution::PreparedRun;
@@ -206,7 +207,12 @@ impl GroupRun {
     /// Begins to exchange the counts of the round. A reason of any shard to end it presses `stop`.
     pub fn watch_round(&self, input: &RoundInput<'_>, stop: Stop) -> SharedCounts {
         let own = Arc::new(Mutex::new(RoundCounts::default()));
-        let decide: Option<Decide> = None;
+        // A search runs its probes at full length.
+        let decides = self.leads() && input.probe.is_none();
+        let decide = decides
+            .then(|| GroupDecide::new(input.case, input.planned))
+            .flatten()
+            .map(|mut decide| -> Decide { Box::new(move |counts| decide.decide(counts)) });
         if let Some(group) = &self.group {
             group.watch_round(stop, own.clone(), decide);
         }

@@ -68,11 +68,11 @@ mod tests {
             spread,
             ..Load::new(shape)
         };
-        let due = |load: &Load, worker| {
-            let shard = Shard::default();
+        let due_on = |shard, load: &Load, worker| {
             let split = Split::new(shard, &load.shape);
             connections_needed(load, &split, &changes(load, shard, worker, 2), 5)
         };
+        let due = |load: &Load, worker| due_on(Shard::default(), load, worker);
         let users = load(Shape::Closed { users: 7 }, Nanos::ZERO);
         assert_eq!((due(&users, 0), due(&users, 1)), (4, 3));
         let spread = load(Shape::Closed { users: 7 }, Nanos(1000));
@@ -94,5 +94,10 @@ mod tests {
             3,
             "no more than max_in_flight"
         );
+        // Users 1, 3 and 5, and one of three requests in flight.
+        let other = Shard { index: 1, count: 2 };
+        assert_eq!((due_on(other, &users, 0), due_on(other, &users, 1)), (2, 1));
+        let burst = load(Shape::Burst, Nanos::ZERO);
+        assert_eq!(due_on(Shard { index: 0, count: 2 }, &burst, 0), 1);
     }
 }

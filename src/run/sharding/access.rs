@@ -7,12 +7,16 @@ use crate::store::shared_store::{Creation, SharedStoreError};
 use llmscen_core::units::Nanos;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// Pauses between attempts to reach the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Objects of a bucket that are read at a time.
+const BUCKET_READERS: usize = 16;
 
 /// The objects of the group, as this shard uses them.
 #[derive(Clone)]
@@ -90,6 +94,42 @@ impl StoreAccess {
     ) -> Result<Option<T>, ShardingError> {
         let bytes = self.retry(level, || self.settings.store.get(key))?;
         bytes.map(|bytes| self.parse(key, &bytes)).transpose()
+    }
+
+    /// Calls `get` for each key. A bucket takes long for one object, so that several are read at a time.
+    pub fn for_each<T: Send>(&self, keys: &[String], get: impl Fn(&str) -> T + Sync) -> Vec<T> {
+        let call = |keys: &[String]| keys.iter().map(|key| get(key)).collect::<Vec<T>>();
+        if self.settings.store.is_folder() {
+            return call(keys);
+        }
+        thread::scope(|scope| {
+            let chunks = keys.chunks(keys.len().div_ceil(BUCKET_READERS).max(1));
+            let readers: Vec<_> = chunks.map(|keys| scope.spawn(|| call(keys))).collect();
+            let results = readers.into_iter().map(|reader| match reader.join() {
+                Ok(values) => values,
+                Err(panic) => resume_unwind(panic),
+            });
+            results.flatten().collect()
+        })
+    }
+
+    /// The objects of these shards below `prefix`, as far as they are visible.
+    pub fn read_shards<T: DeserializeOwned + Send>(
+        &self,
+        level: Level,
+        prefix: &str,
+        shards: impl Iterator<Item = u32>,
+    ) -> Result<Vec<(u32, T)>, ShardingError> {
+        let shards: Vec<u32> = shards.collect();
+        let keys: Vec<String> = (shards.iter())
+            .map(|index| format!("{prefix}/{index}"))
+            .collect();
+        let objects = self.for_each(&keys, |key| self.read(level, key));
+        let visible = shards
+            .into_iter()
+            .zip(objects)
+            .filter_map(|(index, object)| Some(object.transpose()?.map(|object| (index, object))));
+        visible.collect()
     }
 
     pub fn parse<T: DeserializeOwned>(&self, key: &str, bytes: &[u8]) -> Result<T, ShardingError> {

@@ -180,15 +180,13 @@ impl ShardGroup {
         let mut delay = Nanos::ZERO;
         loop {
             let pause = responder.answer(access, Level::Drain)?;
-            for index in access.list_shards(Level::Drain, &prefix)? {
-                if ready.contains_key(&index) {
-                    continue;
-                }
-                let key = format!("{prefix}/{index}");
-                if let Some(found) = access.read::<Ready>(Level::Drain, &key)? {
-                    delay = delay.max(access.now().since(found.sent.max(begin)));
-                    ready.insert(index, found.lead_time);
-                }
+            let listed = access.list_shards(Level::Drain, &prefix)?;
+            let new = listed
+                .into_iter()
+                .filter(|index| !ready.contains_key(index));
+            for (index, found) in access.read_shards::<Ready>(Level::Drain, &prefix, new)? {
+                delay = delay.max(access.now().since(found.sent.max(begin)));
+                ready.insert(index, found.lead_time);
             }
             if ready.len() == access.count() as usize {
                 let longest = ready.into_values().max().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Heartbeats: one thread tells the others that this shard works, and watches them. It is the only one that uses the store while
-//! requests are sent. Each of its calls is one attempt: what fails is left until the next heartbeat.
+//! Heartbeats: one thread writes that this shard works, and reads what the others wrote. It is the only thread that uses the store while
+//! requests are sent. Each of its calls is one attempt with the time limit of the store; what fails is left until the next heartbeat.
 
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::sharding::Decide;
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// Intervals without a heartbeat after which a shard is lost.
 const LOST_AFTER: u32 = 5;
-/// Intervals after which its records are not waited for.
+/// Intervals after which its records are not awaited.
 const GIVEN_UP_AFTER: u32 = 10;
 /// How often the thread checks the switch of the run.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What this shard knows of the others, shared by the thread and the group.
+/// The state of the other shards, shared by the thread and the group.
 pub(super) struct Monitor {
     pub access: StoreAccess,
     interval: Duration,
@@ -145,7 +145,7 @@ impl Monitor {
         counts
     }
 
-    /// Whether the shard has been silent for so long that its records are not waited for.
+    /// Whether the shard has had no heartbeat for so long that its records are not awaited.
     pub fn is_given_up(&self, index: u32) -> bool {
         let state = self.state();
         let observed = state.observed.get(&index);
@@ -159,7 +159,7 @@ impl Monitor {
         observed.map_or(Nanos::ZERO, |observed| observed.in_round)
     }
 
-    /// The error if shard 0 is silent: without it nothing goes on.
+    /// The error if shard 0 is lost: without it no round starts.
     pub fn check_first(&self) -> Result<(), ShardingError> {
         match self.loss(0) {
             Some(_) => Err(self.lost_error(0)),
@@ -290,14 +290,15 @@ impl Monitor {
     }
 
     fn beat(&self) {
-        self.write_heartbeat();
+        let written = self.write_heartbeat();
         self.write_stops();
         if self.state().hosts.is_empty() {
             // Others may not have started. A signal on one of them ends the wait for all.
             let _ = self.read_stops();
             return;
         }
-        if self.read_heartbeats().is_ok() {
+        // A store that takes no heartbeat of this shard takes none of the others: their silence says nothing.
+        if written && self.read_heartbeats().is_ok() {
             self.find_losses();
         }
         let _ = self.read_stops();
@@ -305,7 +306,8 @@ impl Monitor {
         self.write_stops();
     }
 
-    fn write_heartbeat(&self) {
+    /// Whether the store took it.
+    fn write_heartbeat(&self) -> bool {
         let heartbeat = {
             let mut state = self.state();
             state.heartbeats += 1;
@@ -317,8 +319,9 @@ impl Monitor {
             }
         };
         let key = format!("heartbeat/{}", self.access.index());
-        if let Ok(bytes) = self.access.render(&key, &heartbeat) {
-            let _ = self.access.settings.store.put(&key, &bytes);
+        match self.access.render(&key, &heartbeat) {
+            Ok(bytes) => self.access.settings.store.put(&key, &bytes).is_ok(),
+            Err(_) => false,
         }
     }
 
@@ -329,18 +332,19 @@ impl Monitor {
         } else {
             0..1
         };
-        let mut read = Vec::new();
-        for index in watched {
-            let key = format!("heartbeat/{index}");
-            let heartbeat: Heartbeat = match self.access.settings.store.get(&key)? {
-                Some(bytes) => self.access.parse(&key, &bytes).unwrap_or_default(),
-                None => Heartbeat::default(),
-            };
-            read.push((index, heartbeat));
-        }
+        let keys: Vec<String> = (watched.clone())
+            .map(|index| format!("heartbeat/{index}"))
+            .collect();
+        let read = self.access.for_each(&keys, |key| {
+            let found = self.access.settings.store.get(key)?;
+            let parse = |bytes: Vec<u8>| self.access.parse(key, &bytes).unwrap_or_default();
+            Ok(found.map_or_else(Heartbeat::default, parse))
+        });
+        let read: Result<Vec<Heartbeat>, ShardingError> = read.into_iter().collect();
+        let read = read?;
         let now = self.access.now();
         let mut state = self.state();
-        for (index, heartbeat) in read {
+        for (index, heartbeat) in watched.zip(read) {
             let observed = state.observed.entry(index).or_insert_with(|| Observed {
                 at: now,
                 ..Observed::default()
@@ -375,7 +379,8 @@ impl Monitor {
         }
         state.press();
         drop(state);
-        if self.access.index() != 0 {
+        // Once the run ends, a shard that has delivered its records may leave.
+        if self.access.index() != 0 || self.run_stop().is_some() {
             return;
         }
         for (index, _) in silent {

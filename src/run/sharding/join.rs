@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(super) fn join(settings: GroupSettings) -> Result<ShardGroup, ShardingError> {
     let access = StoreAccess::new(Arc::new(settings));
     let settings = access.settings.clone();
-    say_hello(&access)?;
+    write_hello(&access)?;
     let monitor = Arc::new(Monitor::new(access.clone()));
     let thread = {
         let monitor = monitor.clone();
@@ -75,7 +75,7 @@ pub(super) fn report_failure(settings: &GroupSettings, reason: &str) {
     }
 }
 
-fn say_hello(access: &StoreAccess) -> Result<(), ShardingError> {
+fn write_hello(access: &StoreAccess) -> Result<(), ShardingError> {
     let key = hello_key(access.index());
     let hello = describe(&access.settings);
     let bytes = access.render(&key, &hello)?;
@@ -151,7 +151,7 @@ impl ShardGroup {
             members,
             error,
         };
-        // After an interruption, the others are told all the same.
+        // The others wait for it after an interruption too.
         let written = self.access.create(Level::Now, "members", &result);
         let members = found?;
         written?;
@@ -163,17 +163,16 @@ impl ShardGroup {
         let mut hellos = BTreeMap::new();
         loop {
             let listed = self.access.list_shards(Level::Drain, "hello")?;
-            for index in listed {
-                if hellos.contains_key(&index) {
-                    continue;
-                }
-                if let Some(hello) = self.access.read(Level::Drain, &hello_key(index))? {
-                    hellos.insert(index, hello);
-                }
-            }
+            let new = listed
+                .into_iter()
+                .filter(|index| !hellos.contains_key(index));
+            let read = self
+                .access
+                .read_shards::<Hello>(Level::Drain, "hello", new)?;
+            hellos.extend(read);
             check_alike(&hellos, self.access.count())?;
             if hellos.len() == self.access.count() as usize {
-                let members = hellos.into_values().map(|hello: Hello| Member {
+                let members = hellos.into_values().map(|hello| Member {
                     facts: hello.facts,
                     clock: hello.clock,
                 });

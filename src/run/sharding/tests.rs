@@ -5,11 +5,13 @@ mod virtual_time;
 
 use super::*;
 use crate::run::execution::stop::Level;
+use crate::store::shared_store::SharedStore;
 use llmscen_core::early_stop::Aborted;
 use memory_store::{Memory, MemoryStore};
 use std::fs;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 use tempfile::TempDir;
 use virtual_time::{VirtualClock, World};
 
@@ -73,6 +75,7 @@ impl Lab {
             write_delay: faults.write_delay,
             read_delay: faults.read_delay,
             truncated: faults.truncated,
+            bucket: faults.bucket,
         };
         let mut plan = PlanDigest::new("plan-1", "1.0.0");
         plan.add_case("c=1");
@@ -126,6 +129,7 @@ struct MemoryStoreFaults {
     write_delay: Duration,
     read_delay: Duration,
     truncated: usize,
+    bucket: bool,
 }
 
 fn planned(round: u32) -> NextRound {
@@ -257,6 +261,23 @@ fn all_rounds_start_at_one_time_zero_and_are_gathered() {
 }
 
 #[test]
+fn objects_of_a_bucket_are_read_by_several_threads() {
+    let lab = Lab::new(40);
+    let threads = (0..40).map(|index| {
+        let bed = lab.bed_with(index, |_, faults| faults.bucket = true);
+        lab.spawn(bed, |bed| bed.rounds(1).unwrap())
+    });
+    let results = lab.finish(threads.collect());
+    let gathered = results[0][0].gathered.as_ref().unwrap();
+    assert_eq!((gathered.done.len(), &*gathered.missing), (40, &[][..]));
+    assert!(
+        results
+            .iter()
+            .all(|seen| seen[0].zero == results[0][0].zero)
+    );
+}
+
+#[test]
 fn a_missing_shard_ends_the_join_of_all() {
     let lab = Lab::new(8);
     let beds = [0, 1, 3, 4, 6].map(|index| lab.spawn(lab.bed(index), |bed| bed.rounds(1)));
@@ -328,7 +349,8 @@ fn another_hello_is_found_before_a_round() {
 
 #[test]
 fn shards_that_differ_are_named_on_both_sides() {
-    let changes: [(fn(&mut Bed), &str); 4] = [
+    type Change = fn(&mut Bed);
+    let changes: [(Change, &str); 4] = [
         (
             |bed| bed.settings.shard.count = 4,
             "the shards differ in their number: 3 on shards 0 (host-0), 2 (host-2); 4 on shard 1 (host-1)",
@@ -425,7 +447,7 @@ fn an_interrupted_shard_ends_the_wait_of_all() {
                 assert_eq!(problem, "interrupted while waiting for the other shards");
                 assert!(ended < 10 * SECOND + 200_000_000, "{ended}");
             } else {
-                // Shard 0 passes on that it was interrupted.
+                // Shard 0 writes for all that it was interrupted.
                 assert!(problem.contains("interrupted"), "{problem}");
                 assert!(ended < 13 * SECOND, "{ended}");
             }
@@ -471,7 +493,7 @@ fn a_shard_that_dies_in_a_round_is_named_and_ends_the_run() {
         lab.spawn(lab.bed(index), move |bed| {
             let dies = bed.index() == 2;
             let at = move |now: u64, clock: &VirtualClock, _: &Stop| {
-                let dead = dies && now >= 30;
+                let dead = dies && now >= 31;
                 clock.dead.store(dead, Relaxed);
                 !dead
             };
@@ -483,7 +505,7 @@ fn a_shard_that_dies_in_a_round_is_named_and_ends_the_run() {
     let missing = MissingShard {
         index: 2,
         host: "host-2".into(),
-        reason: "shard 2 was lost 27 s into the round; its last rows are missing: the load was below plan".into(),
+        reason: "shard 2 was lost 30 s into the round; its last rows are missing: the load was below plan".into(),
     };
     assert_eq!(gathered.missing, [missing]);
     assert_eq!(
@@ -530,16 +552,8 @@ fn without_shard_0_the_others_drain_deliver_and_end_with_an_error() {
 
 #[test]
 fn a_shard_that_stands_still_for_3_s_is_not_lost() {
-    let lab = Lab::new(3);
     for paused in 0..3 {
-        let lab = Lab {
-            world: Arc::default(),
-            memory: Arc::default(),
-            ..Lab {
-                folder: lab.folder.clone(),
-                ..Lab::new(3)
-            }
-        };
+        let lab = Lab::new(3);
         let threads = (0..3).map(|index| {
             lab.spawn(lab.bed(index), move |bed| {
                 let pauses = bed.index() == paused;
@@ -663,8 +677,8 @@ fn the_exchange_bounds_the_offset_of_unsynchronized_clocks() {
             }),
         ];
         let results = lab.finish(threads);
-        for round in 0..2 {
-            let done = &results[0][round].gathered.as_ref().unwrap().done[1];
+        for (first, other) in results[0].iter().zip(&results[1]) {
+            let done = &first.gathered.as_ref().unwrap().done[1];
             let offset = done.offset;
             assert_eq!(offset.source, OffsetSource::Exchange);
             let error = (offset.offset_ns - skew_ms * 1_000_000).unsigned_abs();
@@ -672,7 +686,7 @@ fn the_exchange_bounds_the_offset_of_unsynchronized_clocks() {
             assert!(offset.bound_ns < 50_000_000, "{skew_ms}: {offset:?}");
             assert_eq!(offset.offset_ns == 0, skew_ms == 0);
             assert_eq!(done.clock_step_ns, None);
-            let apart = (results[0][round].zero - results[1][round].zero).unsigned_abs();
+            let apart = (first.zero - other.zero).unsigned_abs();
             assert!(apart <= offset.bound_ns, "{apart} {offset:?}");
         }
     }
@@ -722,33 +736,14 @@ fn synchronized_kernels_are_related_by_their_wall_clocks() {
 
 #[test]
 fn a_process_that_stood_still_in_the_round_shows_as_a_clock_step() {
-    let before = OffsetExample {
-        least: -1_000_000,
-        greatest: 1_000_000,
-    };
+    let interval = |least, greatest| OffsetInterval { least, greatest };
+    let before = interval(-1_000_000, 1_000_000);
+    let round = Nanos::from_millis(60_000);
+    let step = |least, greatest| delivery::find_step(&before, interval(least, greatest), round);
     // 60 s allow a drift of 6 ms.
-    assert_eq!(before.step(7_000_000, 9_000_000), None);
-    assert_eq!(before.step(7_000_002, 9_000_000), Some(8_000_001));
-    assert_eq!(before.step(-9_000_000, -7_000_002), Some(-8_000_001));
-}
-
-struct OffsetExample {
-    least: i64,
-    greatest: i64,
-}
-
-impl OffsetExample {
-    fn step(&self, least: i64, greatest: i64) -> Option<i64> {
-        let before = OffsetInterval {
-            least: self.least,
-            greatest: self.greatest,
-        };
-        delivery::find_step(
-            &before,
-            OffsetInterval { least, greatest },
-            Nanos::from_millis(60_000),
-        )
-    }
+    assert_eq!(step(7_000_000, 9_000_000), None);
+    assert_eq!(step(7_000_002, 9_000_000), Some(8_000_001));
+    assert_eq!(step(-9_000_000, -7_000_002), Some(-8_000_001));
 }
 
 #[test]
@@ -841,4 +836,148 @@ fn the_digest_covers_the_plan_and_its_requests() {
     assert_eq!((spread.len(), spread[31], spread[63]), (64, 31, 999_999));
     assert!(spread.windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(compared_numbers(None).last(), Some(&4095));
+}
+
+#[test]
+fn a_group_runs_on_a_real_folder_and_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", folder.path().display());
+    let lab = Lab::new(3);
+    let shard = |index: u32| {
+        let store = SharedStore::open(&url, "run-1", &BTreeMap::new()).unwrap();
+        let mut bed = lab.bed(index);
+        bed.settings.store = Arc::new(store);
+        bed.settings.clock = Arc::new(SystemClock::new(Instant::now()));
+        thread::spawn(move || {
+            let origin = bed.settings.clock.read();
+            let (mut group, _, local) = bed.join().unwrap();
+            group
+                .agree_on_next((index == 0).then(|| planned(0)))
+                .unwrap();
+            let start = group.start_round(Duration::ZERO).unwrap();
+            let path = local.path().join(format!("local-{index}.parquet"));
+            fs::write(&path, [index as u8; 100]).unwrap();
+            let output = RoundOutput {
+                files: vec![("rows".into(), path)],
+                row_count: 1,
+                greatest: None,
+                row_marks: Vec::new(),
+                part: Part::default(),
+            };
+            group.finish_round(&output).unwrap();
+            let gathered = group.gather_round(local.path()).unwrap();
+            assert_eq!(group.agree_on_next(None).unwrap(), None);
+            group.leave(RunEnd {
+                success: true,
+                reason: String::new(),
+            });
+            // On the monotonic clock of the kernel.
+            (
+                origin.monotonic_origin() + start.zero.0 as i64,
+                start.late,
+                gathered,
+            )
+        })
+    };
+    let threads: Vec<_> = (0..3).map(shard).collect();
+    let results: Vec<_> = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    for (zero, late, _) in &results {
+        // Reading the clocks takes some time.
+        assert!(
+            zero.abs_diff(results[0].0) < 1_000_000,
+            "{zero} {}",
+            results[0].0
+        );
+        assert!(!late);
+    }
+    let gathered = results[0].2.as_ref().unwrap();
+    let contents = gathered
+        .done
+        .iter()
+        .map(|shard| fs::read(&shard.files[0].1).unwrap());
+    assert_eq!(
+        contents.collect::<Vec<_>>(),
+        [vec![0; 100], vec![1; 100], vec![2; 100]]
+    );
+}
+
+#[test]
+fn at_the_barrier_a_signal_ends_the_wait_and_a_shard_that_is_not_ready_is_named() {
+    for pressed in [Some(0), Some(1), None] {
+        let lab = Lab::new(3);
+        let threads = (0..3).map(|index| {
+            lab.spawn(lab.bed(index), move |bed| {
+                let (world, clock, stop) = (
+                    bed.clock.world.clone(),
+                    bed.clock.clone(),
+                    bed.settings.stop.clone(),
+                );
+                let (mut group, ..) = bed.join().unwrap();
+                group
+                    .agree_on_next((index == 0).then(|| planned(0)))
+                    .unwrap();
+                if index == 2 {
+                    clock.sleep(Duration::from_secs(90));
+                }
+                if pressed == Some(index) {
+                    world.spawn(move || {
+                        clock.sleep(Duration::from_secs(10));
+                        stop.press();
+                    });
+                }
+                let problem = text(&group.start_round(LEAD));
+                (problem, world.now())
+            })
+        });
+        let results = lab.finish(threads.collect());
+        for (index, (problem, ended)) in results.iter().take(2).enumerate() {
+            let (expected, limit) = match pressed {
+                Some(pressed) if pressed as usize == index => ("interrupted while waiting", 10_100),
+                Some(1) => ("shard 1 (host-1) ended the run: interrupted", 13_000),
+                Some(_) => ("shard 0 ", 13_000),
+                None if index == 0 => (
+                    "2 of 3 shards were ready for round 1 within 1 min; missing: 2",
+                    61_000,
+                ),
+                None => ("shard 0 ended the run: it ended with an error", 62_000),
+            };
+            assert!(problem.starts_with(expected), "{problem}");
+            assert!(*ended < limit * 1_000_000, "{ended} {problem}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_shows_objects_late_is_noted() {
+    for (write_s, expected) in [
+        (4, vec![]),
+        (
+            6,
+            vec![
+                "an object at file:///runs/a became visible after 6 s; mount the folder with `lookupcache=positive`",
+            ],
+        ),
+    ] {
+        let lab = Lab::new(2);
+        let notes = |bed: Bed| {
+            let first = (bed.index() == 0).then(|| planned(0));
+            let (mut group, ..) = bed.join().unwrap();
+            group.agree_on_next(first).unwrap();
+            group.start_round(LEAD).unwrap();
+            let notes = group.notes();
+            group.leave(RunEnd {
+                success: true,
+                reason: String::new(),
+            });
+            notes
+        };
+        let slow = lab.bed_with(1, |_, faults| {
+            faults.write_delay = Duration::from_secs(write_s)
+        });
+        let threads = vec![lab.spawn(lab.bed(0), notes), lab.spawn(slow, notes)];
+        assert_eq!(lab.finish(threads), [expected, vec![]]);
+    }
 }

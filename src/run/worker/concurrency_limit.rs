@@ -102,16 +102,25 @@ impl ConcurrencyLimit {
         self.freed.notify_one();
     }
 
-    /// Takes the slot that has been free for longest; waits until there is one.
+    /// Takes the slot that has been free for longest; None if all are in use.
+    pub fn try_take_slot(&self) -> Option<FreeSlot> {
+        self.free.borrow_mut().pop_front()
+    }
+
+    /// As [`ConcurrencyLimit::try_take_slot`], but waits until there is one.
     pub async fn take_slot(&self) -> FreeSlot {
         loop {
-            // The borrow must end before the wait.
-            let slot = self.free.borrow_mut().pop_front();
-            match slot {
+            match self.try_take_slot() {
                 Some(slot) => return slot,
                 None => self.freed.notified().await,
             }
         }
+    }
+
+    /// Puts back a slot that could not be used yet, and wakes [`ConcurrencyLimit::take_slot`].
+    pub fn put_back(&self, slot: FreeSlot) {
+        self.free.borrow_mut().push_front(slot);
+        self.freed.notify_one();
     }
 
     /// Counts a request in flight.

@@ -2,7 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::run::execution::local_model::ModelSession;
-use llmscen_client::http::{CompletedCall, HttpClient, HttpOptions};
+use llmscen_client::http::{CompletedCall, EndedCall as HttpCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::outcome::{Failure, Phase};
 use llmscen_core::request::PreparedRequest;
@@ -16,6 +16,35 @@ pub enum Engine {
     Http(Box<HttpClient>),
     /// A local model, on another thread of this process.
     Local(Adapter),
+}
+
+/// A call that is over. Building its outcome can wait until the next request is sent.
+pub enum EndedCall<'a> {
+    /// Of a server, with the client that builds the outcome.
+    Http(&'a HttpClient, HttpCall),
+    /// Of a local model, which has built the outcome.
+    Local(CompletedCall),
+}
+
+impl EndedCall<'_> {
+    /// When the user could send the next request, if the call succeeded.
+    pub fn over_at(&self) -> Option<Nanos> {
+        match self {
+            EndedCall::Http(_, ended) => ended.is_ok().then(|| ended.over_at()),
+            EndedCall::Local(finished) => {
+                let outcome = &finished.outcome;
+                outcome.end.is_ok().then_some(outcome.timeline.end)
+            }
+        }
+    }
+
+    /// Builds the outcome.
+    pub fn complete(self) -> CompletedCall {
+        match self {
+            EndedCall::Http(http, ended) => http.complete(ended),
+            EndedCall::Local(finished) => finished,
+        }
+    }
 }
 
 impl Engine {
@@ -73,10 +102,14 @@ impl Engine {
         intended: Nanos,
         phase: Phase,
         cancelled: impl Future<Output = ()>,
-    ) -> CompletedCall {
+    ) -> EndedCall<'_> {
         match self {
-            Engine::Http(http) => http.call(call, intended, phase, cancelled).await,
-            Engine::Local(adapter) => adapter.call(call, intended, phase, cancelled).await,
+            Engine::Http(http) => {
+                EndedCall::Http(http, http.exchange(call, intended, phase, cancelled).await)
+            }
+            Engine::Local(adapter) => {
+                EndedCall::Local(adapter.call(call, intended, phase, cancelled).await)
+            }
         }
     }
 }

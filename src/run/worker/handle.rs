@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime;
-use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Interval of the ticks that detect stalls. Shorter ticks would cost more wake-ups than a slow stream does. A stall shorter than
@@ -93,12 +92,12 @@ fn run_worker(
 ) -> Result<WorkerReport, RunError> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(Default::default())
         .map_err(RunError::Thread)?;
     let ticks = Rc::new(RefCell::new(TickLog::default()));
     let start = std::time::Instant::now();
     let cpu_at_start = thread_cpu();
-    let sending_until = LocalSet::new().block_on(&runtime, async {
+    let sending_until = runtime.block_on(async {
         // Timers and sockets belong to the runtime, so the worker is created inside it.
         let worker = Rc::new(build()?);
         let ticker = tokio::task::spawn_local(tick(clock, gauges, ticks.clone()));
@@ -249,11 +248,11 @@ mod tests {
     fn ticks_of_blocked_worker(blocked: Duration) -> TickLog {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            .build()
+            .build_local(Default::default())
             .unwrap();
         let ticks = Rc::new(RefCell::new(TickLog::default()));
         let clock = Clock::new(std::time::Instant::now());
-        LocalSet::new().block_on(&runtime, async {
+        runtime.block_on(async {
             let ticker = tokio::task::spawn_local(tick(clock, Arc::default(), ticks.clone()));
             tokio::time::sleep(Duration::from_millis(30)).await;
             std::thread::sleep(blocked);

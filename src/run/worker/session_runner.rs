@@ -115,7 +115,8 @@ impl SessionRunner {
             let mut finished = worker
                 .engine
                 .call(call, intended, phase, worker.cancelled())
-                .await;
+                .await
+                .complete();
             let timeline = &finished.outcome.timeline;
             self.last_sent
                 .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));

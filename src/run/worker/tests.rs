@@ -4,14 +4,16 @@ use llmscen_client::counters::{CounterTotals, LiveCounters};
 use llmscen_client::http::{HttpClient, HttpOptions};
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 const MINUTE: Nanos = Nanos(60_000_000_000);
 
 fn worker(
     url: &str,
-    calls: u64,
+    load: &Load,
     results: Sender<CompletedCall>,
     gauges: Arc<LiveCounters>,
     stop: Stop,
@@ -40,14 +42,7 @@ fn worker(
         scenario_secrets: Default::default(),
     };
     let route = Route::new(url, &target.tls, &Default::default()).unwrap();
-    let shape = Shape::Closed {
-        users: calls as u32,
-    };
-    let load = Load {
-        requests: Some(calls),
-        graceful_stop: MINUTE,
-        ..Load::new(shape)
-    };
+    let calls = load.requests.unwrap();
     let (sender, queue) = bounded(calls as usize);
     (0..calls).for_each(|seq| {
         sender
@@ -69,12 +64,12 @@ fn worker(
     Worker {
         engine: Engine::Http(Box::new(HttpClient::new(&target, &route, setting).unwrap())),
         concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(
-            &load,
+            load,
             Shard::default(),
             0,
             1,
         )),
-        shared: SharedState::new(&load, Shard::default(), Seed(0), clock, stop, target_health),
+        shared: SharedState::new(load, Shard::default(), Seed(0), clock, stop, target_health),
         queue,
         results,
         timer: Timer::new().unwrap(),
@@ -82,6 +77,113 @@ fn worker(
         cancel: watch::Sender::new(false),
         preconnect: 0,
         session_runner: None,
+        beginning: Default::default(),
+    }
+}
+
+fn load(shape: Shape, requests: u64) -> Load {
+    Load {
+        requests: Some(requests),
+        graceful_stop: MINUTE,
+        ..Load::new(shape)
+    }
+}
+
+/// Runs a worker to its end, and passes its outcomes to `see` on another thread.
+fn run_worker(
+    url: &str,
+    load: &Load,
+    mut see: impl FnMut(Outcome, &LiveCounters) + Send + 'static,
+) {
+    let gauges = Arc::<LiveCounters>::default();
+    let (sender, results) = bounded::<CompletedCall>(4096);
+    let counted = gauges.clone();
+    let collector = std::thread::spawn(move || {
+        while let Ok(finished) = results.recv_blocking() {
+            see(finished.outcome, &counted);
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .unwrap();
+    runtime.block_on(async {
+        Rc::new(worker(url, load, sender, gauges, Stop::default()))
+            .run()
+            .await;
+    });
+    // Its tasks hold the worker, and the worker holds the channel.
+    drop(runtime);
+    collector.join().unwrap();
+}
+
+/// A server that answers every request at once.
+fn prompt_server() -> String {
+    const BODY: &str = r#"{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let response = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let response = response.clone();
+            std::thread::spawn(move || {
+                while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {
+                    stream.write_all(response.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn the_next_request_of_a_user_is_written_before_the_last_outcome_is_delivered() {
+    const REQUESTS: u64 = 40;
+    let (told, outcomes) = std::sync::mpsc::channel();
+    run_worker(
+        &prompt_server(),
+        &load(Shape::Closed { users: 1 }, REQUESTS),
+        move |outcome, gauges| {
+            let started = gauges.add_to(CounterTotals::default()).started;
+            told.send((outcome, started)).unwrap();
+        },
+    );
+    let mut over_at = Nanos::ZERO;
+    for (delivered, (outcome, started)) in (1..).zip(outcomes.iter()) {
+        assert!(started > delivered || started == REQUESTS, "{delivered}");
+        let timeline = outcome.timeline;
+        assert_eq!(outcome.end.map(|_| timeline.intended), Ok(over_at));
+        assert!(timeline.sent >= Some(timeline.intended));
+        over_at = timeline.end;
+        assert_eq!(outcome.seq + 1, delivered);
+    }
+}
+
+#[test]
+fn requests_that_are_due_together_are_all_written_before_anything_is_read() {
+    const BATCH: u32 = 150;
+    let (told, outcomes) = std::sync::mpsc::channel();
+    run_worker(
+        &prompt_server(),
+        &load(Shape::Static { batch: BATCH }, u64::from(2 * BATCH)),
+        move |outcome, _| told.send(outcome).unwrap(),
+    );
+    // The first batch opens the connections.
+    let second: Vec<Outcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.seq >= u64::from(BATCH))
+        .collect();
+    assert_eq!(second.len(), BATCH as usize);
+    let due = second[0].timeline.intended;
+    let read = second.iter().filter_map(|outcome| outcome.timeline.headers);
+    let first_read = read.min().unwrap();
+    for outcome in &second {
+        let timeline = &outcome.timeline;
+        assert_eq!(timeline.intended, due);
+        assert!(timeline.sent > Some(due) && timeline.sent < Some(first_read));
     }
 }
 
@@ -106,10 +208,13 @@ fn a_full_channel_loses_no_outcome_when_all_requests_are_cancelled() {
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .build()
+        .build_local(Default::default())
         .unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        Rc::new(worker(&url, 20, sender, gauges, stop)).run().await;
+    runtime.block_on(async {
+        let load = load(Shape::Closed { users: 20 }, 20);
+        Rc::new(worker(&url, &load, sender, gauges, stop))
+            .run()
+            .await;
     });
     assert_eq!(collector.join().unwrap(), 20);
 }

@@ -52,6 +52,7 @@ struct Job {
     unwritten: u32,
     context: u32,
     last_ms: f64,
+    shard: usize,
 }
 
 fn tokens(rng: &mut ChaCha8Rng, (median, spread): (f64, f64), (least, most): (f64, f64)) -> u32 {
@@ -65,10 +66,13 @@ struct State {
     running: Vec<Job>,
     used: u32,
     served: Vec<Served>,
+    /// The shard of each served request.
+    shards: Vec<usize>,
 }
 
 impl State {
-    fn send(&mut self, at_ms: f64) {
+    fn send(&mut self, at_ms: f64, shard: usize) {
+        self.shards.push(shard);
         let prompt = tokens(&mut self.rng, (300.0, 0.8), (16.0, 4000.0));
         let output = tokens(&mut self.rng, (40.0, 0.7), (1.0, 400.0));
         let place = self.served.len();
@@ -85,6 +89,7 @@ impl State {
             unwritten: output,
             context: prompt + output,
             last_ms: at_ms,
+            shard,
         });
     }
 
@@ -123,14 +128,19 @@ impl State {
     }
 }
 
-/// The measured requests, in the order of their sending.
-pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
+/// The measured requests, in the order of their sending. A closed loop is split by user: each shard sends its part of the requests,
+/// and measures after its part of the warm-up.
+pub fn serve(server: &Batch, shards: usize, n: usize, seed: u64) -> Vec<Served> {
     let (warm, cool) = match server.load {
         Load::Closed(users) if server.steady => (STEADY * users, STEADY * users),
         Load::Closed(users) => (users, 0),
         Load::Open(_) => (0, 0),
     };
     let all = n + warm + cool;
+    let shards = match server.load {
+        Load::Closed(_) => shards,
+        Load::Open(_) => 1,
+    };
     let rng = ChaCha8Rng::seed_from_u64(seed);
     let mut own = State {
         rng,
@@ -138,10 +148,16 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
         running: Vec::new(),
         used: 0,
         served: Vec::with_capacity(all),
+        shards: Vec::with_capacity(all),
     };
+    let part = |total: usize, shard: usize| (shard + 1) * total / shards - shard * total / shards;
+    let mut unsent: Vec<usize> = (0..shards).map(|shard| part(all, shard)).collect();
     let (mut now, mut next, mut speed, mut tokened) = (0.0f64, 0.0f64, 0.0f64, Vec::new());
     if let Load::Closed(users) = server.load {
-        (0..users).for_each(|_| own.send(0.0));
+        for shard in (0..users).map(|user| user % shards) {
+            own.send(0.0, shard);
+            unsent[shard] -= 1;
+        }
     }
     loop {
         if let Load::Open(rate) = server.load {
@@ -149,7 +165,7 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
                 now = now.max(next);
             }
             while next <= now && own.served.len() < all {
-                own.send(next);
+                own.send(next, 0);
                 let gap: f64 = Exp1.sample(&mut own.rng);
                 next += gap * 1e3 / rate;
             }
@@ -185,27 +201,29 @@ pub fn serve(server: &Batch, n: usize, seed: u64) -> Vec<Served> {
                 row.e2e_ms = now - row.scheduled_s * 1e3;
             }
         }
-        let mut ended = 0;
+        let mut ended = Vec::new();
         let used = &mut own.used;
         own.running.retain(|job| {
             if job.unwritten == 0 {
                 *used -= job.context;
-                ended += 1;
+                ended.push(job.shard);
             }
             job.unwritten > 0
         });
         if let Load::Closed(_) = server.load {
-            for _ in 0..ended {
-                if own.served.len() < all {
-                    own.send(now);
+            for shard in ended {
+                if unsent[shard] > 0 {
+                    own.send(now, shard);
+                    unsent[shard] -= 1;
                 }
             }
         }
     }
-    own.served
-        .iter_mut()
-        .skip(warm)
-        .take(n)
-        .for_each(|row| row.measured = true);
+    let mut sent = vec![0; shards];
+    for (row, &shard) in own.served.iter_mut().zip(&own.shards) {
+        let first = part(warm, shard);
+        row.measured = (first..first + part(n, shard)).contains(&sent[shard]);
+        sent[shard] += 1;
+    }
     own.served
 }

@@ -20,6 +20,8 @@ use llmscen_core::metric::Metric;
 use llmscen_core::stats::long_run::BINS;
 pub use objective::{Objective, objectives};
 use queue::Queue;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use series::Series;
 use std::collections::BTreeMap;
 pub use truths::TRUTHS;
@@ -53,6 +55,8 @@ pub struct Server {
     pub kind: Kind,
     /// What no rule on a run of hundreds of requests can see: a queue that remembers for longer, or another load at both ends.
     pub saturated: bool,
+    /// Processes that send the load.
+    pub shards: usize,
 }
 
 const fn closed(name: &'static str, users: usize, room: u32, wander: f64) -> Server {
@@ -65,6 +69,7 @@ const fn closed(name: &'static str, users: usize, room: u32, wander: f64) -> Ser
             wander,
         }),
         saturated: false,
+        shards: 1,
     }
 }
 
@@ -78,6 +83,7 @@ const fn open(name: &'static str, rate: f64, saturated: bool) -> Server {
             wander: 0.0,
         }),
         saturated,
+        shards: 1,
     }
 }
 
@@ -86,6 +92,7 @@ const fn queue(name: &'static str, servers: usize, busy: f64, saturated: bool) -
         name,
         kind: Kind::Queue(Queue { servers, busy }),
         saturated,
+        shards: 1,
     }
 }
 
@@ -94,6 +101,7 @@ const fn series(name: &'static str, rho: f64) -> Server {
         name,
         kind: Kind::Series(Series { rho }),
         saturated: false,
+        shards: 1,
     }
 }
 
@@ -115,6 +123,7 @@ pub const SERVERS: [Server; 17] = [
         name: "closed, 64 users, start and drain",
         kind: Kind::Batch(UNSTEADY),
         saturated: true,
+        shards: 1,
     },
     open("open, 40 %", OPEN * 0.4, false),
     open("open, 60 %", OPEN * 0.6, false),
@@ -138,13 +147,22 @@ const UNSTEADY: Batch = Batch {
 const OPEN: f64 = 34.0;
 
 impl Server {
-    /// Measured requests in order of sending; equal seeds give equal requests.
+    /// Measured requests in order of their scheduled sends; equal seeds give equal requests.
     pub fn serve(&self, n: usize, seed: u64) -> Vec<Served> {
-        match &self.kind {
-            Kind::Batch(own) => batch::serve(own, n, seed),
+        let mut served = match &self.kind {
+            Kind::Batch(own) => batch::serve(own, self.shards, n, seed),
             Kind::Queue(own) => queue::serve(own, n, seed),
             Kind::Series(own) => series::serve(own, n, seed),
+        };
+        if self.shards > 1 && self.rate().is_some() {
+            skew(&mut served, self.shards, seed);
         }
+        served
+    }
+
+    /// The same with the load split over several shards.
+    pub fn split(&self, shards: usize) -> Server {
+        Server { shards, ..*self }
     }
 
     /// The same under another load: users, arrivals per second, or the share of the time that the servers of a queue work. A closed loop
@@ -251,6 +269,17 @@ impl Server {
             .find(|known| known.0 == name && known.1 == objective)
             .map(|known| known.2)
     }
+}
+
+/// Merges an open loop of shards, request k on shard k mod N, whose clocks are apart by at most this many seconds.
+fn skew(served: &mut [Served], shards: usize, seed: u64) {
+    const SKEW: f64 = 0.01;
+    let mut rng = ChaCha8Rng::seed_from_u64(!seed);
+    let clocks: Vec<f64> = (0..shards).map(|_| SKEW * rng.random::<f64>()).collect();
+    for (row, clock) in served.iter_mut().zip(clocks.iter().cycle()) {
+        row.scheduled_s += clock;
+    }
+    served.sort_by(|a, b| a.scheduled_s.total_cmp(&b.scheduled_s));
 }
 
 /// What arrived in each part of a window.

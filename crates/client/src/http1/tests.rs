@@ -31,7 +31,7 @@ async fn exchange(bytes: &[u8], step: usize) -> (Result<(u16, String), String>, 
         server.shutdown().await.unwrap();
     };
     let call = async {
-        let response = client.send(request(b"abc")).await?;
+        let response = client.send(request(b"abc"), || {}).await?;
         let mut body = Vec::new();
         while client
             .read_body(&mut |data| body.extend_from_slice(data))
@@ -48,12 +48,59 @@ async fn exchange(bytes: &[u8], step: usize) -> (Result<(u16, String), String>, 
 async fn a_request_is_head_and_body_with_its_length() {
     let (mut server, mut client) = pair();
     let mut bytes = [0; 52];
-    let sent = tokio::time::timeout(Duration::from_millis(5), client.send(request(b"abc")));
+    let sent = tokio::time::timeout(
+        Duration::from_millis(5),
+        client.send(request(b"abc"), || {}),
+    );
     let (_, read) = tokio::join!(sent, server.read_exact(&mut bytes));
     assert_eq!(
         String::from_utf8_lossy(&bytes[..read.unwrap()]),
         "POST /v1 HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc"
     );
+}
+
+#[tokio::test]
+async fn the_time_of_sending_is_taken_right_before_the_first_byte() {
+    let (server, mut client) = pair();
+    let server = RefCell::new(server);
+    let received = || {
+        let mut server = server.borrow_mut();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut bytes = [0; 100];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let _ = Pin::new(&mut *server).poll_read(&mut cx, &mut buffer);
+        buffer.filled().len()
+    };
+    let mut at_write = Vec::new();
+    {
+        let sending = client.send(request(b"abc"), || at_write.push(received()));
+        let mut sending = std::pin::pin!(sending);
+        assert_eq!(received(), 0, "nothing is sent before the first poll");
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(sending.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(received(), 52, "the first poll sends all of it");
+        assert!(sending.as_mut().poll(&mut cx).is_pending());
+    }
+    assert_eq!(at_write, [0], "once, and before the first byte");
+}
+
+#[tokio::test]
+async fn a_head_is_parsed_after_other_sockets_had_their_turn() {
+    let (mut server, mut client) = pair();
+    let mut sending = std::pin::pin!(client.send(request(b"abc"), || {}));
+    let mut polls = 0;
+    let mut poll = || {
+        polls += 1;
+        let mut cx = Context::from_waker(Waker::noop());
+        sending.as_mut().poll(&mut cx).is_ready()
+    };
+    assert!(!poll());
+    server
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+        .await
+        .unwrap();
+    assert_eq!([poll(), poll()], [false, true], "read first, then parsed");
+    assert_eq!(polls, 3);
 }
 
 #[tokio::test]
@@ -247,7 +294,10 @@ async fn a_response_may_arrive_before_the_request_is_sent() {
         .await
         .unwrap();
     let response = client
-        .send(Request::post("/v1").body(vec![b'x'; 1000].into()).unwrap())
+        .send(
+            Request::post("/v1").body(vec![b'x'; 1000].into()).unwrap(),
+            || {},
+        )
         .await
         .unwrap();
     assert_eq!(response.status(), 413);
@@ -283,7 +333,7 @@ async fn a_waiting_stream_holds_no_buffer() {
         .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
         .await
         .unwrap();
-    client.send(request(b"abc")).await.unwrap();
+    client.send(request(b"abc"), || {}).await.unwrap();
     assert_eq!(
         client.read_body(&mut |_| {}).await.unwrap(),
         ReadStatus::Some

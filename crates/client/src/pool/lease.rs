@@ -132,11 +132,16 @@ impl Lease {
         }
     }
 
-    /// Sends the request and waits for the response head.
-    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<()>, ExchangeError> {
+    /// Sends the request and waits for the response head. `on_write` is called just before it is written.
+    pub async fn send(
+        &mut self,
+        request: Request<Bytes>,
+        on_write: impl FnOnce(),
+    ) -> Result<Response<()>, ExchangeError> {
         match &mut self.carrier {
-            Carrier::Http1(connection) => Ok(connection.send(request).await?),
+            Carrier::Http1(connection) => Ok(connection.send(request, on_write).await?),
             Carrier::Http2 { sender, body, .. } => {
+                on_write();
                 let (head, incoming) = sender
                     .send_request(request.map(Full::new))
                     .await?

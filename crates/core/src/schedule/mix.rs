@@ -38,7 +38,11 @@ impl MixAssigner {
     /// The traffic class of the next request, and its number within the class, both from 0. `planned` is the class if an arrival
     /// determines it; otherwise it is sampled by weight from the seed and the request number.
     pub fn next(&mut self, planned: Option<usize>) -> (usize, u64) {
-        let entry = planned.unwrap_or_else(|| sample_index(&self.sizes, self.seed.child(self.seq)));
+        let entry = match planned {
+            Some(entry) => entry,
+            None if self.sizes.len() < 2 => 0,
+            None => sample_index(&self.sizes, self.seed.child(self.seq)),
+        };
         self.seq += 1;
         let Some(count) = self.counts.get_mut(entry) else {
             return (entry, 0);

@@ -258,3 +258,53 @@ fn a_closed_loop_is_not_checked_for_saturation() {
     let case = &plan("{ concurrency: 4, requests: 400 }", "").cases[0];
     assert!(EarlyStopMonitor::over(case, 0, None, Shard::default()).is_none());
 }
+
+#[test]
+fn the_sums_of_shards_end_a_round_as_late_as_ten_heartbeats() {
+    let plan = plan(CLOSED, ERRORS);
+    let case = &plan.cases[0];
+    let shard = |index| Shard { index, count: 4 };
+    let mut shards: Vec<EarlyStopMonitor> = (0..4)
+        .map(|index| EarlyStopMonitor::over(case, 0, Some(400), shard(index)).unwrap())
+        .collect();
+    let mut decide = GroupDecide::new(case, Some(400)).unwrap();
+    let mut ended = Vec::new();
+    for beat in 1..=12u64 {
+        let mut counts = BTreeMap::new();
+        for (index, own) in (0u32..).zip(&mut shards) {
+            for seq in 0..8 {
+                let failed = failure(seq, FailureKind::Http5xx);
+                let outcome = if seq < 2 { failed } else { reply(seq, 5) };
+                assert_eq!(own.see(&outcome, || 4), None, "shard 0 decides");
+            }
+            let counts_of_shard = RoundCounts {
+                in_flight: 1,
+                objectives: own.counts(),
+                at: Nanos::from_millis(2000 * beat + u64::from(index)),
+                ..RoundCounts::default()
+            };
+            counts.insert(index, counts_of_shard);
+        }
+        let ending = decide.decide(&counts);
+        assert_eq!(
+            decide.decide(&counts),
+            None,
+            "the same counts are no new batch"
+        );
+        ended.extend(ending.map(|ending| (beat, ending)));
+    }
+    let (beat, EarlyStop::Aborted(aborted)) = &ended[0] else {
+        panic!("{ended:?}")
+    };
+    assert_eq!(
+        (*beat, aborted.n, aborted.breaking, aborted.planned),
+        (10, 320, 80, Some(392))
+    );
+    assert_eq!((aborted.allowed, aborted.at_s), (0.1, 20.003));
+}
+
+#[test]
+fn shards_without_a_watched_objective_decide_nothing() {
+    let case = &plan(CLOSED, "'e2e.p95 < 1s'").cases[0];
+    assert!(GroupDecide::new(case, None).is_none());
+}

@@ -26,6 +26,7 @@ pub struct MemoryStore {
     pub read_delay: Duration,
     /// Bytes that are lost at the end of large files.
     pub truncated: usize,
+    pub bucket: bool,
 }
 
 impl MemoryStore {
@@ -105,7 +106,7 @@ impl Objects for MemoryStore {
     }
 
     fn is_folder(&self) -> bool {
-        true
+        !self.bucket
     }
 
     fn url(&self) -> String {
