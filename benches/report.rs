@@ -2,15 +2,24 @@
 //!
 //! Writes the folder of a run that never was, 8 cases × 3 rounds × 2000 requests of 500 tokens unless told, and lets `llmscen report`
 //! make its reports twice. What is printed is the time and the memory of each, and whether both wrote the same bytes.
+//!
+//! `cargo bench --bench report -- --shards N FOLDER CASES ROUNDS REQUESTS TOKENS` writes the same run as the records of N shards in a
+//! store, and lets `llmscen merge` make its report. REQUESTS are those of a round over all shards.
 
-use llmscen_analysis::{Table, TaggedOutcome};
+use llmscen::run::sharding::messages::{DeliveredFile, Delivery};
+use llmscen_analysis::{Builder, Table, TaggedOutcome};
 use llmscen_core::manifest::{Manifest, Part, Vitals};
 use llmscen_core::outcome::{Counted, Finish, Outcome, Phase, Timeline, Usage};
+use llmscen_core::plan::Plan;
 use llmscen_core::units::Nanos;
 use llmscen_scenario::Input;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,10 +29,14 @@ use std::time::{Duration, Instant};
 type Size = [u64; 4];
 
 fn main() {
-    let args: Vec<String> = std::env::args()
+    let mut args: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| arg != "--bench")
         .collect();
+    let shards = args.first().is_some_and(|arg| arg == "--shards").then(|| {
+        args.remove(0);
+        args.remove(0).parse::<u32>().expect("a number of shards")
+    });
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let folder = args
         .first()
@@ -34,7 +47,14 @@ fn main() {
         .filter_map(|arg| arg.parse().ok())
         .collect();
     let size: Size = told.try_into().unwrap_or([8, 3, 2000, 500]);
-    write(&folder, size);
+    match shards {
+        Some(shards) => merge_stored(&folder, size, shards),
+        None => report_twice(&folder, size),
+    }
+}
+
+fn report_twice(folder: &Path, size: Size) {
+    write(folder, size);
     let rows = std::fs::metadata(folder.join("requests.parquet")).map_or(0, |file| file.len());
     println!(
         "{} token events, requests.parquet {:.0} MB\n",
@@ -45,41 +65,107 @@ fn main() {
         "| report | time, s | peak memory, MB | digest of what was written |\n|---|---|---|---|"
     );
     for turn in ["first", "second"] {
-        let (took, peak) = report(&folder);
+        let (took, peak) = measure(["report".as_ref(), folder.as_os_str()]);
         println!(
             "| {turn} | {:.2} | {:.0} | {:016x} |",
             took.as_secs_f64(),
             peak as f64 / 1e6,
-            digest(&folder)
+            digest(folder)
         );
     }
 }
 
-fn write(folder: &Path, size: Size) {
-    std::fs::create_dir_all(folder).expect("a folder");
-    let text = format!(
-        "version: 1\nname: bar\ntarget: {{ url: \"http://127.0.0.1:9\", model: m }}\ndataset: {{ kind: prompt, text: x }}\n\
-         request: {{ max_tokens: {} }}\nrounds: {}\nload: {{ concurrency: 1, requests: {} }}\n\
-         matrix: {{ load.concurrency: {:?} }}\n\
-         slo: [\"ttft.p99 < 2s\", \"itl.p99 < 100ms\", \"tpot.mean < 50ms\", \"output_tps > 10\", \"error_rate < 1%\", \
-         \"goodput(ttft < 1s, itl < 200ms) >= 90%\"]\n",
-        size[3],
-        size[1],
-        size[2],
-        (0..size[0])
-            .map(|case| 1 << case.min(20))
-            .collect::<Vec<u64>>(),
+fn merge_stored(folder: &Path, size: Size, shards: u32) {
+    let stored = write_shards(&folder.join("store/run"), size, shards);
+    let url = format!("file://{}", folder.join("store/run").display());
+    let output = folder.join("out");
+    let (took, peak) = measure(
+        ["merge", &url, "--force", "--output"]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([output.as_os_str()]),
     );
-    std::fs::write(folder.join("plan.yaml"), &text).expect("a plan");
-    let input = Input {
-        path: &folder.join("plan.yaml"),
-        text: Some(text),
-        env: &BTreeMap::new(),
-        set: &[],
+    let [events, rows] = [size.iter().product::<u64>(), size[..3].iter().product()];
+    let per = |amount: f64, count: u64| amount / count as f64;
+    println!(
+        "| token events | requests | shards | Parquet, B/event | time, s | ns/event | peak memory, MB | B/event | B/request |\n\
+         |---|---|---|---|---|---|---|---|---|\n| {events} | {rows} | {shards} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.0} |",
+        per(stored as f64, events),
+        took.as_secs_f64(),
+        per(took.as_nanos() as f64, events),
+        peak as f64 / 1e6,
+        per(peak as f64, events),
+        per(peak as f64, rows),
+    );
+}
+
+/// Writes what the shards of a run leave in a store. Returns the size of their rows.
+fn write_shards(store: &Path, size: Size, shards: u32) -> u64 {
+    let put = |key: String, bytes: &[u8]| {
+        let path = store.join(key);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, bytes).expect("a file");
     };
-    let plan = llmscen_scenario::load(&input)
-        .map(|loaded| loaded.plan)
-        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)));
+    let plan = plan(&store.join("plan.yaml"), size);
+    put("plan.yaml".into(), plan.resolved.as_bytes());
+    for shard in 0..shards {
+        let hello = json!({ "nonce": "", "shards": shards, "version": "bench", "plan_id": plan.id, "digest": "",
+            "facts": { "host": format!("node-{shard}"), "cores": 1 }, "clock": { "now": 0, "monotonic_ns": 0, "unix_ns": 0 } });
+        put(format!("hello/{shard}"), hello.to_string().as_bytes());
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let (mut number, mut stored) = (0, 0);
+    for (index, case) in plan.cases.iter().enumerate() {
+        for round in 0..size[1] as u32 {
+            let next = json!({ "nonce": "", "round": { "case": index, "round": round } });
+            put(format!("next/{number}"), next.to_string().as_bytes());
+            for shard in 0..shards {
+                let share = [size[0], size[1], size[2] / u64::from(shards), size[3]];
+                let mut builder = Builder::default();
+                let mut until = 0;
+                for mut outcome in requests(1 << index, share, &mut rng) {
+                    outcome.seq = outcome.seq * u64::from(shards) + u64::from(shard);
+                    until = until.max(outcome.timeline.sent.unwrap_or_default().0);
+                    builder.push(&TaggedOutcome {
+                        case: &case.id,
+                        round,
+                        shard,
+                        outcome: &outcome,
+                    });
+                }
+                let mut bytes = Vec::new();
+                builder.finish().write_parquet(&mut bytes).expect("rows");
+                stored += bytes.len() as u64;
+                let key = format!("rows/{number}/{shard}.parquet");
+                put(key.clone(), &bytes);
+                let mut sha256 = String::new();
+                Sha256::digest(&bytes)
+                    .iter()
+                    .for_each(|byte| _ = write!(sha256, "{byte:02x}"));
+                let file = DeliveredFile {
+                    key,
+                    sha256,
+                    size: bytes.len() as u64,
+                };
+                let delivery = Delivery {
+                    part: part(&case.id, round, Nanos(until)),
+                    row_count: share[2],
+                    files: [("rows".to_owned(), file)].into(),
+                    ..Delivery::default()
+                };
+                let delivery = serde_json::to_vec(&delivery).expect("a record");
+                put(format!("done/{number}/{shard}"), &delivery);
+            }
+            number += 1;
+        }
+    }
+    let end = json!({ "nonce": "", "end": { "success": true } });
+    put(format!("next/{number}"), end.to_string().as_bytes());
+    stored
+}
+
+fn write(folder: &Path, size: Size) {
+    let plan = plan(&folder.join("plan.yaml"), size);
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut rounds, mut parts) = (Vec::new(), Vec::new());
     for (case, users) in plan
@@ -95,20 +181,7 @@ fn write(folder: &Path, size: Size) {
                 .filter_map(|row| row.timeline.sent)
                 .max()
                 .unwrap_or_default();
-            let vitals = Vitals {
-                stall_ms_p99: 0.2,
-                cpu_shares: vec![0.3],
-                events_per_s: 1e4,
-                ..Vitals::default()
-            };
-            let part = Part {
-                case: case.into(),
-                round,
-                sending_until_ns: Some(until.0),
-                vitals: Some(vitals),
-                ..Part::default()
-            };
-            parts.push(part);
+            parts.push(part(case, round, until));
             rounds.push((case, round, rows));
         }
     }
@@ -136,6 +209,51 @@ fn write(folder: &Path, size: Size) {
         serde_json::to_vec(&manifest).expect("a manifest"),
     )
     .expect("a file");
+}
+
+/// The plan of such a run, written to a file.
+fn plan(path: &Path, size: Size) -> Plan {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    let text = format!(
+        "version: 1\nname: bar\ntarget: {{ url: \"http://127.0.0.1:9\", model: m }}\ndataset: {{ kind: prompt, text: x }}\n\
+         request: {{ max_tokens: {} }}\nrounds: {}\nload: {{ concurrency: 1, requests: {} }}\n\
+         matrix: {{ load.concurrency: {:?} }}\n\
+         slo: [\"ttft.p99 < 2s\", \"itl.p99 < 100ms\", \"tpot.mean < 50ms\", \"output_tps > 10\", \"error_rate < 1%\", \
+         \"goodput(ttft < 1s, itl < 200ms) >= 90%\"]\n",
+        size[3],
+        size[1],
+        size[2],
+        (0..size[0])
+            .map(|case| 1 << case.min(20))
+            .collect::<Vec<u64>>(),
+    );
+    std::fs::write(path, &text).expect("a plan");
+    let input = Input {
+        path,
+        text: Some(text),
+        env: &BTreeMap::new(),
+        set: &[],
+    };
+    llmscen_scenario::load(&input)
+        .map(|loaded| loaded.plan)
+        .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+}
+
+/// The record of a round without problems.
+fn part(case: &str, round: u32, until: Nanos) -> Part {
+    let vitals = Vitals {
+        stall_ms_p99: 0.2,
+        cpu_shares: vec![0.3],
+        events_per_s: 1e4,
+        ..Vitals::default()
+    };
+    Part {
+        case: case.into(),
+        round,
+        sending_until_ns: Some(until.0),
+        vitals: Some(vitals),
+        ..Part::default()
+    }
 }
 
 /// A closed loop in which every user waits for a first token, then for the others, each with its own luck.
@@ -203,12 +321,11 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
     }
 }
 
-/// How long `llmscen report` takes, and the most memory that it ever held.
-fn report(folder: &Path) -> (Duration, u64) {
+/// How long a command of llmscen takes, and the most memory that it ever held.
+fn measure<'a>(args: impl IntoIterator<Item = &'a OsStr>) -> (Duration, u64) {
     let began = Instant::now();
     let mut child = Command::new(env!("CARGO_BIN_EXE_llmscen"))
-        .arg("report")
-        .arg(folder)
+        .args(args)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -218,7 +335,13 @@ fn report(folder: &Path) -> (Duration, u64) {
         peak = peak.max(resident(child.id()));
         std::thread::sleep(Duration::from_millis(2));
     }
-    (began.elapsed(), peak)
+    let took = began.elapsed();
+    let exit = child.wait().expect("a child").code();
+    assert!(
+        !matches!(exit, None | Some(2 | 3)),
+        "llmscen failed with exit code {exit:?}"
+    );
+    (took, peak)
 }
 
 fn resident(process: u32) -> u64 {

@@ -12,6 +12,7 @@ mod json_events;
 mod live;
 mod load_scenarios;
 pub(crate) mod memory;
+mod merge;
 mod metrics;
 mod output;
 mod progress;
@@ -69,6 +70,7 @@ pub fn main(world: World) -> Exit {
         Command::Plan(args) => inspect::plan(&args, &world.env, &mut terminal),
         Command::Schema { results, markdown } => inspect::schema(results, markdown, &mut terminal),
         Command::Report(args) => report::report(&args, &world.env, &mut terminal),
+        Command::Merge(args) => merge::merge(&args, &world.env, &mut terminal),
         Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
         Command::Import(args) => import::import(&args, &mut terminal),
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),

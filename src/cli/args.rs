@@ -40,6 +40,8 @@ pub enum Command {
     Plan(Sources),
     /// Rebuild the reports of a finished or interrupted run
     Report(ReportArgs),
+    /// Make the report of a distributed run from the records that its shards stored
+    Merge(MergeArgs),
     /// List the stored request and response bodies of a run, or print those of one request
     Bodies(BodiesArgs),
     /// Create or show a baseline file for regression SLOs
@@ -117,6 +119,24 @@ pub struct ReportArgs {
     /// Upload again to the trackers in `report.track`
     #[arg(long)]
     pub track: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// The store and the key of the run: file:///shared/runs/nightly-17, s3://bench/runs/nightly-17
+    #[arg(value_name = "URL/KEY")]
+    pub run: String,
+    /// Run folder to write [default: reports/NAME/TIME]
+    #[arg(long, short, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Local folder of a shard that could not store its records (repeatable)
+    #[arg(long, value_name = "DIR")]
+    pub rows: Vec<PathBuf>,
+    /// Write into an output folder that contains another run
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub results: ResultArgs,
 }
 
 #[derive(Debug, Args)]

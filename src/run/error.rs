@@ -179,7 +179,7 @@ pub enum RunError {
     /// The shards of a run cannot start or go on together.
     #[error(transparent)]
     Sharding(ShardingError),
-    /// The rows of shards cannot be merged.
+    /// The records of shards cannot be merged.
     #[error(transparent)]
     Merge(#[from] MergeError),
     /// A report cannot be rendered.

@@ -1,17 +1,26 @@
 //! Merges the rows and the facts of the shards of a distributed run.
 
+pub mod stored_run;
+
+use crate::run::outputs::recover::settle_table;
 use crate::run::prepare::RoundExtent;
-use crate::run::sharding::{GroupRound, ShardDone};
-use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError};
+use crate::run::sharding::{GroupRound, ShardDone, ShardingError};
+use llmscen_analysis::{Builder, RowKey, StoredSize, Table, TableError, telemetry};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::manifest::{Part, ShardPart, Vitals};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::shard::{Shard, Split};
+use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_telemetry::memory::usable_memory;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// Names of files that a shard delivers.
+const ROWS: &str = "rows";
+const TELEMETRY: &str = "telemetry";
 
 /// Memory of a report without rows, in bytes.
 const FIXED_MEMORY: u64 = 60_000_000;
@@ -20,7 +29,7 @@ const MEMORY_PER_EVENT: u64 = 46;
 const MEMORY_PER_ROW: u64 = 1_500;
 
 /// A file with rows of one shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ShardRows {
     /// Number of the shard, from 0.
     pub index: u32,
@@ -76,6 +85,80 @@ pub enum MergeError {
         /// Case id.
         case: String,
     },
+    /// A file has another number of rows than its shard delivered.
+    #[error("{path} has {found} rows, but shard {shard} delivered {expected}; copy the file again")]
+    Count {
+        /// Number of the shard.
+        shard: u32,
+        /// The file.
+        path: PathBuf,
+        /// Number of rows in the file.
+        found: u64,
+        /// Number of rows that the shard delivered.
+        expected: u64,
+    },
+    /// An object is not what its shard delivered.
+    #[error(
+        "{key} at {url} was altered or truncated: its {what} differs from that in {done}\n  help: copy the object again, or pass \
+         the local folder of the shard: --rows DIR"
+    )]
+    Altered {
+        /// The object.
+        key: String,
+        /// The store.
+        url: String,
+        /// `size` or `SHA-256`.
+        what: &'static str,
+        /// The object that describes it.
+        done: String,
+    },
+    /// A shard stored rows, but did not finish.
+    #[error(
+        "shard {shard} did not finish to store round {number}: {rows} at {url} has no {done}\n  help: wait until the shard has \
+         ended, or pass its local folder: --rows DIR"
+    )]
+    Unfinished {
+        /// Number of the shard.
+        shard: u32,
+        /// Number of the round over all cases, from 0.
+        number: u32,
+        /// The object with the rows.
+        rows: String,
+        /// The missing object.
+        done: String,
+        /// The store.
+        url: String,
+    },
+    /// The store has no run.
+    #[error(
+        "{url} has no run: {missing} does not exist; pass the URL of the store and the key of the run, such as \
+         s3://bench/runs/nightly-17"
+    )]
+    NoRun {
+        /// The store.
+        url: String,
+        /// The missing object.
+        missing: &'static str,
+    },
+    /// The folder of `--rows` is not that of a shard of the run.
+    #[error("{folder} (--rows) {why}; pass the local folder of a shard of this run")]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; choose a writable folder with --output")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The store cannot be used, or has the objects of different runs.
+    #[error(transparent)]
+    Sharding(#[from] ShardingError),
     /// The merged rows do not fit into memory.
     #[error(
         "{rows} requests with {token_events} token events need {} of memory, but this process may use {}\n  \
@@ -116,6 +199,152 @@ fn gigabytes(bytes: u64) -> String {
     format!("{} GB", bytes.div_ceil(1_000_000_000))
 }
 
+// Rounds.
+
+/// One round of a case, with what its shards delivered.
+#[derive(Debug, Default)]
+pub struct ShardedRound {
+    /// Case id.
+    pub case: String,
+    /// Round of the case, from 0.
+    pub round: u32,
+    /// What the shards delivered.
+    pub group: GroupRound,
+}
+
+/// The rows and the facts of all shards.
+#[derive(Debug, Default)]
+pub struct MergedRounds {
+    /// The rows, with the telemetry of shard 0.
+    pub table: Table,
+    /// One part per round, in the order of the rounds.
+    pub parts: Vec<Part>,
+}
+
+/// Merges the rounds of a run. `shards`: how many the run had; `command`: the command line that merges them elsewhere.
+///
+/// # Errors
+/// A file cannot be read or does not have the delivered rows, a request occurs twice, or the rows do not fit into memory.
+pub fn merge_rounds(
+    plan: &Plan,
+    rounds: &[ShardedRound],
+    shards: u32,
+    command: &str,
+) -> Result<MergedRounds, MergeError> {
+    let files = check_counts(rounds)?;
+    check_memory(&files, command)?;
+    let cases = plan.cases.iter().map(|case| case.id.as_str());
+    let table = merge_tables(cases, &files)?;
+    let part = |round: &ShardedRound| Part {
+        case: round.case.clone(),
+        round: round.round,
+        ..round.group.part()
+    };
+    let mut parts: Vec<Part> = rounds.iter().map(part).collect();
+    note_missing_numbers(plan, &table, shards, &mut parts);
+    let recorded = read_telemetry(rounds)?;
+    Ok(MergedRounds {
+        table: settle_table(table, plan).with_telemetry(recorded),
+        parts,
+    })
+}
+
+/// Checks that each file has the rows that its shard delivered. A local file of a shard has the rows of all rounds.
+fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
+    let mut files: BTreeMap<ShardRows, u64> = BTreeMap::new();
+    for done in rounds.iter().flat_map(|round| &round.group.done) {
+        if let Some(path) = done.file(ROWS) {
+            let file = ShardRows {
+                index: done.index,
+                path: path.to_owned(),
+            };
+            *files.entry(file).or_default() += done.row_count;
+        }
+    }
+    for (file, expected) in &files {
+        let found = stored_size(file)?.rows;
+        if found != *expected {
+            return Err(MergeError::Count {
+                shard: file.index,
+                path: file.path.clone(),
+                found,
+                expected: *expected,
+            });
+        }
+    }
+    Ok(files.into_keys().collect())
+}
+
+/// Notes on each shard how many of its planned requests are missing, which makes the round invalid.
+pub fn note_missing_numbers(plan: &Plan, table: &Table, shards: u32, parts: &mut [Part]) {
+    for missing in missing_numbers(plan, table, parts) {
+        note_missing(plan, &missing, shards, parts);
+    }
+}
+
+/// A shard that was late sent nothing, which has a reason of its own.
+fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut [Part]) {
+    let part = parts
+        .iter_mut()
+        .find(|part| (&part.case, part.round) == (&missing.case, missing.round));
+    let case = plan.cases.iter().find(|case| case.id == missing.case);
+    let (Some(part), Some(case)) = (part, case) else {
+        return;
+    };
+    let whole = Shard {
+        index: 0,
+        count: shards.max(1),
+    };
+    let split = Split::new(whole, &case.load.shape);
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for seq in missing
+        .ranges
+        .iter()
+        .flat_map(|(from, until)| *from..*until)
+    {
+        *counts.entry(split.owner(seq)).or_default() += 1;
+    }
+    for shard in part.shards.iter_mut().filter(|shard| !shard.late) {
+        if let Some(count) = counts.get(&shard.index) {
+            let (requests, are) = if *count == 1 {
+                ("request", "is")
+            } else {
+                ("requests", "are")
+            };
+            let note = format!("{count} of its planned {requests} {are} missing");
+            shard.lost = Some(match shard.lost.take() {
+                Some(why) => format!("{why}; {note}"),
+                None => note,
+            });
+        }
+    }
+}
+
+/// The telemetry of shard 0, which samples the targets. That of the other shards is of their own machines.
+fn read_telemetry(rounds: &[ShardedRound]) -> Result<Vec<TelemetryRecord>, MergeError> {
+    let mut files: Vec<&Path> = rounds
+        .iter()
+        .flat_map(|round| &round.group.done)
+        .filter(|done| done.index == 0)
+        .filter_map(|done| done.file(TELEMETRY))
+        .collect();
+    files.dedup();
+    let mut recorded = Vec::new();
+    for path in files {
+        let bytes = std::fs::read(path).map_err(|source| MergeError::Open {
+            shard: 0,
+            path: path.to_owned(),
+            source,
+        })?;
+        recorded.extend(telemetry::read(bytes).map_err(|source| MergeError::Rows {
+            shard: 0,
+            path: path.to_owned(),
+            source,
+        })?);
+    }
+    Ok(recorded)
+}
+
 // Rows.
 
 /// One table of the rows of these files, ordered by case, round, seq and turn. `cases`: ids of the plan, in order.
@@ -124,7 +353,7 @@ fn gigabytes(bytes: u64) -> String {
 /// A file cannot be read, two rows have the same key, or a row belongs to no case of the plan.
 pub fn merge_tables<'a>(
     cases: impl IntoIterator<Item = &'a str>,
-    files: &[ShardRows],
+    files: impl IntoIterator<Item = &'a ShardRows>,
 ) -> Result<Table, MergeError> {
     let cases: Vec<&str> = cases.into_iter().collect();
     let mut builder = Builder::with_cases(cases.iter().copied());
@@ -332,7 +561,7 @@ impl GroupRound {
     /// The files with rows.
     pub fn rows(&self) -> Vec<ShardRows> {
         let rows = |done: &ShardDone| {
-            let path = done.file("rows")?;
+            let path = done.file(ROWS)?;
             Some(ShardRows {
                 index: done.index,
                 path: path.to_owned(),
@@ -427,28 +656,24 @@ pub fn memory_needed(rows: u64, token_events: u64) -> u64 {
     FIXED_MEMORY + MEMORY_PER_EVENT * token_events + MEMORY_PER_ROW * rows
 }
 
+fn stored_size(file: &ShardRows) -> Result<StoredSize, MergeError> {
+    let rows = open(file)?;
+    StoredSize::read(rows).map_err(|source| unreadable(file, source))
+}
+
 /// Checks from the footers of the files that their merge fits into the memory of this process. `command`: the command line that
 /// merges them elsewhere.
 ///
 /// # Errors
 /// It does not fit, or a file cannot be read.
 pub fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
-    let sizes = files.iter().map(|file| {
-        let rows = open(file)?;
-        StoredSize::read(rows).map_err(|source| unreadable(file, source))
-    });
-    let size = sizes.reduce(|sum, size| {
-        let (sum, size) = (sum?, size?);
-        Ok(StoredSize {
-            rows: sum.rows + size.rows,
-            token_events: sum.token_events + size.token_events,
-        })
-    });
-    check_memory_within(
-        size.transpose()?.unwrap_or_default(),
-        usable_memory(),
-        command,
-    )
+    let mut total = StoredSize::default();
+    for file in files {
+        let size = stored_size(file)?;
+        total.rows += size.rows;
+        total.token_events += size.token_events;
+    }
+    check_memory_within(total, usable_memory(), command)
 }
 
 fn check_memory_within(

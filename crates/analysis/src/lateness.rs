@@ -68,14 +68,25 @@ pub fn measure_lateness(
     facts: &CaseFacts<'_>,
     accepted: Accepted,
 ) -> Option<Lateness> {
+    // Stalls of a shard delay only its own requests.
     let of_part = |part: &Part| {
-        let vitals = part
-            .vitals
-            .as_ref()
-            .filter(|_| part.case == facts.case.id && !accepted.timestamps)?;
-        Some((part.round, Stalls::collect(vitals, accepted.stall.0)))
+        let collect =
+            |vitals: &Option<Vitals>| Some(Stalls::collect(vitals.as_ref()?, accepted.stall.0));
+        let of_all = collect(&part.vitals)
+            .filter(|_| part.shards.is_empty())
+            .map(|stalls| ((part.round, None), stalls));
+        let of_shards = part
+            .shards
+            .iter()
+            .filter_map(|shard| Some(((part.round, Some(shard.index)), collect(&shard.vitals)?)));
+        of_all.into_iter().chain(of_shards).collect::<Vec<_>>()
     };
-    let stalls: BTreeMap<u32, Stalls> = facts.parts.iter().filter_map(of_part).collect();
+    let stalls: BTreeMap<(u32, Option<u32>), Stalls> = facts
+        .parts
+        .iter()
+        .filter(|part| part.case == facts.case.id && !accepted.timestamps)
+        .flat_map(of_part)
+        .collect();
     let none = Stalls::default();
     let mut rows = BTreeMap::new();
     for row in table
@@ -83,7 +94,10 @@ pub fn measure_lateness(
         .iter()
         .filter(|row| row.measured())
     {
-        let late = row_lateness(row, stalls.get(&row.round()).unwrap_or(&none), accepted);
+        let stalls = [Some(row.shard()), None]
+            .into_iter()
+            .find_map(|shard| stalls.get(&(row.round(), shard)));
+        let late = row_lateness(row, stalls.unwrap_or(&none), accepted);
         if !late.is_none() {
             rows.insert((row.round(), row.seq(), row.turn()), late);
         }
@@ -91,7 +105,7 @@ pub fn measure_lateness(
     (!rows.is_empty()).then_some(Lateness { requests: rows })
 }
 
-/// The stalls of all workers in a round, ordered by end: which worker took a timestamp is unknown.
+/// The stalls of all workers of a process in a round, ordered by end: which worker took a timestamp is unknown.
 #[derive(Debug, Default)]
 struct Stalls {
     stalls: Vec<Stall>,

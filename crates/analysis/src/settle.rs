@@ -5,9 +5,10 @@
 //! behavior of the server; so the start is discarded only where it is significantly faster than the rest.
 
 use crate::request_row::RequestRow;
-use crate::schema::SETTLING;
+use crate::schema::{SETTLING, phase_name};
 use crate::table::Table;
 use llmscen_core::load::{Load, Shape, Warmup};
+use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
 use llmscen_core::report::Discarded;
 use llmscen_core::stats::moments::{mean, sd};
@@ -29,10 +30,13 @@ impl Table {
             .filter(|case| starts_empty(&case.load))
             .flat_map(|case| self.start_rows(&case.id))
             .collect();
-        if !starts.is_empty() {
+        let is_marked = self.columns.phase.find_code(SETTLING).is_some();
+        if !starts.is_empty() || is_marked {
             let marked: HashSet<u32> = starts.into_iter().collect();
             let phase = |row: u32| match self.columns.phase.get(row as usize) {
                 _ if marked.contains(&row) => Some(SETTLING),
+                // A part of the rows had another start.
+                Some(word) if &**word == SETTLING => Some(phase_name(Phase::Measured)),
                 other => other.map(|word| &**word),
             };
             self.columns.phase = (0..self.columns.len() as u32).map(phase).collect();

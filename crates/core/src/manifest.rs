@@ -2,6 +2,7 @@
 
 use crate::early_stop::EarlyStop;
 use crate::local::LocalRound;
+use crate::schedule::shard::Shard;
 use crate::search::Part as ProbePart;
 use crate::target::{ServerEnd, Startup};
 use crate::units::Nanos;
@@ -51,6 +52,9 @@ pub struct Manifest {
     /// `--only`: substrings of the ids of the selected cases; empty: every case ran.
     #[serde(default)]
     pub only: Vec<String>,
+    /// The shard whose records these are; None if they are those of all shards, or of a run of one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
     /// Ctrl-C, SIGTERM or a crash interrupted the run.
     pub interrupted: bool,
     /// The error that ended the run.

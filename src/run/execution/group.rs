@@ -7,6 +7,7 @@ use crate::run::error::RunError;
 use crate::run::execution::PreparedRun;
 use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
 use crate::run::merge::{ShardRows, check_memory, merge_tables};
 use crate::run::prepare::Context;
 use crate::run::requests::row_usage::SentRows;
@@ -155,11 +156,24 @@ impl GroupRun {
     /// The store cannot be written.
     pub fn store_plan(&self, plan: &Plan, manifest: &Manifest) -> Result<(), RunError> {
         let manifest = manifest::encode(manifest)?;
-        self.shared
-            .store
-            .put("plan.yaml", plan.resolved.as_bytes())
-            .and_then(|()| self.shared.store.put("manifest.json", &manifest))
-            .map_err(|error| RunError::Sharding(error.into()))
+        let baseline = plan.baseline.as_ref();
+        let objects = [
+            (PLAN, Some(plan.resolved.as_bytes())),
+            (MANIFEST, Some(manifest.as_slice())),
+            (
+                BASELINE,
+                baseline.and_then(|baseline| Some(baseline.text.as_ref()?.as_bytes())),
+            ),
+        ];
+        for (key, bytes) in objects {
+            if let Some(bytes) = bytes {
+                self.shared
+                    .store
+                    .put(key, bytes)
+                    .map_err(|error| RunError::Sharding(error.into()))?;
+            }
+        }
+        Ok(())
     }
 
     /// The next round: shard 0 passes it, the others receive it. None: the run is over.

@@ -8,6 +8,7 @@ use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::merge::note_missing_numbers;
 use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
 use crate::run::prepare::{Context, PreparedCase, list_models};
 use crate::run::requests::row_usage::RowUsage;
@@ -450,11 +451,15 @@ impl<'a> Execution<'a> {
                 .as_ref()
                 .map_or_else(String::new, RunError::brief),
         });
-        if group.reports() {
-            group.merge_rows(self.plan).map(Some)
-        } else {
-            Ok(None)
+        if !group.reports() {
+            return Ok(None);
         }
+        let table = group.merge_rows(self.plan)?;
+        let shards = self.context.shard.count;
+        note_missing_numbers(self.plan, &table, shards, &mut self.manifest.parts);
+        // The folder has the rows of all shards from now on.
+        self.manifest.shard = None;
+        Ok(Some(table))
     }
 }
 

@@ -50,7 +50,13 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         parts,
         damage,
         incomplete_bytes,
-    } = replay(plan, &folder.file(journal::FILE), &[], 0, why)?;
+    } = replay(
+        plan,
+        &folder.file(journal::FILE),
+        &[],
+        manifest.shard.map_or(0, |shard| shard.index),
+        why,
+    )?;
     // With a full disk, the end of a round may be in the manifest but not in the journal.
     let manifest_parts = std::mem::take(&mut manifest.parts);
     let complete = |part: Part| {

@@ -49,7 +49,7 @@ pub struct ClockReading {
 
 impl ClockReading {
     /// The wall clock at the start of the run.
-    pub(super) fn unix_origin(&self) -> i64 {
+    pub(crate) fn unix_origin(&self) -> i64 {
         self.unix_ns as i64 - self.now.0 as i64
     }
 

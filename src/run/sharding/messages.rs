@@ -36,7 +36,7 @@ impl HostFacts {
 
 /// `hello/I`: shard I has started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     pub nonce: String,
     pub shards: u32,
     pub version: String,
@@ -95,7 +95,7 @@ pub struct RunEnd {
 
 /// `next/K`: shard 0 announces round K, or the end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Next {
+pub(crate) struct Next {
     pub nonce: String,
     #[serde(default)]
     pub round: Option<NextRound>,
@@ -116,7 +116,7 @@ pub(super) struct Ready {
 
 /// `go/K`: shard 0 starts round K, or ends the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Go {
+pub(crate) struct Go {
     pub nonce: String,
     /// Time zero on the clock of shard 0.
     #[serde(default)]

@@ -1,8 +1,9 @@
 use super::*;
+use crate::columns::TaggedOutcome;
 use crate::fixture::{case, failed, stream, table};
 use crate::sample::sample_case;
 use llmscen_core::load::Shape;
-use llmscen_core::manifest::{Part, WorkerStalls};
+use llmscen_core::manifest::{Part, ShardPart, WorkerStalls};
 use llmscen_core::outcome::Outcome;
 
 const MS: u64 = 1_000_000;
@@ -251,4 +252,46 @@ fn a_server_may_have_been_faster_by_the_load_that_was_not_there() {
         ),
         (30.0, 31.25)
     );
+}
+
+#[test]
+fn stalls_of_a_shard_delay_only_its_own_requests() {
+    let outcome = |seq| Outcome { seq, ..request() };
+    let outcomes = [outcome(0), outcome(1)];
+    let rows = (0..).zip(&outcomes).map(|(shard, outcome)| TaggedOutcome {
+        case: "a",
+        round: 0,
+        shard,
+        outcome,
+    });
+    let (table, case) = (Table::build(rows), case(Shape::Closed { users: 2 }));
+    // The merged part has the stalls of both shards.
+    let stalled = part(&[&[(30, 50)]]);
+    let shard = |index, part: &Part| ShardPart {
+        index,
+        vitals: part.vitals.clone(),
+        ..ShardPart::default()
+    };
+    let parts = [Part {
+        shards: vec![shard(0, &part(&[])), shard(1, &stalled)],
+        ..stalled
+    }];
+    let facts = CaseFacts {
+        case: &case,
+        parts: &parts,
+        until: None,
+    };
+    let late = measure_lateness(
+        &table,
+        &facts,
+        Accepted {
+            delays: true,
+            ..Accepted::default()
+        },
+    )
+    .unwrap();
+    let sample = sample_case(&table, &facts);
+    let fast = late.shift(&sample, End::Fast, 0.0);
+    let ttft: Vec<f64> = fast.requests.values(Metric::Ttft).collect();
+    assert_eq!(ttft, [50.0, 30.0]);
 }
