@@ -39,13 +39,15 @@ struct Limit {
 
 /// The objectives of a case that can fail early.
 fn watched_limits(case: &Case) -> Vec<Limit> {
-    let limit = |(place, check)| {
-        Some(Limit {
-            place: place as u32,
-            watch: judge::Watch::new(check)?,
+    let checks = case.checks.iter().enumerate();
+    checks
+        .filter_map(|(place, check)| {
+            Some(Limit {
+                place: place as u32,
+                watch: judge::Watch::new(check)?,
+            })
         })
-    };
-    (0usize..).zip(&case.checks).filter_map(limit).collect()
+        .collect()
 }
 
 impl Limit {
