@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(
             reasons(&|shard| shard.clock_step_ns = Some(12_000_000)),
             off_plan(
-                "its clock stepped by 12.0 ms during the round; check its time synchronization"
+                "its clock stepped by 12 ms during the round; check its time synchronization"
             )
         );
         assert!(
@@ -537,7 +537,7 @@ mod tests {
             (&near.records, None),
             (&far.records, far.p_value),
         ]);
-        let note = "shard 3 (host-3): TTFT 18.0 ms higher than the median of the other shards.";
+        let note = "shard 3 (host-3): TTFT 18 ms higher than the median of the other shards.";
         assert_eq!(notes, [vec![], vec![], vec![note.to_owned()]]);
     }
 }
