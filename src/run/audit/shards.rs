@@ -420,9 +420,7 @@ mod tests {
         );
         assert_eq!(
             reasons(&|shard| shard.clock_step_ns = Some(12_000_000)),
-            off_plan(
-                "its clock stepped by 12 ms during the round; check its time synchronization"
-            )
+            off_plan("its clock stepped by 12 ms during the round; check its time synchronization")
         );
         assert!(
             reasons(&|shard| shard.late = true)[0].contains("too late to open its connections")

@@ -240,6 +240,7 @@ mod tests {
             amd: None,
             note: None,
             samples_target: true,
+            samples_target: true,
         };
         let address = Some(([127, 0, 0, 1], 9).into());
         observer
