@@ -240,7 +240,6 @@ mod tests {
             amd: None,
             note: None,
             samples_target: true,
-            samples_target: true,
         };
         let address = Some(([127, 0, 0, 1], 9).into());
         observer
@@ -292,6 +291,7 @@ mod tests {
         )
         .unwrap();
         let observer = Observer {
+            samples_target: true,
             spec: plan.telemetry,
             nvidia: None,
             amd: None,
