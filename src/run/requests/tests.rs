@@ -102,7 +102,8 @@ impl Lab {
     }
 }
 
-fn context(folder: &Path) -> Context {
+/// A context without environment, for a run in this folder.
+pub(crate) fn context(folder: &Path) -> Context {
     Context {
         env: BTreeMap::new(),
         cache: CacheDir {
@@ -113,6 +114,7 @@ fn context(folder: &Path) -> Context {
         output: None,
         only: Vec::new(),
         shard: Shard::default(),
+        shared: None,
         force: false,
         keep_going: false,
         inconclusive: llmscen_report::Inconclusive::Failure,
