@@ -161,12 +161,12 @@ mod tests {
         });
         assert_eq!(
             shard_line(&report).unwrap(),
-            "8 shards on 4 hosts, clocks within 0.300 ms"
+            "8 shards on 4 hosts, clocks within 0.3 ms"
         );
         let table = shards_table(&report);
         assert_eq!(
             table.markdown_rows()[3].join(" | "),
-            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 0.400 ms | 0.200 ms | 31% | 0.100 ms ± 0.200 ms | exchange | 120 ms \
+            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 0.4 ms | 0.2 ms | 31% | 0.1 ms ± 0.2 ms | exchange | 120 ms \
              | 240 ms | shard 3 (host-3): late"
         );
         assert_eq!((table.rows.len(), omitted_shards(&report)), (8, None));

@@ -453,7 +453,7 @@ mod tests {
             (0..400).map(|at| f64::from(at) / 10.0).collect();
         assert_eq!(
             audited(four(|_| ()), &late).reasons,
-            ["shard 2 (host-2): send delay p99 is 39.5 ms (limit 1.00 ms, `audit.lag_p99`)"]
+            ["shard 2 (host-2): send delay p99 is 39.5 ms (limit 1 ms, `audit.lag_p99`)"]
         );
         late.get_mut(&2).unwrap().send_delays_ms = vec![0.1; 400];
         late.get_mut(&2).unwrap().send_delays_ms[399] = 3000.0;
