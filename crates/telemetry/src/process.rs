@@ -4,27 +4,14 @@ use crate::proc::{GrowthRate, Proc, first_error, parse_io, parse_kib};
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::telemetry::Source;
 use llmscen_core::units::Nanos;
-use rustix::process::{
-    Resource, Rlimit, getpriority_process, getrlimit, setpriority_process, setrlimit,
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::time::Instant;
 
-/// How far the niceness of threads that send requests and take timestamps is below that of the program.
-const TIMED_NICENESS: i32 = 10;
 /// Niceness of the threads that prepare requests and record outcomes.
 const BACKGROUND_NICENESS: i32 = 10;
-
-/// Raises the priority of this thread, where the system allows it: a timestamp then does not wait until a server on the same core
-/// has used up its time slice.
-pub fn raise_thread_priority() {
-    let thread = Some(gettid());
-    // Linux allows it with CAP_SYS_NICE or an RLIMIT_NICE. Relative, so that a niceness that the user has set still counts.
-    let _ = getpriority_process(thread)
-        .and_then(|niceness| setpriority_process(thread, niceness - TIMED_NICENESS));
-}
 
 /// Lowers the priority of this thread below those that send requests and take timestamps, whose work cannot wait.
 pub fn lower_thread_priority() {
@@ -139,20 +126,6 @@ impl TelemetrySource for SelfProcess {
 mod tests {
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn the_priority_of_one_thread_is_raised_if_that_is_allowed() {
-        let niceness = || getpriority_process(Some(gettid())).unwrap();
-        let before = niceness();
-        let raised = std::thread::spawn(move || {
-            raise_thread_priority();
-            niceness()
-        });
-        let raised = raised.join().unwrap();
-        let wanted = (before - TIMED_NICENESS).max(-20);
-        assert!(raised == wanted || raised == before, "{raised}");
-        assert_eq!(niceness(), before, "no other thread is changed");
-    }
 
     #[test]
     fn the_limit_on_open_files_is_never_lowered() {

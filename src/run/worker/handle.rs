@@ -13,7 +13,6 @@ use llmscen_core::plan::Case;
 use llmscen_core::schedule::shard::Split;
 use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
-use llmscen_telemetry::process::raise_thread_priority;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,7 +58,6 @@ impl WorkerHandle {
         let thread = std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                raise_thread_priority();
                 let on_panic = PressOnPanic(halt);
                 run_worker(clock, gauges, build).inspect_err(|_| on_panic.0.press())
             });
