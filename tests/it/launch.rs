@@ -287,10 +287,12 @@ fn each_engine_gives_number_and_count_by_its_variables() {
         ("MPICH", &[("PMI_RANK", "1"), ("PMI_SIZE", "3")]),
         ("torchrun", &[("RANK", "1"), ("WORLD_SIZE", "3")]),
     ];
+    let elsewhere = Lab::new();
+    let server = Simulator::start(&elsewhere, "target.simulator.alpha=5ms");
     for (engine, variables) in named {
         let lab = Lab::new();
         let load = format!("{DATA}load: {{ rate: 30/s, requests: 20 }}\n");
-        lab.file("s.yaml", scenario("http://127.0.0.1:9", &load));
+        lab.file("s.yaml", scenario(&server.url, &load));
         std::fs::create_dir_all(lab.path().join("store")).unwrap();
         let via = format!("file://{}/store", lab.path().display());
         let args = [

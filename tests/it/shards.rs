@@ -588,16 +588,19 @@ fn what_cannot_be_split_is_refused_before_the_run() {
     );
 }
 
-/// A plan of some seconds, which no shard of these tests starts.
-fn short() -> String {
+/// A plan of a second, which no shard of these tests gets to.
+fn short(url: &str) -> String {
     scenario(
-        "http://127.0.0.1:9",
+        url,
         &format!("{DATA}load: {{ rate: 20/s, requests: 20 }}\n"),
     )
 }
 
 #[test]
 fn shards_that_differ_send_nothing() {
+    let elsewhere = Lab::new();
+    let server = Simulator::start(&elsewhere, "target.simulator.alpha=5ms");
+    let short = || short(&server.url);
     let other_data = short().replace("max_tokens: { uniform: [2, 6] }", "max_tokens: 7");
     for (what, other, shard) in [
         (
@@ -623,7 +626,8 @@ fn shards_that_differ_send_nothing() {
 #[test]
 fn a_shard_that_is_started_twice_ends_the_run() {
     let lab = Lab::new();
-    lab.file("s.yaml", short());
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    lab.file("s.yaml", short(&server.url));
     let ran = finish_all(vec![
         start(&lab, "s.yaml", "1/2", &["--wait", "10s"]),
         start(&lab, "s.yaml", "1/2", &["--wait", "10s"]),
@@ -642,7 +646,8 @@ fn a_shard_that_is_started_twice_ends_the_run() {
 #[test]
 fn a_shard_that_never_starts_ends_the_run_and_is_named() {
     let lab = Lab::new();
-    lab.file("s.yaml", short());
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    lab.file("s.yaml", short(&server.url));
     let ran = finish_all(vec![
         start(&lab, "s.yaml", "0/3", &["--wait", "2s"]),
         start(&lab, "s.yaml", "2/3", &["--wait", "2s"]),
@@ -961,7 +966,8 @@ fn a_shard_that_is_started_twice_on_a_bucket_ends_the_run() {
         return;
     };
     let lab = Lab::new();
-    lab.file("s.yaml", short());
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    lab.file("s.yaml", short(&server.url));
     let shards = ["1/2", "1/2", "0/2"].map(|shard| start_on(&moto, &lab, shard, "15s"));
     let ran = finish_all(shards.into());
     assert!(codes(&ran)[..2].contains(&3), "{ran:#?}");

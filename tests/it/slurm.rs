@@ -325,7 +325,8 @@ fn a_shard_that_never_starts_is_named() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    cluster.lab.file("chat.yaml", long("http://127.0.0.1:9"));
+    let server = Simulator::start(&cluster.lab, "target.simulator.alpha=5ms");
+    cluster.lab.file("chat.yaml", long(&server.url));
     // Task 3 of the array is not there: the others wait for it in vain.
     let job = cluster.submit(
         "slurm-array.sbatch",
