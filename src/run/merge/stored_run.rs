@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The resolved plan, and the baseline that its objectives refer to. Shard 0 writes both.
+/// The resolved plan, written by shard 0.
 pub const PLAN: &str = "plan.yaml";
-/// See [`PLAN`].
+/// The baseline that objectives of the plan refer to, written by shard 0.
 pub const BASELINE: &str = "baseline.json";
-/// The manifest of shard 0 at the start of the run.
+/// The manifest at the start of the run, written by shard 0.
 pub const MANIFEST: &str = "manifest.json";
 
 const WITHOUT_END: &str =
