@@ -239,12 +239,8 @@ pub fn assert_same_requests(what: &str, whole: &Path, merged: &Path, columns: &[
 #[track_caller]
 pub fn assert_received_once(what: &str, mut received: Vec<String>, folder: &Path) {
     received.sort();
-    let rows = requests(folder, &[]);
-    let place = PLANNED
-        .iter()
-        .position(|name| *name == "request_id")
-        .unwrap();
-    let unquoted = |row: &Vec<String>| row[place].trim_matches('"').to_owned();
+    let rows = requests(folder, &["request_id"]);
+    let unquoted = |row: &Vec<String>| row[PLANNED.len()].trim_matches('"').to_owned();
     let mut sent: Vec<String> = rows.values().map(unquoted).collect();
     sent.sort();
     assert_eq!(received, sent, "{what}: the server's log and the rows");
