@@ -176,6 +176,9 @@ const PLANNED: [&str; 12] = [
     "choices",
 ];
 
+/// Place of `request_id` in `PLANNED`.
+const REQUEST_ID: usize = 9;
+
 /// The requests of a run by case, round, number and turn, with the columns that two runs of the plan must have in common.
 pub fn requests(folder: &Path, columns: &[&str]) -> BTreeMap<(String, u64, u64, u64), Vec<String>> {
     let frame = table(folder);
@@ -185,6 +188,9 @@ pub fn requests(folder: &Path, columns: &[&str]) -> BTreeMap<(String, u64, u64, 
     };
     let number = |text: &str| text.parse().unwrap();
     let row = |at| {
+        let mut cells_of_row = cells(&[&PLANNED, columns].concat(), at);
+        let id = &mut cells_of_row[REQUEST_ID];
+        *id = id.trim_matches('"').to_owned();
         let key = cells(&["case_id", "round", "seq", "turn"], at);
         let key = (
             key[0].clone(),
@@ -192,7 +198,7 @@ pub fn requests(folder: &Path, columns: &[&str]) -> BTreeMap<(String, u64, u64, 
             number(&key[2]),
             number(&key[3]),
         );
-        (key, cells(&[&PLANNED, columns].concat(), at))
+        (key, cells_of_row)
     };
     let rows: BTreeMap<_, _> = (0..frame.height()).map(row).collect();
     assert_eq!(rows.len(), frame.height(), "a key is there more than once");
@@ -217,7 +223,18 @@ pub fn senders(folder: &Path) -> Vec<(u64, u32)> {
 /// Asserts that two runs have the same requests.
 #[track_caller]
 pub fn assert_same_requests(what: &str, whole: &Path, merged: &Path, columns: &[&str]) {
-    let (whole, merged) = (requests(whole, columns), requests(merged, columns));
+    // The beginning of an id is that of the run.
+    let without_run = |folder| {
+        let mut rows = requests(folder, columns);
+        for row in rows.values_mut() {
+            let id = row[REQUEST_ID]
+                .split_once('-')
+                .expect("an id with a number");
+            row[REQUEST_ID] = id.1.to_owned();
+        }
+        rows
+    };
+    let (whole, merged) = (without_run(whole), without_run(merged));
     let keys = |rows: &BTreeMap<(String, u64, u64, u64), Vec<String>>| {
         rows.keys().cloned().collect::<BTreeSet<_>>()
     };
@@ -241,12 +258,7 @@ pub fn assert_same_requests(what: &str, whole: &Path, merged: &Path, columns: &[
 pub fn assert_received_once(what: &str, mut received: Vec<String>, folder: &Path) {
     received.sort();
     let rows = requests(folder, &[]);
-    let place = PLANNED
-        .iter()
-        .position(|name| *name == "request_id")
-        .unwrap();
-    let unquoted = |row: &Vec<String>| row[place].trim_matches('"').to_owned();
-    let mut sent: Vec<String> = rows.values().map(unquoted).collect();
+    let mut sent: Vec<String> = rows.values().map(|row| row[REQUEST_ID].clone()).collect();
     sent.sort();
     assert_eq!(received, sent, "{what}: the server's log and the rows");
 }
@@ -509,7 +521,7 @@ fn a_search_has_one_result() {
     expect_codes(&ran, &[0, 0, 0]);
     assert_received_once("search", server.received(), &lab.path().join("out"));
     let results = lab.results();
-    let probes = results["search"]["probes"]
+    let probes = results["search"][0]["probes"]
         .as_array()
         .expect("probes")
         .len();
@@ -549,7 +561,7 @@ fn what_cannot_be_split_is_refused_before_the_run() {
             "simulator",
         ),
         (with("concurrency: 9, requests: 9"), "3/3", "3"),
-        (with("concurrency: 9, requests: 9"), "x", "--shard"),
+        (with("concurrency: 9, requests: 9"), "x", "INDEX/COUNT"),
         (with("concurrency: 9, requests: 9"), "auto", "LLMSCEN_SHARD"),
     ] {
         lab.file("s.yaml", &text);
@@ -742,7 +754,8 @@ fn after_shard_0_is_killed_merge_makes_the_report() {
     assert!(ran[1].err.contains("shard 0"), "{}", ran[1].err);
     let url = format!("file://{}/{KEY}", lab.path().join("store").display());
     lab.llmscen(&["merge", &url, "--output", "merged"])
-        .expect(4);
+        // As the report of a killed run of one process.
+        .expect(130);
     let results = lab.json("merged/results.json");
     let reasons = results["cases"][0]["audit"]["reasons"].to_string();
     assert!(reasons.contains("shard 0"), "{reasons}");
@@ -798,7 +811,7 @@ fn the_merge_may_be_left_to_another_command() {
     let ran = lab.llmscen(&["merge", &url, "--output", "damaged"]);
     assert!([3, 4].contains(&ran.code), "{ran:?}");
     assert!(
-        format!("{}{}", ran.out, ran.err).contains("shard 1"),
+        format!("{}{}", ran.out, ran.err).contains("rows/0/1.parquet"),
         "{ran:?}"
     );
 }
