@@ -11,7 +11,7 @@ pub(crate) mod timestamps;
 
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::execution::group::GroupRun;
+use crate::run::execution::group::{GroupRun, remove_merged_files};
 use crate::run::execution::rounds::Execution;
 use crate::run::outputs::publish;
 use crate::run::prepare::{
@@ -54,10 +54,14 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
     let manifest = redactor(plan).redact_value(manifest);
-    match (
-        publish(plan, &table, &manifest, &folder, context.inconclusive),
-        fault,
-    ) {
+    let published = publish(plan, &table, &manifest, &folder, context.inconclusive);
+    let published = published.and_then(|report| {
+        if context.shared.is_some() {
+            remove_merged_files(&folder)?;
+        }
+        Ok(report)
+    });
+    match (published, fault) {
         (Ok(report), fault) => Ok(CompletedRun {
             report,
             folder: folder.path().to_owned(),
@@ -104,16 +108,26 @@ impl StartedRun {
             }
         };
         let manifest = new_manifest(plan, prepared.notes(plan), context);
-        let folder = create_folder(plan, &manifest, redactor(plan), context)?;
-        if let Some(group) = group.as_ref().filter(|group| group.leads()) {
-            group.store_plan(plan, &manifest)?;
+        let folder = reach_all(prepared.cases(plan), context)
+            .and_then(|()| create_folder(plan, &manifest, redactor(plan), context));
+        let stored = folder.and_then(|folder| match &group {
+            Some(group) if group.leads() => group.store_plan(plan, &manifest).map(|()| folder),
+            _ => Ok(folder),
+        });
+        match stored {
+            Ok(folder) => Ok(StartedRun {
+                prepared,
+                group,
+                manifest,
+                folder,
+            }),
+            Err(fault) => {
+                if let Some(mut group) = group {
+                    group.fail(&fault);
+                }
+                Err(fault)
+            }
         }
-        Ok(StartedRun {
-            prepared,
-            group,
-            manifest,
-            folder,
-        })
     }
 }
 
@@ -133,7 +147,6 @@ impl PreparedRun {
                 .map(PreparedRun::Search);
         }
         let prepared_cases = prepare_cases(plan, context)?;
-        reach_all(&plan.cases, &prepared_cases, context)?;
         Ok(PreparedRun::Cases(prepared_cases))
     }
 

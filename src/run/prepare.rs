@@ -387,18 +387,13 @@ fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Da
 ///
 /// # Errors
 /// A target cannot be reached, or a signal came.
-pub fn reach_all(
-    cases: &[Case],
-    prepared_cases: &[PreparedCase],
-    context: &Context,
-) -> Result<(), RunError> {
+pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(RunError::Thread)?;
     let running = cases
-        .iter()
-        .zip(prepared_cases)
+        .into_iter()
         .filter(|(case, _)| case.target.server.is_none());
     let reached = LocalSet::new().block_on(&runtime, reach_targets(running, context));
     // A host name may still be resolving; do not wait for it.

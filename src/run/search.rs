@@ -10,7 +10,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::rounds::Execution;
 use crate::run::outputs::summarize::shards_of_case;
-use crate::run::prepare::{Context, DatasetCache, PreparedCase, reach_all};
+use crate::run::prepare::{Context, DatasetCache, PreparedCase};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
 use llmscen_analysis::{CaseFacts, Sample, Table, judge, sample_round};
@@ -39,17 +39,12 @@ pub struct PreparedSearch {
 }
 
 impl PreparedSearch {
-    /// Prepares the first probe and checks that its target can be reached.
+    /// Prepares the first probe.
     pub fn new(plan: &Plan, context: &Context) -> Result<PreparedSearch, RunError> {
         let first_index = first_probe_index(plan);
         let case = plan.cases.get(first_index).ok_or(RunError::NothingToSend)?;
         let mut datasets = DatasetCache::default();
         let first_case = datasets.prepare_case(first_index, case, plan, context)?;
-        reach_all(
-            std::slice::from_ref(case),
-            std::slice::from_ref(&first_case),
-            context,
-        )?;
         Ok(PreparedSearch {
             datasets,
             first_index,

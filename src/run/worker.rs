@@ -438,6 +438,10 @@ impl Worker {
 
     pub(crate) async fn deliver(&self, finished: CompletedCall) {
         self.shared.target_health.record(&finished.outcome);
+        self.pass_on(finished).await;
+    }
+
+    async fn pass_on(&self, finished: CompletedCall) {
         // The collector outlives the workers. Without it, its error is reported, and nothing more can be recorded.
         if self.results.send(finished).await.is_err() {
             self.shared.halt.press();
@@ -472,8 +476,15 @@ impl Worker {
             .first()
             .and_then(|finished| FailedConnect::new(&finished.outcome))
         else {
+            // A failure may end the round: then no further request is sent.
+            for finished in &outcomes {
+                self.shared.target_health.record(&finished.outcome);
+            }
             self.release(self.shared.clock.now(), 0);
-            return self.deliver_all(outcomes).await;
+            for finished in outcomes {
+                self.pass_on(finished).await;
+            }
+            return;
         };
         let SharedState { closed, seed, .. } = self.shared;
         if !closed {

@@ -3,7 +3,7 @@
 use crate::lab::*;
 use crate::launch::{is_missing, succeeds};
 use crate::shards::{
-    DATA, Simulator, assert_received_once, codes, expect_codes, finish_all, scenario, shard_args,
+    DATA, Simulator, assert_received_once, expect_codes, finish_all, scenario, shard_args,
     simulate, wait_for_round,
 };
 use std::io::{BufRead, BufReader};

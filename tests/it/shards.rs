@@ -161,7 +161,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// What the plan alone determines of a request.
-const PLANNED: [&str; 12] = [
+const PLANNED: [&str; 11] = [
     "turns",
     "group",
     "phase",
@@ -171,7 +171,6 @@ const PLANNED: [&str; 12] = [
     "attempts",
     "max_tokens",
     "usage_output",
-    "request_id",
     "outcome",
     "choices",
 ];

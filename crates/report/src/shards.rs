@@ -100,7 +100,7 @@ pub(crate) fn omitted_shards(report: &Report) -> Option<String> {
     })
 }
 
-/// `8 shards on 4 hosts, clocks within 0.3 ms`; None for a run of one process.
+/// `8 shards on 4 hosts, clocks within 300 µs`; None for a run of one process.
 pub fn shard_line(report: &Report) -> Option<String> {
     let most = report.cases.iter().map(|case| case.shards.len()).max()?;
     let shards = || report.cases.iter().flat_map(|case| &case.shards);
@@ -161,12 +161,12 @@ mod tests {
         });
         assert_eq!(
             shard_line(&report).unwrap(),
-            "8 shards on 4 hosts, clocks within 0.300 ms"
+            "8 shards on 4 hosts, clocks within 300 µs"
         );
         let table = shards_table(&report);
         assert_eq!(
             table.markdown_rows()[3].join(" | "),
-            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 0.400 ms | 0.200 ms | 31% | 0.100 ms ± 0.200 ms | exchange | 120 ms \
+            "`concurrency=4` | 3 | host-3 | 60 / 60 | 0 | 400 µs | 200 µs | 31% | 100 µs ± 200 µs | exchange | 120 ms \
              | 240 ms | shard 3 (host-3): late"
         );
         assert_eq!((table.rows.len(), omitted_shards(&report)), (8, None));

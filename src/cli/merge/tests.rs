@@ -376,7 +376,10 @@ fn a_shard_that_could_not_store_its_rows_is_read_from_its_folder() {
         )
         .unwrap();
     };
-    let merge = || stored.merge(&["--force", "--rows", local.to_str().unwrap()]);
+    // A shard that could not store its rows names the folder of the round.
+    let of_round = local.join("shards/0");
+    fs::create_dir_all(&of_round).unwrap();
+    let merge = || stored.merge(&["--force", "--rows", of_round.to_str().unwrap()]);
     let shard = Shard::new(1, SHARDS).unwrap();
     write_manifest(None, &stored.plan.id);
     assert!(

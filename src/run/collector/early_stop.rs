@@ -9,7 +9,7 @@ use llmscen_core::early_stop::{Aborted, EarlyStop, Saturated};
 use llmscen_core::load::{Shape, Warmup};
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::plan::Case;
-use llmscen_core::schedule::shard::{Shard, Split};
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::stats::trend::JointTrend;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The early-stop checks of one round.
 pub struct EarlyStopMonitor {
     round: u32,
-    /// Own numbers have gaps, so that requests are ordered by the count of own ones before them.
-    split: Split,
     limits: Vec<Limit>,
     /// The counts of the objectives for shard 0, which decides; None for a run of one process.
     counts: Option<Vec<ObjectiveCounts>>,
@@ -86,7 +84,6 @@ impl EarlyStopMonitor {
         let idle = limits.is_empty() && drift.is_none();
         (!idle).then(|| EarlyStopMonitor {
             round,
-            split: Split::new(shard, &case.load.shape),
             counts: (!is_whole).then(|| vec![ObjectiveCounts::default(); limits.len()]),
             limits,
             order: Order::default(),
@@ -152,7 +149,7 @@ impl EarlyStopMonitor {
         let (line, turns) = (&outcome.timeline, outcome.turns);
         let took = line.end.since(line.sent.unwrap_or(line.intended));
         self.order.add(
-            (self.split.local_index(outcome.seq), outcome.turn),
+            (outcome.seq, outcome.turn),
             Ended {
                 turns,
                 at: line.end,

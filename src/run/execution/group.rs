@@ -18,7 +18,7 @@ use crate::run::sharding::{
 };
 use crate::store::bodies::{Spool, spool};
 use crate::store::shared_store::Objects;
-use crate::store::{StoreError, manifest};
+use crate::store::{RunDir, StoreError, manifest};
 use llmscen_analysis::{Table, telemetry};
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::manifest::Manifest;
@@ -366,12 +366,46 @@ impl GroupRun {
             .unwrap_or_default()
     }
 
+    /// Leaves the group because of an error of this shard, which ends the run for all.
+    pub fn fail(&mut self, fault: &RunError) {
+        self.leave(RunEnd {
+            success: false,
+            reason: fault.brief(),
+        });
+    }
+
     /// Leaves the group; on shard 0, the others end too.
     pub fn leave(&mut self, end: RunEnd) {
         if let Some(group) = self.group.take() {
             group.leave(end);
         }
     }
+}
+
+/// Removes the delivered files that the outputs of the run contain: all but the telemetry of the other shards.
+///
+/// # Errors
+/// A file cannot be removed.
+pub(crate) fn remove_merged_files(folder: &RunDir) -> Result<(), RunError> {
+    let path = folder.file(SHARDS);
+    let failed = |source| StoreError::Write {
+        path: path.clone(),
+        source,
+    };
+    if !path.exists() {
+        return Ok(());
+    }
+    for round in fs::read_dir(&path).map_err(failed)? {
+        for file in fs::read_dir(round.map_err(failed)?.path()).map_err(failed)? {
+            let file = file.map_err(failed)?;
+            let name = file.file_name();
+            let name = name.to_string_lossy();
+            if !name.starts_with("telemetry-") || name == "telemetry-0.parquet" {
+                fs::remove_file(file.path()).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the shards of all hosts can reach the managed servers.

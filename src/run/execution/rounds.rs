@@ -73,6 +73,8 @@ pub struct Execution<'a> {
     has_run: bool,
     /// The other shards; None for a run of one process.
     group: Option<GroupRun>,
+    /// Why the rows of this shard are not where the report is made.
+    undelivered: Option<RunError>,
 }
 
 impl<'a> Execution<'a> {
@@ -116,6 +118,7 @@ impl<'a> Execution<'a> {
             pause: drain.unwrap_or(plan.pause).into(),
             has_run: false,
             group,
+            undelivered: None,
         })
     }
 
@@ -235,7 +238,8 @@ impl<'a> Execution<'a> {
         }
         // A capacity search needs every probe.
         let search_ended = input.probe.is_some() && self.has_failed(input.case);
-        self.fault.is_none() && !interrupted && !search_ended
+        let goes_on = self.fault.is_none() && self.undelivered.is_none();
+        goes_on && !interrupted && !search_ended
     }
 
     /// Prepares a round, starts its server or loads its model, runs it, and records the result.
@@ -342,7 +346,8 @@ impl<'a> Execution<'a> {
         if let Some(group) = &mut self.group
             && let Err(fault) = group.exchange_results(self.plan, input, &mut result, self.context)
         {
-            self.record_fault(input, fault);
+            group.fail(&fault);
+            self.undelivered = Some(fault);
         }
         self.row_usage
             .add_round(input.prepared, &input.strides, input.planned, &result.sent);
@@ -391,6 +396,10 @@ impl<'a> Execution<'a> {
     /// The rows of the run as a table, and the fault that ended it early.
     pub fn finish(mut self) -> Result<(Table, Option<RunError>), RunError> {
         self.servers.stop(&self.context.stop);
+        if let Some(fault) = self.undelivered {
+            // The journal keeps the rows for `llmscen merge --rows`.
+            return Err(fault);
+        }
         let merged = self.leave_group()?;
         let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase {
             case: case.clone(),

@@ -328,7 +328,11 @@ impl StoredRun<'_> {
             folder: folder.to_owned(),
             why,
         };
-        let run = RunDir::open(folder).map_err(|error| refused(error.to_string()))?;
+        // The error of a shard names the folder of a round, which is in the run folder.
+        let mut above = folder.ancestors().take(3);
+        let root = above.find(|above| above.join(MANIFEST).exists());
+        let run =
+            RunDir::open(root.unwrap_or(folder)).map_err(|error| refused(error.to_string()))?;
         let stored = manifest::read(&run).map_err(|error| refused(error.to_string()))?;
         let Some(shard) = stored.shard else {
             return Err(refused("has no records of a single shard".into()));

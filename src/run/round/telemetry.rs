@@ -291,6 +291,7 @@ mod tests {
         )
         .unwrap();
         let observer = Observer {
+            samples_target: true,
             spec: plan.telemetry,
             nvidia: None,
             amd: None,

@@ -110,7 +110,7 @@ impl FromStr for Shard {
 pub enum ShardError {
     /// The text is not `INDEX/COUNT`.
     #[error(
-        "`{0}` is not a shard\n  help: write INDEX/COUNT, for example 3/8; shards count from 0; or write `auto`"
+        "`{0}` is not a shard\n  help: write --shard INDEX/COUNT, for example 3/8; shards count from 0; or write --shard auto"
     )]
     Syntax(String),
     /// The index is not below the count.

@@ -182,21 +182,6 @@ fn a_request_that_is_passed_over_counts_once_and_as_met() {
 }
 
 #[test]
-fn a_shard_does_not_wait_for_the_numbers_of_others() {
-    let case = &plan(CLOSED, ERRORS).cases[0];
-    let failures_until_the_end = |shard: Shard, own: &dyn Fn(u64) -> u64| {
-        let mut monitor = EarlyStopMonitor::over(case, 0, None, shard).unwrap();
-        let mut see = |seq| monitor.see(&failure(seq, FailureKind::Http5xx), || 0);
-        (0..100).position(|count| see(own(count)).is_some())
-    };
-    let whole = failures_until_the_end(Shard::default(), &|count| count);
-    // Users 1 and 3 of four.
-    let shard = Shard { index: 1, count: 2 };
-    let own = failures_until_the_end(shard, &|count| 2 * count + 1);
-    assert!(whole.is_some() && whole == own, "{whole:?} {own:?}");
-}
-
-#[test]
 fn turns_of_a_session_are_waited_for() {
     let mut order = Order::default();
     let mut add = |seq, turn, turns| {
