@@ -161,7 +161,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// What the plan alone determines of a request.
-const PLANNED: [&str; 11] = [
+const PLANNED: [&str; 12] = [
     "turns",
     "group",
     "phase",
@@ -171,6 +171,7 @@ const PLANNED: [&str; 11] = [
     "attempts",
     "max_tokens",
     "usage_output",
+    "request_id",
     "outcome",
     "choices",
 ];
@@ -913,8 +914,9 @@ fn records_stay_on_the_local_disk_if_the_store_does_not_take_them() {
         let folder = folder.split(['`', '\n']).next().unwrap().trim();
         args.extend(["--rows".to_owned(), folder.to_owned()]);
     }
-    lab.llmscen(&args.iter().map(String::as_str).collect::<Vec<_>>())
-        .expect(0);
+    let merged = lab.llmscen(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    // Shard 0 could not store that the run is complete.
+    assert!([0, 130].contains(&merged.code), "{merged:?}");
     assert_received_once("--rows", server.received(), &lab.path().join("merged"));
 }
 
