@@ -169,7 +169,9 @@ impl Cluster {
             let read = |name| std::fs::read_to_string(process.join(name)).unwrap_or_default();
             let variables = read("environ");
             let has = |variable: &String| variables.split('\0').any(|own| own == variable);
-            read("cmdline").starts_with("llmscen\0run\0") && wanted.iter().all(has)
+            let command = read("cmdline");
+            let program = command.split_once("\0run\0").map(|(program, _)| program);
+            program.is_some_and(|program| program.ends_with("llmscen")) && wanted.iter().all(has)
         };
         let process = std::fs::read_dir("/proc")
             .unwrap()

@@ -33,7 +33,10 @@ print("ready", flush=True)
 while True:
     left = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
     for link in select.select([a, b], [], [], left)[0]:
-        frame, origin = link.recvfrom(1 << 17)
+        try:
+            frame, origin = link.recvfrom(1 << 17)
+        except OSError:
+            continue  # the interface is down
         # The socket also sees what this program sends.
         if origin[2] != OUTGOING and chance.random() >= loss:
             waiting.append((time.monotonic() + delay, to[link], frame))

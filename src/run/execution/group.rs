@@ -251,7 +251,10 @@ impl GroupRun {
             output.files.push(("bodies".into(), bodies.clone()));
         }
         let group = self.group()?;
-        group.finish_round(&output)?;
+        group
+            .finish_round(&output)
+            // `llmscen merge --rows` takes the run folder.
+            .map_err(|error| error.in_folder(input.folder.path()))?;
         if !reports {
             // The next round delivers its own bodies.
             let _ = fs::remove_file(&bodies);
@@ -272,6 +275,10 @@ impl GroupRun {
             result.rows = Some(merge_tables(ids, &rows)?);
         }
         result.part = round.part();
+        // A shard that lost the target ends the run as a process alone would.
+        if result.fault.is_none() {
+            result.fault = (result.part.ending.as_ref()).and_then(RunError::from_ending);
+        }
         for facts in read_facts(&round)? {
             facts.add_to(result);
         }

@@ -2,7 +2,7 @@
 
 use crate::store::shared_store::SharedStoreError;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -124,6 +124,16 @@ pub enum ShardingError {
     /// The system provides no thread.
     #[error("cannot start a thread for the heartbeats: {0}")]
     Thread(String),
+}
+
+impl ShardingError {
+    /// The same error, with the records in this folder.
+    pub fn in_folder(mut self, records: &Path) -> ShardingError {
+        if let ShardingError::NotDelivered { folder, .. } = &mut self {
+            *folder = records.to_owned();
+        }
+        self
+    }
 }
 
 impl From<SharedStoreError> for ShardingError {
