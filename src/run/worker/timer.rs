@@ -227,7 +227,7 @@ mod tests {
         let cancelled = tokio::time::timeout(Duration::from_millis(1), wait(30));
         tokio::select! {
             () = deadlines.wake_due() => {}
-            _ = async { tokio::join!(wait(60), wait(20), wait(40), wait(0), cancelled) } => {}
+            _ = async { tokio::join!(wait(0), wait(20), wait(40), wait(60), cancelled) } => {}
         }
         assert_eq!(*order.borrow(), [0, 20, 40, 60]);
     }
