@@ -98,6 +98,9 @@ fn merge_stored(
     let rounds = run.rounds(&plan, scratch.path(), local)?;
     let merged = merge_rounds(&plan, &rounds, run.shards(), &command_line(args))?;
     manifest.parts = merged.parts;
+    if manifest.interrupted && run.ended_with_all(&plan, &manifest.parts)? {
+        manifest.interrupted = false;
+    }
     let bodies = folder.file(spool::FILE);
     let delivered = rounds.iter().flat_map(|round| &round.group.done);
     for path in delivered.filter_map(|done| done.file("bodies")) {

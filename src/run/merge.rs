@@ -26,7 +26,7 @@ const TELEMETRY: &str = "telemetry";
 const FIXED_MEMORY: u64 = 60_000_000;
 /// Memory of a report per token event and per row, in bytes, as measured by `cargo bench --bench report`.
 const MEMORY_PER_EVENT: u64 = 46;
-const MEMORY_PER_ROW: u64 = 1_500;
+const MEMORY_PER_ROW: u64 = 500;
 
 /// A file with rows of one shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,18 +10,18 @@ use crate::run::sharding::{
 use crate::store::checksums::sha256;
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, manifest};
-use llmscen_core::manifest::{Machine, Manifest};
+use llmscen_core::manifest::{Machine, Manifest, Part};
 use llmscen_core::plan::Plan;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// The resolved plan, and the baseline that its objectives refer to. Shard 0 writes both.
+/// The resolved plan, written by shard 0.
 pub const PLAN: &str = "plan.yaml";
-/// See [`PLAN`].
+/// The baseline that objectives of the plan refer to, written by shard 0.
 pub const BASELINE: &str = "baseline.json";
-/// The manifest of shard 0 at the start of the run.
+/// The manifest at the start of the run, written by shard 0.
 pub const MANIFEST: &str = "manifest.json";
 
 const WITHOUT_END: &str =
@@ -156,6 +156,18 @@ impl StoredRun<'_> {
             }
         }
         Ok(manifest)
+    }
+
+    /// Whether every round of the plan is there with the rows of every shard, although shard 0 stored no end of the run: the store did
+    /// not take it.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    pub fn ended_with_all(&self, plan: &Plan, parts: &[Part]) -> Result<bool, MergeError> {
+        let is_lost = |part: &Part| part.shards.iter().any(|shard| shard.lost.is_some());
+        let all_rounds = parts.len() == plan.cases.len() * plan.rounds as usize;
+        let all = plan.searches.is_empty() && all_rounds && !parts.iter().any(is_lost);
+        Ok(all && self.end()?.is_none() && self.stops("stop")?.is_empty())
     }
 
     /// What the objects of the shards tell about the run.

@@ -316,15 +316,15 @@ fn a_merge_that_does_not_fit_into_memory_names_a_machine_that_it_fits_on() {
         token_events: 1_000_000_000,
     };
     let needed = memory_needed(size.rows, size.token_events);
-    assert_eq!(needed, 60_000_000 + 46_000_000_000 + 15_000_000_000);
+    assert_eq!(needed, 60_000_000 + 46_000_000_000 + 5_000_000_000);
     let command = "llmscen merge s3://bench/runs/17 --output out";
     let check = |usable| check_memory_within(size, usable, command);
     assert!(check(None).is_ok() && check(Some(needed)).is_ok());
     assert_eq!(
         check(Some(16_000_000_000)).unwrap_err().to_string(),
         format!(
-            "10000000 requests with 1000000000 token events need 62 GB of memory, but this process may use 16 GB\n  help: merge on \
-             a machine with 62 GB: {command}"
+            "10000000 requests with 1000000000 token events need 52 GB of memory, but this process may use 16 GB\n  help: merge on \
+             a machine with 52 GB: {command}"
         )
     );
 }
