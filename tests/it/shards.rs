@@ -417,6 +417,10 @@ fn the_shards_send_each_request_of_one_process_once() {
                 whole["counts"]["scheduled"], merged["counts"]["scheduled"],
                 "{what}"
             );
+            // A stage is a case, too, but has no process of its own.
+            if merged["id"].as_str().unwrap().contains("/stage=") {
+                continue;
+            }
             let shards = merged["shards"].as_array().expect("shards of the case");
             let numbers: Vec<u64> = shards
                 .iter()
