@@ -434,7 +434,9 @@ impl MissingNumbers {
 /// The missing numbers of the rounds whose numbers the plan determines: open loops, and closed loops that end after a number of
 /// requests, unless they ended early.
 pub fn missing_numbers(plan: &Plan, table: &Table, parts: &[Part]) -> Vec<MissingNumbers> {
-    let mut gaps: BTreeMap<(&str, u32), (u64, Vec<(u64, u64)>)> = BTreeMap::new();
+    /// The next expected number of a round, and the missing ones before it.
+    type Gaps = (u64, Vec<(u64, u64)>);
+    let mut gaps: BTreeMap<(&str, u32), Gaps> = BTreeMap::new();
     for key in table.row_keys().filter(|key| key.turn == 0) {
         let (next, ranges) = gaps.entry((key.case, key.round)).or_default();
         if key.seq > *next {

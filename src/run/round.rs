@@ -279,9 +279,7 @@ pub fn run_round(
         ..
     } = collected;
     let closed = journal
-        .append(&Record::Ended {
-            part: Box::new(part.clone()),
-        })
+        .append(&Record::Ended { part: part.clone() })
         .and_then(|()| journal.flush());
     tally.replies.unstreamed = total_counters(&state.gauges).unstreamed;
     Ok(RoundResult {

@@ -21,6 +21,10 @@ const VERSION: u32 = 6;
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "records are written one at a time, never stored in memory"
+)]
 pub enum Record {
     /// A round of a case starts.
     Started {
@@ -43,7 +47,7 @@ pub enum Record {
     /// A round of a case ended.
     Ended {
         /// Facts of the round.
-        part: Box<Part>,
+        part: Part,
     },
 }
 

@@ -190,7 +190,7 @@ pub fn replay(
             }
             Record::Ended { part } => {
                 parts.retain(|begun| (&begun.case, begun.round) != (&part.case, part.round));
-                parts.push(*part);
+                parts.push(part);
             }
         }
     }

@@ -56,11 +56,11 @@ fn records() -> Vec<Record> {
             Err(Failure::new(FailureKind::Truncated, "cut").at("after 3 events")),
         ),
         Record::Ended {
-            part: Box::new(Part {
+            part: Part {
                 case: "c=1".into(),
                 sending_until_ns: Some(9),
                 ..Part::default()
-            }),
+            },
         },
     ]
 }
@@ -430,9 +430,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 outcome,
             }
         }),
-        part().prop_map(|part| Record::Ended {
-            part: Box::new(part)
-        }),
+        part().prop_map(|part| Record::Ended { part }),
     ]
 }
 
