@@ -58,6 +58,7 @@ pub fn run(job: &Job) -> Value {
         output: Some(folder.path().join("out")),
         only: Vec::new(),
         shard: Default::default(),
+        shared: None,
         force: true,
         keep_going: true,
         inconclusive: llmscen_report::Inconclusive::Failure,

@@ -107,7 +107,8 @@ mod tests {
         let rows = uneven_shards();
         let case = case(Shape::Closed { users: 4 });
         let sample = sample_case(&table_of(&rows), &facts(&case));
-        let ordered = |key: &dyn Fn(&(u32, Outcome)) -> (u64, u64)| -> Vec<f64> {
+        type Key<'a> = &'a dyn Fn(&(u32, Outcome)) -> (u64, u64);
+        let ordered = |key: Key<'_>| -> Vec<f64> {
             let mut rows: Vec<&(u32, Outcome)> = rows.iter().collect();
             rows.sort_by_key(|row| key(row));
             let first = |row: &&(u32, Outcome)| {
