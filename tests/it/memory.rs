@@ -135,7 +135,7 @@ fn a_run_that_memory_does_not_suffice_for_ends_as_an_error() {
     );
     // Limits from almost nothing to enough: different steps fail at each.
     let ran: Vec<(u32, Ran)> = (0..6)
-        .map(|step| 140_000 + 40_000 * step)
+        .map(|step| 170_000 + 35_000 * step)
         .map(|kib| (kib, limited(&lab, kib)))
         .collect();
     for (kib, ran) in &ran {
