@@ -23,10 +23,10 @@ pub struct ShardArgs {
     /// Folder or bucket that all shards share: file:///scratch/runs, s3://bucket/runs, gs://bucket/runs, az://container/runs
     #[arg(long, value_name = "URL", requires = "shard")]
     pub via: Option<String>,
-    /// Name of this attempt below --via [default: the id of the Slurm job step]
+    /// Name of this attempt below --via [default: id of the Slurm step or job array]
     #[arg(long = "run", value_name = "KEY", requires = "shard")]
     pub run_key: Option<String>,
-    /// Longest wait for the other shards
+    /// Longest wait for other shards, and for the store after a round
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = parse_wait, requires = "shard")]
     pub wait: Duration,
     /// When the report is made
@@ -142,12 +142,14 @@ fn check_case(case: &Case, shard: Shard) -> Result<(), String> {
             );
         }
         TargetLocation::Local(_) => {
-            return Err("a model in this process (`api: local`) cannot be shared by shards\n  help: run it without --shard".into());
+            return Err(
+                "`api: local` runs a model inside one process\n  help: run without --shard".into(),
+            );
         }
         TargetLocation::Url(_) => {}
     }
     if case.load.stop_when_saturated {
-        return Err("`load.stop_when_saturated` needs the requests in flight of all shards at one instant, which no shard knows\n  help: leave it out, or limit the run with an SLO that has `abort`".into());
+        return Err("`load.stop_when_saturated` cannot be used with --shard: it needs the requests in flight of all shards at one instant\n  help: leave it out, or limit the run with an SLO that has `abort`".into());
     }
     shard.check_load(&case.load)
 }

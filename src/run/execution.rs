@@ -13,11 +13,13 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::group::{GroupRun, remove_merged_files};
 use crate::run::execution::rounds::Execution;
+use crate::run::execution::stop::Level;
 use crate::run::outputs::publish;
 use crate::run::prepare::{
     Context, PreparedCase, describe_targets, prepare_cases, raise_open_file_limit, reach_all,
 };
 use crate::run::search::{PreparedSearch, run_search};
+use crate::run::sharding::ShardingError;
 use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
 use llmscen_core::early_stop::EarlyStop;
@@ -84,7 +86,12 @@ pub fn run_shard(plan: &Plan, context: &Context) -> Result<(), RunError> {
         folder,
     } = StartedRun::new(plan, context)?;
     let (_, fault) = execute_rounds(plan, prepared, group, &folder, &mut manifest, context)?;
-    fault.map_or(Ok(()), Err)
+    match fault {
+        // Shard 0 has the verdict on these, and its report takes longer than the others run.
+        Some(RunError::Sharding(ShardingError::EndedByFirst(_))) => Ok(()),
+        Some(fault) if fault.affects_one_case(true) => Ok(()),
+        fault => fault.map_or(Ok(()), Err),
+    }
 }
 
 /// A run before its first round.
@@ -240,17 +247,16 @@ fn execute_rounds(
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
     let mut execution = Execution::new(plan, folder, manifest, group, context)?;
-    match prepared {
-        PreparedRun::Search(search) => {
-            if let Err(fault) = run_search(&mut execution, *search, plan, context) {
-                execution.fault = Some(fault);
-            }
-        }
-        PreparedRun::Cases(prepared_cases) => {
-            if let Err(fault) = run_cases(&mut execution, &prepared_cases, plan) {
-                execution.fault = Some(fault);
-            }
-        }
+    let result = match prepared {
+        PreparedRun::Search(search) => run_search(&mut execution, *search, plan, context),
+        PreparedRun::Cases(prepared_cases) => run_cases(&mut execution, &prepared_cases, plan),
+    };
+    match result {
+        Ok(()) => {}
+        // A signal to another shard, between two rounds.
+        Err(RunError::Interrupted) if context.stop.level() == Level::Run => context.stop.press(),
+        Err(RunError::Interrupted) => {}
+        Err(fault) => execution.fault = Some(fault),
     }
     execution.finish()
 }
@@ -262,12 +268,17 @@ fn run_cases(
     plan: &Plan,
 ) -> Result<(), RunError> {
     let parts = plan.cases.len() * plan.rounds as usize;
-    let mut planned = round_order(plan);
-    for number in 0.. {
-        let wanted =
-            planned.find(|(_, index)| !is_aborted(&plan.cases[*index], execution.manifest));
-        let wanted = wanted
-            .map(|(round, case)| execution.want_round(case, round, None, &prepared_cases[case]));
+    let mut planned = round_order(plan).enumerate();
+    loop {
+        let found = planned.find(|&(_, (round, index))| {
+            let case = &plan.cases[index];
+            !is_aborted(case, execution.manifest)
+                && !execution.must_skip(case, round, &prepared_cases[index])
+        });
+        let number = found.map_or(0, |(number, _)| number);
+        let wanted = found.map(|(_, (round, case))| {
+            execution.want_round(case, round, None, &prepared_cases[case])
+        });
         let Some(next) = execution.agree_on_next(wanted)? else {
             break;
         };

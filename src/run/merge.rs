@@ -314,7 +314,7 @@ fn note_missing(plan: &Plan, missing: &MissingNumbers, shards: u32, parts: &mut 
             let note = format!("{count} of its planned {requests} {are} missing");
             shard.lost = Some(match shard.lost.take() {
                 Some(why) => format!("{why}; {note}"),
-                None => note,
+                None => format!("shard {}: {note}", shard.index),
             });
         }
     }

@@ -159,6 +159,8 @@ pub struct ShardGroup {
     next: u32,
     /// The round was announced, but has not started.
     announced: bool,
+    /// The reason that ended the run is part of a round's record.
+    is_stop_recorded: bool,
     /// The group has ended, as far as this shard is concerned.
     ended: bool,
     round: Option<RunningRound>,
@@ -263,12 +265,20 @@ impl ShardGroup {
         if gathered.done.iter().any(|shard| shard.late) {
             self.late_rounds += 1;
         }
+        let ends_run = |stop: &StopReason| stop.early_stop.is_none();
+        self.is_stop_recorded |=
+            !gathered.missing.is_empty() || gathered.stops.iter().any(ends_run);
         if let Some(missing) = gathered.missing.first()
             && self.monitor.run_stop().is_none()
         {
             self.monitor.stop_run(&missing.reason);
         }
         Ok(Some(gathered))
+    }
+
+    /// Why this shard drained the round before its end, unless by an early stop.
+    pub fn interruption(&self) -> Option<String> {
+        self.monitor.interruption()
     }
 
     /// Why rounds or the run ended early, so far.

@@ -441,7 +441,7 @@ fn a_lost_shard_and_its_missing_requests_are_recorded() {
     stored.merge(&[]);
     assert_eq!(
         lost(&stored.manifest()).as_deref(),
-        Some("6 of its planned requests are missing")
+        Some("shard 1: 6 of its planned requests are missing")
     );
     // Shard 0 did not live to end the run.
     let stored = StoredShards::new();

@@ -124,7 +124,7 @@ fn record_of(
         reasons: Vec::new(),
     };
     let mut reasons = deviations(&record.name(), rounds);
-    reasons.extend(known_skew(&record, limits));
+    reasons.extend(known_skew(&record.name(), rounds, limits));
     reasons.extend(delays_behind(&record, &delays, limits, median));
     reasons.extend(workers_behind(&record, rounds, limits));
     record.reasons = reasons;
@@ -154,16 +154,21 @@ fn deviations(name: &str, rounds: &[&ShardPart]) -> Vec<String> {
     reasons
 }
 
-/// A clock that is certainly further off than `audit.skew`.
-fn known_skew(record: &ShardRecord, limits: &AuditLimits) -> Option<String> {
+/// A clock that is certainly further off than `audit.skew` in some round.
+fn known_skew(name: &str, rounds: &[&ShardPart], limits: &AuditLimits) -> Option<String> {
     let limit = limits.skew?.millis();
-    let certain = record.offset_ms.abs() - record.bound_ms;
-    (certain > limit).then(|| {
+    let certain = |shard: &&&ShardPart| {
+        shard
+            .offset_ns
+            .unsigned_abs()
+            .saturating_sub(shard.bound_ns)
+    };
+    let worst = rounds.iter().max_by_key(certain)?;
+    (certain(&worst) as f64 / 1e6 > limit).then(|| {
         format!(
-            "{}: its clock is off by {} ± {} (limit {}, `audit.skew`)",
-            record.name(),
-            millis(record.offset_ms),
-            millis(record.bound_ms),
+            "{name}: its clock is off by {} ± {} (limit {}, `audit.skew`)",
+            millis(worst.offset_ns as f64 / 1e6),
+            millis(worst.bound_ns as f64 / 1e6),
             millis(limit)
         )
     })

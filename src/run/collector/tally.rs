@@ -19,7 +19,7 @@ pub struct Tally {
     /// Whether a response had status 404.
     pub not_found: bool,
     /// Whether there was any response.
-    answered: bool,
+    pub answered: bool,
     /// The highest-numbered request that did not reach the server, and why.
     unreached: Option<((u64, u32), String)>,
     /// Replies without stream or without content.

@@ -4,9 +4,9 @@ use crate::run::collector::SharedCounts;
 use crate::run::collector::early_stop::GroupDecide;
 use crate::run::collector::tally::Replies;
 use crate::run::error::RunError;
-use crate::run::execution::PreparedRun;
 use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::execution::{PreparedRun, redactor};
 use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
 use crate::run::merge::{ShardRows, check_memory, merge_tables};
 use crate::run::prepare::Context;
@@ -23,6 +23,7 @@ use llmscen_analysis::{Table, telemetry};
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::Plan;
+use llmscen_core::redact::Redactor;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_telemetry::host::machine;
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,8 @@ struct GatheredRound {
 pub struct GroupRun {
     /// None once this process has left.
     group: Option<ShardGroup>,
+    /// Removes the secrets of the plan from what is stored.
+    redactor: Redactor,
     shard: Shard,
     shared: SharedRun,
     /// Rounds so far, on shard 0.
@@ -86,8 +89,8 @@ struct RoundFacts {
     absurd: Option<ImplausibleCounts>,
     /// Whether a response had status 404.
     not_found: bool,
-    /// Why no request got a response, if so.
-    unanswered: Option<String>,
+    /// Whether any request got a response.
+    answered: bool,
 }
 
 impl GroupRun {
@@ -119,7 +122,7 @@ impl GroupRun {
             Ok(digested) => digested,
             Err(fault) => {
                 let settings = settings(PlanDigest::new(&plan.id, env!("CARGO_PKG_VERSION")));
-                ShardGroup::report_failure(&settings, &fault.brief());
+                ShardGroup::report_failure(&settings, &redactor(plan).redact(fault.brief()));
                 return Err(fault);
             }
         };
@@ -129,6 +132,7 @@ impl GroupRun {
         }
         let group = GroupRun {
             group: Some(group),
+            redactor: redactor(plan),
             shard: context.shard,
             shared: shared.clone(),
             gathered: Vec::new(),
@@ -155,7 +159,7 @@ impl GroupRun {
     /// # Errors
     /// The store cannot be written.
     pub fn store_plan(&self, plan: &Plan, manifest: &Manifest) -> Result<(), RunError> {
-        let manifest = manifest::encode(manifest)?;
+        let manifest = manifest::encode(&self.redactor.redact_value(manifest.clone()))?;
         let baseline = plan.baseline.as_ref();
         let objects = [
             (PLAN, Some(plan.resolved.as_bytes())),
@@ -245,6 +249,9 @@ impl GroupRun {
         let (leads, reports) = (self.leads(), self.reports());
         let number = self.gathered.last().map_or(0, |round| round.number);
         let folder = input.folder.file(SHARDS).join(number.to_string());
+        if result.part.cut_short.is_none() {
+            result.part.cut_short = self.group()?.interruption();
+        }
         let mut output = self.write_output(&folder, result)?;
         let bodies = input.folder.file(spool::FILE);
         if !reports && bodies.exists() {
@@ -370,7 +377,7 @@ impl GroupRun {
     pub fn fail(&mut self, fault: &RunError) {
         self.leave(RunEnd {
             success: false,
-            reason: fault.brief(),
+            reason: self.redactor.redact(fault.brief()),
         });
     }
 
@@ -432,7 +439,7 @@ impl RoundFacts {
             replies: result.tally.replies.clone(),
             absurd: result.absurd.clone(),
             not_found: result.tally.not_found,
-            unanswered: result.tally.unanswered(),
+            answered: result.tally.answered,
         }
     }
 
@@ -444,7 +451,7 @@ impl RoundFacts {
         result.absurd = ImplausibleCounts::joined(result.absurd.take(), self.absurd);
         result
             .tally
-            .add_shard(&self.replies, self.not_found, self.unanswered.is_none());
+            .add_shard(&self.replies, self.not_found, self.answered);
     }
 }
 

@@ -132,6 +132,20 @@ impl<'a> Execution<'a> {
         self.group.is_some()
     }
 
+    /// Whether a round cannot run, since its case failed or its target was lost before.
+    pub fn must_skip(&mut self, case: &Case, round: u32, prepared: &PreparedCase) -> bool {
+        if self.has_failed(case) {
+            return true;
+        }
+        let is_lost =
+            target_address(prepared).is_some_and(|address| self.lost_targets.contains(&address));
+        if is_lost {
+            self.failed_cases
+                .push((case.id.clone(), RunError::NotRun { round }));
+        }
+        is_lost
+    }
+
     /// A round that this process would run next, with the first dataset row of each traffic class.
     pub fn want_round(
         &mut self,
@@ -212,16 +226,6 @@ impl<'a> Execution<'a> {
 
     /// Pauses and runs a round: part `number` of `parts`. False if the run is over: interrupted, or unable to go on.
     pub fn run_round(&mut self, input: &RoundInput<'_>, number: usize, parts: usize) -> bool {
-        if self.has_failed(input.case) {
-            return true;
-        }
-        if target_address(input).is_some_and(|address| self.lost_targets.contains(&address)) {
-            self.failed_cases.push((
-                input.case.id.clone(),
-                RunError::NotRun { round: input.round },
-            ));
-            return true;
-        }
         if std::mem::replace(&mut self.has_run, true) {
             pause(self.pause, &self.context.stop);
         }
@@ -232,9 +236,14 @@ impl<'a> Execution<'a> {
         let mut servers = std::mem::take(&mut self.servers);
         let result = self.run_on_server(input, &mut servers, number, parts);
         self.servers = servers;
+        let has_result = result.is_ok();
         let interrupted = matches!(result, Err(RunError::Interrupted));
         if let Err(fault) = result {
             self.record_fault(input, fault);
+        }
+        // The other shards wait for an announced round.
+        if self.is_sharded() && !has_result {
+            return false;
         }
         // A capacity search needs every probe.
         let search_ended = input.probe.is_some() && self.has_failed(input.case);
@@ -330,7 +339,7 @@ impl<'a> Execution<'a> {
             .as_ref()
             .is_some_and(|server| server.per_case);
         if matches!(fault, RunError::TargetLost(_)) && !per_case {
-            self.lost_targets.extend(target_address(input));
+            self.lost_targets.extend(target_address(input.prepared));
         }
         match fault {
             RunError::Interrupted => {}
@@ -453,13 +462,13 @@ impl<'a> Execution<'a> {
             return Ok(None);
         };
         self.manifest.notes.extend(group.notes());
-        group.leave(RunEnd {
-            success: self.fault.is_none(),
-            reason: self
-                .fault
-                .as_ref()
-                .map_or_else(String::new, RunError::brief),
-        });
+        match &self.fault {
+            Some(fault) => group.fail(fault),
+            None => group.leave(RunEnd {
+                success: true,
+                reason: String::new(),
+            }),
+        }
         if !group.reports() {
             return Ok(None);
         }
@@ -472,9 +481,9 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Host and port of the target of a round; None for the simulator and a local model.
-fn target_address(input: &RoundInput<'_>) -> Option<String> {
-    input.prepared.route.as_ref().map(Route::host_and_port)
+/// Host and port of the target of a case; None for the simulator and a local model.
+fn target_address(prepared: &PreparedCase) -> Option<String> {
+    prepared.route.as_ref().map(Route::host_and_port)
 }
 
 /// The pause between rounds; a signal ends it.

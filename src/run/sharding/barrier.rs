@@ -19,6 +19,9 @@ const MOST_DOUBLINGS: u32 = 6;
 /// A first barrier on a folder that takes longer than this is one with a slow cache.
 const SLOW_STORE: Duration = Duration::from_secs(5);
 
+/// Bound on the offset of a clock that lost its synchronization during the run, nanoseconds.
+const UNSYNCHRONIZED: u64 = 1_000_000_000;
+
 impl ShardGroup {
     pub(super) fn announce_next(
         &mut self,
@@ -26,12 +29,12 @@ impl ShardGroup {
     ) -> Result<Option<NextRound>, ShardingError> {
         let stopped = self.monitor.check_stop().err();
         let round = next.filter(|_| stopped.is_none());
-        let reason = stopped.map(|error| error.to_string()).unwrap_or_default();
+        let reason = stopped.as_ref().map(ShardingError::to_string);
         let announced = Next {
             nonce: self.access.settings.nonce.clone(),
             end: round.is_none().then_some(RunEnd {
-                success: true,
-                reason,
+                success: stopped.is_none() || self.is_stop_recorded,
+                reason: reason.unwrap_or_default(),
             }),
             round: round.clone(),
         };
@@ -40,7 +43,13 @@ impl ShardGroup {
             .create(Level::Now, &self.next_key(), &announced)?;
         self.announced = round.is_some();
         self.ended = round.is_none();
-        Ok(round)
+        match stopped.filter(|_| !self.is_stop_recorded) {
+            None => Ok(round),
+            Some(_) if self.monitor.stops().iter().any(|stop| stop.interrupted) => {
+                Err(ShardingError::Interrupted)
+            }
+            Some(error) => Err(error),
+        }
     }
 
     pub(super) fn await_next(&mut self) -> Result<Option<NextRound>, ShardingError> {
@@ -236,7 +245,11 @@ impl ShardGroup {
         let zero = i128::from(go.zero.0) + i128::from(ahead);
         let offset = match relation.offset.source {
             OffsetSource::Kernel => ClockOffset {
-                bound_ns: clock.error_ns.unwrap_or(0) + go.clock.error_ns.unwrap_or(0),
+                bound_ns: match (clock.error_ns, go.clock.error_ns) {
+                    (Some(own), Some(first)) => own + first,
+                    // A kernel is not synchronized any more.
+                    _ => UNSYNCHRONIZED.max(relation.offset.bound_ns),
+                },
                 ..relation.offset
             },
             OffsetSource::BootId | OffsetSource::Exchange => relation.offset,

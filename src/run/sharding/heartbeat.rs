@@ -35,6 +35,8 @@ struct State {
     /// Its time zero, once known.
     zero: Option<Nanos>,
     watch: Option<Watch>,
+    /// Why the round was drained, unless by an early stop.
+    interruption: Option<String>,
     observed: BTreeMap<u32, Observed>,
     /// Objects below `stop/`, by key.
     stops: BTreeMap<String, StopReason>,
@@ -98,6 +100,12 @@ impl Monitor {
         let mut state = self.state();
         state.number = number;
         state.zero = None;
+        state.interruption = None;
+    }
+
+    /// Why this shard drained the round before its end, unless by an early stop.
+    pub fn interruption(&self) -> Option<String> {
+        self.state().interruption.clone()
     }
 
     pub fn set_zero(&self, zero: Nanos) {
@@ -369,6 +377,15 @@ impl Monitor {
             if heartbeat.round.is_some() {
                 observed.in_round = now;
             }
+            // A shard that has ended the round keeps its counts in the sums.
+            let heartbeat = match heartbeat.round {
+                Some(_) => heartbeat,
+                None => Heartbeat {
+                    round: observed.last.round,
+                    counts: observed.last.counts.clone(),
+                    ..heartbeat
+                },
+            };
             (observed.last, observed.at, observed.unchanged) = (heartbeat, now, 0);
         }
         Ok(())
@@ -457,17 +474,30 @@ impl State {
     }
 
     /// Presses the switch of the round if it, or the run, was stopped. A second press would cancel requests.
-    fn press(&self) {
-        let Some(watch) = &self.watch else { return };
+    fn press(&mut self) {
+        let Some(watch) = self
+            .watch
+            .as_ref()
+            .filter(|watch| watch.stop.level() == Level::Run)
+        else {
+            return;
+        };
         let of_round = format!("stop/{}/", self.number);
-        let stopped = self.lost.contains_key(&0)
-            || self
-                .stops
-                .iter()
-                .any(|(key, stop)| stop.early_stop.is_none() || key.starts_with(&of_round));
-        if stopped && watch.stop.level() == Level::Run {
-            watch.stop.press();
+        let run_stop = self.stops.values().find(|stop| stop.early_stop.is_none());
+        if self.lost.contains_key(&0) {
+            self.interruption = Some("shard 0 was lost".to_owned());
+        } else if let Some(stop) = run_stop {
+            let StopReason {
+                index,
+                host,
+                reason,
+                ..
+            } = stop;
+            self.interruption = Some(format!("shard {index} ({host}) ended the run: {reason}"));
+        } else if !self.stops.keys().any(|key| key.starts_with(&of_round)) {
+            return;
         }
+        watch.stop.press();
     }
 
     /// The newest counts of the other shards in this round.

@@ -31,6 +31,7 @@ pub(super) fn join(settings: GroupSettings) -> Result<ShardGroup, ShardingError>
         next: 0,
         announced: false,
         ended: false,
+        is_stop_recorded: false,
         round: None,
         late_rounds: 0,
         notes: Vec::new(),
