@@ -185,7 +185,7 @@ impl Prober<'_> {
             .ok_or(RunError::NothingToSend)?;
         let share = next.probe_share.unwrap_or(1.0);
         let probe_case = reduced(case, share);
-        // A shard sees only a part of the probe, so it cannot tell that the objectives cannot be met.
+        // A shard sees only a part of the probe, so it cannot show that the objectives cannot be met.
         let size = ProbeSize {
             share,
             may_stop: may_stop && !execution.is_sharded(),

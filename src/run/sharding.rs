@@ -134,17 +134,6 @@ pub struct MissingShard {
     pub reason: String,
 }
 
-/// The newest state of all shards.
-#[derive(Clone, Debug, Default)]
-pub struct GroupView {
-    /// Number of shards.
-    pub count: u32,
-    /// Newest counts of the round, by shard.
-    pub counts: BTreeMap<u32, RoundCounts>,
-    /// Shards without a heartbeat.
-    pub lost: Vec<u32>,
-}
-
 /// Reads the newest counts of the round, by shard.
 pub type GroupViewer = Arc<dyn Fn() -> BTreeMap<u32, RoundCounts> + Send + Sync>;
 
@@ -196,7 +185,7 @@ impl ShardGroup {
     }
 
     /// Agrees on the next round: shard 0 passes it, or None if the run is over; the others pass None. Returns None if the run is over,
-    /// also because it was stopped ([`ShardGroup::stop_reasons`]).
+    /// also because it was stopped.
     ///
     /// # Errors
     /// Shard 0 was lost or ended with an error, or the store cannot be used.
@@ -223,15 +212,6 @@ impl ShardGroup {
     /// after each collection of heartbeats with the counts of all shards, its own included.
     pub fn watch_round(&self, stop: Stop, counts: Arc<Mutex<RoundCounts>>, decide: Option<Decide>) {
         self.monitor.watch(stop, counts, decide);
-    }
-
-    /// The newest state of all shards.
-    pub fn view(&self) -> GroupView {
-        GroupView {
-            count: self.access.count(),
-            counts: self.monitor.counts(),
-            lost: self.monitor.lost_shards(),
-        }
     }
 
     /// The newest counts of the round, for another thread.
@@ -279,11 +259,6 @@ impl ShardGroup {
     /// Why this shard drained the round before its end, unless by an early stop.
     pub fn interruption(&self) -> Option<String> {
         self.monitor.interruption()
-    }
-
-    /// Why rounds or the run ended early, so far.
-    pub fn stop_reasons(&self) -> Vec<StopReason> {
-        self.monitor.stops()
     }
 
     /// Host of a shard.

@@ -197,7 +197,7 @@ impl SharedStore {
     ) -> Result<T, Failure> {
         let (send, result) = mpsc::sync_channel(1);
         let task = self.runtime.spawn(async move {
-            // Nobody receives after the limit.
+            // There is no receiver after the limit.
             let _ = send.send(task.await);
         });
         let result = result.recv_timeout(limit).map_err(|_| {
@@ -825,7 +825,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Whether the folder exists. An error if the store itself is gone, lest it be made again on the local disk.
+    /// Whether the folder exists. An error if the store itself is gone, so that it is not created on the local disk on the local disk.
     fn revalidate(&self, folder: &Path) -> io::Result<bool> {
         match device(folder) {
             Ok(device) if device == self.device => Ok(true),

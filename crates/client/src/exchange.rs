@@ -56,7 +56,7 @@ pub(super) struct TargetContext {
 pub(super) struct AttemptTrace {
     pub timeline: Timeline,
     pub end: Option<Nanos>,
-    /// When the connection was ready for another request, or was given up, if that was after the end of the response.
+    /// When the connection was ready for another request, or was closed, if that was after the end of the response.
     pub kept_at: Option<Nanos>,
     pub status: Option<u16>,
     pub reads: u32,

@@ -8,7 +8,7 @@ use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{PreparedRun, redactor};
 use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
-use crate::run::merge::{ShardRows, check_memory, merge_tables};
+use crate::run::merge::{MergedRounds, ShardedRound, merge_rounds, merge_tables};
 use crate::run::prepare::Context;
 use crate::run::requests::row_usage::SentRows;
 use crate::run::round::{RoundInput, RoundResult, RoundStart};
@@ -19,7 +19,7 @@ use crate::run::sharding::{
 use crate::store::bodies::{Spool, spool};
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, StoreError, manifest};
-use llmscen_analysis::{Table, telemetry};
+use llmscen_analysis::telemetry;
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::Plan;
@@ -61,13 +61,7 @@ pub fn merge_command(shared: &SharedRun) -> String {
     format!("llmscen merge {}", shared.store.url())
 }
 
-/// The rows of a round, from every shard that delivered them.
-struct GatheredRound {
-    number: u32,
-    rows: Vec<ShardRows>,
-}
-
-/// A process among its group.
+/// This process as a member of its group.
 pub struct GroupRun {
     /// None once this process has left.
     group: Option<ShardGroup>,
@@ -76,7 +70,9 @@ pub struct GroupRun {
     shard: Shard,
     shared: SharedRun,
     /// Rounds so far, on shard 0.
-    gathered: Vec<GatheredRound>,
+    gathered: Vec<ShardedRound>,
+    /// Number of the latest round over all cases.
+    number: u32,
 }
 
 /// What the report needs of a shard's round besides its rows and its [`Part`].
@@ -136,6 +132,7 @@ impl GroupRun {
             shard: context.shard,
             shared: shared.clone(),
             gathered: Vec::new(),
+            number: 0,
         };
         Ok((prepared, group))
     }
@@ -202,10 +199,7 @@ impl GroupRun {
         context: &Context,
     ) -> Result<RoundStart, RunError> {
         let start = self.group()?.start_round(lead_time)?;
-        self.gathered.push(GatheredRound {
-            number: start.number,
-            rows: Vec::new(),
-        });
+        self.number = start.number;
         Ok(RoundStart {
             zero: context.origin + Duration::from(start.zero),
             late: start.late,
@@ -247,8 +241,7 @@ impl GroupRun {
         context: &Context,
     ) -> Result<(), RunError> {
         let (leads, reports) = (self.leads(), self.reports());
-        let number = self.gathered.last().map_or(0, |round| round.number);
-        let folder = input.folder.file(SHARDS).join(number.to_string());
+        let folder = input.folder.file(SHARDS).join(self.number.to_string());
         if result.part.cut_short.is_none() {
             result.part.cut_short = self.group()?.interruption();
         }
@@ -276,10 +269,9 @@ impl GroupRun {
         if round.stops.iter().any(|stop| stop.interrupted) && context.stop.level() == Level::Run {
             context.stop.press();
         }
-        let rows = round.rows();
         if input.probe.is_some() {
             let ids = plan.cases.iter().map(|case| case.id.as_str());
-            result.rows = Some(merge_tables(ids, &rows)?);
+            result.rows = Some(merge_tables(ids, &round.rows())?);
         }
         result.part = round.part();
         // A shard that lost the target ends the run as a process alone would.
@@ -294,9 +286,11 @@ impl GroupRun {
             for path in others.filter_map(|done| done.file("bodies")) {
                 Spool::append(&bodies)?.add_all(path)?;
             }
-            if let Some(gathered) = self.gathered.last_mut() {
-                gathered.rows = rows;
-            }
+            self.gathered.push(ShardedRound {
+                case: input.case.id.clone(),
+                round: input.round,
+                group: round,
+            });
         }
         Ok(())
     }
@@ -349,20 +343,18 @@ impl GroupRun {
         })
     }
 
-    /// One table of the rows of all rounds.
+    /// The rows and the facts of all rounds.
     ///
     /// # Errors
     /// The rows do not fit into memory, or do not belong together.
-    pub fn merge_rows(&self, plan: &Plan) -> Result<Table, RunError> {
-        let rows: Vec<ShardRows> = self
-            .gathered
-            .iter()
-            .flat_map(|round| &round.rows)
-            .cloned()
-            .collect();
-        check_memory(&rows, &merge_command(&self.shared))?;
-        let ids = plan.cases.iter().map(|case| case.id.as_str());
-        Ok(merge_tables(ids, &rows)?)
+    pub fn merge(&self, plan: &Plan) -> Result<MergedRounds, RunError> {
+        let command = merge_command(&self.shared);
+        Ok(merge_rounds(
+            plan,
+            &self.gathered,
+            self.shard.count,
+            &command,
+        )?)
     }
 
     /// Notes for the report.

@@ -8,7 +8,6 @@ use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::merge::note_missing_numbers;
 use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
 use crate::run::prepare::{Context, PreparedCase, list_models};
 use crate::run::requests::row_usage::RowUsage;
@@ -472,12 +471,11 @@ impl<'a> Execution<'a> {
         if !group.reports() {
             return Ok(None);
         }
-        let table = group.merge_rows(self.plan)?;
-        let shards = self.context.shard.count;
-        note_missing_numbers(self.plan, &table, shards, &mut self.manifest.parts);
+        let merged = group.merge(self.plan)?;
+        self.manifest.parts = merged.parts;
         // The folder has the rows of all shards from now on.
         self.manifest.shard = None;
-        Ok(Some(table))
+        Ok(Some(merged.table))
     }
 }
 

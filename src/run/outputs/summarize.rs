@@ -254,6 +254,14 @@ pub(crate) fn judge_case(
     let (mut audit, mut findings) = audited.examine();
     let shards = shards_of_case(plan, table, facts, &sample);
     findings.invalidating.splice(0..0, shards.reasons.clone());
+    // The shard of the worst worker is named, so the reason without a name says nothing more.
+    let is_named = |reason: &String| {
+        shards
+            .reasons
+            .iter()
+            .any(|named| named.ends_with(reason.as_str()))
+    };
+    audit.reasons.retain(|reason| !is_named(reason));
     audit.reasons.splice(0..0, shards.reasons.clone());
     let is_new = |reason: &&String| reason.starts_with(OFF_PLAN) && !audit.reasons.contains(reason);
     let off_plan: Vec<String> = inherited.iter().filter(is_new).cloned().collect();

@@ -151,10 +151,7 @@ impl Monitor {
         self.state().lost.get(&index).copied()
     }
 
-    pub fn lost_shards(&self) -> Vec<u32> {
-        self.state().lost.keys().copied().collect()
-    }
-
+    /// The newest counts of the round, by shard.
     pub fn counts(&self) -> BTreeMap<u32, RoundCounts> {
         let state = self.state();
         let mut counts = state.counts();
