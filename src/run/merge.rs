@@ -276,7 +276,7 @@ fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
 }
 
 /// Notes on each shard how many of its planned requests are missing, which makes the round invalid.
-pub fn note_missing_numbers(plan: &Plan, table: &Table, shards: u32, parts: &mut [Part]) {
+fn note_missing_numbers(plan: &Plan, table: &Table, shards: u32, parts: &mut [Part]) {
     for missing in missing_numbers(plan, table, parts) {
         note_missing(plan, &missing, shards, parts);
     }
@@ -654,7 +654,7 @@ fn merge_vitals(all: &[&Vitals]) -> Option<Vitals> {
 // Memory.
 
 /// Memory that a report of so many rows and token events needs, in bytes.
-pub fn memory_needed(rows: u64, token_events: u64) -> u64 {
+fn memory_needed(rows: u64, token_events: u64) -> u64 {
     FIXED_MEMORY + MEMORY_PER_EVENT * token_events + MEMORY_PER_ROW * rows
 }
 
@@ -668,7 +668,7 @@ fn stored_size(file: &ShardRows) -> Result<StoredSize, MergeError> {
 ///
 /// # Errors
 /// It does not fit, or a file cannot be read.
-pub fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
+fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
     let mut total = StoredSize::default();
     for file in files {
         let size = stored_size(file)?;

@@ -79,10 +79,6 @@ pub struct RoundOutput {
     pub files: Vec<(String, PathBuf)>,
     /// Number of rows.
     pub row_count: u64,
-    /// Greatest request number.
-    pub greatest: Option<u64>,
-    /// First unused dataset row of each traffic class.
-    pub row_marks: Vec<u64>,
     /// The record of the round.
     pub part: Part,
 }
@@ -109,10 +105,6 @@ pub struct ShardDone {
     pub part: Part,
     /// Number of its rows.
     pub row_count: u64,
-    /// Its greatest request number.
-    pub greatest: Option<u64>,
-    /// First unused dataset row of each traffic class.
-    pub row_marks: Vec<u64>,
     /// Local copies of its files, by name.
     pub files: Vec<(String, PathBuf)>,
     /// Its clock.

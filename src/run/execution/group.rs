@@ -337,8 +337,6 @@ impl GroupRun {
                 ("telemetry".into(), telemetry_file),
             ],
             row_count: rows.len() as u64,
-            greatest: rows.row_keys().map(|key| key.seq).max(),
-            row_marks: result.sent.iter().map(|rows| rows.next).collect(),
             part: result.part.clone(),
         })
     }

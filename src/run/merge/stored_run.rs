@@ -375,8 +375,6 @@ impl StoredRun<'_> {
                 index: shard.index,
                 host: stored.machine.host.clone(),
                 row_count,
-                greatest: None,
-                row_marks: Vec::new(),
                 files: vec![("rows".to_owned(), path.clone())],
                 offset: Default::default(),
                 late: false,
@@ -424,18 +422,7 @@ fn fetch(
         }
         files.push((name.clone(), path));
     }
-    Ok(ShardDone {
-        index,
-        host: delivery.host,
-        part: delivery.part,
-        row_count: delivery.row_count,
-        greatest: delivery.greatest,
-        row_marks: delivery.row_marks,
-        files,
-        offset: delivery.offset,
-        late: delivery.late,
-        clock_step_ns: delivery.clock_step_ns,
-    })
+    Ok(delivery.received(index, files))
 }
 
 fn list(store: &dyn Objects, prefix: &str) -> Result<Vec<String>, ShardingError> {

@@ -44,8 +44,6 @@ impl ShardGroup {
             host: settings.hello.host.clone(),
             part: output.part.clone(),
             row_count: output.row_count,
-            greatest: output.greatest,
-            row_marks: output.row_marks.clone(),
             files,
             offset: round.offset,
             late: round.late,
@@ -211,18 +209,7 @@ impl ShardGroup {
             }
             files.push((name.clone(), local));
         }
-        Ok(Ok(ShardDone {
-            index,
-            host: delivery.host,
-            part: delivery.part,
-            row_count: delivery.row_count,
-            greatest: delivery.greatest,
-            row_marks: delivery.row_marks,
-            files,
-            offset: delivery.offset,
-            late: delivery.late,
-            clock_step_ns: delivery.clock_step_ns,
-        }))
+        Ok(Ok(delivery.received(index, files)))
     }
 }
 

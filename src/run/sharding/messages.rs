@@ -1,5 +1,6 @@
 //! The objects by which shards communicate: small JSON, read by other builds too, so that unknown fields are ignored.
 
+use crate::run::sharding::ShardDone;
 use crate::run::sharding::clock::{ClockOffset, ClockReading};
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{Machine, Part};
@@ -7,6 +8,7 @@ use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 /// The facts of a shard's machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,8 +146,6 @@ pub(super) struct ClockMessage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RoundCounts {
-    /// Requests sent.
-    pub sent: u64,
     /// Requests that ended.
     pub done: u64,
     /// Requests that failed.
@@ -154,8 +154,6 @@ pub struct RoundCounts {
     pub in_flight: u64,
     /// Token events received.
     pub events: u64,
-    /// Send delay p99, milliseconds.
-    pub send_delay_p99_ms: f64,
     /// Counts of each watched objective, in the order of the case.
     pub objectives: Vec<ObjectiveCounts>,
     /// Time of the counts since time zero.
@@ -163,17 +161,15 @@ pub struct RoundCounts {
 }
 
 impl RoundCounts {
-    /// The sums over shards; the send delay is the worst one.
+    /// The sums over shards.
     pub fn sum<'a>(counts: impl IntoIterator<Item = &'a RoundCounts>) -> RoundCounts {
         counts
             .into_iter()
             .fold(RoundCounts::default(), |sum, counts| RoundCounts {
-                sent: sum.sent + counts.sent,
                 done: sum.done + counts.done,
                 errors: sum.errors + counts.errors,
                 in_flight: sum.in_flight + counts.in_flight,
                 events: sum.events + counts.events,
-                send_delay_p99_ms: sum.send_delay_p99_ms.max(counts.send_delay_p99_ms),
                 objectives: Vec::new(),
                 at: sum.at.max(counts.at),
             })
@@ -232,12 +228,6 @@ pub struct Delivery {
     pub part: Part,
     /// Number of its rows.
     pub row_count: u64,
-    /// Its greatest request number.
-    #[serde(default)]
-    pub greatest: Option<u64>,
-    /// First unused dataset row of each traffic class.
-    #[serde(default)]
-    pub row_marks: Vec<u64>,
     /// Its files, by name (`rows`).
     pub files: BTreeMap<String, DeliveredFile>,
     /// Its clock.
@@ -248,6 +238,22 @@ pub struct Delivery {
     /// By how much its clock stepped during the round.
     #[serde(default)]
     pub clock_step_ns: Option<i64>,
+}
+
+impl Delivery {
+    /// What shard `index` delivered, with local copies of its files.
+    pub fn received(self, index: u32, files: Vec<(String, PathBuf)>) -> ShardDone {
+        ShardDone {
+            index,
+            host: self.host,
+            part: self.part,
+            row_count: self.row_count,
+            files,
+            offset: self.offset,
+            late: self.late,
+            clock_step_ns: self.clock_step_ns,
+        }
+    }
 }
 
 /// A file of a delivery.

@@ -176,7 +176,7 @@ impl Bed {
             let start = group.start_round(LEAD)?;
             let stop = run_stop.child();
             let counts = RoundCounts {
-                sent: u64::from(index) + 1,
+                done: u64::from(index) + 1,
                 ..RoundCounts::default()
             };
             group.watch_round(stop.clone(), Arc::new(Mutex::new(counts)), decide());
@@ -196,8 +196,6 @@ impl Bed {
             group.finish_round(&RoundOutput {
                 files: vec![("rows".into(), path)],
                 row_count: 10,
-                greatest: Some(u64::from(index)),
-                row_marks: vec![u64::from(index)],
                 part: Part::default(),
             })?;
             let gathered = group.gather_round(folder.path())?;
@@ -627,8 +625,8 @@ fn an_early_stop_of_shard_0_drains_the_round_of_all_but_not_the_run() {
     let lab = Lab::new(3);
     let decide: fn() -> Option<Decide> = || {
         Some(Box::new(|counts| {
-            let sent: Vec<u64> = counts.values().map(|counts| counts.sent).collect();
-            (sent == [1, 2, 3]).then(|| EarlyStop::Aborted(Aborted::default()))
+            let done: Vec<u64> = counts.values().map(|counts| counts.done).collect();
+            (done == [1, 2, 3]).then(|| EarlyStop::Aborted(Aborted::default()))
         }))
     };
     let threads = (0..3).map(|index| {
@@ -860,8 +858,6 @@ fn a_group_runs_on_a_real_folder_and_clock() {
             let output = RoundOutput {
                 files: vec![("rows".into(), path)],
                 row_count: 1,
-                greatest: None,
-                row_marks: Vec::new(),
                 part: Part::default(),
             };
             group.finish_round(&output).unwrap();
