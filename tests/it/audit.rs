@@ -234,8 +234,12 @@ fn the_quickstart_beside_a_busy_core_is_not_invalid() {
     .unwrap();
     // If other processes take more than the busy core, INVALID is correct.
     const BUSY: f64 = 1.2;
+    // One run in fifteen may be INVALID, so an INVALID run asks for more runs.
+    const TOLERATED: usize = 15;
     let (mut counted, mut invalid) = (0, Vec::new());
-    for run in 0..trials(1) {
+    let mut run = 0;
+    while run < trials(1) || (invalid.len() * TOLERATED > counted && run < 2 * TOLERATED) {
+        run += 1;
         let lab = Lab::new();
         let hog = Hog::start();
         let others = run_beside(&lab, &quickstart, false);
@@ -255,7 +259,7 @@ fn the_quickstart_beside_a_busy_core_is_not_invalid() {
         }
     }
     println!("{} of {counted} runs INVALID", invalid.len());
-    assert!(invalid.len() * 30 <= counted * 2, "{invalid:#?}");
+    assert!(invalid.len() * TOLERATED <= counted, "{invalid:#?}");
 }
 
 #[test]
