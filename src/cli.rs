@@ -11,7 +11,6 @@ mod inspect;
 mod json_events;
 mod live;
 mod load_scenarios;
-pub(crate) mod memory;
 mod merge;
 mod metrics;
 mod output;

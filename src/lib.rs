@@ -11,9 +11,10 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
+pub mod memory;
 pub mod run;
 pub mod store;
 pub mod tracking;
 
 #[global_allocator]
-static ALLOCATOR: cli::memory::Allocator = cli::memory::Allocator;
+static ALLOCATOR: memory::Allocator = memory::Allocator;

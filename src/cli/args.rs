@@ -132,6 +132,9 @@ pub struct MergeArgs {
     /// Local folder of a shard that could not store its records (repeatable)
     #[arg(long, value_name = "DIR")]
     pub rows: Vec<PathBuf>,
+    /// Memory to use at most, such as 4GB; what is more is in a scratch file in the run folder [default: all that is available]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory: Option<u64>,
     /// Write into an output folder that contains another run
     #[arg(long)]
     pub force: bool,
@@ -152,6 +155,11 @@ pub struct SimulateArgs {
     /// On exit, write the timestamp of every response write to FILE (JSON lines)
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    llmscen_scenario::parse_size(text)
+        .ok_or_else(|| "expected a size such as 4GB or 500MiB".to_owned())
 }
 
 /// A message for an unknown option that is the name of a scenario field: the command with `--set` instead.

@@ -9,7 +9,7 @@ use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
 use crate::run::execution::{redactor, timestamps};
 use crate::run::merge::stored_run::StoredRun;
-use crate::run::merge::{MergeError, merge_rounds};
+use crate::run::merge::{MergeError, merge_rounds, reserve_memory};
 use crate::run::outputs::publish;
 use crate::store::bodies::{Spool, spool};
 use crate::store::shared_store::{Objects, SharedStore};
@@ -96,7 +96,11 @@ fn merge_stored(
         .map(|rows| run.open_local(&plan, rows, scratch.path()))
         .collect::<Result<Vec<_>, MergeError>>()?;
     let rounds = run.rounds(&plan, scratch.path(), local)?;
-    let merged = merge_rounds(&plan, &rounds, run.shards(), &command_line(args))?;
+    let reserved = reserve_memory(&rounds, folder.path(), args.memory, &command_line(args))?;
+    if let Some(scratch) = reserved {
+        terminal.status(&scratch);
+    }
+    let merged = merge_rounds(&plan, &rounds, run.shards())?;
     manifest.parts = merged.parts;
     if manifest.interrupted && run.ended_with_all(&plan, &manifest.parts)? {
         manifest.interrupted = false;

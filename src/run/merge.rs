@@ -2,6 +2,7 @@
 
 pub mod stored_run;
 
+use crate::memory::scratch;
 use crate::run::outputs::recover::settle_table;
 use crate::run::prepare::RoundExtent;
 use crate::run::sharding::{GroupRound, ShardDone, ShardingError};
@@ -22,7 +23,7 @@ use thiserror::Error;
 const ROWS: &str = "rows";
 const TELEMETRY: &str = "telemetry";
 
-/// Memory of a report without rows, in bytes.
+/// Memory of a report without rows, in bytes. It is never in the scratch file.
 const FIXED_MEMORY: u64 = 60_000_000;
 /// Memory of a report per token event and per row, in bytes, as measured by `cargo bench --bench report`.
 const MEMORY_PER_EVENT: u64 = 46;
@@ -159,10 +160,11 @@ pub enum MergeError {
     /// The store cannot be used, or has the objects of different runs.
     #[error(transparent)]
     Sharding(#[from] ShardingError),
-    /// The merged rows do not fit into memory.
+    /// The merged rows fit neither into memory nor on the disk.
     #[error(
-        "{rows} requests with {token_events} token events need {} of memory, but this process may use {}\n  \
-         help: merge on a machine with {}: {command}", gigabytes(*needed), gigabytes(*usable), gigabytes(*needed)
+        "{rows} requests with {token_events} token events need {} of memory, but this process may use {}, and a scratch file in \
+         {folder} cannot have the rest: {why}\n  help: choose a larger disk with --output, or merge on a machine with {}: \
+         {command}", memory_text(*needed), memory_text(*usable), memory_text(*needed)
     )]
     Memory {
         /// Requests.
@@ -173,6 +175,10 @@ pub enum MergeError {
         needed: u64,
         /// Memory that this process may use, in bytes.
         usable: u64,
+        /// Folder of the scratch file.
+        folder: PathBuf,
+        /// Why there can be no scratch file.
+        why: io::Error,
         /// The command line of the merge.
         command: String,
     },
@@ -194,9 +200,13 @@ fn shards_text((first, second): (u32, u32)) -> String {
     }
 }
 
-/// Whole gigabytes, rounded up.
-fn gigabytes(bytes: u64) -> String {
-    format!("{} GB", bytes.div_ceil(1_000_000_000))
+/// Bytes in GB with one decimal, or in whole MB below one GB.
+fn memory_text(bytes: u64) -> String {
+    if bytes < 1_000_000_000 {
+        format!("{} MB", bytes / 1_000_000)
+    } else {
+        format!("{:.1} GB", bytes as f64 / 1e9)
+    }
 }
 
 // Rounds.
@@ -221,20 +231,18 @@ pub struct MergedRounds {
     pub parts: Vec<Part>,
 }
 
-/// Merges the rounds of a run. `shards`: how many the run had; `command`: the command line that merges them elsewhere.
+/// Merges the rounds of a run, for which [`reserve_memory`] found memory. `shards`: how many the run had.
 ///
 /// # Errors
-/// A file cannot be read or does not have the delivered rows, a request occurs twice, or the rows do not fit into memory.
+/// A file cannot be read or does not have the delivered rows, or a request occurs twice.
 pub fn merge_rounds(
     plan: &Plan,
     rounds: &[ShardedRound],
     shards: u32,
-    command: &str,
 ) -> Result<MergedRounds, MergeError> {
     let files = check_counts(rounds)?;
-    check_memory(&files, command)?;
     let cases = plan.cases.iter().map(|case| case.id.as_str());
-    let table = merge_tables(cases, &files)?;
+    let table = merge_tables(cases, files.keys())?;
     let part = |round: &ShardedRound| Part {
         case: round.case.clone(),
         round: round.round,
@@ -249,8 +257,8 @@ pub fn merge_rounds(
     })
 }
 
-/// Checks that each file has the rows that its shard delivered. A local file of a shard has the rows of all rounds.
-fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
+/// The files with rows, and how many rows the shards delivered in each. A local file of a shard has the rows of all rounds.
+fn row_files(rounds: &[ShardedRound]) -> BTreeMap<ShardRows, u64> {
     let mut files: BTreeMap<ShardRows, u64> = BTreeMap::new();
     for done in rounds.iter().flat_map(|round| &round.group.done) {
         if let Some(path) = done.file(ROWS) {
@@ -261,6 +269,12 @@ fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
             *files.entry(file).or_default() += done.row_count;
         }
     }
+    files
+}
+
+/// Checks that each file has the rows that its shard delivered.
+fn check_counts(rounds: &[ShardedRound]) -> Result<BTreeMap<ShardRows, u64>, MergeError> {
+    let files = row_files(rounds);
     for (file, expected) in &files {
         let found = stored_size(file)?.rows;
         if found != *expected {
@@ -272,7 +286,7 @@ fn check_counts(rounds: &[ShardedRound]) -> Result<Vec<ShardRows>, MergeError> {
             });
         }
     }
-    Ok(files.into_keys().collect())
+    Ok(files)
 }
 
 /// Notes on each shard how many of its planned requests are missing, which makes the round invalid.
@@ -663,35 +677,62 @@ fn stored_size(file: &ShardRows) -> Result<StoredSize, MergeError> {
     StoredSize::read(rows).map_err(|source| unreadable(file, source))
 }
 
-/// Checks from the footers of the files that their merge fits into the memory of this process. `command`: the command line that
-/// merges them elsewhere.
+/// Ensures memory for the merge of these rounds, whose size is in the footers of their files. If the memory of this process is too
+/// small, large blocks are in a scratch file in this folder from now on, which the returned text says. `memory`: what the process
+/// may use at most; None for all that is available. `command`: the command line that merges the rounds elsewhere.
 ///
 /// # Errors
-/// It does not fit, or a file cannot be read.
-fn check_memory(files: &[ShardRows], command: &str) -> Result<(), MergeError> {
+/// There is neither the memory nor the disk space, or a file cannot be read.
+pub fn reserve_memory(
+    rounds: &[ShardedRound],
+    folder: &Path,
+    memory: Option<u64>,
+    command: &str,
+) -> Result<Option<String>, MergeError> {
     let mut total = StoredSize::default();
-    for file in files {
+    for file in row_files(rounds).keys() {
         let size = stored_size(file)?;
         total.rows += size.rows;
         total.token_events += size.token_events;
     }
-    check_memory_within(total, usable_memory(), command)
+    let usable = usable_memory().into_iter().chain(memory).min();
+    reserve_within(total, usable, folder, command, scratch::open)
 }
 
-fn check_memory_within(
+fn reserve_within(
     size: StoredSize,
     usable: Option<u64>,
+    folder: &Path,
     command: &str,
-) -> Result<(), MergeError> {
+    open_scratch: impl FnOnce(&Path, u64) -> io::Result<()>,
+) -> Result<Option<String>, MergeError> {
     let StoredSize { rows, token_events } = size;
     let needed = memory_needed(rows, token_events);
-    match usable.filter(|usable| *usable < needed) {
-        None => Ok(()),
-        Some(usable) => Err(MergeError::Memory {
+    let Some(usable) = usable.filter(|usable| *usable < needed) else {
+        return Ok(None);
+    };
+    let opened = if usable < FIXED_MEMORY {
+        let least = memory_text(FIXED_MEMORY);
+        Err(io::Error::other(format!(
+            "at least {least} must be in memory"
+        )))
+    } else {
+        open_scratch(folder, needed)
+    };
+    match opened {
+        Ok(()) => Ok(Some(format!(
+            "the merge needs {} of memory; this process may use {}, so the rest is in a scratch file in {}",
+            memory_text(needed),
+            memory_text(usable),
+            folder.display()
+        ))),
+        Err(why) => Err(MergeError::Memory {
             rows,
             token_events,
             needed,
             usable,
+            folder: folder.to_owned(),
+            why,
             command: command.to_owned(),
         }),
     }

@@ -829,6 +829,35 @@ fn the_merge_may_be_left_to_another_command() {
 }
 
 #[test]
+fn a_merge_with_little_memory_writes_the_same_bytes() {
+    let lab = Lab::new();
+    let server = Simulator::start(&lab, "target.simulator.alpha=0ms");
+    let load = "dataset: { kind: prompt, text: hello }\nrequest: { max_tokens: 500 }\nload: { concurrency: 32, requests: 300 }\n\
+                slo: [itl.p99 < 1s]\n";
+    lab.file("s.yaml", scenario(&server.url, load));
+    let shard = |shard| start(&lab, "s.yaml", shard, &["--merge", "later"]);
+    expect_codes(&finish_all(["0/2", "1/2"].map(shard).into()), &[0, 0]);
+    let url = format!("file://{}/{KEY}", lab.path().join("store").display());
+    let merge = |output, memory: &[&str]| {
+        lab.llmscen(&[&["merge", &url, "--output", output][..], memory].concat())
+    };
+    let code = merge("whole", &[]).code;
+    // 150,000 token events need 67 MB.
+    let ran = merge("scratch", &["--memory", "62MB"]);
+    assert_eq!(ran.code, code, "{}", ran.err);
+    let said = "this process may use 62 MB, so the rest is in a scratch file in scratch";
+    assert!(ran.err.contains(said), "{}", ran.err);
+    for file in ["results.json", "report.md", "requests.parquet"] {
+        let [whole, scratch] = ["whole", "scratch"]
+            .map(|folder| std::fs::read(lab.path().join(folder).join(file)).unwrap());
+        assert!(whole == scratch, "{file}");
+    }
+    let refused = merge("small", &["--memory", "20MB"]).expect(3);
+    assert!(refused.err.contains("must be in memory"), "{}", refused.err);
+    merge("unknown", &["--memory", "4"]).expect(2);
+}
+
+#[test]
 fn secrets_and_credentials_never_reach_the_store() {
     const SECRET: &str = "sk-very-secret-key";
     let lab = Lab::new();

@@ -23,8 +23,8 @@ const MIN_LATENCY: f64 = 1e-3;
 /// The lateness of the requests of a case that have any.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lateness {
-    /// By round, session and turn.
-    requests: BTreeMap<(u32, u64, u32), RequestLateness>,
+    /// By round, session and turn, in this order.
+    requests: Vec<((u32, u64, u32), RequestLateness)>,
 }
 
 /// By how much the timestamps of a request may be late, in milliseconds.
@@ -88,7 +88,7 @@ pub fn measure_lateness(
         .flat_map(of_part)
         .collect();
     let none = Stalls::default();
-    let mut rows = BTreeMap::new();
+    let mut rows = Vec::new();
     for row in table
         .rows_of_case(&facts.case.id)
         .iter()
@@ -99,7 +99,7 @@ pub fn measure_lateness(
             .find_map(|shard| stalls.get(&(row.round(), shard)));
         let late = row_lateness(row, stalls.unwrap_or(&none), accepted);
         if !late.is_none() {
-            rows.insert((row.round(), row.seq(), row.turn()), late);
+            rows.push(((row.round(), row.seq(), row.turn()), late));
         }
     }
     (!rows.is_empty()).then_some(Lateness { requests: rows })
@@ -239,15 +239,21 @@ pub enum End {
 }
 
 impl Lateness {
+    fn find(&self, key: (u32, u64, u32)) -> Option<&RequestLateness> {
+        let found = self
+            .requests
+            .binary_search_by_key(&key, |(key, _)| *key)
+            .ok()?;
+        self.requests.get(found).map(|(_, late)| late)
+    }
+
     /// The sample with every value at one end of its range. `idle`: the share of the load that was missing, by which a server may
     /// have been faster.
     pub fn shift(&self, sample: &Sample, end: End, idle: f64) -> Sample {
         let mut shifted = sample.clone();
         for (row, request) in sample.requests.iter().enumerate() {
-            if let Some(late) =
-                self.requests
-                    .get(&(request.round(), request.session(), request.turn()))
-            {
+            let key = (request.round(), request.session(), request.turn());
+            if let Some(late) = self.find(key) {
                 late.shift(request, &mut shifted.requests, row, end);
             }
         }

@@ -42,6 +42,7 @@ pub use reference::markdown;
 pub use schema::json_schema;
 pub use secrets::behind_flags;
 pub use settings::{Setting, setting_named, settings};
+pub use values::number::parse_size;
 
 use crate::compile::Source;
 use crate::fault::Review;

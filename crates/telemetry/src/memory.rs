@@ -1,12 +1,17 @@
 //! Memory that this process may use.
 
 use crate::proc::{Proc, parse_kib};
+use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 
 /// Bytes that this process may still use before the system swaps or kills it: the available memory of the machine, or the limit
-/// of a control group above this process if that is lower. None where the system reports neither.
+/// of a control group above this process or of its data (`ulimit -d`) if that is lower. None where the system reports none.
 pub fn usable_memory() -> Option<u64> {
+    let of_data = getrlimit(Resource::Data).current;
     usable_under(Path::new("/"))
+        .into_iter()
+        .chain(of_data)
+        .min()
 }
 
 fn usable_under(root: &Path) -> Option<u64> {

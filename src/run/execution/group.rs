@@ -8,7 +8,7 @@ use crate::run::execution::plan_digest::digest_plan;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{PreparedRun, redactor};
 use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
-use crate::run::merge::{MergedRounds, ShardedRound, merge_rounds, merge_tables};
+use crate::run::merge::{MergedRounds, ShardedRound, merge_rounds, merge_tables, reserve_memory};
 use crate::run::prepare::Context;
 use crate::run::requests::row_usage::SentRows;
 use crate::run::round::{RoundInput, RoundResult, RoundStart};
@@ -341,18 +341,13 @@ impl GroupRun {
         })
     }
 
-    /// The rows and the facts of all rounds.
+    /// The rows and the facts of all rounds. `folder`: that of the run.
     ///
     /// # Errors
     /// The rows do not fit into memory, or do not belong together.
-    pub fn merge(&self, plan: &Plan) -> Result<MergedRounds, RunError> {
-        let command = merge_command(&self.shared);
-        Ok(merge_rounds(
-            plan,
-            &self.gathered,
-            self.shard.count,
-            &command,
-        )?)
+    pub fn merge(&self, plan: &Plan, folder: &Path) -> Result<MergedRounds, RunError> {
+        reserve_memory(&self.gathered, folder, None, &merge_command(&self.shared))?;
+        Ok(merge_rounds(plan, &self.gathered, self.shard.count)?)
     }
 
     /// Notes for the report.

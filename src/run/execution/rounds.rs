@@ -471,7 +471,7 @@ impl<'a> Execution<'a> {
         if !group.reports() {
             return Ok(None);
         }
-        let merged = group.merge(self.plan)?;
+        let merged = group.merge(self.plan, self.folder.path())?;
         self.manifest.parts = merged.parts;
         // The folder has the rows of all shards from now on.
         self.manifest.shard = None;

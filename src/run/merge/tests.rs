@@ -310,7 +310,7 @@ fn the_parts_of_the_shards_become_one() {
 }
 
 #[test]
-fn a_merge_that_does_not_fit_into_memory_names_a_machine_that_it_fits_on() {
+fn a_merge_that_does_not_fit_into_memory_uses_the_disk_or_names_a_machine_that_it_fits_on() {
     let size = StoredSize {
         rows: 10_000_000,
         token_events: 1_000_000_000,
@@ -318,14 +318,36 @@ fn a_merge_that_does_not_fit_into_memory_names_a_machine_that_it_fits_on() {
     let needed = memory_needed(size.rows, size.token_events);
     assert_eq!(needed, 60_000_000 + 46_000_000_000 + 5_000_000_000);
     let command = "llmscen merge s3://bench/runs/17 --output out";
-    let check = |usable| check_memory_within(size, usable, command);
-    assert!(check(None).is_ok() && check(Some(needed)).is_ok());
+    let reserve = |usable, opened: io::Result<()>| {
+        let reserved = reserve_within(size, usable, Path::new("out"), command, |_, bytes| {
+            assert_eq!(bytes, needed);
+            opened
+        });
+        reserved.map_err(|error| error.to_string())
+    };
+    for enough in [None, Some(needed)] {
+        assert_eq!(reserve(enough, Err(io::Error::other("unused"))), Ok(None));
+    }
+    let scratch = "the merge needs 51.1 GB of memory; this process may use 4.0 GB, so the rest is in a scratch file in out";
     assert_eq!(
-        check(Some(16_000_000_000)).unwrap_err().to_string(),
-        format!(
-            "10000000 requests with 1000000000 token events need 52 GB of memory, but this process may use 16 GB\n  help: merge on \
-             a machine with 52 GB: {command}"
-        )
+        reserve(Some(4_000_000_000), Ok(())),
+        Ok(Some(scratch.into()))
+    );
+    let error = |usable: &str, why: &str| {
+        Err(format!(
+            "10000000 requests with 1000000000 token events need 51.1 GB of memory, but this process may use {usable}, and a \
+             scratch file in out cannot have the rest: {why}\n  help: choose a larger disk with --output, or merge on a machine \
+             with 51.1 GB: {command}"
+        ))
+    };
+    let full = "the disk has 3 GB of free space";
+    assert_eq!(
+        reserve(Some(16_000_000_000), Err(io::Error::other(full))),
+        error("16.0 GB", full)
+    );
+    assert_eq!(
+        reserve(Some(50_000_000), Ok(())),
+        error("50 MB", "at least 60 MB must be in memory")
     );
 }
 

@@ -240,16 +240,22 @@ pub(crate) fn factor(units: &[(&str, f64)], word: &str) -> Option<f64> {
 }
 
 fn number_with_unit(node: &Node, factor: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-    let value = match node.number() {
-        Some(number) => number,
-        None => {
-            let text = node.text()?;
-            let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-            let (number, unit) = text.split_at(end);
-            number.parse::<f64>().ok()? * factor(unit.trim())?
-        }
-    };
+    match node.number() {
+        Some(number) => Some(number).filter(|value| *value > 0.0 && value.is_finite()),
+        None => parse_with_unit(&node.text()?, factor),
+    }
+}
+
+fn parse_with_unit(text: &str, factor: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(end);
+    let value = number.parse::<f64>().ok()? * factor(unit.trim())?;
     (value > 0.0 && value.is_finite()).then_some(value)
+}
+
+/// Bytes in a size such as `16 GB` or `500MiB`; None without a number above 0 and a unit.
+pub fn parse_size(text: &str) -> Option<u64> {
+    parse_with_unit(text, |word| factor(&SIZE_UNITS, word)).map(|bytes| bytes as u64)
 }
 
 fn unit_schema(unit: &str) -> serde_json::Value {
