@@ -1,12 +1,13 @@
 //! The monotonic clock of a case, and timestamps of socket reads.
 
+use crate::arrival::Arrival;
 use llmscen_core::units::Nanos;
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -31,6 +32,48 @@ impl Clock {
     /// `at` as an [`Instant`], for timers.
     pub fn instant(&self, at: Nanos) -> Instant {
         self.origin + Duration::from(at)
+    }
+}
+
+/// Reads of both clocks that are further apart are repeated.
+const MAX_READ_TIME: Duration = Duration::from_micros(5);
+/// Reads of both clocks at most.
+const MAX_READS: u32 = 4;
+/// If the real-time clock moved by more against the monotonic clock, and by more than its rate can be adjusted, it was set.
+const MAX_DRIFT: Duration = Duration::from_micros(50);
+/// Greatest adjustment of its rate (adjtimex(2)).
+const MAX_DRIFT_RATE: f64 = 500e-6;
+
+/// Converts timestamps of the real-time clock, which the kernel uses, to the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+struct RealTime {
+    clock: Clock,
+    /// The latest reading of the real-time clock, since the Unix epoch, and of the monotonic clock.
+    known: Option<(Duration, Nanos)>,
+}
+
+impl RealTime {
+    /// The monotonic time of a timestamp. None if the clocks cannot be relied on: the process was interrupted each time between
+    /// their readings, or the real-time clock was set.
+    fn monotonic(&mut self, timestamp: Duration) -> Option<Nanos> {
+        let (real, now) = (0..MAX_READS).find_map(|_| {
+            let before = self.clock.now();
+            let real = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+            let now = self.clock.now();
+            (now - before <= MAX_READ_TIME.into()).then_some((real, now))
+        })?;
+        self.convert(timestamp, real, now)
+    }
+
+    fn convert(&mut self, timestamp: Duration, real: Duration, now: Nanos) -> Option<Nanos> {
+        let known = self.known.replace((real, now));
+        let was_set = known.is_some_and(|(known_real, known_now)| {
+            let elapsed = Duration::from(now - known_now);
+            let drift = real.abs_diff(known_real + elapsed);
+            drift > MAX_DRIFT + elapsed.mul_f64(MAX_DRIFT_RATE)
+        });
+        let age = real.checked_sub(timestamp).filter(|_| !was_set)?;
+        Some(now - age.into())
     }
 }
 
@@ -60,10 +103,11 @@ impl ReadTimestamp {
     }
 }
 
-/// A transport that timestamps its reads. It sits below TLS, so that decryption counts as parsing.
+/// A transport that timestamps its reads: with the time at which the kernel received the bytes if the transport knows it, else
+/// with the time of the read. It sits below TLS, so that decryption counts as parsing.
 pub struct TimestampedTransport<T> {
     inner: T,
-    clock: Clock,
+    real_time: RealTime,
     timestamp: ReadTimestamp,
 }
 
@@ -74,7 +118,7 @@ impl<T> TimestampedTransport<T> {
         (
             TimestampedTransport {
                 inner,
-                clock,
+                real_time: RealTime { clock, known: None },
                 timestamp: timestamp.clone(),
             },
             timestamp,
@@ -82,7 +126,13 @@ impl<T> TimestampedTransport<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for TimestampedTransport<T> {
+impl<T: Arrival> Arrival for TimestampedTransport<T> {
+    fn arrival(&self) -> Option<Duration> {
+        self.inner.arrival()
+    }
+}
+
+impl<T: AsyncRead + Arrival + Unpin> AsyncRead for TimestampedTransport<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -91,7 +141,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimestampedTransport<T> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.timestamp.0.latest.set(self.clock.now());
+            let arrived = self.inner.arrival();
+            let known = arrived.and_then(|at| self.real_time.monotonic(at));
+            let at = known.unwrap_or_else(|| self.real_time.clock.now());
+            let latest = self.timestamp.latest();
+            self.timestamp.0.latest.set(at.max(latest));
             self.timestamp.0.arrived.notify_waiters();
         }
         result
@@ -132,7 +186,30 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimestampedTransport<T> {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    impl Arrival for tokio::io::DuplexStream {}
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[test]
+    fn timestamps_are_converted_unless_the_real_time_clock_was_set() {
+        let (clock, ms) = (Clock::new(Instant::now()), Duration::from_millis);
+        let mut real_time = RealTime { clock, known: None };
+        let mut convert = |timestamp, real, now| {
+            let at = real_time.convert(ms(timestamp), ms(real), Nanos::from(ms(now)));
+            at.map(|at| Duration::from(at).as_millis())
+        };
+        assert_eq!(convert(900_990, 901_000, 1000), Some(990));
+        assert_eq!(convert(905_000, 905_000, 5000), Some(5000));
+        // One second forward, and then back.
+        assert_eq!(convert(906_999, 907_000, 6000), None);
+        assert_eq!(convert(907_999, 908_000, 7000), Some(6999));
+        assert_eq!(convert(907_999, 908_000, 8000), None);
+        // A timestamp of the future, and one from before the start of the case.
+        assert_eq!(convert(910_000, 909_000, 9000), None);
+        assert_eq!(convert(100_000, 910_000, 10_000), Some(0));
+        // The rate is 400 ppm too high.
+        assert_eq!(convert(1_010_040, 1_010_040, 110_000), Some(110_000));
+    }
 
     #[tokio::test]
     async fn reads_of_bytes_are_timestamped_and_the_end_of_the_stream_is_not() {

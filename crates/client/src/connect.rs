@@ -1,5 +1,6 @@
 //! Opens connections: DNS, TCP, proxy, TLS. Each step fails with a message of its own.
 
+use crate::arrival::ArrivalSocket;
 use crate::clock::{Clock, ReadTimestamp, TimestampedTransport};
 use crate::connect::tcp::connect;
 use crate::route::{Proxy, Route, authority, host_and_port};
@@ -104,7 +105,8 @@ impl Dialer {
         let socket = connect(&host, port)
             .await
             .map_err(|failure| self.name_proxy(failure, &host, port))?;
-        let (socket, socket_read) = TimestampedTransport::new(socket, self.clock);
+        let (socket, socket_read) =
+            TimestampedTransport::new(ArrivalSocket::new(socket), self.clock);
         let socket = match self
             .route
             .proxy

@@ -8,6 +8,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod arrival;
 pub mod body_capture;
 pub mod clock;
 pub mod connect;
