@@ -39,11 +39,12 @@ use llmscen_core::schedule::shard::Shard;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
@@ -399,6 +400,7 @@ impl Worker {
             return self.conclude(vec![ended.complete()], failed_connects).await;
         };
         self.release(over_at, 0);
+        let_ready_tasks_run().await;
         self.deliver(ended.complete()).await;
     }
 
@@ -552,6 +554,21 @@ impl Worker {
             }
         }))
     }
+}
+
+/// Lets every task run first that is ready now: users whose responses end together all send their next requests before the outcome
+/// of any of them is built.
+async fn let_ready_tasks_run() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        // Not `yield_now`: that waits for the next look at the sockets, too.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// A request that did not reach the target.

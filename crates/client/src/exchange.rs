@@ -20,11 +20,9 @@ use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
 use llmscen_protocols::{Decoder, Events, Message, Protocol, error_message};
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::Sleep;
 
@@ -373,7 +371,6 @@ impl Exchange<'_> {
             }
             BodyEnd::Broken(failure) => (Some(failure), None),
         };
-        let_ready_tasks_run().await;
         let end = self.finish_decoding(reader, broken);
         // The result is final: this wait only decides about the connection.
         if let Some(lease) = unfinished {
@@ -614,21 +611,6 @@ impl TargetContext {
         });
         Some(self.clock.now())
     }
-}
-
-/// Lets every task run first that is ready now: sockets that are ready together are all read, and get their timestamps, before
-/// the work that follows the end of a response. What becomes ready later waits for that work.
-async fn let_ready_tasks_run() {
-    let mut yielded = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        // Not `yield_now`: that waits for the next look at the sockets, too.
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Reads a body to its end, and returns whether it was complete.
