@@ -73,8 +73,6 @@ pub struct Connection {
     unsent: Option<Unsent>,
     /// Bytes of an incomplete head; then body bytes that arrived with the head.
     early: Vec<u8>,
-    /// `early` has bytes of the head that are not parsed yet.
-    unparsed: bool,
     framing: Framing,
     /// Another request may follow on this connection.
     keep: bool,
@@ -97,7 +95,6 @@ impl Connection {
             buffer,
             unsent: None,
             early: Vec::new(),
-            unparsed: false,
             framing: Framing::Done,
             keep: true,
             interim: 0,
@@ -134,7 +131,6 @@ impl Connection {
     ) -> Result<Response<()>, Http1Error> {
         let (head, body) = request_head(request);
         self.keep = false;
-        self.unparsed = false;
         self.framing = Framing::Done;
         self.interim = 0;
         self.unsent = Some(Unsent {
@@ -162,19 +158,12 @@ impl Connection {
         let buffer = self.buffer.0.clone();
         let mut buffer = buffer.borrow_mut();
         loop {
-            if !std::mem::take(&mut self.unparsed) {
-                let read = match ready!(poll_read(&mut self.transport, &mut buffer, cx)) {
-                    Ok(0) => return Poll::Ready(Err(self.root_cause(Http1Error::Closed))),
-                    Ok(read) => read,
-                    Err(error) => return Poll::Ready(Err(self.root_cause(Http1Error::Io(error)))),
-                };
-                self.early.extend_from_slice(&buffer[..read]);
-                // A head takes far longer to parse than to read. Tasks that are ready now run first, so that the timestamps of
-                // first tokens that arrive together do not wait for each other's heads.
-                self.unparsed = true;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
+            let read = match ready!(poll_read(&mut self.transport, &mut buffer, cx)) {
+                Ok(0) => return Poll::Ready(Err(self.root_cause(Http1Error::Closed))),
+                Ok(read) => read,
+                Err(error) => return Poll::Ready(Err(self.root_cause(Http1Error::Io(error)))),
+            };
+            self.early.extend_from_slice(&buffer[..read]);
             let mut read = 0;
             while let Some((head, length)) = response_head(&self.early[read..])? {
                 read += length;

@@ -85,25 +85,6 @@ async fn the_time_of_sending_is_taken_right_before_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_head_is_parsed_after_other_sockets_had_their_turn() {
-    let (mut server, mut client) = pair();
-    let mut sending = std::pin::pin!(client.send(request(b"abc"), || {}));
-    let mut polls = 0;
-    let mut poll = || {
-        polls += 1;
-        let mut cx = Context::from_waker(Waker::noop());
-        sending.as_mut().poll(&mut cx).is_ready()
-    };
-    assert!(!poll());
-    server
-        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
-        .await
-        .unwrap();
-    assert_eq!([poll(), poll()], [false, true], "read first, then parsed");
-    assert_eq!(polls, 3);
-}
-
-#[tokio::test]
 async fn each_framing_ends_the_body() {
     let ok = |body: &str| Ok((200, body.to_owned()));
     for (response, expected, free) in [
