@@ -195,6 +195,7 @@ fn new_manifest(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest 
         targets: describe_targets(plan, &context.env),
         only: context.only.clone(),
         shard: (!context.shard.is_whole()).then_some(context.shard),
+        attempt: context.shared.as_ref().map(|shared| shared.nonce.clone()),
         notes: note_insecure_tls(plan).into_iter().chain(notes).collect(),
         ..Manifest::default()
     }

@@ -4,11 +4,11 @@
 mod access;
 mod barrier;
 pub mod clock;
-mod delivery;
+pub(crate) mod delivery;
 pub mod error;
 mod exchange;
 mod heartbeat;
-mod join;
+pub(crate) mod join;
 pub mod messages;
 pub mod plan_digest;
 #[cfg(test)]
@@ -59,9 +59,9 @@ pub struct GroupSettings {
     pub plan: PlanDigest,
 }
 
-/// When a round starts.
+/// When a round starts for all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RoundStart {
+pub struct GroupStart {
     /// Number of the round over all cases, from 0.
     pub number: u32,
     /// Time zero on the clock of this shard.
@@ -196,7 +196,7 @@ impl ShardGroup {
     ///
     /// # Errors
     /// A shard is missing or lost, the run was stopped, or the store cannot be used.
-    pub fn start_round(&mut self, lead_time: Duration) -> Result<RoundStart, ShardingError> {
+    pub fn start_round(&mut self, lead_time: Duration) -> Result<GroupStart, ShardingError> {
         self.pass_barrier(lead_time)
     }
 
@@ -251,12 +251,6 @@ impl ShardGroup {
     /// Why this shard drained the round before its end, unless by an early stop.
     pub fn interruption(&self) -> Option<String> {
         self.monitor.interruption()
-    }
-
-    /// Host of a shard.
-    pub fn host(&self, index: u32) -> &str {
-        let member = self.members.get(index as usize);
-        member.map_or("", |member| &member.facts.host)
     }
 
     /// Whether the shards run on several hosts.

@@ -131,12 +131,6 @@ impl SharedStoreError {
             }
         )
     }
-
-    /// Whether the command line or its environment is wrong.
-    pub fn is_usage(&self) -> bool {
-        use SharedStoreError::{Open, RunKey, Url};
-        matches!(self, Url { .. } | RunKey { .. } | Open { .. })
-    }
 }
 
 /// A folder or bucket, opened for one run.

@@ -55,6 +55,9 @@ pub struct Manifest {
     /// The shard whose records these are; None if they are those of all shards, or of a run of one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
+    /// Random id of the process of this shard, which its records in the store have too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<String>,
     /// Ctrl-C, SIGTERM or a crash interrupted the run.
     pub interrupted: bool,
     /// The error that ended the run.

@@ -29,7 +29,7 @@ mod plan;
 pub mod repeats;
 mod search;
 mod server;
-mod shards;
+pub mod shards;
 pub mod summary;
 mod table;
 pub mod tables;

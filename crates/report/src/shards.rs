@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// With more shards, only those that differ are shown.
 const MAX_SHOWN: usize = 16;
 /// A shard differs if its median TTFT is further from that of the shards than this share.
-const MIN_TTFT_SHARE: f64 = 0.1;
+pub const MIN_TTFT_SHARE: f64 = 0.1;
 
 /// The shards of each case; empty for a run of one process.
 pub(crate) fn shards_table(report: &Report) -> Table {

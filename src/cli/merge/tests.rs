@@ -318,7 +318,7 @@ fn what_was_altered_or_is_not_of_the_run_is_refused() {
                     },
                 );
             },
-            "the shards differ in the requests of the plan: d on shard 0 (node-0), shard 1 (node-1); other on shard 2 (node-2)",
+            "the shards differ in the first requests: d on shards 0 (node-0), 1 (node-1); other on shard 2 (node-2)",
         ),
         (
             |stored| {
@@ -331,7 +331,7 @@ fn what_was_altered_or_is_not_of_the_run_is_refused() {
                     },
                 );
             },
-            "the shards differ in plan: ",
+            "the shards differ in the plan: ",
         ),
         (
             |stored| fs::remove_file(stored.object("done/0/1")).unwrap(),
@@ -362,10 +362,11 @@ fn a_shard_that_could_not_store_its_rows_is_read_from_its_folder() {
     fs::create_dir(&local).unwrap();
     fs::write(local.join("plan.yaml"), &stored.plan.resolved).unwrap();
     fs::write(local.join("requests.parquet"), bytes(&stored.rows(&[1]))).unwrap();
-    let write_manifest = |shard, plan_id: &str| {
+    let write_manifest = |shard, plan_id: &str, attempt: &str| {
         let mut manifest = Manifest {
             plan_id: plan_id.to_owned(),
             shard,
+            attempt: Some(attempt.to_owned()),
             parts: vec![stored.part(1)],
             ..Manifest::default()
         };
@@ -381,19 +382,26 @@ fn a_shard_that_could_not_store_its_rows_is_read_from_its_folder() {
     fs::create_dir_all(&of_round).unwrap();
     let merge = || stored.merge(&["--force", "--rows", of_round.to_str().unwrap()]);
     let shard = Shard::new(1, SHARDS).unwrap();
-    write_manifest(None, &stored.plan.id);
+    let attempt = stored.hello(1).nonce;
+    write_manifest(None, &stored.plan.id, &attempt);
     assert!(
         merge()
             .1
             .contains("(--rows) has no records of a single shard")
     );
-    write_manifest(Some(shard), "other");
+    write_manifest(Some(shard), "other", &attempt);
     assert!(
         merge()
             .1
             .contains("(--rows) has the records of another plan")
     );
-    write_manifest(Some(shard), &stored.plan.id);
+    write_manifest(Some(shard), &stored.plan.id, "earlier");
+    assert!(
+        merge()
+            .1
+            .contains("(--rows) has the records of another attempt")
+    );
+    write_manifest(Some(shard), &stored.plan.id, &attempt);
     let (exit, errors) = merge();
     assert_eq!(exit, Exit::Pass, "{errors}");
     assert_eq!(

@@ -11,13 +11,13 @@ use llmscen_core::stats::comparison::{holm, kruskal_wallis};
 use llmscen_core::stats::quantile::{self, Method, quantile, sort};
 use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis};
+use llmscen_report::shards::MIN_TTFT_SHARE;
 use std::collections::BTreeMap;
 
 /// Send delays of a shard that are at most this share of the median latency change no result.
 const MIN_DELAY_SHARE: f64 = 0.1;
-/// A shard with another TTFT is noted if the test is significant at this level, and the difference is above this share.
+/// A shard with another TTFT is noted if the test is significant at this level, and the difference is above [`MIN_TTFT_SHARE`].
 const SIGNIFICANCE: f64 = 0.05;
-const MIN_TTFT_SHARE: f64 = 0.1;
 
 /// The shards of one case.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -475,6 +475,7 @@ impl<'a> Execution<'a> {
         self.manifest.parts = merged.parts;
         // The folder has the rows of all shards from now on.
         self.manifest.shard = None;
+        self.manifest.attempt = None;
         Ok(Some(merged.table))
     }
 }

@@ -3,11 +3,12 @@
 use crate::run::execution::timestamps;
 use crate::run::merge::{MergeError, ShardedRound};
 use crate::run::outputs::recover::recover;
-use crate::run::sharding::messages::{Delivery, Go, Hello, Next};
+use crate::run::sharding::delivery::FetchError;
+use crate::run::sharding::join::check_alike;
+use crate::run::sharding::messages::{DeliveredFile, Delivery, Go, Hello, Next};
 use crate::run::sharding::{
     GroupRound, MissingShard, RunEnd, ShardDone, ShardingError, StopReason,
 };
-use crate::store::checksums::sha256;
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, manifest};
 use llmscen_core::manifest::{Machine, Manifest, Part};
@@ -58,24 +59,7 @@ impl StoredRun<'_> {
         if run.hellos.is_empty() {
             return Err(run.not_there("hello/0"));
         }
-        run.check_equal(
-            "their numbers of shards",
-            "start all shards with the same N in --shard I/N",
-            |hello| hello.shards.to_string(),
-        )?;
-        run.check_equal(
-            "llmscen version",
-            "install the same llmscen on all hosts",
-            |hello| hello.version.clone(),
-        )?;
-        run.check_equal("plan", "pass the same scenario to all shards", |hello| {
-            hello.plan_id.clone()
-        })?;
-        run.check_equal(
-            "the requests of the plan",
-            "use the same dataset, tokenizer and templates on all hosts",
-            |hello| hello.digest.clone(),
-        )?;
+        check_alike(&run.hellos)?;
         Ok(run)
     }
 
@@ -84,27 +68,6 @@ impl StoredRun<'_> {
             url: self.store.url(),
             missing,
         }
-    }
-
-    fn check_equal(
-        &self,
-        what: &'static str,
-        help: &'static str,
-        value: impl Fn(&Hello) -> String,
-    ) -> Result<(), MergeError> {
-        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (index, hello) in &self.hellos {
-            let shard = format!("shard {index} ({})", hello.facts.host);
-            groups.entry(value(hello)).or_default().push(shard);
-        }
-        if groups.len() < 2 {
-            return Ok(());
-        }
-        let groups = groups
-            .into_iter()
-            .map(|(value, shards)| (value, shards.join(", ")))
-            .collect();
-        Err(ShardingError::Unequal { what, groups, help }.into())
     }
 
     /// Number of shards.
@@ -145,6 +108,7 @@ impl StoredRun<'_> {
         plan.select_cases(&manifest.only);
         manifest.parts.clear();
         manifest.shard = None;
+        manifest.attempt = None;
         let stops = self.stops("stop")?;
         manifest.interrupted = stops.iter().any(|stop| stop.interrupted);
         match self.end()? {
@@ -285,9 +249,21 @@ impl StoredRun<'_> {
             if let Some(delivery) = read::<Delivery>(self.store, &key)? {
                 known = Some((delivery.part.case.clone(), delivery.part.round));
                 if !local.iter().any(|shard| shard.index == index) {
-                    group
-                        .done
-                        .push(fetch(self.store, (number, index), delivery, folder)?);
+                    let path = |name: &str, _: &DeliveredFile| {
+                        folder.join(format!("{number}-{name}-{index}"))
+                    };
+                    let fetched = delivery.fetch(self.store, index, path);
+                    let done = fetched.map_err(|error| match error {
+                        FetchError::Altered { key, what } => MergeError::Altered {
+                            key,
+                            url: self.store.url(),
+                            what,
+                            done: format!("done/{number}/{index}"),
+                        },
+                        FetchError::Store(error) => ShardingError::from(error).into(),
+                        FetchError::File(error) => error.into(),
+                    })?;
+                    group.done.push(done);
                 }
                 continue;
             }
@@ -349,9 +325,13 @@ impl StoredRun<'_> {
         let Some(shard) = stored.shard else {
             return Err(refused("has no records of a single shard".into()));
         };
-        let plan_id = self.hellos.values().map(|hello| &hello.plan_id).next();
-        if plan_id != Some(&stored.plan_id) || shard.count != self.shards() {
+        let hello = self.hellos.get(&shard.index);
+        if shard.count != self.shards() || hello.is_none_or(|hello| hello.plan_id != stored.plan_id)
+        {
             return Err(refused("has the records of another plan".into()));
+        }
+        if hello.is_some_and(|hello| Some(&hello.nonce) != stored.attempt.as_ref()) {
+            return Err(refused("has the records of another attempt".into()));
         }
         let (table, stored) =
             recover(&mut plan.clone(), &run).map_err(|error| refused(error.to_string()))?;
@@ -388,41 +368,6 @@ impl StoredRun<'_> {
             rounds: rounds.collect(),
         })
     }
-}
-
-/// Copies the files of a delivery to `folder` and checks them.
-fn fetch(
-    store: &dyn Objects,
-    (number, index): (u32, u32),
-    delivery: Delivery,
-    folder: &Path,
-) -> Result<ShardDone, MergeError> {
-    let mut files = Vec::new();
-    for (name, file) in &delivery.files {
-        let altered = |what| MergeError::Altered {
-            key: file.key.clone(),
-            url: store.url(),
-            what,
-            done: format!("done/{number}/{index}"),
-        };
-        let path = folder.join(format!("{number}-{name}-{index}"));
-        store
-            .download(&file.key, &path)
-            .map_err(ShardingError::from)?;
-        let open = |source| MergeError::Open {
-            shard: index,
-            path: path.clone(),
-            source,
-        };
-        if fs::metadata(&path).map_err(open)?.len() != file.size {
-            return Err(altered("size"));
-        }
-        if File::open(&path).and_then(sha256).map_err(open)? != file.sha256 {
-            return Err(altered("SHA-256"));
-        }
-        files.push((name.clone(), path));
-    }
-    Ok(delivery.received(index, files))
 }
 
 fn list(store: &dyn Objects, prefix: &str) -> Result<Vec<String>, ShardingError> {

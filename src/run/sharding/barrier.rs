@@ -5,7 +5,7 @@ use crate::run::sharding::clock::{ClockOffset, ClockReading, OffsetInterval, Off
 use crate::run::sharding::error::ShardingError;
 use crate::run::sharding::exchange::{Exchanged, Responder, exchange};
 use crate::run::sharding::messages::{Go, Next, NextRound, Ready, RunEnd};
-use crate::run::sharding::{RoundStart, RunningRound, ShardGroup};
+use crate::run::sharding::{GroupStart, RunningRound, ShardGroup};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl ShardGroup {
         format!("go/{}", self.next)
     }
 
-    pub(super) fn pass_barrier(&mut self, lead: Duration) -> Result<RoundStart, ShardingError> {
+    pub(super) fn pass_barrier(&mut self, lead: Duration) -> Result<GroupStart, ShardingError> {
         self.monitor.begin_round(self.next);
         self.check_identity()?;
         let lead = Nanos::from(lead);
@@ -124,7 +124,7 @@ impl ShardGroup {
         self.round = Some(round);
         self.announced = false;
         self.next += 1;
-        Ok(RoundStart {
+        Ok(GroupStart {
             number: round.number,
             zero,
             late: round.late,

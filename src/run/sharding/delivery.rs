@@ -9,12 +9,13 @@ use crate::run::sharding::{
     GroupRound, MissingShard, RoundOutput, RunningRound, ShardDone, ShardGroup,
 };
 use crate::store::checksums::sha256;
-use crate::store::shared_store::SharedStoreError;
+use crate::store::shared_store::{Objects, SharedStoreError};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use thiserror::Error;
 
 /// Pauses between attempts to read a delivery that is incomplete.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -180,36 +181,73 @@ impl ShardGroup {
     ) -> Result<Result<ShardDone, String>, ShardingError> {
         let access = &self.access;
         let key = format!("done/{number}/{index}");
-        let Some(delivery) = access.read::<Delivery>(Level::Now, &key)? else {
-            return Ok(Err("its record of the round is not visible".into()));
+        let delivery = match access.read::<Delivery>(Level::Now, &key) {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => return Ok(Err("its record of the round is not visible".into())),
+            Err(error @ ShardingError::Unreadable { .. }) => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error),
         };
+        let path = |name: &str, file: &DeliveredFile| {
+            let mut path = folder.join(format!("{name}-{index}"));
+            if let Some(extension) = Path::new(&file.key).extension() {
+                path.set_extension(extension);
+            }
+            path
+        };
+        match delivery.fetch(&*access.settings.store, index, path) {
+            Ok(shard) => Ok(Ok(shard)),
+            // A full disk is an error of shard 0; anything else may pass until `--wait` is over.
+            Err(FetchError::Store(error @ SharedStoreError::LocalFile { .. })) => Err(error.into()),
+            Err(FetchError::File(error)) => Err(error),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+}
+
+/// Why the files of a delivery cannot be copied.
+#[derive(Debug, Error)]
+pub(crate) enum FetchError {
+    /// A file is not what the shard delivered.
+    #[error("{key} was altered or truncated: its {what} differs")]
+    Altered {
+        /// The object.
+        key: String,
+        /// `size` or `SHA-256`.
+        what: &'static str,
+    },
+    /// The store cannot be used, or the local folder not be written.
+    #[error(transparent)]
+    Store(#[from] SharedStoreError),
+    /// A local file cannot be read.
+    #[error(transparent)]
+    File(#[from] ShardingError),
+}
+
+impl Delivery {
+    /// Copies the files to `path` of their name, and checks them.
+    pub(crate) fn fetch(
+        self,
+        store: &dyn Objects,
+        index: u32,
+        path: impl Fn(&str, &DeliveredFile) -> PathBuf,
+    ) -> Result<ShardDone, FetchError> {
         let mut files = Vec::new();
-        for (name, file) in &delivery.files {
-            let extension = Path::new(&file.key).extension();
-            let mut local = folder.join(format!("{name}-{index}"));
-            if let Some(extension) = extension {
-                local.set_extension(extension);
-            }
-            if let Err(error) = access.settings.store.download(&file.key, &local) {
-                // A full disk is an error of shard 0; anything else may pass until `--wait` is over.
-                if matches!(error, SharedStoreError::LocalFile { .. }) {
-                    return Err(error.into());
-                }
-                return Ok(Err(error.to_string()));
-            }
+        for (name, file) in &self.files {
+            let local = path(name, file);
+            store.download(&file.key, &local)?;
             let (sha256, size) = digest_file(&local)?;
-            if (&sha256, size) != (&file.sha256, file.size) {
-                return Ok(Err(format!(
-                    "{} has {size} bytes with SHA-256 {}, but {} bytes with SHA-256 {} were delivered",
-                    file.key,
-                    sha256.get(..8).unwrap_or_default(),
-                    file.size,
-                    file.sha256.get(..8).unwrap_or_default(),
-                )));
+            let what = match (size == file.size, sha256 == file.sha256) {
+                (true, true) => None,
+                (false, _) => Some("size"),
+                (true, false) => Some("SHA-256"),
+            };
+            if let Some(what) = what {
+                let key = file.key.clone();
+                return Err(FetchError::Altered { key, what });
             }
             files.push((name.clone(), local));
         }
-        Ok(Ok(delivery.received(index, files)))
+        Ok(self.received(index, files))
     }
 }
 

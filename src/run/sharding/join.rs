@@ -171,7 +171,15 @@ impl ShardGroup {
                 .access
                 .read_shards::<Hello>(Level::Drain, "hello", new)?;
             hellos.extend(read);
-            check_alike(&hellos, self.access.count())?;
+            if let Some((index, hello)) = hellos.iter().find(|(_, hello)| hello.failed.is_some()) {
+                return Err(preparation_error(*index, hello));
+            }
+            check_alike(&hellos)?;
+            // Equal numbers, but not that of this shard, cannot be: its own hello is among them.
+            let count = self.access.count();
+            if let Some(index) = hellos.keys().find(|index| **index >= count) {
+                return Err(ShardingError::StartedTwice { index: *index });
+            }
             if hellos.len() == self.access.count() as usize {
                 let members = hellos.into_values().map(|hello| Member {
                     facts: hello.facts,
@@ -219,11 +227,11 @@ impl ShardGroup {
     }
 }
 
-/// Compares the hellos.
-fn check_alike(hellos: &BTreeMap<u32, Hello>, count: u32) -> Result<(), ShardingError> {
-    if let Some((index, hello)) = hellos.iter().find(|(_, hello)| hello.failed.is_some()) {
-        return Err(preparation_error(*index, hello));
-    }
+/// Checks that all shards run the same plan with the same data.
+///
+/// # Errors
+/// [`ShardingError::Unequal`] names the shards of each value.
+pub(crate) fn check_alike(hellos: &BTreeMap<u32, Hello>) -> Result<(), ShardingError> {
     let compare = |what, help, value: &dyn Fn(&Hello) -> String| {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (index, hello) in hellos {
@@ -267,10 +275,5 @@ fn check_alike(hellos: &BTreeMap<u32, Hello>, count: u32) -> Result<(), Sharding
         "the first requests",
         "the plans are equal, so compare datasets, tokenizers and builds on the hosts",
         &|hello| short(&hello.digest),
-    )?;
-    // Equal numbers, but not that of this shard, cannot be: its own hello is among them.
-    match hellos.keys().find(|index| **index >= count) {
-        Some(index) => Err(ShardingError::StartedTwice { index: *index }),
-        None => Ok(()),
-    }
+    )
 }

@@ -29,7 +29,7 @@ struct Bed {
 /// What a shard saw of one round.
 #[derive(Debug)]
 struct Seen {
-    start: RoundStart,
+    start: GroupStart,
     /// World time of its time zero.
     zero: i64,
     level: Level,
@@ -612,11 +612,10 @@ fn records_that_differ_from_their_description_are_missing() {
     let gathered = results[0][0].gathered.as_ref().unwrap();
     assert_eq!(gathered.done.len(), 1);
     let reason = &gathered.missing[0].reason;
-    assert!(
-        reason.starts_with("shard 1: rows/0/1.parquet has 23 bytes with SHA-256 "),
-        "{reason}"
+    assert_eq!(
+        reason,
+        "shard 1: rows/0/1.parquet was altered or truncated: its size differs; its last rows are missing: the load was below plan"
     );
-    assert!(reason.ends_with("26 bytes with SHA-256 fc0ad06b were delivered; its last rows are missing: the load was below plan"), "{reason}");
     assert_eq!((results[0].len(), results[1].len()), (1, 1));
 }
 
@@ -778,7 +777,7 @@ fn fields_of_later_builds_are_ignored_and_other_objects_are_errors() {
         put("next/1", "{");
         let (mut group, ..) = bed.join().unwrap();
         let next = group.agree_on_next(None).unwrap().unwrap();
-        assert_eq!((next.case, next.round, group.host(1), group.spans_hosts()), (4, 2, "b", true));
+        assert_eq!((next.case, next.round, group.spans_hosts()), (4, 2, true));
         group.next = 1;
         text(&group.agree_on_next(None))
     })];
