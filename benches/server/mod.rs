@@ -280,7 +280,9 @@ impl Connection {
             return Step::Wait;
         };
         let written = match &sending.own {
-            Some(own) => self.socket.write(&own[sending.at as usize..]),
+            Some(own) => self
+                .socket
+                .write(&own[sending.at as usize..sending.allowed as usize]),
             None => self
                 .socket
                 .write_vectored(&sending.reply.pieces(sending.at, sending.allowed)),
