@@ -857,6 +857,108 @@ fn a_merge_with_little_memory_writes_the_same_bytes() {
     merge("unknown", &["--memory", "4"]).expect(2);
 }
 
+/// Starts a shard by a shell that runs `prepare` first.
+fn start_after(lab: &Lab, shard: &str, prepare: &str, more: &[&str]) -> Child {
+    let args = shard_args(lab, "s.yaml", shard, more);
+    let own = lab.command(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", &format!("{prepare}; exec \"$@\""), "sh"])
+        .arg(own.get_program())
+        .args(args)
+        .current_dir(lab.path())
+        .env_clear()
+        .env("HOME", lab.path())
+        .env("PATH", "/usr/bin:/bin")
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    shell.spawn().expect("a shell")
+}
+
+#[test]
+fn a_shard_that_may_open_no_more_files_is_invalid_and_named() {
+    let lab = Lab::new();
+    let server = Simulator::start(&lab, "target.simulator.admission=3s");
+    let load = "load: { rate: 300/s, requests: 600 }\nslo: [error_rate < 5%]\n";
+    lab.file("s.yaml", scenario(&server.url, &format!("{DATA}{load}")));
+    let run = |limit| {
+        let _ = std::fs::remove_dir_all(lab.path().join("store"));
+        let [first, last] = ["0/3", "2/3"].map(|shard| start(&lab, "s.yaml", shard, &["--force"]));
+        let limited = start_after(&lab, "1/3", &format!("ulimit -n {limit}"), &[]);
+        finish_all(vec![first, limited, last])
+    };
+    let refused = run(60);
+    expect_codes(&refused, &[3, 3, 3]);
+    assert!(
+        refused[0].err.contains("shard 1 (") && refused[0].err.contains("open files"),
+        "{refused:?}"
+    );
+    expect_codes(&run(140), &[4, 0, 0]);
+    let shards = lab.results()["cases"][0]["shards"].clone();
+    let reasons = [0, 1, 2].map(|shard| shards[shard]["reasons"].to_string());
+    assert!(
+        reasons[1].contains("shard 1") && reasons[1].contains("may open no more files"),
+        "{reasons:?}"
+    );
+    assert_eq!([&reasons[0], &reasons[2]], ["[]", "[]"]);
+}
+
+#[test]
+fn a_full_disk_ends_a_shard_with_an_error_and_the_run_is_invalid() {
+    let lab = Lab::new();
+    let disk = lab.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = [
+        "-t",
+        "tmpfs",
+        "-o",
+        "size=64k",
+        "disk",
+        disk.to_str().unwrap(),
+    ];
+    if is_missing("a disk of 64 KB (mount)", succeeds("mount", &mount)) {
+        return;
+    }
+    let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+    let load = "load: { rate: 300/s, duration: 4s }\nslo: [ttft.p95 < 10s]\n";
+    lab.file("s.yaml", scenario(&server.url, &format!("{DATA}{load}")));
+    let mut shards = vec![start(&lab, "s.yaml", "0/2", &[])];
+    shards.push(start(&lab, "s.yaml", "1/2", &["--output", "disk/out"]));
+    let ran = finish_all(shards);
+    assert!(succeeds("umount", &["-l", disk.to_str().unwrap()]));
+    assert_eq!(ran[1].code, 3, "{ran:#?}");
+    assert!(
+        ran[1].err.to_lowercase().contains("no space left"),
+        "{ran:#?}"
+    );
+    assert!([3, 4].contains(&ran[0].code), "{ran:#?}");
+    assert!(
+        format!("{}{}", ran[0].out, ran[0].err).contains("shard 1"),
+        "{ran:#?}"
+    );
+}
+
+#[test]
+fn a_limit_that_cannot_be_met_aborts_the_case_of_all_shards() {
+    let lab = Lab::new();
+    let server = Simulator::start(&lab, "target.simulator.alpha=20ms");
+    let slo = "slo: [{ expr: \"ttft.p90 < 1ms\", abort: { min_samples: 40 } }]\n";
+    let load = format!("{DATA}load: {{ rate: 60/s, duration: 120s }}\n{slo}");
+    let began = Instant::now();
+    let ran = finish_all(start_all(&lab, &scenario(&server.url, &load), 3));
+    expect_codes(&ran, &[1, 0, 0]);
+    assert!(
+        began.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        began.elapsed()
+    );
+    let case = lab.results()["cases"][0].clone();
+    assert_eq!(case["slo"][0]["verdict"], "fail", "{:#}", case["slo"]);
+    assert_eq!(case["aborted"]["check"], 0, "{:#}", case["aborted"]);
+    assert_received_once("aborted", server.received(), &lab.path().join("out"));
+}
+
 #[test]
 fn secrets_and_credentials_never_reach_the_store() {
     const SECRET: &str = "sk-very-secret-key";

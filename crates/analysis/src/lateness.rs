@@ -11,7 +11,7 @@ use crate::scalars::{error_rate, mean_user_tps};
 use crate::table::Table;
 use llmscen_core::manifest::{Part, Stall, Vitals};
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::outcome::FailureKind;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
 
@@ -181,9 +181,7 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
     }
     late.own_failure = row.failure().is_some_and(|kind| match kind {
         FailureKind::ToolStall => true,
-        FailureKind::Connect => [Failure::NO_FILES, Failure::NO_PORTS]
-            .iter()
-            .any(|reason| row.message().contains(reason)),
+        FailureKind::Connect => row.lacked_file(),
         FailureKind::TimeoutConnect | FailureKind::TimeoutRead | FailureKind::TimeoutTotal => {
             late.end > 0.0
         }

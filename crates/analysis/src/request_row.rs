@@ -8,7 +8,7 @@ use crate::error::TableError;
 use crate::schema::{self as s, Kind, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::{FailureKind, Phase};
+use llmscen_core::outcome::{Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
 use polars::prelude::*;
 use std::collections::BTreeMap;
@@ -203,6 +203,13 @@ impl<'a> RequestRow<'a> {
             .message
             .get(self.index())
             .map_or("", |word| word)
+    }
+
+    /// Whether this machine had no file or port for its connection.
+    pub(super) fn lacked_file(&self) -> bool {
+        let shortages = [Failure::NO_FILES, Failure::NO_PORTS];
+        self.failure() == Some(FailureKind::Connect)
+            && shortages.iter().any(|why| self.message().contains(why))
     }
 
     pub(super) fn failed_at(&self) -> &'a str {

@@ -8,7 +8,7 @@ use crate::sending::Flow;
 use crate::table::Table;
 use crate::{CaseFacts, sending, telemetry};
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::outcome::{Failure, FailureKind};
+use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::CancelWhen;
 use llmscen_core::sample::{Counts, Distribution};
@@ -133,16 +133,8 @@ fn cancels_after_time(row: &RequestRow<'_>, facts: &CaseFacts<'_>) -> bool {
 
 /// Requests, warm-up included, that this machine had no file or port for.
 fn without_file(all: &[RequestRow<'_>]) -> u64 {
-    let failed =
-        |row: &&RequestRow<'_>| row.is_of_case() && row.failure() == Some(FailureKind::Connect);
-    all.iter()
-        .filter(failed)
-        .filter(|row| {
-            [Failure::NO_FILES, Failure::NO_PORTS]
-                .iter()
-                .any(|reason| row.message().contains(reason))
-        })
-        .count() as u64
+    let failed = |row: &&RequestRow<'_>| row.is_of_case() && row.lacked_file();
+    all.iter().filter(failed).count() as u64
 }
 
 /// Length of each round's measured window in seconds, by round number; 0 for a round without measured rows.

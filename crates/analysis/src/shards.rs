@@ -17,6 +17,8 @@ pub struct ShardSample {
     pub ok: u64,
     /// Requests dropped at the shard's share of `max_in_flight`.
     pub dropped: u64,
+    /// Requests that the shard had no file or port for.
+    pub without_file: u64,
     /// Send delays, milliseconds.
     pub send_delays_ms: Vec<f64>,
     /// TTFT of the successful requests, milliseconds, ordered by round and scheduled send.
@@ -37,6 +39,7 @@ pub fn shard_samples(table: &Table, facts: &CaseFacts<'_>) -> BTreeMap<u32, Shar
         shard.requests += 1;
         shard.ok += u64::from(row.ok());
         shard.dropped += u64::from(row.failure() == Some(FailureKind::Dropped));
+        shard.without_file += u64::from(row.lacked_file());
         shard.send_delays_ms.extend(row.metric(Metric::ScheduleLag));
         shard
             .ttft_ms

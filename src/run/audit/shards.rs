@@ -1,6 +1,6 @@
 //! The self-audit of the shards of a distributed run: lost and late shards, clocks, and shards whose load generator fell behind.
 
-use crate::run::audit::{decisive_late_count, is_significant_stall};
+use crate::run::audit::{decisive_late_count, is_significant_stall, without_file};
 use llmscen_analysis::{Sample, ShardSample};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::{Part, ShardPart, Vitals, WorkerStalls};
@@ -124,6 +124,8 @@ fn record_of(
         reasons: Vec::new(),
     };
     let mut reasons = deviations(&record.name(), rounds);
+    let without_file = without_file(sample.without_file);
+    reasons.extend(without_file.map(|why| format!("{}: {why}", record.name())));
     reasons.extend(known_skew(&record.name(), rounds, limits));
     reasons.extend(delays_behind(&record, &delays, limits, median));
     reasons.extend(workers_behind(&record, rounds, limits));
