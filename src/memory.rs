@@ -64,10 +64,13 @@ unsafe impl GlobalAlloc for Allocator {
 
 fn check_allocated(pointer: *mut u8, size: usize) -> *mut u8 {
     if pointer.is_null() && (1..MAX_PLAUSIBLE_SIZE).contains(&size) {
-        out_of_memory();
+        exit_with(OUT_OF_MEMORY);
     }
     pointer
 }
+
+const OUT_OF_MEMORY: &[u8] = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit -v`, container memory) or lower the \
+load; results so far are saved: llmscen report RUN_DIR\n";
 
 /// Must not allocate. Exit handlers may allocate, so `_exit` skips them.
 #[cold]
@@ -75,9 +78,7 @@ fn check_allocated(pointer: *mut u8, size: usize) -> *mut u8 {
     unsafe_code,
     reason = "no other way ends a process without its handlers"
 )]
-fn out_of_memory() -> ! {
-    let message = b"error: llmscen is out of memory\n  help: raise its limit (`ulimit -v`, container memory) or lower the load; \
-results so far are saved: llmscen report RUN_DIR\n";
+fn exit_with(message: &[u8]) -> ! {
     let _ = std::io::stderr().write_all(message);
     // SAFETY: never returns; the system closes open files.
     unsafe { libc::_exit(EXIT_CODE) }

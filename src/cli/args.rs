@@ -132,7 +132,7 @@ pub struct MergeArgs {
     /// Local folder of a shard that could not store its records (repeatable)
     #[arg(long, value_name = "DIR")]
     pub rows: Vec<PathBuf>,
-    /// Memory to use at most, such as 4GB; what is more is in a scratch file in the run folder [default: all that is available]
+    /// Merge as if this much memory were available, such as 4GB; the rest goes to a scratch file in the run folder [default: all memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory: Option<u64>,
     /// Write into an output folder that contains another run

@@ -14,12 +14,12 @@ pub(super) const MIN_BLOCK: usize = 1 << 20;
 /// the space is free again when the process ends, however it ends.
 ///
 /// # Errors
-/// The folder has less free space than `bytes`, or its file system cannot reserve space in a file.
+/// The folder has less free space than `bytes`, is in memory itself, or has a file system that cannot reserve space in a file.
 pub fn open(folder: &Path, bytes: u64) -> io::Result<()> {
     SCRATCH.open(folder, bytes)
 }
 
-/// Whether a block with this layout belongs into the file.
+/// Whether a block with this layout belongs in the file.
 pub(super) fn takes(layout: Layout) -> bool {
     layout.size() >= MIN_BLOCK && SCRATCH.is_open()
 }
@@ -29,7 +29,7 @@ pub(super) fn contains(pointer: *mut u8, layout: Layout) -> bool {
     layout.size() >= MIN_BLOCK && SCRATCH.contains(pointer.addr())
 }
 
-/// A block of zeros in the file; None if it belongs elsewhere, or if the disk is full.
+/// A block of zeros in the file; None if it belongs elsewhere. If the disk is full, the process ends: memory would not last either.
 pub(super) fn allocate(layout: Layout) -> Option<*mut u8> {
     takes(layout).then(|| SCRATCH.allocate(layout)).flatten()
 }
@@ -47,8 +47,11 @@ pub(super) fn extend(pointer: *mut u8, old: Layout, new: Layout) -> bool {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "the mapping is a raw address range")]
 mod map {
+    use crate::memory::exit_with;
     use rustix::fd::{AsFd, BorrowedFd};
-    use rustix::fs::{FallocateFlags, fallocate, fstatvfs, ftruncate};
+    use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs, ftruncate};
+    use rustix::io::{Errno, retry_on_intr};
+    use rustix::process::{Resource, getrlimit};
     use std::alloc::Layout;
     use std::io;
     use std::os::fd::{AsRawFd, IntoRawFd};
@@ -56,8 +59,15 @@ mod map {
     use std::ptr;
     use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-    /// Addresses of a mapping, in bytes. No block gets the addresses of a freed one. The file is sparse.
-    const LENGTH: usize = 1 << 42;
+    /// Addresses per byte that is in use at once: no block gets the addresses of a freed one. The file is sparse.
+    const ADDRESSES: u64 = 256;
+    const MAX_LENGTH: u64 = 1 << 43;
+    /// A mapping is aligned to a page, which has at least this size in bytes.
+    const PAGE: usize = 4096;
+    /// `f_type` of file systems in memory (linux/magic.h).
+    const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    const DISK_FULL: &[u8] = b"error: the disk of the scratch file is full\n  help: free space on it, or choose a folder on another \
+disk with --output\n";
     /// Sizes and addresses are multiples, in bytes. Every page size of Linux divides it.
     const UNIT: usize = 1 << 16;
 
@@ -65,6 +75,8 @@ mod map {
     pub(super) struct Map {
         /// Start of the mapping; null until there is one.
         base: AtomicPtr<u8>,
+        /// Its length in bytes.
+        length: AtomicUsize,
         /// Offset of the next block.
         next: AtomicUsize,
         file: AtomicI32,
@@ -74,6 +86,7 @@ mod map {
         pub(super) const fn new() -> Map {
             Map {
                 base: AtomicPtr::new(ptr::null_mut()),
+                length: AtomicUsize::new(0),
                 next: AtomicUsize::new(0),
                 file: AtomicI32::new(-1),
             }
@@ -84,6 +97,9 @@ mod map {
                 return Ok(());
             }
             let file = tempfile::tempfile_in(folder)?;
+            if IN_MEMORY.contains(&(fstatfs(&file)?.f_type as u64)) {
+                return Err(io::Error::other("the folder is in memory itself (tmpfs)"));
+            }
             let space = fstatvfs(&file)?;
             let free = space.f_bavail.saturating_mul(space.f_frsize);
             if free < bytes {
@@ -92,14 +108,28 @@ mod map {
                     "the disk has {free:.1} GB of free space"
                 )));
             }
-            ftruncate(&file, LENGTH as u64)?;
-            reserve(&file, 0, UNIT)?;
-            punch(&file, 0, UNIT)?;
+            let length = bytes.max(1 << 20).saturating_mul(ADDRESSES).min(MAX_LENGTH);
+            // A longer file than the limit would end the process by a signal.
+            if getrlimit(Resource::Fsize)
+                .current
+                .is_some_and(|limit| limit < length)
+            {
+                return Err(io::Error::other(
+                    "the size of files is limited (`ulimit -f`)",
+                ));
+            }
+            let named = |step: &str, error: io::Error| io::Error::other(format!("{step}: {error}"));
+            ftruncate(&file, length)
+                .map_err(|error| named("no sparse file can be created", error.into()))?;
+            reserve(&file, 0, UNIT)
+                .and_then(|()| punch(&file, 0, UNIT))
+                .map_err(|error| named("no space can be reserved in a file", error.into()))?;
+            let length = length as usize;
             // SAFETY: a new mapping of a file that has no name, so no other process changes it.
             let base = unsafe {
                 libc::mmap(
                     ptr::null_mut(),
-                    LENGTH,
+                    length,
                     libc::PROT_READ | libc::PROT_WRITE,
                     libc::MAP_SHARED | libc::MAP_NORESERVE,
                     file.as_raw_fd(),
@@ -107,8 +137,10 @@ mod map {
                 )
             };
             if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
+                let error = io::Error::last_os_error();
+                return Err(named("the file cannot be mapped (`ulimit -v`?)", error));
             }
+            self.length.store(length, Ordering::Relaxed);
             self.file.store(file.into_raw_fd(), Ordering::Relaxed);
             self.base.store(base.cast(), Ordering::Release);
             Ok(())
@@ -119,18 +151,23 @@ mod map {
         }
 
         pub(super) fn contains(&self, address: usize) -> bool {
-            self.is_open() && self.offset(address).is_some_and(|offset| offset < LENGTH)
+            self.is_open()
+                && self
+                    .offset(address)
+                    .is_some_and(|offset| offset < self.length())
         }
 
         pub(super) fn allocate(&self, layout: Layout) -> Option<*mut u8> {
-            let size = whole_units(layout.size()).filter(|_| layout.align() <= UNIT)?;
-            let next = |offset: usize| offset.checked_add(size).filter(|end| *end <= LENGTH);
+            let size = whole_units(layout.size()).filter(|_| layout.align() <= PAGE)?;
+            let next = |offset: usize| offset.checked_add(size).filter(|end| *end <= self.length());
             let offset = self
                 .next
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
                 .ok()?;
             // A write to a page without space on the disk would end the process by a signal.
-            reserve(self.file(), offset, size).ok()?;
+            if reserve(self.file(), offset, size).is_err() {
+                exit_with(DISK_FULL);
+            }
             // SAFETY: the block is within the mapping.
             Some(unsafe { self.base.load(Ordering::Acquire).add(offset) })
         }
@@ -152,12 +189,16 @@ mod map {
             }
             // Only the newest block can grow.
             let grow = |next: usize| {
-                (next == offset + old && offset + new <= LENGTH).then_some(offset + new)
+                (next == offset + old && offset + new <= self.length()).then_some(offset + new)
             };
             self.next
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow)
                 .is_ok()
                 && reserve(self.file(), offset + old, new - old).is_ok()
+        }
+
+        fn length(&self) -> usize {
+            self.length.load(Ordering::Relaxed)
         }
 
         fn offset(&self, address: usize) -> Option<usize> {
@@ -174,20 +215,17 @@ mod map {
         size.checked_next_multiple_of(UNIT)
     }
 
-    fn reserve(file: impl AsFd, offset: usize, size: usize) -> io::Result<()> {
-        Ok(fallocate(
-            file,
-            FallocateFlags::empty(),
-            offset as u64,
-            size as u64,
-        )?)
+    fn reserve(file: impl AsFd, offset: usize, size: usize) -> Result<(), Errno> {
+        let (file, flags) = (file.as_fd(), FallocateFlags::empty());
+        retry_on_intr(|| fallocate(file, flags, offset as u64, size as u64))
     }
 
-    fn punch(file: impl AsFd, offset: usize, size: usize) -> io::Result<()> {
+    fn punch(file: impl AsFd, offset: usize, size: usize) -> Result<(), Errno> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let file = file.as_fd();
         match size {
             0 => Ok(()),
-            _ => Ok(fallocate(file, flags, offset as u64, size as u64)?),
+            _ => retry_on_intr(|| fallocate(file, flags, offset as u64, size as u64)),
         }
     }
 

@@ -24,7 +24,7 @@ const ROWS: &str = "rows";
 const TELEMETRY: &str = "telemetry";
 
 /// Memory of a report without rows, in bytes. It is never in the scratch file.
-const FIXED_MEMORY: u64 = 60_000_000;
+const FIXED_MEMORY: u64 = 110_000_000;
 /// Memory of a report per token event and per row, in bytes, as measured by `cargo bench --bench report`.
 const MEMORY_PER_EVENT: u64 = 46;
 const MEMORY_PER_ROW: u64 = 500;
@@ -163,8 +163,8 @@ pub enum MergeError {
     /// The merged rows fit neither into memory nor on the disk.
     #[error(
         "{rows} requests with {token_events} token events need {} of memory, but this process may use {}, and a scratch file in \
-         {folder} cannot have the rest: {why}\n  help: choose a larger disk with --output, or merge on a machine with {}: \
-         {command}", memory_text(*needed), memory_text(*usable), memory_text(*needed)
+         {folder} cannot have the rest: {why}\n  help: merge on a machine with {}, or choose a folder on a large disk with \
+         --output: {command}", memory_text(*needed), memory_text(*usable), memory_text(*needed)
     )]
     Memory {
         /// Requests.
@@ -717,7 +717,8 @@ fn reserve_within(
             "at least {least} must be in memory"
         )))
     } else {
-        open_scratch(folder, needed)
+        // A block that grows is in the file twice, and the report is on the same disk.
+        open_scratch(folder, needed + needed / 2)
     };
     match opened {
         Ok(()) => Ok(Some(format!(

@@ -556,8 +556,8 @@ impl Worker {
     }
 }
 
-/// Lets every task run first that is ready now: users whose responses end together all send their next requests before the outcome
-/// of any of them is built.
+/// Lets every task run first that is ready now: users of single requests whose responses end together all send their next requests
+/// before the outcome of any of them is built.
 async fn let_ready_tasks_run() {
     let mut yielded = false;
     poll_fn(|cx| {

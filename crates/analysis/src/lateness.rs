@@ -1,7 +1,7 @@
 //! By how much stalls and send delays of the load generator may have shifted the values of each request.
 //!
-//! A timestamp that a worker thread took right after a stall is late by at most the length of the stall, and never early. So each
-//! value has a range, which is computed here; docs/metrics.md, section 5, has the table.
+//! A timestamp of bytes that arrived in a stall, or that were read right after it, is late by at most the time since the stall began,
+//! and never early. So each value has a range, which is computed here; docs/metrics.md, section 5, has the table.
 
 use crate::CaseFacts;
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
@@ -109,8 +109,8 @@ pub fn measure_lateness(
 #[derive(Debug, Default)]
 struct Stalls {
     stalls: Vec<Stall>,
-    /// The longest time that a stalled worker was busy before the end of its stall.
-    busy: u64,
+    /// The longest stall.
+    longest: u64,
     /// The longest time after the end of a stall in which timestamps may be late.
     after: u64,
 }
@@ -118,26 +118,24 @@ struct Stalls {
 impl Stalls {
     fn collect(vitals: &Vitals, accepted: u64) -> Stalls {
         let workers = vitals.stalls.iter().flatten();
-        let counts = |stall: &Stall| stall.to.saturating_sub(stall.from) > accepted;
+        let length = |stall: &Stall| stall.to.saturating_sub(stall.from);
         let mut stalls: Vec<Stall> = workers
             .flat_map(|worker| &worker.longest)
             .copied()
-            .filter(counts)
+            .filter(|stall| length(stall) > accepted)
             .collect();
         stalls.sort_by_key(|stall| stall.to);
         let max = |value: fn(&Stall) -> u64| stalls.iter().map(value).max().unwrap_or(0);
-        let (busy, after) = (
-            max(|stall| stall.busy),
-            max(|stall| stall.after) + AFTER_STALL,
-        );
+        let (longest, after) = (max(length), max(|stall| stall.after) + AFTER_STALL);
         Stalls {
             stalls,
-            busy,
+            longest,
             after,
         }
     }
 
-    /// By how much a timestamp may be late, in milliseconds.
+    /// By how much a timestamp may be late, in milliseconds. Bytes that arrive in a stall are read together after it, and have the
+    /// timestamp of the last of them: in the stall if the kernel took the timestamp, else after it.
     fn at(&self, timestamp: u64) -> f64 {
         let from = self
             .stalls
@@ -146,12 +144,10 @@ impl Stalls {
             .stalls
             .iter()
             .skip(from)
-            .take_while(|stall| stall.to.saturating_sub(self.busy) <= timestamp);
-        let span = |stall: &Stall| {
-            stall.to.saturating_sub(stall.busy)..=stall.to + stall.after + AFTER_STALL
-        };
-        let within =
-            near.filter(|stall| span(stall).contains(&timestamp) && stall.from < timestamp);
+            .take_while(|stall| stall.to.saturating_sub(self.longest) < timestamp);
+        let within = near.filter(|stall| {
+            stall.from < timestamp && timestamp <= stall.to + stall.after + AFTER_STALL
+        });
         within
             .map(|stall| timestamp.min(stall.to) - stall.from)
             .max()

@@ -14,6 +14,12 @@ pub trait Arrival {
     fn arrival(&self) -> Option<Duration> {
         None
     }
+
+    /// Whether segments arrived out of order since the last call. If an earlier segment was lost, the last bytes of a read arrived
+    /// before the first ones, and the bytes could only be read after the retransmission.
+    fn was_reordered(&mut self) -> bool {
+        false
+    }
 }
 
 impl<T> Arrival for tokio_rustls::client::TlsStream<T> {}
@@ -22,11 +28,21 @@ impl<T> Arrival for tokio_rustls::client::TlsStream<T> {}
 pub struct ArrivalSocket {
     socket: TcpStream,
     arrival: Option<Duration>,
+    /// Segments that arrived out of order, as far as known.
+    #[cfg(target_os = "linux")]
+    out_of_order: u32,
 }
 
 impl Arrival for ArrivalSocket {
     fn arrival(&self) -> Option<Duration> {
         self.arrival
+    }
+
+    #[cfg(target_os = "linux")]
+    fn was_reordered(&mut self) -> bool {
+        let known = kernel::count_out_of_order(&self.socket);
+        let before = std::mem::replace(&mut self.out_of_order, known.unwrap_or_default());
+        known != Some(before)
     }
 }
 
@@ -42,6 +58,8 @@ impl ArrivalSocket {
         ArrivalSocket {
             socket,
             arrival: None,
+            #[cfg(target_os = "linux")]
+            out_of_order: 0,
         }
     }
 }
@@ -53,7 +71,9 @@ impl AsyncRead for ArrivalSocket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let ArrivalSocket { socket, arrival } = &mut *self;
+        let ArrivalSocket {
+            socket, arrival, ..
+        } = &mut *self;
         loop {
             std::task::ready!(socket.poll_read_ready(cx))?;
             let bytes = buf.initialize_unfilled();
@@ -110,8 +130,34 @@ mod kernel {
             ControlMessageOwned::ScmTimestampns(at) => Some(Duration::from(at)),
             _ => None,
         };
-        let at = received.cmsgs()?.find_map(timestamp);
+        // The bytes are read already, so no error of a message may lose them.
+        let at = received
+            .cmsgs()
+            .ok()
+            .and_then(|mut all| all.find_map(timestamp));
         Ok((received.bytes, at.filter(|_| received.bytes > 0)))
+    }
+
+    /// `tcpi_rcv_ooopack` of `struct tcp_info` (linux/tcp.h), and the length of the structure up to it, in units of 4 bytes.
+    const OUT_OF_ORDER: usize = 224 / 4;
+
+    /// Segments that arrived out of order so far; None before Linux 5.4.
+    pub(super) fn count_out_of_order(socket: &TcpStream) -> Option<u32> {
+        let mut info = [0_u32; OUT_OF_ORDER + 1];
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes, which `info` has.
+        #[expect(unsafe_code, reason = "no library has this field")]
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        let complete = result == 0 && length as usize == size_of_val(&info);
+        complete.then_some(info[OUT_OF_ORDER])
     }
 }
 
@@ -200,6 +246,18 @@ mod tests {
         }
         writer.join().unwrap();
         assert!(read == sent);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn loopback_keeps_the_order_of_segments() {
+        let (mut far, mut near) = connected().await;
+        far.write_all(b"token").unwrap();
+        assert_eq!(near.read(&mut [0; 64]).await.unwrap(), 5);
+        assert_eq!(kernel::count_out_of_order(&near.socket), Some(0));
+        assert!(!near.was_reordered());
+        near.out_of_order = 3;
+        assert_eq!([(); 2].map(|()| near.was_reordered()), [true, false]);
     }
 
     #[cfg(target_os = "linux")]

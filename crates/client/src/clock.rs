@@ -44,10 +44,10 @@ impl Clock {
 const MAX_READ_TIME: Duration = Duration::from_micros(5);
 /// Reads of both clocks at most.
 const MAX_READS: u32 = 4;
-/// If the real-time clock moved by more against the monotonic clock, and by more than its rate can be adjusted, it was set.
+/// If the real-time clock moved by more against the monotonic clock, it was set: adjustments of its rate change both.
 const MAX_DRIFT: Duration = Duration::from_micros(50);
-/// Greatest adjustment of its rate (adjtimex(2)).
-const MAX_DRIFT_RATE: f64 = 500e-6;
+/// Arrivals that are longer ago are not used if segments arrived out of order.
+const MAX_UNCHECKED_AGE: Duration = Duration::from_micros(100);
 
 /// Converts timestamps of the real-time clock, which the kernel uses, to the monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,9 +72,7 @@ impl RealTime {
     fn convert(&mut self, timestamp: Duration, real: Duration, now: Instant) -> Option<Instant> {
         let known = self.known.replace((real, now));
         let was_set = known.is_some_and(|(known_real, known_now)| {
-            let elapsed = now - known_now;
-            let drift = real.abs_diff(known_real + elapsed);
-            drift > MAX_DRIFT + elapsed.mul_f64(MAX_DRIFT_RATE)
+            real.abs_diff(known_real + (now - known_now)) > MAX_DRIFT
         });
         let age = real.checked_sub(timestamp).filter(|_| !was_set)?;
         now.checked_sub(age)
@@ -136,6 +134,10 @@ impl<T: Arrival> Arrival for TimestampedTransport<T> {
     fn arrival(&self) -> Option<Duration> {
         self.inner.arrival()
     }
+
+    fn was_reordered(&mut self) -> bool {
+        self.inner.was_reordered()
+    }
 }
 
 impl<T: AsyncRead + Arrival + Unpin> AsyncRead for TimestampedTransport<T> {
@@ -147,9 +149,14 @@ impl<T: AsyncRead + Arrival + Unpin> AsyncRead for TimestampedTransport<T> {
         let before = buf.filled().len();
         let result = Pin::new(&mut self.inner).poll_read(cx, buf);
         if buf.filled().len() > before {
+            let now = Instant::now();
             let arrived = self.inner.arrival();
             let arrived = arrived.and_then(|at| self.real_time.monotonic(at));
-            let at = self.clock.at(arrived.unwrap_or_else(Instant::now));
+            let arrived = arrived.filter(|at| {
+                now.saturating_duration_since(*at) <= MAX_UNCHECKED_AGE
+                    || !self.inner.was_reordered()
+            });
+            let at = self.clock.at(arrived.unwrap_or(now));
             let latest = self.timestamp.latest();
             self.timestamp.0.latest.set(at.max(latest));
             self.timestamp.0.arrived.notify_waiters();
@@ -212,8 +219,52 @@ mod tests {
         assert_eq!(convert(907_999, 908_000, 8000), None);
         // A timestamp of the future.
         assert_eq!(convert(910_000, 909_000, 9000), None);
-        // The rate is 400 ppm too high.
-        assert_eq!(convert(1_010_040, 1_010_040, 110_000), Some(110_000));
+    }
+
+    /// A transport whose bytes arrived at a known time.
+    struct Arrived {
+        inner: tokio::io::DuplexStream,
+        age: Duration,
+        reordered: bool,
+    }
+
+    impl AsyncRead for Arrived {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_read(cx, buf)
+        }
+    }
+
+    impl Arrival for Arrived {
+        fn arrival(&self) -> Option<Duration> {
+            Some(SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - self.age)
+        }
+
+        fn was_reordered(&mut self) -> bool {
+            self.reordered
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_lost_segment_the_timestamp_is_that_of_the_read() {
+        const AGE: Duration = Duration::from_secs(5);
+        for reordered in [false, true] {
+            let (mut far, inner) = tokio::io::duplex(64);
+            let clock = Clock::new(Instant::now() - 2 * AGE);
+            let near = Arrived {
+                inner,
+                age: AGE,
+                reordered,
+            };
+            let (mut near, timestamp) = TimestampedTransport::new(near, clock);
+            far.write_all(b"abc").await.unwrap();
+            assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 3);
+            let age = Duration::from(clock.now() - timestamp.latest());
+            assert_eq!(age >= AGE, !reordered, "{age:?}");
+        }
     }
 
     #[tokio::test]

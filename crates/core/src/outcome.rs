@@ -229,7 +229,7 @@ pub struct Timeline {
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
     pub first_chunk: Option<Nanos>,
-    /// Every event with generated content, never decreasing. Equal timestamps are of one socket read. An event with content of
+    /// Every event with generated content, never decreasing. Equal timestamps are of bytes that arrived together. An event with content of
     /// several choices is listed once per choice.
     #[serde(with = "stamps_as_gaps")]
     pub tokens: Vec<Nanos>,

@@ -1,13 +1,17 @@
 //! Memory that this process may use.
 
 use crate::proc::{Proc, parse_kib};
+use crate::process::memory_reserved;
 use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
 
 /// Bytes that this process may still use before the system swaps or kills it: the available memory of the machine, or the limit
 /// of a control group above this process or of its data (`ulimit -d`) if that is lower. None where the system reports none.
 pub fn usable_memory() -> Option<u64> {
-    let of_data = getrlimit(Resource::Data).current;
+    let used = memory_reserved().unwrap_or_default();
+    let of_data = getrlimit(Resource::Data)
+        .current
+        .map(|limit| limit.saturating_sub(used));
     usable_under(Path::new("/"))
         .into_iter()
         .chain(of_data)

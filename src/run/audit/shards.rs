@@ -360,6 +360,7 @@ mod tests {
     /// Four shards with 400 requests each, without delays.
     fn samples() -> BTreeMap<u32, ShardSample> {
         let own = ShardSample {
+            without_file: 0,
             requests: 400,
             ok: 400,
             dropped: 0,

@@ -341,12 +341,20 @@ impl GroupRun {
         })
     }
 
-    /// The rows and the facts of all rounds. `folder`: that of the run.
+    /// The rows and the facts of all rounds. `folder`: that of the run. `note` is called with what the user should know before.
     ///
     /// # Errors
     /// The rows do not fit into memory, or do not belong together.
-    pub fn merge(&self, plan: &Plan, folder: &Path) -> Result<MergedRounds, RunError> {
-        reserve_memory(&self.gathered, folder, None, &merge_command(&self.shared))?;
+    pub fn merge(
+        &self,
+        plan: &Plan,
+        folder: &Path,
+        note: impl FnOnce(String),
+    ) -> Result<MergedRounds, RunError> {
+        let reserved = reserve_memory(&self.gathered, folder, None, &merge_command(&self.shared))?;
+        if let Some(text) = reserved {
+            note(text);
+        }
         Ok(merge_rounds(plan, &self.gathered, self.shard.count)?)
     }
 

@@ -471,7 +471,9 @@ impl<'a> Execution<'a> {
         if !group.reports() {
             return Ok(None);
         }
-        let merged = group.merge(self.plan, self.folder.path())?;
+        let merged = group.merge(self.plan, self.folder.path(), |text| {
+            let _ = self.context.events.send(Event::Note(text));
+        })?;
         self.manifest.parts = merged.parts;
         // The folder has the rows of all shards from now on.
         self.manifest.shard = None;

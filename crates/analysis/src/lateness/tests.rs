@@ -4,7 +4,7 @@ use crate::fixture::{case, failed, stream, table};
 use crate::sample::sample_case;
 use llmscen_core::load::Shape;
 use llmscen_core::manifest::{Part, ShardPart, WorkerStalls};
-use llmscen_core::outcome::Outcome;
+use llmscen_core::outcome::{Failure, Outcome};
 
 const MS: u64 = 1_000_000;
 
@@ -66,8 +66,8 @@ fn values(samples: &[Sample; 3], metric: Metric) -> [f64; 3] {
 
 #[test]
 fn every_metric_has_its_exact_ends() {
-    // The first chunk is read after a stall of 3 ms, the first token after one of 20 ms, the end after one of 8 ms, and the
-    // request left after one of 2 ms.
+    // The first chunk is read after a stall of 3 ms and 10 ms into one of 20 ms, the first token after that one, the end after one
+    // of 8 ms, and the request left after one of 2 ms.
     let samples = ends(
         &request(),
         &[&[(2, 4), (37, 40), (30, 50), (92, 100)]],
@@ -77,7 +77,7 @@ fn every_metric_has_its_exact_ends() {
     let known = [
         (Metric::Ttft, [50.0, 50.0, 26.0]),
         (Metric::TtftService, [46.0, 46.0, 24.0]),
-        (Metric::Ttfc, [36.0, 36.0, 31.0]),
+        (Metric::Ttfc, [36.0, 36.0, 24.0]),
         (Metric::E2e, [100.0, 100.0, 88.0]),
         (Metric::E2eService, [96.0, 96.0, 86.0]),
         // Two steps in 50 ms: the first token may be 20 ms early, the last 8 ms.
@@ -101,7 +101,7 @@ fn every_metric_has_its_exact_ends() {
 }
 
 #[test]
-fn a_timestamp_is_late_by_a_stall_that_has_just_ended_and_by_no_other() {
+fn a_timestamp_in_a_stall_or_right_after_it_is_late_by_at_most_the_time_since_its_begin() {
     let stalls = Stalls {
         stalls: [
             [10, 20, 0, 0],
@@ -111,27 +111,26 @@ fn a_timestamp_is_late_by_a_stall_that_has_just_ended_and_by_no_other() {
         ]
         .map(|own| own.map(|ms| ms * MS).into())
         .into(),
-        busy: 5 * MS,
+        longest: 30 * MS,
         after: 3 * MS + AFTER_STALL,
     };
     let mut sorted = stalls;
     sorted.stalls.sort_by_key(|stall: &Stall| stall.to);
     let at = |ms: f64| sorted.at((ms * 1e6) as u64);
     assert_eq!(
-        [5.0, 15.0, 19.9].map(at),
-        [0.0; 3],
-        "a worker that stands still takes no timestamp: this is another one's"
+        [5.0, 10.0, 15.0, 19.9].map(at),
+        [0.0, 0.0, 5.0, 9.9],
+        "bytes that arrived before may have been read with these"
     );
     assert_eq!([20.0, 20.9, 21.1].map(at), [10.0, 10.0, 0.0]);
-    // It worked for 5 ms before its tick: what it read then is late by the time since the begin.
     assert_eq!(
         [110.0, 113.9, 114.1].map(at),
         [10.0, 10.0, 0.0],
         "it worked for 3 ms on what was waiting"
     );
     assert_eq!(
-        [54.0, 55.0, 57.5, 60.0, 61.0, 61.1].map(at),
-        [0.0, 25.0, 27.5, 30.0, 30.0, 0.0]
+        [29.0, 54.0, 57.5, 60.0, 61.0, 61.1].map(at),
+        [0.0, 24.0, 27.5, 30.0, 30.0, 0.0]
     );
 }
 

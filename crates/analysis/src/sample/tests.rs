@@ -6,7 +6,7 @@ mod sample {
     use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
-    use llmscen_core::outcome::Outcome;
+    use llmscen_core::outcome::{Failure, Outcome};
     use llmscen_core::request::{Cancel, Quantity, Wait};
     use llmscen_core::units::Nanos;
 

@@ -10,7 +10,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, register_font};
 use resvg::tiny_skia::{self, Pixmap, Transform};
-use resvg::usvg::fontdb::Database;
+use resvg::usvg::fontdb::{Database, Source};
 use resvg::usvg::{Options, Tree};
 use std::sync::{Arc, LazyLock};
 
@@ -262,7 +262,26 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
         Transform::from_scale(scale, scale),
         &mut pixels.as_mut(),
     );
-    pixels.encode_png().map_err(|e| e.to_string())
+    encode(&pixels).map_err(|e| e.to_string())
+}
+
+/// The drawing has a background, so its pixels need no alpha channel.
+fn encode(pixels: &Pixmap) -> Result<Vec<u8>, png::EncodingError> {
+    let rgb: Vec<u8> = pixels
+        .pixels()
+        .iter()
+        .flat_map(|pixel| [pixel.red(), pixel.green(), pixel.blue()])
+        .collect();
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, pixels.width(), pixels.height());
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    // Lines and areas of few colors compress best as they are.
+    encoder.set_filter(png::Filter::NoFilter);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&rgb)?;
+    writer.finish()?;
+    Ok(bytes)
 }
 
 const REGULAR: &[u8] = include_bytes!("font/Inter-Regular.otf");
@@ -275,8 +294,9 @@ static FONTS: LazyLock<Option<Arc<Database>>> = LazyLock::new(|| {
     register_font(FAMILY, FontStyle::Normal, REGULAR).ok()?;
     register_font(FAMILY, FontStyle::Bold, SEMI_BOLD).ok()?;
     let mut fonts = Database::new();
-    fonts.load_font_data(REGULAR.to_vec());
-    fonts.load_font_data(SEMI_BOLD.to_vec());
+    for face in [REGULAR, SEMI_BOLD] {
+        fonts.load_font_source(Source::Binary(Arc::new(face)));
+    }
     fonts.set_sans_serif_family("Inter");
     Some(Arc::new(fonts))
 });
