@@ -905,6 +905,28 @@ fn a_shard_that_may_open_no_more_files_is_invalid_and_named() {
 }
 
 #[test]
+fn a_managed_server_on_loopback_is_refused_for_shards_on_several_hosts() {
+    let other = "exec unshare --uts sh -c 'hostname other; exec \"$@\"' sh \"$@\"";
+    let renames = succeeds("unshare", &["--uts", "hostname", "other"]);
+    if is_missing("a host name of its own (unshare --uts)", renames) {
+        return;
+    }
+    let lab = Lab::new();
+    let load = format!("{DATA}load: {{ rate: 30/s, requests: 30 }}\n");
+    let managed = scenario("http://127.0.0.1:9", &load).replace(
+        "model: sim,",
+        "model: sim, server: { command: sleep 60, ready: { url: \"http://127.0.0.1:9/health\" } },",
+    );
+    lab.file("s.yaml", managed);
+    let first = start(&lab, "s.yaml", "0/2", &[]);
+    let ran = finish_all(vec![first, start_after(&lab, "1/2", other, &[])]);
+    expect_codes(&ran, &[2, 2]);
+    for shard in &ran {
+        assert!(shard.err.contains("only the host of shard 0"), "{ran:#?}");
+    }
+}
+
+#[test]
 fn a_full_disk_ends_a_shard_with_an_error_and_the_run_is_invalid() {
     let lab = Lab::new();
     let disk = lab.path().join("disk");
