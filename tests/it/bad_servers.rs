@@ -95,8 +95,8 @@ fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
     let peak = manifest["parts"][0]["vitals"]["memory_peak"]
         .as_u64()
         .unwrap();
-    // The program by itself has a few tens of MiB; with the event there would be 100 more.
-    assert!(peak < 115 << 20, "{} MiB", peak >> 20);
+    // A debug build has about 110 MiB; with the event there would be 100 more.
+    assert!(peak < 150 << 20, "{} MiB", peak >> 20);
 }
 
 #[test]
