@@ -1,12 +1,11 @@
 //! Every block of code in README.md and docs/ is true: scenarios validate and plan, commands run.
 
 use crate::ci::{commands, shell};
-use crate::lab::{Lab, Ran};
+use crate::lab::{Lab, Ran, each};
 use crate::numbers;
 use serde_yaml::{Mapping, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -381,20 +380,6 @@ fn every_command_of_a_console_runs_and_prints_what_the_page_shows() {
                     );
                 }
             }
-        }
-    });
-}
-
-/// Does the same with every item, three at a time: most of the time is waiting.
-fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    act(item);
-                }
-            });
         }
     });
 }

@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A scratch folder to run the binary in.
 pub struct Lab {
@@ -235,4 +235,25 @@ pub fn plain(url: &str, n: u32) -> String {
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 1, requests: {n} }}\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
     )
+}
+
+/// Does the same with every item, three at a time: most of the time is waiting.
+pub fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let act = std::panic::AssertUnwindSafe(|| act(item));
+                    if let Err(panic) = std::panic::catch_unwind(act) {
+                        let message = panic.downcast_ref::<String>().cloned();
+                        failures.lock().unwrap().push(message.unwrap_or_default());
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{}", failures.join("\n---\n"));
 }

@@ -13,7 +13,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A machine busy with other tests is no reason to call a run invalid.
@@ -367,27 +366,6 @@ const LOADS: [(&str, u32, &[&str], &str); 16] = [
         "request: { max_tokens: 30, cancel: { share: 30%, after: 100ms } }\ndataset: { kind: openqa, path: builtin }\nload: { rate: 30/s, requests: 40 }\n",
     ),
 ];
-
-/// Three at a time: most of the time is waiting.
-fn each<T: Sync>(items: &[T], act: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let act = std::panic::AssertUnwindSafe(|| act(item));
-                    if let Err(panic) = std::panic::catch_unwind(act) {
-                        let message = panic.downcast_ref::<String>().cloned();
-                        failures.lock().unwrap().push(message.unwrap_or_default());
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n---\n"));
-}
 
 fn with_data(load: &str) -> String {
     if load.contains("dataset:") {
