@@ -264,9 +264,7 @@ mod tests {
     #[tokio::test]
     async fn a_late_read_has_the_time_of_the_arrival() {
         const LATE: Duration = Duration::from_millis(200);
-        let (mut far, near) = connected().await;
-        let clock = Clock::new(Instant::now());
-        let (mut near, timestamp) = TimestampedTransport::new(near, clock);
+        let (mut far, mut near) = connected().await;
         let mut bytes = [0; 64];
         // The kernel takes timestamps soon after the first socket has asked for them.
         for attempt in 0.. {
@@ -278,6 +276,8 @@ mod tests {
             assert!(attempt < 1000, "the kernel takes no timestamps");
             std::thread::sleep(Duration::from_millis(1));
         }
+        let clock = Clock::new(Instant::now());
+        let (mut near, timestamp) = TimestampedTransport::new(near, clock);
         let before = clock.now();
         far.write_all(b"token").unwrap();
         let written = clock.now();

@@ -130,16 +130,6 @@ impl<T> TimestampedTransport<T> {
     }
 }
 
-impl<T: Arrival> Arrival for TimestampedTransport<T> {
-    fn arrival(&self) -> Option<Duration> {
-        self.inner.arrival()
-    }
-
-    fn was_reordered(&mut self) -> bool {
-        self.inner.was_reordered()
-    }
-}
-
 impl<T: AsyncRead + Arrival + Unpin> AsyncRead for TimestampedTransport<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -200,8 +190,9 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    impl Arrival for tokio::io::DuplexStream {}
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    impl Arrival for tokio::io::DuplexStream {}
 
     #[test]
     fn timestamps_are_converted_unless_the_real_time_clock_was_set() {

@@ -229,8 +229,8 @@ pub struct Timeline {
     pub headers: Option<Nanos>,
     /// First byte of the body, or first event of a stream.
     pub first_chunk: Option<Nanos>,
-    /// Every event with generated content, never decreasing. Equal timestamps are of bytes that arrived together. An event with content of
-    /// several choices is listed once per choice.
+    /// Every event with generated content, never decreasing. Equal timestamps are of bytes that arrived together. An event with
+    /// content of several choices is listed once per choice.
     #[serde(with = "stamps_as_gaps")]
     pub tokens: Vec<Nanos>,
     /// The choice index of each event; empty if all belong to choice 0.
