@@ -9,6 +9,7 @@ mod exit;
 mod import;
 mod inspect;
 mod json_events;
+mod last_run;
 mod live;
 mod load_scenarios;
 mod merge;

@@ -27,6 +27,7 @@ mod objectives;
 mod percentiles;
 mod plan;
 pub mod repeats;
+pub mod screen;
 mod search;
 mod server;
 pub mod shards;
