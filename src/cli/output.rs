@@ -157,12 +157,10 @@ fn print_screen(
     }
     if verbose {
         terminal.print(&llmscen_report::case_table(report, width, color));
-        terminal.print(&llmscen_report::telemetry_lines(report));
         terminal.print(&llmscen_report::slo_table(report, width, color));
         llmscen_report::correlation_lines(report)
             .iter()
             .for_each(|line| terminal.print(&format!("{line}\n")));
-        terminal.print(&llmscen_report::server_lines(report));
         terminal.print("\n");
     }
     let location = report_page(folder);
@@ -187,9 +185,7 @@ pub fn annotate(report: &Report, env: &BTreeMap<String, String>, terminal: &mut 
     for (is_error, text) in annotations(report) {
         let level = if is_error { "error" } else { "warning" };
         let text = escape_annotation(&terminal.clean(&text));
-        let title = escape_annotation(&report.manifest.name)
-            .replace(':', "%3A")
-            .replace(',', "%2C");
+        let title = &report.manifest.name;
         terminal.annotation(&format!("::{level} title=llmscen {title}::{text}"));
     }
 }

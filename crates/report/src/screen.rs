@@ -4,10 +4,12 @@ use crate::cases;
 use crate::format::{against, check_title, counted, millis, number, optional, plain, value};
 use crate::headline::{excess, paragraphs, verdict_name};
 use crate::notes::mark;
-use crate::objectives::subject_mark;
+use crate::objectives::{multiple, subject_mark};
 use crate::search::short_result;
+use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
+use crate::telemetry::terminal_lines;
 use crate::{local, search};
 use llmscen_core::check::{Op, Ruling, Verdict};
 use llmscen_core::metric::Metric;
@@ -50,6 +52,7 @@ pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
     let closing: Vec<String> = closing.iter().map(|text| wrap(text, inner)).collect();
     let blocks = [
         table(objectives(report)),
+        [server_lines(report), terminal_lines(report)].concat(),
         local::terminal_lines(report).join("\n"),
         local::speed_table(report, inner.width, inner.color),
         metrics(report, inner),
@@ -178,6 +181,15 @@ fn objectives(report: &Report) -> Table {
         true => Column::text(),
         false => Column::text().terminal("CASE", 1),
     };
+    let has_notes = report
+        .cases
+        .iter()
+        .flat_map(|case| &case.verdicts)
+        .any(|verdict| !remark(verdict).is_empty());
+    let note = match has_notes {
+        true => Column::text().terminal("NOTE", 5),
+        false => Column::text(),
+    };
     let columns = vec![
         Column::text().terminal("VERDICT", 0),
         Column::text().terminal("OBJECTIVE", 0).at_least(20),
@@ -186,6 +198,7 @@ fn objectives(report: &Report) -> Table {
         Column::number().terminal("BOUND", 4),
         Column::number().terminal("OF LIMIT", 2),
         Column::number().terminal("N", 3),
+        note,
     ];
     // The probes of a search are expected to fail some objectives.
     let judged: Vec<Judged<'_>> = report
@@ -244,6 +257,7 @@ fn objectives(report: &Report) -> Table {
             Cell::figure("", None::<f64>),
             Cell::figure("", None::<f64>),
             Cell::figure("", None::<f64>),
+            Cell::prose(""),
         ]));
     }
     Table::new(columns, rows)
@@ -288,6 +302,7 @@ fn objective_row(group: &[Judged<'_>], names: &CaseNames) -> Row {
         figure(verdict.bound),
         Cell::figure(of_limit(verdict), None::<f64>),
         Cell::figure(n, None::<f64>),
+        Cell::prose(&remark(verdict)),
     ])
 }
 
@@ -331,6 +346,16 @@ fn severity(ruling: Ruling) -> u8 {
         Ruling::Inconclusive => 2,
         Ruling::Pass => 3,
     }
+}
+
+/// The limit of a relative objective, and the note of the verdict. The reason of an invalid verdict is a paragraph instead.
+fn remark(verdict: &Verdict) -> String {
+    let note = verdict
+        .note
+        .clone()
+        .filter(|_| verdict.ruling != Ruling::Invalid);
+    let parts: Vec<String> = multiple(&verdict.check).into_iter().chain(note).collect();
+    parts.join("; ")
 }
 
 /// How near a passed objective is to its limit: the smallest is the nearest.
