@@ -22,6 +22,35 @@ impl Dimension {
     }
 }
 
+/// The upper ends of the steps of the color scale of value ÷ limit; the limit is the end of the fourth step.
+pub(crate) const HEAT_STEPS: [f64; 6] = [0.25, 0.5, 0.8, 1.0, 1.25, 2.0];
+
+/// The step of a ratio of value to limit, 0 to 6.
+pub(crate) fn heat_step(ratio: f64) -> usize {
+    HEAT_STEPS.iter().filter(|end| ratio > **end).count()
+}
+
+/// The two keys of a report whose cases differ in exactly two, no two of them at the same place.
+pub(crate) fn grid(report: &Report) -> Option<[Dimension; 2]> {
+    let [rows, columns] = <[Dimension; 2]>::try_from(dimensions(report)).ok()?;
+    let places: Vec<_> = rows.of_case.iter().zip(&columns.of_case).collect();
+    let is_grid = report.searches.is_empty()
+        && places.iter().enumerate().all(|(at, place)| {
+            place.0.is_some() && place.1.is_some() && !places[..at].contains(place)
+        });
+    is_grid.then_some([rows, columns])
+}
+
+/// The index of the case at a place of a grid.
+pub(crate) fn case_at(
+    [rows, columns]: &[Dimension; 2],
+    row: usize,
+    column: usize,
+) -> Option<usize> {
+    let mut places = rows.of_case.iter().zip(&columns.of_case);
+    places.position(|(at_row, at_column)| (*at_row, *at_column) == (Some(row), Some(column)))
+}
+
 /// The keys whose values differ, in the order of the matrix.
 pub(crate) fn dimensions(report: &Report) -> Vec<Dimension> {
     let mut paths: Vec<&str> = Vec::new();
@@ -33,8 +62,16 @@ pub(crate) fn dimensions(report: &Report) -> Vec<Dimension> {
     let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
     let mut found: Vec<Dimension> = Vec::new();
     for path in &paths {
-        let is_unique = paths.iter().filter(|other| last(other) == last(path)).count() == 1;
-        let name = if is_unique { last(path) } else { (*path).to_owned() };
+        let is_unique = paths
+            .iter()
+            .filter(|other| last(other) == last(path))
+            .count()
+            == 1;
+        let name = if is_unique {
+            last(path)
+        } else {
+            (*path).to_owned()
+        };
         let Some(dimension) = dimension(report, path, name) else {
             continue;
         };
@@ -56,13 +93,20 @@ fn dimension(report: &Report, path: &str, name: String) -> Option<Dimension> {
             values.push(value);
         }
     }
-    let is_missing = report.cases.iter().any(|case| case.labels.get(path).is_none());
+    let is_missing = report
+        .cases
+        .iter()
+        .any(|case| case.labels.get(path).is_none());
     if values.len() < 2 && !is_missing {
         return None;
     }
     let is_numeric = values.iter().all(|value| value.number().is_some());
     if is_numeric {
-        values.sort_by(|a, b| a.number().partial_cmp(&b.number()).unwrap_or(std::cmp::Ordering::Equal));
+        values.sort_by(|a, b| {
+            a.number()
+                .partial_cmp(&b.number())
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
     }
     let index = |value: &Scalar| values.iter().position(|known| *known == value);
     Some(Dimension {
@@ -110,25 +154,55 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_is_the_end_of_a_color_step() {
+        assert_eq!(
+            [0.0, 0.25, 0.9, 1.0, 1.01, 2.0, 2.1, f64::INFINITY].map(heat_step),
+            [0, 0, 3, 3, 4, 5, 6, 6]
+        );
+    }
+
+    #[test]
     fn only_keys_whose_values_differ_are_dimensions() {
         let all = dimensions(&report(&[
             &[("load.concurrency", 8), ("request.max_tokens", 16)],
             &[("load.concurrency", 2), ("request.max_tokens", 16)],
         ]));
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].name.as_str(), &all[0].values[..]), ("concurrency", &["2".to_owned(), "8".to_owned()][..]));
+        assert_eq!(
+            (all[0].name.as_str(), &all[0].values[..]),
+            ("concurrency", &["2".to_owned(), "8".to_owned()][..])
+        );
         assert_eq!((all[0].value(0), all[0].value(1)), ("8", "2"));
     }
 
     #[test]
     fn keys_that_change_together_are_one_dimension() {
         let all = dimensions(&report(&[
-            &[("load.concurrency", 1), ("dataset.tokens", 64), ("request.max_tokens", 16)],
-            &[("load.concurrency", 1), ("dataset.tokens", 512), ("request.max_tokens", 32)],
-            &[("load.concurrency", 4), ("dataset.tokens", 64), ("request.max_tokens", 16)],
-            &[("load.concurrency", 4), ("dataset.tokens", 512), ("request.max_tokens", 32)],
+            &[
+                ("load.concurrency", 1),
+                ("dataset.tokens", 64),
+                ("request.max_tokens", 16),
+            ],
+            &[
+                ("load.concurrency", 1),
+                ("dataset.tokens", 512),
+                ("request.max_tokens", 32),
+            ],
+            &[
+                ("load.concurrency", 4),
+                ("dataset.tokens", 64),
+                ("request.max_tokens", 16),
+            ],
+            &[
+                ("load.concurrency", 4),
+                ("dataset.tokens", 512),
+                ("request.max_tokens", 32),
+            ],
         ]));
-        let names: Vec<&str> = all.iter().map(|dimension| dimension.name.as_str()).collect();
+        let names: Vec<&str> = all
+            .iter()
+            .map(|dimension| dimension.name.as_str())
+            .collect();
         assert_eq!(names, ["concurrency", "tokens, max_tokens"]);
         assert_eq!(all[1].values, ["64, 16", "512, 32"]);
     }
@@ -140,7 +214,10 @@ mod tests {
             &[("a.tokens", 2), ("b.tokens", 5)],
             &[("a.tokens", 2)],
         ]));
-        let names: Vec<&str> = all.iter().map(|dimension| dimension.name.as_str()).collect();
+        let names: Vec<&str> = all
+            .iter()
+            .map(|dimension| dimension.name.as_str())
+            .collect();
         assert_eq!(names, ["a.tokens", "b.tokens"]);
         assert_eq!(all[1].value(2), "");
     }

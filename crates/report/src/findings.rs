@@ -65,7 +65,11 @@ pub(crate) fn unmeasured(report: &Report) -> Option<String> {
     };
     let groups: [(&[Signal], &str); 3] = [
         (
-            &[Signal::ServerWaiting, Signal::ServerRunning, Signal::ServerKvCacheUsage],
+            &[
+                Signal::ServerWaiting,
+                Signal::ServerRunning,
+                Signal::ServerKvCacheUsage,
+            ],
             "server queue and KV cache (set `target.metrics`)",
         ),
         (&[Signal::GpuUtilization], "GPU"),
@@ -100,7 +104,11 @@ pub(crate) fn limit_ratio(verdict: &Verdict) -> Option<f64> {
 /// `8.2x the limit`; for a lower limit `0.42x the limit`. None without a ratio, or if it rounds to 1.
 pub(crate) fn excess(verdict: &Verdict) -> Option<String> {
     let ratio = limit_ratio(verdict)?;
-    let shown = if verdict.check.op.is_ceiling() { ratio } else { 1.0 / ratio };
+    let shown = if verdict.check.op.is_ceiling() {
+        ratio
+    } else {
+        1.0 / ratio
+    };
     let text = factor(shown)?;
     Some(format!("{text} the limit"))
 }
@@ -121,7 +129,10 @@ fn warn(text: String, tone: Emphasis, case: Option<usize>) -> Finding {
 }
 
 fn index(report: &Report, case: &CaseReport) -> Option<usize> {
-    report.cases.iter().position(|other| std::ptr::eq(other, case))
+    report
+        .cases
+        .iter()
+        .position(|other| std::ptr::eq(other, case))
 }
 
 fn mean(case: &CaseReport, signal: Signal) -> Option<f64> {
@@ -154,7 +165,10 @@ fn first_load(report: &Report, cases: &[&CaseReport]) -> Option<String> {
     let load = |case: &CaseReport| case.load_value.filter(|_| case.load_axis == axis);
     let all: Option<Vec<f64>> = report.cases.iter().map(load).collect();
     let all = all?;
-    let from = cases.iter().filter_map(|case| load(case)).reduce(f64::min)?;
+    let from = cases
+        .iter()
+        .filter_map(|case| load(case))
+        .reduce(f64::min)?;
     let at_least = all.iter().filter(|load| **load >= from).count();
     let is_tail = at_least == cases.len() && at_least < all.len();
     let unit = if axis == "rate" { " requests/s" } else { "" };
@@ -163,13 +177,25 @@ fn first_load(report: &Report, cases: &[&CaseReport]) -> Option<String> {
 
 /// The distinct reasons of invalid cases are merged into one line, as they differ in their numbers.
 fn invalid(report: &Report) -> Option<Finding> {
-    let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| case.is_invalid()).collect();
+    let cases: Vec<&CaseReport> = report
+        .cases
+        .iter()
+        .filter(|case| case.is_invalid())
+        .collect();
     let first = cases.first()?;
     let noted = |case: &&CaseReport| {
-        let mut verdicts = case.verdicts.iter().filter(|verdict| verdict.ruling == Ruling::Invalid);
+        let mut verdicts = case
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.ruling == Ruling::Invalid);
         verdicts.find_map(|verdict| verdict.note.clone())
     };
-    let why = first.audit.reasons.first().cloned().or_else(|| noted(first));
+    let why = first
+        .audit
+        .reasons
+        .first()
+        .cloned()
+        .or_else(|| noted(first));
     let why = why.unwrap_or_else(|| "the self-audit failed".to_owned());
     let verdicts = cases
         .iter()
@@ -180,7 +206,11 @@ fn invalid(report: &Report) -> Option<Finding> {
         0 => counted(cases.len(), "case"),
         count => counted(count, "objective"),
     };
-    let is = if subject.starts_with("1 ") { "is" } else { "are" };
+    let is = if subject.starts_with("1 ") {
+        "is"
+    } else {
+        "are"
+    };
     let example = if cases.len() == 1 {
         String::new()
     } else {
@@ -203,35 +233,59 @@ fn failed_objectives(report: &Report) -> Vec<Finding> {
             titles.push(title);
         }
     }
-    titles.iter().filter_map(|title| failed_objective(report, title)).collect()
+    titles
+        .iter()
+        .filter_map(|title| failed_objective(report, title))
+        .collect()
 }
 
 fn failed_objective(report: &Report, title: &str) -> Option<Finding> {
     let failing = |case: &'_ CaseReport| {
-        let mut failed = case.verdicts.iter().filter(|verdict| verdict.ruling == Ruling::Fail);
+        let mut failed = case
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.ruling == Ruling::Fail);
         failed.any(|verdict| check_title(&verdict.check) == title)
     };
     let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| failing(case)).collect();
     let verdicts = cases.iter().flat_map(|case| {
-        let own = case.verdicts.iter().filter(|verdict| verdict.ruling == Ruling::Fail);
-        own.filter(|verdict| check_title(&verdict.check) == title).map(move |verdict| (*case, verdict))
+        let own = case
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.ruling == Ruling::Fail);
+        own.filter(|verdict| check_title(&verdict.check) == title)
+            .map(move |verdict| (*case, verdict))
     });
     let severity = |verdict: &Verdict| limit_ratio(verdict).unwrap_or(f64::INFINITY);
     let (case, worst) = verdicts.max_by(|a, b| severity(a.1).total_cmp(&severity(b.1)))?;
     let seen = match worst.observed {
         None => "no data".to_owned(),
         Some(_) => {
-            let seen = against(worst.observed, worst.check.limit, worst.check.subject.unit());
+            let seen = against(
+                worst.observed,
+                worst.check.limit,
+                worst.check.subject.unit(),
+            );
             excess(worst).map_or(seen.clone(), |factor| format!("{seen}, {factor}"))
         }
     };
     let queue = match &worst.check.subject {
-        Subject::Metric { metric: metric @ (Metric::Ttft | Metric::E2e), .. } => queue(case, *metric),
+        Subject::Metric {
+            metric: metric @ (Metric::Ttft | Metric::E2e),
+            ..
+        } => queue(case, *metric),
         _ => None,
     };
-    let observed = if cases.len() == 1 { seen } else { format!("worst in `{}`: {seen}", case.id) };
+    let observed = if cases.len() == 1 {
+        seen
+    } else {
+        format!("worst in `{}`: {seen}", case.id)
+    };
     let text = match queue {
-        Some(queue) => format!("`{title}` fails{} {queue} ({observed}).", place(report, &cases)),
+        Some(queue) => format!(
+            "`{title}` fails{} {queue} ({observed}).",
+            place(report, &cases)
+        ),
         None => format!("`{title}` fails{} ({observed}).", place(report, &cases)),
     };
     Some(warn(text, Emphasis::Fail, index(report, case)))
@@ -242,7 +296,10 @@ fn failed_objective(report: &Report, title: &str) -> Option<Finding> {
 fn queue(case: &CaseReport, metric: Metric) -> Option<String> {
     let time = mean(case, Signal::ServerQueueTime);
     let total = case.distributions.get(&metric).map(|values| values.mean);
-    let share = time.zip(total).map(|(queue, total)| queue / total).filter(|share| share.is_finite());
+    let share = time
+        .zip(total)
+        .map(|(queue, total)| queue / total)
+        .filter(|share| share.is_finite());
     let waiting = mean(case, Signal::ServerWaiting);
     let is_cause = share.is_some_and(|share| share >= QUEUE_SHARE);
     if !is_cause && waiting.is_none_or(|waiting| waiting < QUEUED) {
@@ -250,13 +307,25 @@ fn queue(case: &CaseReport, metric: Metric) -> Option<String> {
     }
     let mut facts = Vec::new();
     facts.extend(share.filter(|_| is_cause).map(|share| {
-        format!("queue time is {} of the mean {}", percent(share.min(1.0)), name(metric))
+        format!(
+            "queue time is {} of the mean {}",
+            percent(share.min(1.0)),
+            name(metric)
+        )
     }));
     facts.extend(waiting.map(|waiting| format!("server waiting {} on average", count(waiting))));
-    facts.extend(maximum(case, Signal::ServerRunning).map(|most| format!("at most {} running", count(most))));
-    facts.extend(maximum(case, Signal::ServerKvCacheUsage).map(|most| format!("KV cache up to {}", percent(most))));
+    facts.extend(
+        maximum(case, Signal::ServerRunning).map(|most| format!("at most {} running", count(most))),
+    );
+    facts.extend(
+        maximum(case, Signal::ServerKvCacheUsage)
+            .map(|most| format!("KV cache up to {}", percent(most))),
+    );
     let word = if is_cause { "because" } else { "while" };
-    Some(format!("{word} requests queue in the server: {}", facts.join(", ")))
+    Some(format!(
+        "{word} requests queue in the server: {}",
+        facts.join(", ")
+    ))
 }
 
 fn name(metric: Metric) -> &'static str {
@@ -269,7 +338,11 @@ fn name(metric: Metric) -> &'static str {
 
 /// A mean of counts, whole from 10 on.
 fn count(mean: f64) -> String {
-    if mean >= 10.0 { format!("{mean:.0}") } else { number(mean) }
+    if mean >= 10.0 {
+        format!("{mean:.0}")
+    } else {
+        number(mean)
+    }
 }
 
 /// Failed requests by kind, and when they failed.
@@ -287,9 +360,16 @@ fn failed_requests(report: &Report) -> Option<Finding> {
     }
     let mut kinds: Vec<(&str, u64)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let listed: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} `{kind}`")).collect();
-    let affected: Vec<&CaseReport> = cases().filter(|case| !case.counts.failures.is_empty()).collect();
-    let most = affected.iter().max_by_key(|case| case.counts.failures.values().sum::<u64>())?;
+    let listed: Vec<String> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{count} `{kind}`"))
+        .collect();
+    let affected: Vec<&CaseReport> = cases()
+        .filter(|case| !case.counts.failures.is_empty())
+        .collect();
+    let most = affected
+        .iter()
+        .max_by_key(|case| case.counts.failures.values().sum::<u64>())?;
     let spread = if affected.len() > 1 {
         let own: u64 = most.counts.failures.values().sum();
         format!("; most in `{}`: {own}", most.id)
@@ -314,7 +394,11 @@ fn failure_times(case: &CaseReport) -> Option<String> {
         return None;
     }
     Some(if until - from <= BURST * (end - begin) {
-        format!("; all between {} and {} of the run", seconds(from), seconds(until))
+        format!(
+            "; all between {} and {} of the run",
+            seconds(from),
+            seconds(until)
+        )
     } else {
         format!("; spread from {} to {}", seconds(from), seconds(until))
     })
@@ -327,27 +411,55 @@ fn by_load(report: &Report) -> Vec<(String, Vec<&CaseReport>)> {
     let common = |labels: &Labels| {
         let others = labels.0.iter().filter(|(path, _)| !is_load(path));
         let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-        others.map(|(path, value)| format!("{}={value}", last(path))).collect::<Vec<_>>().join(", ")
+        others
+            .map(|(path, value)| format!("{}={value}", last(path)))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    for case in report.cases.iter().filter(|case| !case.is_stage() && case.load_value.is_some()) {
+    for case in report
+        .cases
+        .iter()
+        .filter(|case| !case.is_stage() && case.load_value.is_some())
+    {
         let key = common(&case.labels);
-        match groups.iter_mut().find(|(known, cases)| *known == key && cases[0].load_axis == case.load_axis) {
+        match groups
+            .iter_mut()
+            .find(|(known, cases)| *known == key && cases[0].load_axis == case.load_axis)
+        {
             Some((_, cases)) => cases.push(case),
             None => groups.push((key, vec![case])),
         }
     }
     for (_, cases) in &mut groups {
-        cases.sort_by(|a, b| a.load_value.unwrap_or(0.0).total_cmp(&b.load_value.unwrap_or(0.0)));
+        cases.sort_by(|a, b| {
+            a.load_value
+                .unwrap_or(0.0)
+                .total_cmp(&b.load_value.unwrap_or(0.0))
+        });
     }
     groups
 }
 
 /// The load from which on throughput does not grow, and the highest load, of cases by rising load. None if it grows to the end.
-pub(crate) fn saturated_from<'a>(cases: &[&'a CaseReport]) -> Option<(&'a CaseReport, &'a CaseReport)> {
-    let rate = |case: &CaseReport| case.scalars.get(&Metric::OutputTps).or_else(|| case.scalars.get(&Metric::RequestThroughput)).copied();
-    let known: Vec<(&CaseReport, f64)> = cases.iter().filter_map(|case| Some((*case, rate(case)?))).collect();
+pub(crate) fn saturated_from<'a>(
+    cases: &[&'a CaseReport],
+) -> Option<(&'a CaseReport, &'a CaseReport)> {
+    let rate = |case: &CaseReport| {
+        case.scalars
+            .get(&Metric::OutputTps)
+            .or_else(|| case.scalars.get(&Metric::RequestThroughput))
+            .copied()
+    };
+    let known: Vec<(&CaseReport, f64)> = cases
+        .iter()
+        .filter_map(|case| Some((*case, rate(case)?)))
+        .collect();
     let (last, _) = *known.last()?;
-    let stops = |at: usize| known[at..].iter().all(|(_, rate)| *rate <= known[at].1 * (1.0 + GROWTH));
+    let stops = |at: usize| {
+        known[at..]
+            .iter()
+            .all(|(_, rate)| *rate <= known[at].1 * (1.0 + GROWTH))
+    };
     let at = (0..known.len()).find(|at| stops(*at))?;
     let first = known[at].0;
     let grew = last.load_value? >= MORE_LOAD * first.load_value?;
@@ -361,19 +473,35 @@ fn saturation(report: &Report) -> Option<Finding> {
     let groups = by_load(report);
     let found: Vec<(&str, &CaseReport, &CaseReport)> = groups
         .iter()
-        .filter_map(|(name, cases)| saturated_from(cases).map(|(first, last)| (name.as_str(), first, last)))
+        .filter_map(|(name, cases)| {
+            saturated_from(cases).map(|(first, last)| (name.as_str(), first, last))
+        })
         .collect();
     let load = |case: &CaseReport| {
-        let unit = if case.load_axis == "rate" { " requests/s" } else { "" };
+        let unit = if case.load_axis == "rate" {
+            " requests/s"
+        } else {
+            ""
+        };
         format!("{}{unit}", number(case.load_value.unwrap_or(0.0)))
     };
     let speed = |case: &CaseReport| {
-        let metric = if case.scalars.contains_key(&Metric::OutputTps) { Metric::OutputTps } else { Metric::RequestThroughput };
+        let metric = if case.scalars.contains_key(&Metric::OutputTps) {
+            Metric::OutputTps
+        } else {
+            Metric::RequestThroughput
+        };
         optional(case.scalars.get(&metric).copied(), metric.unit())
     };
     let (_, first, _) = *found.first()?;
-    let text = if let [(_, first, last)] = found[..] && groups.len() == 1 {
-        let p95 = |case: &CaseReport| case.distributions.get(&Metric::Ttft).and_then(|ttft| ttft.quantile(0.95));
+    let text = if let [(_, first, last)] = found[..]
+        && groups.len() == 1
+    {
+        let p95 = |case: &CaseReport| {
+            case.distributions
+                .get(&Metric::Ttft)
+                .and_then(|ttft| ttft.quantile(0.95))
+        };
         let latency = match (p95(first), p95(last)) {
             (Some(before), Some(after)) => format!(
                 ", while TTFT p95 changes from {} to {}",
@@ -394,19 +522,35 @@ fn saturation(report: &Report) -> Option<Finding> {
         let each: Vec<String> = found
             .iter()
             .take(NAMED)
-            .map(|(name, first, _)| format!("`{name}` at {} {} ({})", first.load_axis, load(first), speed(first)))
+            .map(|(name, first, _)| {
+                format!(
+                    "`{name}` at {} {} ({})",
+                    first.load_axis,
+                    load(first),
+                    speed(first)
+                )
+            })
             .collect();
         let more = match found.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        format!("Throughput stops increasing within {} of {}: {}{more}.", found.len(), counted(groups.len(), "sweep"), each.join(", "))
+        format!(
+            "Throughput stops increasing within {} of {}: {}{more}.",
+            found.len(),
+            counted(groups.len(), "sweep"),
+            each.join(", ")
+        )
     };
     Some(warn(text, Emphasis::Inconclusive, index(report, first)))
 }
 
 /// The cases where a statistic of a signal reaches a level, the highest first.
-fn reaching(report: &Report, of: impl Fn(&CaseReport) -> Option<f64>, level: f64) -> Vec<(&CaseReport, f64)> {
+fn reaching(
+    report: &Report,
+    of: impl Fn(&CaseReport) -> Option<f64>,
+    level: f64,
+) -> Vec<(&CaseReport, f64)> {
     let mut found: Vec<(&CaseReport, f64)> = report
         .cases
         .iter()
@@ -417,27 +561,51 @@ fn reaching(report: &Report, of: impl Fn(&CaseReport) -> Option<f64>, level: f64
 }
 
 fn full_cache(report: &Report) -> Option<Finding> {
-    let found = reaching(report, |case| maximum(case, Signal::ServerKvCacheUsage), FULL_CACHE);
+    let found = reaching(
+        report,
+        |case| maximum(case, Signal::ServerKvCacheUsage),
+        FULL_CACHE,
+    );
     let (case, most) = *found.first()?;
     let cases: Vec<&CaseReport> = found.iter().map(|(case, _)| *case).collect();
-    let preempted = cases.iter().filter_map(|case| mean(case, Signal::ServerPreemptions)).reduce(f64::max);
+    let preempted = cases
+        .iter()
+        .filter_map(|case| mean(case, Signal::ServerPreemptions))
+        .reduce(f64::max);
     let preempted = match preempted.filter(|rate| *rate > 0.0) {
         Some(rate) => format!("; the server preempts up to {} requests/s", number(rate)),
         None => String::new(),
     };
-    let text = format!("KV cache usage reaches {}{}{preempted}.", percent(most), place(report, &cases));
+    let text = format!(
+        "KV cache usage reaches {}{}{preempted}.",
+        percent(most),
+        place(report, &cases)
+    );
     Some(warn(text, Emphasis::Inconclusive, index(report, case)))
 }
 
 fn throttling(report: &Report) -> Option<Finding> {
-    let found = reaching(report, |case| maximum(case, Signal::GpuThrottled), f64::MIN_POSITIVE);
+    let found = reaching(
+        report,
+        |case| maximum(case, Signal::GpuThrottled),
+        f64::MIN_POSITIVE,
+    );
     let (case, _) = *found.first()?;
     let cases: Vec<&CaseReport> = found.iter().map(|(case, _)| *case).collect();
-    let share = mean(case, Signal::GpuThrottled).map(percent).unwrap_or_default();
+    let share = mean(case, Signal::GpuThrottled)
+        .map(percent)
+        .unwrap_or_default();
     let clock = case.telemetry.signals.get(&Signal::GpuClock);
-    let clock = clock.and_then(|clock| clock.min.zip(clock.max)).filter(|(least, most)| least < most).map(|(least, most)| {
-        format!(", core clock {} to {}", value(least, Unit::Megahertz), value(most, Unit::Megahertz))
-    });
+    let clock = clock
+        .and_then(|clock| clock.min.zip(clock.max))
+        .filter(|(least, most)| least < most)
+        .map(|(least, most)| {
+            format!(
+                ", core clock {} to {}",
+                value(least, Unit::Megahertz),
+                value(most, Unit::Megahertz)
+            )
+        });
     let text = format!(
         "GPUs are throttled{}: on average {share} of them{}.",
         place(report, &cases),
@@ -467,26 +635,56 @@ fn busy_host(report: &Report) -> Option<Finding> {
         }
         _ => String::new(),
     };
-    let text = format!("Host CPU is {}{}.{used}", percent(share), place(report, &cases));
+    let text = format!(
+        "Host CPU is {}{}.{used}",
+        percent(share),
+        place(report, &cases)
+    );
     Some(warn(text, Emphasis::Inconclusive, index(report, case)))
 }
 
 fn inconclusive(report: &Report) -> Option<Finding> {
-    let open = |case: &'_ CaseReport| case.verdicts.iter().any(|verdict| verdict.ruling == Ruling::Inconclusive);
+    let open = |case: &'_ CaseReport| {
+        case.verdicts
+            .iter()
+            .any(|verdict| verdict.ruling == Ruling::Inconclusive)
+    };
     let cases: Vec<&CaseReport> = report.cases.iter().filter(|case| open(case)).collect();
-    let verdicts = || cases.iter().flat_map(|case| case.verdicts.iter().map(move |verdict| (*case, verdict))).filter(|(_, verdict)| verdict.ruling == Ruling::Inconclusive);
+    let verdicts = || {
+        cases
+            .iter()
+            .flat_map(|case| case.verdicts.iter().map(move |verdict| (*case, verdict)))
+            .filter(|(_, verdict)| verdict.ruling == Ruling::Inconclusive)
+    };
     let total = verdicts().count();
     let (case, _) = verdicts().next()?;
     let is = if total == 1 { "is" } else { "are" };
-    let need = verdicts().filter_map(|(case, verdict)| Some((verdict.need?, case, verdict))).max_by_key(|(need, ..)| *need);
+    let need = verdicts()
+        .filter_map(|(case, verdict)| Some((verdict.need?, case, verdict)))
+        .max_by_key(|(need, ..)| *need);
     let need = match need {
         Some((need, case, verdict)) => {
-            let whose = if total == 1 { String::new() } else { format!(" The largest: `{}` in `{}`.", check_title(&verdict.check), case.id) };
-            format!(" About {need} requests are needed, {} measured.{whose}", verdict.n)
+            let whose = if total == 1 {
+                String::new()
+            } else {
+                format!(
+                    " The largest: `{}` in `{}`.",
+                    check_title(&verdict.check),
+                    case.id
+                )
+            };
+            format!(
+                " About {need} requests are needed, {} measured.{whose}",
+                verdict.n
+            )
         }
         None => String::new(),
     };
-    let text = format!("{} {is} INCONCLUSIVE{}.{need}", counted(total, "objective"), place(report, &cases));
+    let text = format!(
+        "{} {is} INCONCLUSIVE{}.{need}",
+        counted(total, "objective"),
+        place(report, &cases)
+    );
     Some(warn(text, Emphasis::Inconclusive, index(report, case)))
 }
 
@@ -496,24 +694,43 @@ fn correlated(report: &Report) -> Option<Finding> {
     let mut found: Vec<(&CaseReport, String, u64, &str, f64)> = Vec::new();
     for case in &report.cases {
         let judged = |metric: Metric| {
-            case.verdicts.iter().any(|verdict| verdict.effective_n.is_some() && subject(verdict) == Some(metric))
+            case.verdicts
+                .iter()
+                .any(|verdict| verdict.effective_n.is_some() && subject(verdict) == Some(metric))
         };
         for verdict in &case.verdicts {
-            let Some(effective) = verdict.effective_n.filter(|n| *n < CORRELATED * verdict.n as f64) else {
+            let Some(effective) = verdict
+                .effective_n
+                .filter(|n| *n < CORRELATED * verdict.n as f64)
+            else {
                 continue;
             };
             let is_gap = subject(verdict).is_some_and(|metric| metric.per() == Scope::Gap);
             let noun = if is_gap { "token gaps" } else { "requests" };
-            found.push((case, verdict.check.figure_name(), verdict.n, noun, effective));
+            found.push((
+                case,
+                verdict.check.figure_name(),
+                verdict.n,
+                noun,
+                effective,
+            ));
         }
         for repeat in case.repeats.iter().filter(|repeat| !judged(repeat.metric)) {
             if let Some(effective) = repeat.reported_effective_n() {
-                found.push((case, format!("mean {}", repeat.metric), repeat.n, "requests", effective));
+                found.push((
+                    case,
+                    format!("mean {}", repeat.metric),
+                    repeat.n,
+                    "requests",
+                    effective,
+                ));
             }
         }
     }
     let share = |effective: f64, n: u64| effective / n as f64;
-    let (case, _, n, noun, effective) = found.iter().min_by(|a, b| share(a.4, a.2).total_cmp(&share(b.4, b.2)))?;
+    let (case, _, n, noun, effective) = found
+        .iter()
+        .min_by(|a, b| share(a.4, a.2).total_cmp(&share(b.4, b.2)))?;
     let (mut names, mut cases): (Vec<String>, Vec<&CaseReport>) = (Vec::new(), Vec::new());
     for (case, name, ..) in &found {
         let name = format!("`{name}`");
@@ -524,7 +741,11 @@ fn correlated(report: &Report) -> Option<Finding> {
             cases.push(case);
         }
     }
-    let example = if cases.len() > 1 { format!(" In `{}`,", case.id) } else { String::new() };
+    let example = if cases.len() > 1 {
+        format!(" In `{}`,", case.id)
+    } else {
+        String::new()
+    };
     let text = format!(
         "Consecutive requests are correlated{} ({}).{example} {n} {noun} carry the information of about {effective:.0} independent ones.",
         place(report, &cases),

@@ -4,7 +4,7 @@
 
 mod chart_data;
 mod lead;
-mod matrix;
+pub(super) mod matrix;
 #[cfg(test)]
 mod tests;
 
@@ -189,7 +189,9 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         searches: report.searches.iter().enumerate().map(search).collect(),
         slo_total: verdicts.clone().count(),
         slo: if is_single {
-            objectives(report, |_| true).without("Case").html("Objectives")
+            objectives(report, |_| true)
+                .without("Case")
+                .html("Objectives")
         } else {
             String::new()
         },
@@ -215,7 +217,9 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         speeds: local::speeds(report).html("Speed by prompt length"),
         models: local::models(report).html("Local models"),
         batches: local::batches(report).html("Batches of local models"),
-        sections: all().map(|(index, case)| section(report, index, case)).collect(),
+        sections: all()
+            .map(|(index, case)| section(report, index, case))
+            .collect(),
         failures_folded: failures.rows.len() > MAX_UNFOLDED_FAILURES,
         failures: failures.html("Failures"),
         retries: cases::retries(report).html("Retries and client cancellations"),
@@ -345,11 +349,14 @@ fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
             table.html(label)
         }
     };
-    let (main, rest) = percentiles::low_is_better(case)
-        .partition(|metric| percentiles::is_main(case, metric));
+    let (main, rest) =
+        percentiles::low_is_better(case).partition(|metric| percentiles::is_main(case, metric));
     let more = [
         (rest, "Percentiles of other metrics"),
-        (percentiles::high_is_better(case), "Percentiles, higher is better"),
+        (
+            percentiles::high_is_better(case),
+            "Percentiles, higher is better",
+        ),
         (percentiles::percentile_table(case), "Percentile table"),
     ];
     let is_detailed = report.cases.len() <= MAX_DETAILED_CASES;
@@ -358,7 +365,10 @@ fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
         id: case.id.clone(),
         facts: facts(case),
         valid: !case.is_invalid(),
-        slo: of_several(objectives_of_case(report, index).without("Case"), "Objectives of the case"),
+        slo: of_several(
+            objectives_of_case(report, index).without("Case"),
+            "Objectives of the case",
+        ),
         metrics: case_metrics(case).html("Metrics of the case"),
         percentiles: main.html("Percentiles"),
         more: more

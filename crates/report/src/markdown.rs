@@ -6,8 +6,8 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, cases, findings, headline, local, notes, percentiles, repeats, search, server, shards,
-    telemetry,
+    ViewError, audit, cases, findings, headline, local, notes, percentiles, repeats, search,
+    server, shards, telemetry,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};

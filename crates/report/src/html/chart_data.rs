@@ -1,13 +1,15 @@
 //! The data of the charts in report.html: the sweep over load, the searches, and the series of each case.
 
+use crate::chart::heat::has_enough;
 use crate::chart::sweep::{Group, Sweep};
-use crate::chart::verdict::{Limit, limits};
+use crate::chart::telemetry::MIN_SAMPLES;
+use crate::chart::verdict::{Limit, limits, quantile_of};
 use crate::findings::saturated_from;
 use crate::format::check_title;
 use crate::html::MAX_DETAILED_CASES;
 use crate::search::{found_load, label_prefix, probe_verdict, varied_key};
 use crate::table::Emphasis;
-use llmscen_core::check::{Ruling, Subject, Verdict};
+use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, Report, Series};
 use llmscen_core::report::{HeatMap, QuantileBand, TimelineBar};
@@ -63,7 +65,11 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
         .map(|metric| (metric, limits(report, metric)))
         .collect();
     let mut shares = SHARES.to_vec();
-    shares.extend(limited.iter().flat_map(|(_, limits)| limits.iter().map(|limit| limit.share)));
+    shares.extend(
+        limited
+            .iter()
+            .flat_map(|(_, limits)| limits.iter().map(|limit| limit.share)),
+    );
     shares.sort_by(f64::total_cmp);
     shares.dedup();
     let limits = limited.iter().map(|(metric, limits)| {
@@ -95,21 +101,15 @@ fn first_limit(sweep: &Sweep<'_>, limited: &[(Metric, Vec<Limit>)]) -> Value {
     };
     let fails = |(metric, share): &(Metric, f64)| {
         let mut verdicts = sweep.cases().flat_map(|case| &case.verdicts);
-        verdicts.any(|it| it.ruling == Ruling::Fail && quantile_of(it, *metric) == Some(*share))
+        verdicts.any(|it| {
+            it.ruling == Ruling::Fail && quantile_of(&it.check.subject, *metric) == Some(*share)
+        })
     };
     let (metric, share) = all()
         .find(fails)
         .or_else(|| all().next())
         .unwrap_or((Metric::Ttft, 0.95));
     json!({ "key": metric.column(), "share": name(share) })
-}
-
-/// The load up to which every objective is met; None if the lowest load already misses one, or without objectives.
-pub(crate) fn max_load(group: &Group<'_>) -> Option<usize> {
-    let passes = |case: &&&CaseReport| {
-        !case.verdicts.is_empty() && case.verdicts.iter().all(|it| it.ruling == Ruling::Pass)
-    };
-    group.cases.iter().take_while(passes).count().checked_sub(1)
 }
 
 fn group(report: &Report, group: &Group<'_>, shares: &[f64]) -> Value {
@@ -132,18 +132,23 @@ fn group(report: &Report, group: &Group<'_>, shares: &[f64]) -> Value {
     let bound = |metric: Metric, share: f64| {
         column(&|case| {
             let mut verdicts = case.verdicts.iter();
-            verdicts.find(|it| quantile_of(it, metric) == Some(share))?.bound
+            verdicts
+                .find(|it| quantile_of(&it.check.subject, metric) == Some(share))?
+                .bound
         })
     };
     let own_verdicts = |metric: Metric| {
         let of = |share: &f64| {
             let ruling = |case: &&CaseReport| {
                 let mut verdicts = case.verdicts.iter();
-                let verdict = verdicts.find(|it| quantile_of(it, metric) == Some(*share))?;
+                let verdict =
+                    verdicts.find(|it| quantile_of(&it.check.subject, metric) == Some(*share))?;
                 Some(verdict.ruling.name())
             };
             let all: Vec<Option<&str>> = group.cases.iter().map(ruling).collect();
-            all.iter().any(Option::is_some).then(|| (name(*share), json!(all)))
+            all.iter()
+                .any(Option::is_some)
+                .then(|| (name(*share), json!(all)))
         };
         let all: Map<String, Value> = shares.iter().filter_map(of).collect();
         (metric.column().to_owned(), Value::Object(all))
@@ -156,8 +161,15 @@ fn group(report: &Report, group: &Group<'_>, shares: &[f64]) -> Value {
     };
     let verdict = |case: &&CaseReport| {
         let has = |ruling| case.verdicts.iter().any(|it| it.ruling == ruling);
-        let all = [Ruling::Invalid, Ruling::Fail, Ruling::Inconclusive, Ruling::Pass];
-        all.into_iter().find(|ruling| has(*ruling)).map(Ruling::name)
+        let all = [
+            Ruling::Invalid,
+            Ruling::Fail,
+            Ruling::Inconclusive,
+            Ruling::Pass,
+        ];
+        all.into_iter()
+            .find(|ruling| has(*ruling))
+            .map(Ruling::name)
     };
     let knee = saturated_from(&group.cases)
         .and_then(|(first, _)| group.cases.iter().position(|case| case.id == first.id));
@@ -168,7 +180,7 @@ fn group(report: &Report, group: &Group<'_>, shares: &[f64]) -> Value {
         "verdicts": group.cases.iter().map(verdict).collect::<Vec<_>>(),
         "own_verdicts": LATENCIES.into_iter().map(own_verdicts).collect::<Map<_, _>>(),
         "knee": knee,
-        "max": max_load(group),
+        "max": group.max_load(),
         "latencies": by_metric(&quantile),
         "bounds": by_metric(&bound),
         "rates": RATES.into_iter().map(rate).collect::<Map<_, _>>(),
@@ -212,16 +224,12 @@ fn search(report: &Report, search: &SearchReport) -> Value {
 /// Points of one series, summed over all cases: the page stays small with many cases.
 const POINTS_OF_ALL_CASES: usize = 6_000;
 /// Least and most points of one series.
-const MIN_POINTS: usize = 48;
+const MIN_POINTS: usize = 40;
 const MAX_POINTS: usize = 2000;
 /// The most time bins of a round, for percentiles over time and failure counts.
 const TIME_BINS: usize = 48;
 /// The least requests of a time bin, on average: percentiles of fewer are all the same value.
 const MIN_PER_BIN: usize = 20;
-/// The least samples of a telemetry line.
-const MIN_SAMPLES: usize = 5;
-/// The least requests of a heat map: with fewer, most cells have one.
-pub(crate) const MIN_HEAT: u32 = 200;
 /// Significant digits of a number.
 const DIGITS: i32 = 5;
 
@@ -231,27 +239,38 @@ pub fn series(case: &CaseReport, cases: usize) -> Value {
     let pictures = &case.chart_data;
     let is_detailed = cases <= MAX_DETAILED_CASES;
     // The percentile plot shows the same distribution as the cumulative one.
-    let cdfs = case.cdfs.iter().filter(|(metric, _)| is_detailed || !pictures.spectra.contains_key(*metric));
-    let heat = pictures.heat.as_ref().filter(|heat| is_detailed && heat_requests(heat) >= MIN_HEAT);
+    let cdfs = case
+        .cdfs
+        .iter()
+        .filter(|(metric, _)| is_detailed || !pictures.spectra.contains_key(*metric));
+    let is_main = |metric: Metric| matches!(metric, Metric::Ttft | Metric::Tpot | Metric::E2e);
+    let is_judged = |metric: Metric| {
+        case.verdicts
+            .iter()
+            .any(|it| quantile_of(&it.check.subject, metric).is_some())
+    };
+    let spectra = pictures
+        .spectra
+        .iter()
+        .filter(|(metric, _)| is_detailed || is_main(**metric) || is_judged(**metric));
+    let heat = pictures
+        .heat
+        .as_ref()
+        .filter(|heat| is_detailed && has_enough(heat));
     json!({
         "time": time(case, max_points),
         "telemetry": telemetry_lines(case, max_points / 2),
         "cdfs": curves(cdfs, case, max_points),
-        "spectra": curves(&pictures.spectra, case, max_points),
+        "spectra": curves(spectra, case, max_points),
         "heat": heat.map(heat_map),
-        "by_token": non_empty(&pictures.by_token).map(by_token),
-        "prefill": non_empty(&pictures.prefill).map(|points| columns(&evenly(points, max_points))),
+        "by_token": non_empty(&pictures.by_token).filter(|_| is_detailed).map(by_token),
+        "prefill": non_empty(&pictures.prefill).filter(|_| is_detailed).map(|points| columns(&evenly(points, max_points))),
         "waterfall": non_empty(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, max_points / 2))),
     })
 }
 
 fn non_empty<T>(items: &[T]) -> Option<&[T]> {
     (!items.is_empty()).then_some(items)
-}
-
-/// The number of requests in a heat map.
-pub(crate) fn heat_requests(heat: &HeatMap) -> u32 {
-    heat.counts.iter().flatten().sum()
 }
 
 fn time(case: &CaseReport, max_points: usize) -> Value {
@@ -421,22 +440,10 @@ fn thin(points: &[(f64, f64)], max_points: usize) -> Series {
 }
 
 fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
-    let share = quantile_of(verdict, limited)?;
+    let share = quantile_of(&verdict.check.subject, limited)?;
     Some(
         json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }),
     )
-}
-
-/// The share of an objective on a quantile of this metric over all requests.
-pub(crate) fn quantile_of(verdict: &Verdict, limited: Metric) -> Option<f64> {
-    match &verdict.check.subject {
-        Subject::Metric {
-            metric,
-            stat: Some(Stat::Quantile(share)),
-            tags,
-        } if *metric == limited && tags.is_empty() => Some(*share),
-        _ => None,
-    }
 }
 
 fn heat_map(heat: &HeatMap) -> Value {

@@ -1,6 +1,6 @@
 //! The verdicts of the cases as a matrix: cases by objectives, or for two swept keys a grid of their values per objective.
 
-use crate::dimensions::{Dimension, dimensions};
+use crate::dimensions::{Dimension, case_at, dimensions, grid, heat_step};
 use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title};
 use crate::objectives::{limit_text, subject_mark};
@@ -70,28 +70,20 @@ struct Cell {
     ratio: Option<f64>,
 }
 
-/// The upper ends of the steps of the color scale: the limit is the end of step 3.
-pub const HEAT_STEPS: [f64; 6] = [0.25, 0.5, 0.8, 1.0, 1.25, 2.0];
-
-/// The step of a ratio of value to limit.
-pub fn heat_step(ratio: f64) -> usize {
-    HEAT_STEPS.iter().filter(|end| ratio > **end).count()
-}
-
 /// The matrix of the objectives of all cases.
 pub fn matrix(report: &Report) -> Matrix {
     let titles = titles(report);
-    let dimensions = dimensions(report);
-    if let [rows, columns] = dimensions.as_slice()
-        && rows.values.len().min(columns.values.len()) >= LEAST_GRID
-        && is_grid(report, rows, columns)
-    {
-        let grids = titles.iter().map(|title| grid(report, title, rows, columns));
+    let is_large = |[rows, columns]: &[Dimension; 2]| {
+        rows.values.len().min(columns.values.len()) >= LEAST_GRID
+    };
+    if let Some(grid) = grid(report).filter(is_large) {
+        let grids = titles.iter().map(|title| grid_of(report, title, &grid));
         return Matrix {
             grids: grids.collect(),
             ..Matrix::default()
         };
     }
+    let dimensions = dimensions(report);
     let row = |(index, case): (usize, &CaseReport)| Row {
         anchor: case_anchor(index),
         case: case.id.clone(),
@@ -99,19 +91,27 @@ pub fn matrix(report: &Report) -> Matrix {
             .iter()
             .map(|dimension| dimension.value(index).to_owned())
             .collect(),
-        cells: titles.iter().map(|title| cell(index, case, title)).collect(),
+        cells: titles
+            .iter()
+            .map(|title| cell(index, case, title))
+            .collect(),
     };
     let has_passed = |case: &CaseReport| {
         let mut verdicts = case.verdicts.iter();
         verdicts.all(|verdict| verdict.ruling == Ruling::Pass)
     };
-    let is_folded =
-        |case: &CaseReport| report.cases.len() > MAX_UNFOLDED_CASES && has_passed(case);
+    let is_folded = |case: &CaseReport| report.cases.len() > MAX_UNFOLDED_CASES && has_passed(case);
     let cases = || report.cases.iter().enumerate();
     Matrix {
         keys: dimensions.iter().map(|it| it.name.clone()).collect(),
-        open: cases().filter(|(_, case)| !is_folded(case)).map(row).collect(),
-        passed: cases().filter(|(_, case)| is_folded(case)).map(row).collect(),
+        open: cases()
+            .filter(|(_, case)| !is_folded(case))
+            .map(row)
+            .collect(),
+        passed: cases()
+            .filter(|(_, case)| is_folded(case))
+            .map(row)
+            .collect(),
         objectives: titles,
         grids: Vec::new(),
     }
@@ -129,25 +129,17 @@ pub fn titles(report: &Report) -> Vec<String> {
     titles
 }
 
-/// Whether no two cases have the same place.
-fn is_grid(report: &Report, rows: &Dimension, columns: &Dimension) -> bool {
-    let places: Vec<_> = rows.of_case.iter().zip(&columns.of_case).collect();
-    report.searches.is_empty()
-        && places.iter().enumerate().all(|(at, place)| {
-            place.0.is_some() && place.1.is_some() && !places[..at].contains(place)
-        })
-}
-
-fn grid(report: &Report, title: &str, rows: &Dimension, columns: &Dimension) -> Grid {
+fn grid_of(report: &Report, title: &str, grid: &[Dimension; 2]) -> Grid {
+    let [rows, columns] = grid;
     let at = |row: usize, column: usize| {
-        let place = (Some(row), Some(column));
-        let mut places = rows.of_case.iter().zip(&columns.of_case);
-        let index = places.position(|(row, column)| (*row, *column) == place)?;
+        let index = case_at(grid, row, column)?;
         cell(index, report.cases.get(index)?, title)
     };
     let row = |index: usize| GridRow {
         value: rows.values[index].clone(),
-        cells: (0..columns.values.len()).map(|column| at(index, column)).collect(),
+        cells: (0..columns.values.len())
+            .map(|column| at(index, column))
+            .collect(),
     };
     let rulings = report.cases.iter().flat_map(|case| &case.verdicts);
     let rulings = rulings.filter(|verdict| check_title(&verdict.check) == title);
@@ -211,14 +203,6 @@ mod tests {
     use crate::fixture::{case, grid as grid_report, report_of, sweep};
 
     #[test]
-    fn the_limit_is_the_end_of_a_color_step() {
-        assert_eq!(
-            [0.0, 0.25, 0.9, 1.0, 1.01, 2.0, 2.1, f64::INFINITY].map(heat_step),
-            [0, 0, 3, 3, 4, 5, 6, 6]
-        );
-    }
-
-    #[test]
     fn a_long_list_folds_the_cases_that_passed() {
         let mut report = sweep(100);
         for case in &mut report.cases {
@@ -238,9 +222,17 @@ mod tests {
         let matrix = matrix(&report);
         assert_eq!((matrix.grids.len(), matrix.open.len()), (2, 0));
         let grid = &matrix.grids[0];
-        let cells = grid.rows.iter().flat_map(|row| &row.cells).flatten().count();
+        let cells = grid
+            .rows
+            .iter()
+            .flat_map(|row| &row.cells)
+            .flatten()
+            .count();
         assert_eq!(cells, report.cases.len());
-        assert_eq!((grid.row_key.as_str(), grid.column_key.as_str()), ("rate", "max_tokens"));
+        assert_eq!(
+            (grid.row_key.as_str(), grid.column_key.as_str()),
+            ("rate", "max_tokens")
+        );
     }
 
     #[test]

@@ -201,18 +201,35 @@ fn cases_that_passed_are_folded_if_there_are_many() {
     assert!(!open.contains("aria-label=\"pass\"") && !folded.contains("aria-label=\"fail\""));
     let rows = |part: &str| part.matches("<tr data-go=").count();
     assert_eq!(rows(open) + rows(folded), 100);
-    assert!(folded.contains(&format!("<summary>{} cases passed every objective", rows(folded))));
+    assert!(folded.contains(&format!(
+        "<summary>{} cases passed every objective",
+        rows(folded)
+    )));
 }
 
 #[test]
 fn the_answer_comes_before_everything_else() {
     let page = html(&sweep(12), PLAN).unwrap();
     let order = [
-        "class=\"badge ", "class=\"subject\"", "class=\"reason\"", "Measurement: valid", "class=\"tiles\"", "id=\"slo\"",
-        "id=\"main\"", "id=\"findings\"", "id=\"overview\"", "id=\"cases\"", "id=\"audit\"", "id=\"notes\"",
-        "id=\"environment\"", "id=\"plan\"",
+        "class=\"badge ",
+        "class=\"subject\"",
+        "class=\"reason\"",
+        "Measurement: valid",
+        "class=\"tiles\"",
+        "id=\"slo\"",
+        "id=\"main\"",
+        "id=\"findings\"",
+        "id=\"overview\"",
+        "id=\"cases\"",
+        "id=\"audit\"",
+        "id=\"notes\"",
+        "id=\"environment\"",
+        "id=\"plan\"",
     ];
-    let places: Vec<usize> = order.iter().map(|part| page.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
+    let places: Vec<usize> = order
+        .iter()
+        .map(|part| page.find(part).unwrap_or_else(|| panic!("{part}")))
+        .collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(page.contains("id=\"rerun\">llmscen run plan.yaml</code>"));
 }
@@ -220,10 +237,19 @@ fn the_answer_comes_before_everything_else() {
 #[test]
 fn one_case_shows_nothing_twice() {
     let page = html(&report_of(vec![failing()], RunVerdict::Fail, 1), PLAN).unwrap();
-    for once in ["aria-label=\"Failures\"", "aria-label=\"Self-audit\"", "aria-label=\"Objectives\"", "<h2>Notes</h2>"] {
+    for once in [
+        "aria-label=\"Failures\"",
+        "aria-label=\"Self-audit\"",
+        "aria-label=\"Objectives\"",
+        "<h2>Notes</h2>",
+    ] {
         assert_eq!(page.matches(once).count(), 1, "{once}");
     }
-    for absent in ["Failures of the case", "Objectives of the case", "Objectives by case"] {
+    for absent in [
+        "Failures of the case",
+        "Objectives of the case",
+        "Objectives by case",
+    ] {
         assert!(!page.contains(absent), "{absent}");
     }
 }
