@@ -46,13 +46,18 @@ const NAMED: usize = 3;
 /// Every finding, the most severe first.
 pub(crate) fn findings(report: &Report) -> Vec<Finding> {
     let mut all: Vec<Finding> = invalid(report).into_iter().collect();
-    all.extend(failed_objectives(report));
+    // The probes of a search are expected to fail.
+    if report.searches.is_empty() {
+        all.extend(failed_objectives(report));
+    }
     all.extend(failed_requests(report));
     all.extend(saturation(report));
     all.extend(full_cache(report));
     all.extend(throttling(report));
     all.extend(busy_host(report));
-    all.extend(inconclusive(report));
+    if report.searches.is_empty() {
+        all.extend(inconclusive(report));
+    }
     all.extend(correlated(report));
     all
 }

@@ -71,6 +71,8 @@ struct Page<'a> {
     slo: String,
     slo_counts: String,
     matrix: matrix::Matrix,
+    /// A search has its own charts.
+    has_main: bool,
     has_sweep: bool,
     findings: Vec<Finding>,
     unmeasured: Option<String>,
@@ -201,6 +203,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         } else {
             matrix::matrix(report)
         },
+        has_main: report.searches.is_empty(),
         has_sweep,
         findings: findings::findings(report)
             .into_iter()
@@ -369,7 +372,11 @@ fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
             objectives_of_case(report, index).without("Case"),
             "Objectives of the case",
         ),
-        metrics: case_metrics(case).html("Metrics of the case"),
+        metrics: if is_detailed {
+            case_metrics(case).html("Metrics of the case")
+        } else {
+            String::new()
+        },
         percentiles: main.html("Percentiles"),
         more: more
             .into_iter()

@@ -306,9 +306,9 @@ mod tests {
         );
         assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
         assert!(
-            all[0]
-                .subtitle
-                .ends_with("12 of 100 cases shown, failed ones first  ·  n = 240 requests per case"),
+            all[0].subtitle.ends_with(
+                "12 of 100 cases shown, failed ones first  ·  n = 240 requests per case"
+            ),
             "{}",
             all[0].subtitle
         );

@@ -502,7 +502,11 @@ mod tests {
         for (index, case) in report.cases.iter_mut().enumerate() {
             case.verdicts.truncate(1);
             let is_failed = [40, 80].contains(&index);
-            case.verdicts[0].ruling = if is_failed { Ruling::Fail } else { Ruling::Pass };
+            case.verdicts[0].ruling = if is_failed {
+                Ruling::Fail
+            } else {
+                Ruling::Pass
+            };
         }
         let (picked, remark) = select_cases(&report, 4, |_| true);
         let loads: Vec<Option<f64>> = picked.iter().map(|picked| picked.case.load_value).collect();

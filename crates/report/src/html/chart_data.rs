@@ -39,8 +39,8 @@ pub fn overview(report: &Report) -> Value {
         .flatten();
     json!({
         "cases": report.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>(),
-        // Without a sweep, the main chart is the time of the first case.
-        "times": found.is_none().then_some(0),
+        // Without a sweep or a search, the main chart is the time of the first case.
+        "times": (found.is_none() && report.searches.is_empty()).then_some(0),
         "sweep": found.map(|found| sweep(report, &found)),
         "searches": report.searches.iter().map(|found| search(report, found)).collect::<Vec<_>>(),
     })

@@ -186,21 +186,24 @@ function drawSweep(container) {
   const latency = sweep.latencies[choice.latency], remark = sweep.remark;
   const loads = sweep.groups.flatMap((group) => group.load);
   const xLog = Math.max(...loads) >= 8 * Math.min(...loads.filter((load) => load > 0)) && loads.every((load) => load > 0);
-  const common = { xName: "load", xLabel: sweep.axis, xLog, remark };
+  const [least, most] = [Math.min(...loads), Math.max(...loads)], margin = (most - least) * 0.04 || 1;
+  const xEnds = xLog ? [least / 1.12, most * 1.12] : [least - margin, most + margin];
+  const common = { xName: "load", xLabel: sweep.axis, xLog, remark, xRange: () => xEnds };
   const colorOf = (index) => "--c" + (index % 6);
   const lines = (column, one) => {
     const [x, columns] = joined(sweep.groups.map((group) => [group.load, column(group)]));
     return { x, lines: columns.map((values, index) => ({ label: several ? sweep.groups[index].label : one, values, color: colorOf(index), points: true })) };
   };
-  const keysOf = (verdicts, scope) => {
+  const keysOf = (verdicts) => {
     const seen = new Set(sweep.groups.flatMap(verdicts));
-    const keys = Object.entries(symbols).filter(([name]) => seen.has(name)).map(([name, symbol]) => [symbol, `${name === "fail" ? "failed" : name}${scope}`]);
+    const keys = Object.entries(symbols).filter(([name]) => seen.has(name)).map(([name, symbol]) => [symbol, name === "fail" ? "failed" : name]);
     if (sweep.groups.some((group) => group.knee != null)) keys.push(["◯", "throughput stops growing"]);
     if (sweep.groups.some((group) => group.max != null)) keys.push(["▲", "highest load up to which every objective passes"]);
     return keys;
   };
   const mark = (column, verdicts, bounds) => (u, ctx) => sweep.groups.forEach((group, index) => markPoints(u, ctx, group, column(group), colorOf(index), verdicts(group), bounds && bounds(group)));
   const ofCase = (group) => group.verdicts;
+  const seenVerdicts = sweep.groups.some((group) => group.verdicts.some(Boolean));
   if (latency) {
     const say = (value) => inUnit(value, latency.unit);
     const limits = (sweep.limits[latency.key] || []).filter((limit) => limit.share === choice.share);
@@ -212,9 +215,10 @@ function drawSweep(container) {
     const { near, keys } = nearLimits(limits, Math.min(...seen), Math.max(...seen), 30);
     const marks = near.map((limit) => ({ y: limit.value })), ends = [...seen, ...near.map((limit) => limit.value)];
     if (sweep.groups.some((group) => bounds(group).some((bound) => bound != null))) keys.push(["┬", "95 % confidence bound of the objective"]);
-    draw(box, { ...common, ...own, height: 320, yRange: (u) => decades(u, Math.min(...ends), Math.max(...ends)), title: `${title(latency.name)} ${choice.share} over load`, yLabel: latency.unit, yLog: true, marks, keys: [...keys, ...keysOf(ofObjective, limits.length ? ": " + limits.map((limit) => limit.label).join(", ") : " (any objective)")], draw: mark(values, ofObjective, bounds) });
+    const whose = seenVerdicts ? `verdicts of ${limits.length ? "this objective" : "all objectives"}` : "";
+    draw(box, { ...common, ...own, remark: [remark, whose].filter(Boolean).join("; "), height: 320, yRange: (u) => decades(u, Math.min(...ends), Math.max(...ends)), title: `${title(latency.name)} ${choice.share} over load`, yLabel: latency.unit, yLog: true, marks, keys: [...keys, ...keysOf(ofObjective)], draw: mark(values, ofObjective, bounds) });
   }
-  for (const rate of sweep.rates) { const values = (group) => group.rates[rate.key]; draw(box, { ...common, ...lines(values, rate.name), height: latency && rate === sweep.rates[0] ? 320 : 250, title: `${title(rate.name)} over load`, yLabel: rate.unit, keys: rate === sweep.rates[0] ? keysOf(ofCase, " (any objective)") : null, draw: mark(values, ofCase) }); }
+  for (const rate of sweep.rates) { const values = (group) => group.rates[rate.key]; draw(box, { ...common, ...lines(values, rate.name), remark: [remark, seenVerdicts && "verdicts of all objectives"].filter(Boolean).join("; "), height: latency && rate === sweep.rates[0] ? 320 : 250, title: `${title(rate.name)} over load`, yLabel: rate.unit, keys: rate === sweep.rates[0] ? keysOf(ofCase) : null, draw: mark(values, ofCase) }); }
   const [rate] = sweep.rates;
   if (latency && rate) latencyOverThroughput(box, sweep, latency, rate, colorOf);
 }
