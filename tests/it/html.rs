@@ -410,7 +410,9 @@ fn axe_finds_no_serious_fault_in_a_report() {
     let (Some(chromium), Some(axe)) = (chromium(), axe()) else {
         return;
     };
-    let single = SCENARIO.replace("matrix: { load.concurrency: [1, 4] }\n", "");
+    let single = SCENARIO
+        .replace("matrix: { load.concurrency: [1, 4] }\n", "")
+        .replace("load: {", "load: { concurrency: 4,");
     for (scenario, code) in [(SCENARIO, 1), (single.as_str(), 1)] {
         let lab = Lab::new();
         lab.run(scenario).expect(code);
