@@ -49,9 +49,7 @@ pub fn headline(report: &Report) -> String {
 /// Whether the measurement is valid, in one sentence.
 pub fn validity(report: &Report) -> Option<(Emphasis, String)> {
     let cases = || report.cases.iter();
-    if cases().next().is_none() {
-        return None;
-    }
+    cases().next()?;
     let invalid = cases().filter(|case| case.is_invalid()).count();
     let delayed = cases().filter(|case| !case.audit.valid).count();
     let most = |of: fn(&CaseReport) -> Option<f64>| cases().filter_map(of).reduce(f64::max);
