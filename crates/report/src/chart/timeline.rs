@@ -35,7 +35,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
         ),
         legend: [
             shade("client queue", FRAME),
-            shade("to first token (prefill)", PREFILL),
+            shade("to first token (server queue, prefill)", PREFILL),
             shade("decode", MAIN),
         ]
         .into_iter()

@@ -34,7 +34,7 @@ function sort(table, column) {
 document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows[0].cells].forEach((head, column) => {
   head.tabIndex = 0;
   head.onclick = () => sort(table, column);
-  head.onkeydown = (event) => { if (event.key === "Enter") sort(table, column); };
+  head.onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); } };
 }));
 
 // Printed pages are unfolded and light.

@@ -161,7 +161,7 @@ function requestTimeline([seq, turn, scheduled, sent, first, end, failure]) {
     if (failure[row]) parts.push(`failed: ${failure[row]}`);
     return parts.join(" · ");
   };
-  const keys = [["--muted", "client queue"], ["--c1", "to first token (prefill)"], ["--c0", "decode"], ...(failure.some(Boolean) ? [["--fail", "✗ failed"]] : [])];
+  const keys = [["--muted", "client queue"], ["--c1", "to first token (server queue, prefill)"], ["--c0", "decode"], ...(failure.some(Boolean) ? [["--fail", "✗ failed"]] : [])];
   const x = [Math.min(...scheduled), Math.max(...end)];
   return { title: "Request timeline", remark: `${rows} requests of the first round, by scheduled send time`, x, lines: [blank(x)], yDown: true, yRange: () => [-1, rows], tickY: (value) => (Number.isInteger(value) && value >= 0 && value < rows ? seq[value] : ""), yLabel: "request", height: Math.min(420, 90 + rows * 6), draw: paint, hover, keys };
 }
