@@ -1,6 +1,6 @@
 //! The self-audit of the load generator, and the objectives whose verdict it may have changed.
 
-use crate::format::{ABSENT, against, bytes, check_title, millis, number, optional, percent};
+use crate::format::{ABSENT, against, check_title, millis, optional, percent};
 use crate::table::{Cell, Column, Emphasis, Row, Table};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::report::{CaseReport, ObjectiveAudit, Report};
@@ -19,9 +19,6 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
         Column::number().documents("Workers stalled"),
         Column::number().documents("Stall max"),
         Column::number().documents("CPU per core"),
-        Column::number().documents("Memory"),
-        Column::number().documents("Events/s"),
-        Column::number().documents("In/s"),
         Column::number().documents("Dropped"),
         Column::text().documents("Reasons"),
     ];
@@ -37,9 +34,6 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         |value, stat| Cell::figure(optional(value, Unit::Millis), value).with_stat("audit", stat);
     let share =
         |value, stat| Cell::figure(optional(value, Unit::Share), value).with_stat("audit", stat);
-    let size = |value: Option<f64>, stat| {
-        Cell::figure(value.map_or_else(|| ABSENT.to_owned(), bytes), value).with_stat("audit", stat)
-    };
     let verdicts = match count_invalid_verdicts(case) {
         (text, false) => Cell::verdict(&text, Emphasis::Pass).in_markdown(text),
         (text, true) => Cell::verdict(&text, Emphasis::Invalid).in_markdown(format!("**{text}**")),
@@ -55,13 +49,6 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         share(audit.stalled, "stalled"),
         millis(audit.stall_ms_max, "stall_ms_max"),
         share(audit.cpu_share_max, "cpu_share_max"),
-        size(audit.memory_peak.map(|memory| memory as f64), "memory_peak"),
-        Cell::figure(
-            audit.events_per_s.map_or_else(|| ABSENT.to_owned(), number),
-            audit.events_per_s,
-        )
-        .with_stat("audit", "events_per_s"),
-        size(audit.bytes_in_per_s, "bytes_in_per_s"),
         Cell::count(audit.dropped).with_stat("audit", "dropped"),
         Cell::prose(&audit.reasons.join("; ")),
     ];

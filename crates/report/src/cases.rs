@@ -1,5 +1,6 @@
 //! The tables about cases: main metrics, traffic classes, steady state, failures and retries.
 
+use crate::dimensions::{Dimension, dimensions};
 use crate::format::{ABSENT, number, optional, percent, value};
 use crate::notes::mark;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
@@ -126,8 +127,8 @@ pub(crate) fn cases(report: &Report) -> Table {
         Column::number()
             .markdown("ok / scheduled")
             .terminal("OK", 0),
-        Column::number().html("ok").key("ok"),
-        Column::number().html("Requests").key("scheduled"),
+        Column::number().html("ok").rare().key("ok"),
+        Column::number().html("Requests").rare().key("scheduled"),
         Column::number()
             .documents("Errors")
             .terminal("ERRORS", 2)
@@ -152,10 +153,12 @@ pub(crate) fn cases(report: &Report) -> Table {
         Column::number().html("TTFT p95, ms"),
         Column::number()
             .documents("TTFT p99, ms")
+            .rare()
             .terminal("TTFT P99", 0)
             .key("ttft_p99_ms"),
         Column::number()
             .documents("ITL p50, ms")
+            .rare()
             .terminal("ITL P50", 11)
             .key("itl_p50_ms"),
         Column::number()
@@ -189,10 +192,28 @@ pub(crate) fn cases(report: &Report) -> Table {
     Table::new(columns, rows).sortable()
 }
 
-/// The same for Markdown and HTML, which show traffic classes in a table of their own.
+/// The same for Markdown, which shows traffic classes in a table of their own.
 pub(crate) fn cases_without_groups(report: &Report) -> Table {
     let mut table = cases(report);
     table.rows.retain(|row| !row.is_group);
+    table
+}
+
+/// The same for HTML: the swept keys are columns in place of the id and the load.
+pub(crate) fn cases_by_key(report: &Report) -> Table {
+    let mut table = cases_without_groups(report);
+    let keys = dimensions(report);
+    if keys.is_empty() {
+        return table;
+    }
+    table = table.without("Case").without("Load");
+    for (index, row) in table.rows.iter_mut().enumerate() {
+        let first = |at| (at == 0).then_some(index);
+        let cell = |(at, key): (usize, &Dimension)| Cell::key(key.value(index), first(at));
+        row.cells.splice(0..0, keys.iter().enumerate().map(cell));
+    }
+    let columns = keys.iter().map(|key| Column::text().html(&key.name));
+    table.columns.splice(0..0, columns);
     table
 }
 

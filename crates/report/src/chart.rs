@@ -10,15 +10,17 @@ mod distribution;
 mod draw;
 mod engines;
 mod figure;
-mod heat;
+pub(super) mod heat;
 mod layout;
+mod matrix;
 mod over_load;
 mod over_time;
 mod pick;
 mod search;
 mod style;
 pub(super) mod sweep;
-mod telemetry;
+pub(super) mod telemetry;
+mod timeline;
 mod tradeoff;
 pub(super) mod verdict;
 
@@ -97,7 +99,8 @@ fn figures(report: &Report) -> Vec<Figure> {
     let mut all: Vec<Figure> = search::figure(report).into_iter().collect();
     // The cases of a search are probes, some of them stopped early, so they form no curve over load.
     if report.searches.is_empty() {
-        let over_load: [fn(&Report) -> Option<Figure>; 5] = [
+        let over_load: [fn(&Report) -> Option<Figure>; 6] = [
+            matrix::figure,
             over_load::latency_over_load,
             tradeoff::latency_over_throughput,
             over_load::throughput_over_load,
@@ -113,6 +116,7 @@ fn figures(report: &Report) -> Vec<Figure> {
         heat::figure(report),
         over_time::in_flight(report),
         over_time::tokens_per_second(report),
+        timeline::figure(report),
     ];
     let by_length = [
         by_length::itl_by_position(report),
@@ -166,6 +170,7 @@ mod tests {
             "latency_heat",
             "in_flight",
             "tokens_per_second",
+            "request_timeline",
             "itl_by_token",
             "ttft_by_prompt",
         ];
@@ -184,8 +189,8 @@ mod tests {
         ];
         assert_eq!(names(&sweep(12))[..3], many);
         assert_eq!(
-            names(&grid(2))[..4],
-            [many.as_slice(), &["pareto"]].concat()
+            names(&grid(2))[..5],
+            [["matrix"].as_slice(), &many, &["pareto"]].concat()
         );
     }
 

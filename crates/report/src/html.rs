@@ -3,17 +3,20 @@
 //! The template escapes every text. The data of the charts is JSON whose `<` is escaped, so that no text can end its element.
 
 mod chart_data;
+mod lead;
+pub(super) mod matrix;
 #[cfg(test)]
 mod tests;
 
 use crate::cases::{case_metrics, failures, groups};
 use crate::format::optional;
-use crate::objectives::{objectives, worst_objectives};
-use crate::table::{case_anchor, prose_html};
+use crate::objectives::{objectives, objectives_of_case};
+use crate::table::{Table, case_anchor, prose_html};
 use crate::{
-    ViewError, audit, cases, headline, local, markdown, notes, percentiles, repeats, search,
-    server, shards, telemetry,
+    ViewError, audit, cases, findings, headline, local, markdown, notes, percentiles, repeats,
+    search, server, shards, telemetry,
 };
+use lead::Tile;
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report, TokenSource};
 use llmscen_core::search::SearchReport;
@@ -41,30 +44,47 @@ const UPLOT: &str = include_str!("html/vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("html/vendor/uPlot.min.css");
 const UPLOT_LICENSE: &str = include_str!("html/vendor/LICENSE.uPlot");
 
-/// With more objectives, those that passed are folded.
-const MAX_UNFOLDED_OBJECTIVES: usize = 30;
+const MATRIX: &str = include_str!("html/matrix.html");
+
+/// With more cases, the page has only the main percentiles of each; results.json has all.
+pub(super) const MAX_DETAILED_CASES: usize = 24;
+/// With more rows, the table of failures is folded.
+const MAX_UNFOLDED_FAILURES: usize = 20;
 
 /// The variables of the template. Tables and texts with code spans are HTML; tables are empty without rows.
 #[derive(Serialize)]
 struct Page<'a> {
+    page_class: &'static str,
     name: &'a str,
     verdict: &'static str,
     tone: String,
+    subject: Vec<String>,
     reason: String,
+    /// Tone, symbol and sentence.
+    validity: Option<(&'static str, &'static str, String)>,
+    tiles: Vec<Tile>,
     interruption: Option<String>,
     description: Option<&'a str>,
     searches: Vec<Search>,
     slo_total: usize,
+    /// The objectives of a single case; the matrix has those of several.
     slo: String,
-    slo_open_total: usize,
-    slo_passed: String,
-    slo_passed_total: usize,
+    slo_counts: String,
+    matrix: matrix::Matrix,
+    /// A search has its own charts.
+    has_main: bool,
+    has_sweep: bool,
+    findings: Vec<Finding>,
+    unmeasured: Option<String>,
     cases: String,
+    /// The index of the case that is shown first.
+    first_case: usize,
     speeds: String,
     models: String,
     batches: String,
     sections: Vec<Section>,
     failures: String,
+    failures_folded: bool,
     retries: String,
     servers: String,
     server_ends: Vec<ServerEnd>,
@@ -77,6 +97,7 @@ struct Page<'a> {
     omitted_shards: Option<String>,
     environment: String,
     notes: Vec<Note>,
+    rerun: String,
     plan: &'a str,
     /// JSON for the charts of the run and of each case, safe within a script element.
     overview: String,
@@ -84,6 +105,14 @@ struct Page<'a> {
     styles: [&'static str; 2],
     license: &'static str,
     scripts: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    text: String,
+    tone: &'static str,
+    symbol: &'static str,
+    anchor: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -130,50 +159,72 @@ pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<Str
             .build()?,
     );
     environment.add_template("head.html", HEAD)?;
+    environment.add_template("matrix.html", MATRIX)?;
     environment.add_template("page.html", template)?;
     Ok(environment.get_template("page.html")?.render(Serde(page))? + "\n")
 }
 
 fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
     let all = || cases::indexed(report);
-    let slo_total = report.cases.iter().map(|case| case.verdicts.len()).sum();
-    let is_folded = slo_total > MAX_UNFOLDED_OBJECTIVES;
-    let slo = if is_folded {
-        worst_objectives(report)
-    } else {
-        objectives(report, |_| true)
-    };
-    let slo_passed = objectives(report, |verdict| {
-        is_folded && verdict.ruling == Ruling::Pass
-    });
+    let verdicts = report.cases.iter().flat_map(|case| &case.verdicts);
+    let is_single = report.cases.len() == 1;
+    let overview = chart_data::overview(report);
+    let has_sweep = !overview["sweep"].is_null();
+    let failures = cases::failures(all());
     let series = |case| escape_json(&chart_data::series(case, report.cases.len()));
     let search = |(index, search): (usize, &SearchReport)| Search {
         sentence: prose_html(&search::sentence(report, search)),
         probes: search::probes(report, &[(index, search)]).html("Probes"),
     };
     Page {
+        page_class: "report",
         name: &report.manifest.name,
         verdict: headline::verdict_name(report.verdict),
         tone: headline::verdict_name(report.verdict).to_lowercase(),
-        reason: prose_html(&headline::reason(report)),
+        subject: lead::subject(report, plan),
+        reason: lead::headline(report),
+        validity: lead::validity(report)
+            .map(|(tone, sentence)| (tone.class(), tone.symbol(), sentence)),
+        tiles: lead::tiles(report),
         interruption: headline::interruption(report),
         description: report.description.as_deref(),
         searches: report.searches.iter().enumerate().map(search).collect(),
-        slo_total,
-        slo_open_total: slo.rows.len(),
-        slo_passed_total: slo_passed.rows.len(),
-        slo: slo.html(if slo_passed.rows.is_empty() {
-            "Objectives"
+        slo_total: verdicts.clone().count(),
+        slo: if is_single {
+            objectives(report, |_| true)
+                .without("Case")
+                .html("Objectives")
         } else {
-            "Objectives not passed"
-        }),
-        slo_passed: slo_passed.html("Passed objectives"),
-        cases: cases::cases_without_groups(report).html("Cases"),
+            String::new()
+        },
+        slo_counts: matrix::count_rulings(verdicts),
+        matrix: if is_single {
+            matrix::Matrix::default()
+        } else {
+            matrix::matrix(report)
+        },
+        has_main: report.searches.is_empty(),
+        has_sweep,
+        findings: findings::findings(report)
+            .into_iter()
+            .map(|finding| Finding {
+                text: prose_html(&finding.text),
+                tone: finding.tone.class(),
+                symbol: finding.tone.symbol(),
+                anchor: finding.case.map(case_anchor),
+            })
+            .collect(),
+        unmeasured: findings::unmeasured(report).map(|text| prose_html(&text)),
+        cases: cases::cases_by_key(report).html("Cases"),
+        first_case: first_case(report),
         speeds: local::speeds(report).html("Speed by prompt length"),
         models: local::models(report).html("Local models"),
         batches: local::batches(report).html("Batches of local models"),
-        sections: all().map(|(index, case)| section(index, case)).collect(),
-        failures: cases::failures(all()).html("Failures"),
+        sections: all()
+            .map(|(index, case)| section(report, index, case))
+            .collect(),
+        failures_folded: failures.rows.len() > MAX_UNFOLDED_FAILURES,
+        failures: failures.html("Failures"),
         retries: cases::retries(report).html("Retries and client cancellations"),
         servers: server::starts_table(report).html("Server starts"),
         server_ends: server::server_exits(report)
@@ -193,13 +244,33 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         omitted_shards: shards::omitted_shards(report),
         environment: markdown::environment(report).html("Environment"),
         notes: notes(report),
+        rerun: rerun(report),
         plan,
-        overview: escape_json(&chart_data::overview(report)),
+        overview: escape_json(&overview),
         series: report.cases.iter().map(series).collect(),
         styles: [UPLOT_STYLE, STYLE],
         license: UPLOT_LICENSE,
         scripts: [UPLOT].into_iter().chain(SCRIPTS).collect(),
     }
+}
+
+/// The case with the most severe verdict; the first one if all passed.
+fn first_case(report: &Report) -> usize {
+    let has = |ruling| {
+        let is = |case: &CaseReport| case.verdicts.iter().any(|it| it.ruling == ruling);
+        report.cases.iter().position(is)
+    };
+    [Ruling::Fail, Ruling::Invalid, Ruling::Inconclusive]
+        .into_iter()
+        .find_map(has)
+        .unwrap_or(0)
+}
+
+/// The command that repeats the run.
+fn rerun(report: &Report) -> String {
+    let only = |text: &String| format!(" --only '{}'", text.replace('\'', "'\\''"));
+    let filters: String = report.manifest.only.iter().map(only).collect();
+    format!("llmscen run plan.yaml{filters}")
 }
 
 /// The notes of the run, then those of the cases, each once.
@@ -211,6 +282,7 @@ fn notes(report: &Report) -> Vec<Note> {
     });
     let of_cases = notes::grouped_notes(report)
         .into_iter()
+        .filter(|(note, _)| !findings::is_finding(note))
         .map(|(note, cases)| {
             let named = if cases.len() == report.cases.len() {
                 0
@@ -256,31 +328,61 @@ pub(super) struct Section {
     /// Load, rounds, source of token counts, steady state.
     facts: Vec<String>,
     valid: bool,
+    slo: String,
     metrics: String,
-    low: String,
-    high: String,
+    /// The main latencies.
     percentiles: String,
+    /// The other metrics, and the table with a row per percentile.
+    more: Vec<String>,
     groups: String,
     signals: String,
     others: String,
     server_ttft: String,
     failures: String,
-    audit: String,
-    notes: Vec<String>,
 }
 
-/// The section of the case at this index of the report.
-pub(super) fn section(index: usize, case: &CaseReport) -> Section {
+/// The section of the case at this index of the report. A single case has its objectives and failures at the top of the page.
+fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
     let only = || std::iter::once((index, case));
+    let is_single = report.cases.len() == 1;
+    let of_several = |table: Table, label: &str| {
+        if is_single {
+            String::new()
+        } else {
+            table.html(label)
+        }
+    };
+    let (main, rest) =
+        percentiles::low_is_better(case).partition(|metric| percentiles::is_main(case, metric));
+    let more = [
+        (rest, "Percentiles of other metrics"),
+        (
+            percentiles::high_is_better(case),
+            "Percentiles, higher is better",
+        ),
+        (percentiles::percentile_table(case), "Percentile table"),
+    ];
+    let is_detailed = report.cases.len() <= MAX_DETAILED_CASES;
     Section {
         anchor: case_anchor(index),
         id: case.id.clone(),
         facts: facts(case),
         valid: !case.is_invalid(),
-        metrics: case_metrics(case).html("Metrics of the case"),
-        low: percentiles::low_is_better(case).html("Percentiles"),
-        high: percentiles::high_is_better(case).html("Percentiles, higher is better"),
-        percentiles: percentiles::percentile_table(case).html("Percentile table"),
+        slo: of_several(
+            objectives_of_case(report, index).without("Case"),
+            "Objectives of the case",
+        ),
+        metrics: if is_detailed {
+            case_metrics(case).html("Metrics of the case")
+        } else {
+            String::new()
+        },
+        percentiles: main.html("Percentiles"),
+        more: more
+            .into_iter()
+            .filter(|(table, _)| is_detailed && !table.rows.is_empty())
+            .map(|(table, label)| table.html(label))
+            .collect(),
         groups: groups(only())
             .without_first_column()
             .html("Groups of the case"),
@@ -289,16 +391,7 @@ pub(super) fn section(index: usize, case: &CaseReport) -> Section {
         server_ttft: telemetry::server_ttft(only())
             .without_first_column()
             .html("TTFT: server histogram and client"),
-        failures: failures(only())
-            .without_first_column()
-            .html("Failures of the case"),
-        audit: audit::audit_table(only())
-            .without_first_column()
-            .html("Self-audit of the case"),
-        notes: notes::notes(case)
-            .iter()
-            .map(|note| prose_html(note))
-            .collect(),
+        failures: of_several(failures(only()).without("Case"), "Failures of the case"),
     }
 }
 

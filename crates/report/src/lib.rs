@@ -13,6 +13,8 @@ mod cases;
 pub mod chart;
 pub mod compare;
 pub mod compat;
+mod dimensions;
+mod findings;
 #[cfg(test)]
 mod fixture;
 pub mod format;

@@ -1,12 +1,13 @@
 //! report.md, rendered from `templates/report.md`.
 
 use crate::chart::Chart;
+use crate::findings::Finding;
 use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, cases, headline, local, notes, percentiles, repeats, search, server, shards,
-    telemetry,
+    ViewError, audit, cases, findings, headline, local, notes, percentiles, repeats, search,
+    server, shards, telemetry,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -37,6 +38,7 @@ struct Page {
     slo_open_total: usize,
     slo_total: usize,
     slo_folded: bool,
+    findings: Vec<String>,
     cases: String,
     case_count: usize,
     steady: String,
@@ -126,6 +128,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         slo_open_total: slo_open.rows.len(),
         slo_total: slo.rows.len(),
         slo_folded: slo.rows.len() > MAX_UNFOLDED_OBJECTIVES,
+        findings: findings(report),
         cases: cases::cases_without_groups(report).markdown(),
         case_count: report.cases.len(),
         steady: cases::steady_states(report).markdown(),
@@ -165,8 +168,24 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         shard_line: shards::shard_line(report).as_deref().map(prose),
         omitted_shards: shards::omitted_shards(report),
         environment: environment(report).markdown(),
-        notes: notes::markdown_notes(report),
+        notes: notes::markdown_notes(report)
+            .into_iter()
+            .filter(|note| !findings::is_finding(note))
+            .collect(),
     }
+}
+
+/// The findings, and what was not measured.
+fn findings(report: &Report) -> Vec<String> {
+    let symbol = |finding: &Finding| match finding.tone.symbol() {
+        "" => String::new(),
+        symbol => format!("{symbol} "),
+    };
+    let line = |finding: Finding| format!("{}{}", symbol(&finding), prose(&finding.text));
+    let found = findings::findings(report).into_iter().map(line);
+    found
+        .chain(findings::unmeasured(report).as_deref().map(prose))
+        .collect()
 }
 
 fn searches(report: &Report) -> Vec<Search> {

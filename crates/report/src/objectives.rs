@@ -3,7 +3,7 @@
 use crate::format::{ABSENT, against, check_title, value};
 use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::check::{Check, Ruling, Subject, Verdict};
+use llmscen_core::check::{Check, Subject, Verdict};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
 use serde_json::json;
@@ -21,18 +21,14 @@ pub(crate) fn objectives(report: &Report, is_shown: impl Fn(&Verdict) -> bool) -
     )
 }
 
-/// The verdicts other than PASS, the most severe first.
-pub(crate) fn worst_objectives(report: &Report) -> Table {
-    let mut open: Vec<Judged<'_>> = all_verdicts(report)
-        .filter(|(.., verdict)| verdict.ruling != Ruling::Pass)
-        .collect();
-    open.sort_by_key(|(.., verdict)| match verdict.ruling {
-        Ruling::Invalid => 0,
-        Ruling::Fail => 1,
-        Ruling::Inconclusive => 2,
-        Ruling::Pass => 3,
-    });
-    table(report, open)
+/// The verdicts of the case at this index.
+pub(crate) fn objectives_of_case(report: &Report, index: usize) -> Table {
+    table(
+        report,
+        all_verdicts(report)
+            .filter(|(case, ..)| *case == index)
+            .collect(),
+    )
 }
 
 fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {

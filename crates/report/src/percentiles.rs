@@ -2,6 +2,7 @@
 
 use crate::cases::metric_cell;
 use crate::table::{Cell, Column, Row, Table};
+use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Distribution;
@@ -31,6 +32,19 @@ pub(crate) fn low_is_better(case: &CaseReport) -> Table {
 /// The distributions of metrics whose high values are better, with low percentiles.
 pub(crate) fn high_is_better(case: &CaseReport) -> Table {
     distributions(case, &HIGH_IS_BETTER, Metric::higher_is_better)
+}
+
+/// Whether a metric is a main latency, or limited by an objective; by the name of its column.
+pub(crate) fn is_main(case: &CaseReport, column: &str) -> bool {
+    let judged = |verdict: &Verdict| match &verdict.check.subject {
+        Subject::Metric { metric, .. } => metric.column() == column,
+        Subject::Goodput(limits) => limits.iter().any(|limit| limit.metric.column() == column),
+        Subject::Signal { .. } => false,
+    };
+    [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e]
+        .iter()
+        .any(|metric| metric.column() == column)
+        || case.verdicts.iter().any(judged)
 }
 
 fn distributions(

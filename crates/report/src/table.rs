@@ -26,6 +26,8 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     is_numeric: bool,
+    /// Whether HTML shows it on demand only.
+    is_rare: bool,
     markdown: Option<String>,
     html: Option<String>,
     terminal: Option<TerminalColumn>,
@@ -46,6 +48,7 @@ impl Column {
     const fn new(is_numeric: bool) -> Column {
         Column {
             is_numeric,
+            is_rare: false,
             markdown: None,
             html: None,
             terminal: None,
@@ -80,6 +83,14 @@ impl Column {
     pub(crate) fn html(self, head: &str) -> Column {
         Column {
             html: Some(head.to_owned()),
+            ..self
+        }
+    }
+
+    /// In HTML, shows the column on demand only.
+    pub(crate) fn rare(self) -> Column {
+        Column {
+            is_rare: true,
             ..self
         }
     }
@@ -173,6 +184,8 @@ enum Kind {
     /// Text in which closed code spans are code.
     Prose,
     Code,
+    /// Text without any formatting.
+    Key,
     Number,
     /// A verdict; Markdown and HTML add its symbol.
     Verdict,
@@ -321,6 +334,14 @@ impl Cell {
         }
     }
 
+    /// The value of a swept key; the first one of a row links to the case at this index.
+    pub(crate) fn key(value: &str, case: Option<usize>) -> Cell {
+        Cell {
+            link: case.map(case_anchor),
+            ..Cell::new(Kind::Key, value.to_owned(), json!(value))
+        }
+    }
+
     /// A formatted number and its value.
     pub(crate) fn figure(text: impl Into<String>, value: impl RawValue) -> Cell {
         Cell::new(Kind::Number, text.into(), value.into_value())
@@ -394,15 +415,18 @@ impl Cell {
             (Some(text), _) => text.clone(),
             (None, Kind::Prose) => prose(&self.text),
             (None, Kind::Code) => code(&self.text),
+            (None, Kind::Key) => prose(&self.text),
             (None, Kind::Number) => self.text.clone(),
             (None, Kind::Verdict) => format!("{} {}", self.emphasis.emoji(), self.text),
         }
     }
 
-    fn to_html(&self) -> String {
+    /// `is_rare`: whether its column is shown on demand only.
+    fn to_html(&self, is_rare: bool) -> String {
         let text = match self.kind {
             Kind::Prose => prose_html(&self.text),
             Kind::Code => code_html(&self.text),
+            Kind::Key => HtmlEscape(&plain(&self.text)).to_string(),
             Kind::Number => HtmlEscape(&self.text).to_string(),
             Kind::Verdict => format!("{} {}", self.emphasis.symbol(), HtmlEscape(&self.text)),
         };
@@ -410,9 +434,10 @@ impl Cell {
             Kind::Number => "n",
             Kind::Verdict => "judgement",
             Kind::Prose | Kind::Code if plain(&self.text).chars().count() > MAX_LINE => "long",
-            Kind::Prose | Kind::Code => "",
+            Kind::Prose | Kind::Code | Kind::Key => "",
         };
-        let classes = [layout, self.emphasis.class()]
+        let rare = if is_rare { "more" } else { "" };
+        let classes = [layout, self.emphasis.class(), rare]
             .into_iter()
             .filter(|class| !class.is_empty())
             .collect::<Vec<_>>()
@@ -516,6 +541,35 @@ impl Table {
         self
     }
 
+    /// Removes the column with this head of HTML.
+    pub(crate) fn without(mut self, head: &str) -> Table {
+        let found = self
+            .columns
+            .iter()
+            .position(|column| column.html.as_deref() == Some(head));
+        if let Some(index) = found {
+            self.columns.remove(index);
+            self.rows
+                .iter_mut()
+                .for_each(|row| drop(row.cells.remove(index)));
+        }
+        self
+    }
+
+    /// The rows whose metric is asked for, and the others.
+    pub(crate) fn partition(self, is_asked: impl Fn(&str) -> bool) -> (Table, Table) {
+        let (some, others) = self
+            .rows
+            .into_iter()
+            .partition(|row| row.metric.as_deref().is_some_and(&is_asked));
+        let table = |rows| Table {
+            columns: self.columns.clone(),
+            rows,
+            is_sortable: self.is_sortable,
+        };
+        (table(some), table(others))
+    }
+
     /// The table for a terminal, with a final newline; empty without rows.
     pub(crate) fn terminal(&self, screen: Screen) -> String {
         terminal::render(self, screen)
@@ -570,10 +624,11 @@ impl Table {
             .collect();
         let head = |index: &usize| {
             let column = &self.columns[*index];
-            let class = if column.is_numeric {
-                " class=\"n\""
-            } else {
-                ""
+            let class = match (column.is_numeric, column.is_rare) {
+                (true, true) => " class=\"n more\"",
+                (true, false) => " class=\"n\"",
+                (false, true) => " class=\"more\"",
+                (false, false) => "",
             };
             format!(
                 "<th scope=\"col\"{class}>{}</th>",
@@ -589,7 +644,7 @@ impl Table {
             .map(|(name, value)| attribute(name, value.as_ref()));
             let cells: String = shown
                 .iter()
-                .map(|index| row.cells[*index].to_html())
+                .map(|index| row.cells[*index].to_html(self.columns[*index].is_rare))
                 .collect();
             format!("<tr{}>{cells}</tr>\n", attributes.concat())
         };
@@ -691,7 +746,7 @@ mod tests {
 
     #[test]
     fn a_raw_value_is_written_as_results_json_writes_it() {
-        let html = |value: Option<f64>| Cell::figure("x", value).to_html();
+        let html = |value: Option<f64>| Cell::figure("x", value).to_html(false);
         assert_eq!(
             html(Some(0.1 + 0.2)),
             "<td class=\"n\" data-value=\"0.30000000000000004\">x</td>"

@@ -79,6 +79,18 @@ impl Axis {
         }
     }
 
+    /// Values in order, each in the middle of its step.
+    pub fn categories(title: &str, values: &[String]) -> Axis {
+        let label = |(index, value): (usize, &String)| (index as f64 + 0.5, value.clone());
+        Axis {
+            title: title.to_owned(),
+            low: 0.0,
+            high: values.len().max(1) as f64,
+            log: false,
+            ticks: values.iter().enumerate().map(label).collect(),
+        }
+    }
+
     /// Logarithmic if the positive values span a factor of at least `spread`, otherwise from zero.
     pub fn fit(title: impl Into<String>, values: &[f64], spread: f64) -> Axis {
         let positive = || {

@@ -2,7 +2,9 @@
 
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
-use crate::chart::pick::{PanelContent, columns, sample_sizes, small_multiples, subtitle};
+use crate::chart::pick::{
+    MAX_PANELS, PanelContent, columns, sample_sizes, small_multiples, subtitle,
+};
 use crate::chart::style::{FAN, INK, QUANTILES, Stroke};
 use crate::format::millis;
 use llmscen_core::metric::Metric;
@@ -25,6 +27,7 @@ pub fn itl_by_position(report: &Report) -> Option<Figure> {
     let (panels, remark) = small_multiples(
         report,
         "ITL",
+        MAX_PANELS,
         |case| case.chart_data.by_token.len() >= MIN_POSITIONS,
         |case, _| itl_picture(case),
     );
@@ -104,8 +107,13 @@ const MAX_DOTS: usize = 6000;
 
 /// TTFT by prompt length with its trend; None if prompts have about the same length.
 pub fn ttft_by_prompt_length(report: &Report) -> Option<Figure> {
-    let (panels, remark) =
-        small_multiples(report, "TTFT (from send)", lengths_differ, ttft_picture);
+    let (panels, remark) = small_multiples(
+        report,
+        "TTFT (from send)",
+        MAX_PANELS,
+        lengths_differ,
+        ttft_picture,
+    );
     let scales = if panels.len() > 1 {
         "each panel has its own scale"
     } else {

@@ -630,7 +630,7 @@ fn distribution_figure(
     };
     let limit_entries = unique
         .iter()
-        .map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
+        .map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::limit())));
     Some(Figure {
         name,
         title: title.to_owned(),
@@ -679,7 +679,7 @@ fn distribution_panel(
         .collect();
     let mut marks: Vec<Mark> = near
         .iter()
-        .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::dashed(ALARM)))
+        .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::limit()))
         .collect();
     for (run, points) in curves {
         marks.push(Mark::Steps(

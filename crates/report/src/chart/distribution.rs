@@ -3,7 +3,7 @@
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::over_load::MAX_LIMIT_RATIO;
-use crate::chart::pick::{ShownCase, sample_sizes, select_cases, shown, subtitle};
+use crate::chart::pick::{ShownCase, sample_sizes, select_cases, subtitle};
 use crate::chart::style::{ALARM, GRID, Stroke};
 use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
@@ -53,7 +53,7 @@ pub fn cumulative_figures(report: &Report) -> impl Iterator<Item = Figure> + '_ 
 }
 
 fn cumulative_figure(report: &Report, topic: &Topic) -> Option<Figure> {
-    let (picked, found) = select_cases(report, MAX_CASES, |case| {
+    let (picked, remark) = select_cases(report, MAX_CASES, |case| {
         case.cdfs
             .get(&topic.metric)
             .is_some_and(|points| !points.is_empty())
@@ -61,7 +61,7 @@ fn cumulative_figure(report: &Report, topic: &Topic) -> Option<Figure> {
     let limits = limits(report, topic.metric);
     let panel = cumulative_panel(&picked, &limits, topic)?;
     let remarks = [
-        shown(picked.len(), found, "cases"),
+        remark,
         sample_sizes(picked.iter().map(|picked| picked.case), topic.metric),
     ];
     Some(Figure {
@@ -99,7 +99,7 @@ fn cumulative_panel(picked: &[ShownCase], limits: &[Limit], topic: &Topic) -> Op
     marks.extend(
         limits
             .iter()
-            .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::dashed(ALARM))),
+            .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::limit())),
     );
     marks.extend(curves.map(|(points, color)| {
         Mark::Steps(
@@ -138,7 +138,7 @@ fn cumulative_legend(picked: &[ShownCase], limits: &[Limit]) -> Vec<Entry> {
         .map(|picked| Entry::new(&picked.label, Swatch::Line(Stroke::solid(picked.color))));
     let limits = limits
         .iter()
-        .map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::dashed(ALARM))));
+        .map(|limit| Entry::new(&limit.label, Swatch::Line(Stroke::limit())));
     cases.chain(limits).collect()
 }
 
@@ -151,7 +151,7 @@ const METRICS: [(Metric, &str); 4] = [
 
 /// The percentile plot of the latencies; None without data.
 pub fn percentile_plot(report: &Report) -> Option<Figure> {
-    let (picked, found) = select_cases(report, MAX_CASES, |case| {
+    let (picked, remark) = select_cases(report, MAX_CASES, |case| {
         METRICS
             .iter()
             .any(|(metric, _)| case.chart_data.spectra.contains_key(metric))
@@ -166,7 +166,7 @@ pub fn percentile_plot(report: &Report) -> Option<Figure> {
             .map(|limit| format!("{} {}", panel.title, limit.label))
     });
     let remarks = [
-        shown(picked.len(), found, "cases"),
+        remark,
         sample_sizes(picked.iter().map(|picked| picked.case), Metric::E2e),
     ];
     let legend = percentile_legend(&picked, limits);
@@ -225,7 +225,7 @@ fn percentile_panel(
     marks.extend(
         limits
             .iter()
-            .map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::dashed(ALARM))),
+            .map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::limit())),
     );
     for (points, color) in curves() {
         let points: Series = points
@@ -287,7 +287,7 @@ fn percentile_legend(picked: &[ShownCase], limits: impl Iterator<Item = String>)
     let cases =
         cases.map(|picked| Entry::new(&picked.label, Swatch::Line(Stroke::solid(picked.color))));
     cases
-        .chain(limits.map(|limit| Entry::new(limit, Swatch::Line(Stroke::dashed(ALARM)))))
+        .chain(limits.map(|limit| Entry::new(limit, Swatch::Line(Stroke::limit()))))
         .collect()
 }
 
@@ -306,9 +306,9 @@ mod tests {
         );
         assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
         assert!(
-            all[0]
-                .subtitle
-                .ends_with("12 of 100 cases shown  ·  n = 240 requests per case"),
+            all[0].subtitle.ends_with(
+                "12 of 100 cases shown, failed ones first  ·  n = 240 requests per case"
+            ),
             "{}",
             all[0].subtitle
         );
@@ -320,7 +320,7 @@ mod tests {
         assert!(
             figure.panels[0]
                 .marks
-                .contains(&Mark::VerticalLine(500.0, Stroke::dashed(ALARM)))
+                .contains(&Mark::VerticalLine(500.0, Stroke::limit()))
         );
         assert!(
             figure.panels[0]

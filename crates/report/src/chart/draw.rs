@@ -5,10 +5,11 @@ use crate::chart::canvas::{Anchor, Canvas, Point};
 use crate::chart::figure::{Cell, Corner, Entry, Figure, Mark, Panel, Swatch};
 use crate::chart::layout::{ENTRY_HEIGHT, Frame, Layout, MARGIN, SWATCH_WIDTH, lay_out};
 use crate::chart::style::{
-    AXIS, FRAME, GRID, LEGEND, PANEL, RIBBON, SUBTITLE, Stroke, TICK, TITLE,
+    AXIS, FRAME, Face, GRID, LEGEND, PANEL, RIBBON, SUBTITLE, Stroke, TICK, TITLE,
 };
 use crate::chart::verdict::Ribbon;
 use llmscen_core::report::Series;
+use plotters::style::RGBColor;
 
 /// Least gap between tick labels.
 const TICK_GAP: f64 = 8.0;
@@ -104,6 +105,12 @@ fn draw_legend_entry(
         Swatch::Dot(color) => canvas.dot(middle, 4.0, color)?,
         Swatch::Ring(color) => canvas.ring(middle, 6.0, color)?,
         Swatch::Cross(color) => canvas.cross(middle, 4.0, color)?,
+        Swatch::Whisker(color) => {
+            draw_whisker(canvas, (middle.0, y + 6.0), (middle.0, y - 6.0), color)?
+        }
+        Swatch::Symbol(text, color) => {
+            canvas.text(text, middle, Face { color, ..PANEL }, Anchor::Center)?
+        }
         Swatch::Shade(color) => canvas.fill([(left, y - 6.0), (left + 22.0, y + 6.0)], color)?,
     }
     canvas.text(
@@ -112,6 +119,13 @@ fn draw_legend_entry(
         LEGEND,
         Anchor::Left,
     )
+}
+
+/// A line from a point to a bound, which has a cap.
+fn draw_whisker(canvas: &Canvas, from: Point, to: Point, color: RGBColor) -> Result<(), String> {
+    let stroke = Stroke::solid(color).thin();
+    canvas.line(&[from, to], stroke)?;
+    canvas.line(&[(to.0 - 4.0, to.1), (to.0 + 4.0, to.1)], stroke)
 }
 
 struct Plot<'a, 'b> {
@@ -266,6 +280,18 @@ impl Plot<'_, '_> {
             }
             Mark::Cells(cells) => cells.iter().try_for_each(|cell| self.draw_cell(cell)),
             Mark::Labels(labels, corner) => self.draw_labels(labels, *corner),
+            Mark::Texts(texts, color) => texts.iter().try_for_each(|(x, y, text)| {
+                let face = Face {
+                    color: *color,
+                    ..PANEL
+                };
+                self.canvas
+                    .text(text, self.at(*x, *y), face, Anchor::Center)
+            }),
+            Mark::Whiskers(points, color) => points.iter().try_for_each(|(x, value, bound)| {
+                let (from, to) = (self.at(*x, *value), self.at(*x, *bound));
+                draw_whisker(self.canvas, from, to, *color)
+            }),
             Mark::Band(from, to, color) => {
                 let (from, to) = (self.at(*from, 0.0).0, self.at(*to, 0.0).0);
                 self.canvas.fill([(from, top), (to, bottom)], *color)

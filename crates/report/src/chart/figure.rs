@@ -65,6 +65,10 @@ pub enum Swatch {
     Cross(RGBColor),
     /// A shaded area.
     Shade(RGBColor),
+    /// A line with a cap.
+    Whisker(RGBColor),
+    /// A character.
+    Symbol(&'static str, RGBColor),
 }
 
 /// One plot.
@@ -101,6 +105,10 @@ pub enum Mark {
     Cells(Vec<Cell>),
     /// Labels beside points, if possible at this corner; a label that would cover an earlier one is omitted.
     Labels(Vec<(f64, f64, String)>, Corner),
+    /// A text centered at each point, in bold.
+    Texts(Vec<(f64, f64, String)>, RGBColor),
+    /// A line from each point to its confidence bound: `(x, value, bound)`.
+    Whiskers(Vec<(f64, f64, f64)>, RGBColor),
     /// A shaded span of the horizontal axis.
     Band(f64, f64, RGBColor),
     /// A vertical line at a value, over the full height.

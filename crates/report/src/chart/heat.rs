@@ -2,7 +2,9 @@
 
 use crate::chart::axis::{Axis, TimeUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Side, Swatch};
-use crate::chart::pick::{PanelContent, columns, sample_sizes, small_multiples, subtitle};
+use crate::chart::pick::{
+    MAX_PANELS, PanelContent, columns, sample_sizes, small_multiples, subtitle,
+};
 use crate::chart::style::ramp;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::HeatMap;
@@ -13,14 +15,17 @@ const MAX_SHADES: usize = 6;
 /// With more panels, two by two cells are drawn as one.
 const MAX_LARGE_PANELS: usize = 2;
 
+/// The least requests of a heat map: with fewer, most cells have one.
+const MIN_REQUESTS: u32 = 200;
+
+/// Whether a heat map has enough requests to be drawn.
+pub fn has_enough(heat: &HeatMap) -> bool {
+    heat.counts.iter().flatten().sum::<u32>() >= MIN_REQUESTS
+}
+
 /// The chart; None without data.
 pub fn figure(report: &Report) -> Option<Figure> {
-    let has_map = |case: &CaseReport| {
-        case.chart_data
-            .heat
-            .as_ref()
-            .is_some_and(|heat| heat.counts.iter().flatten().any(|n| *n > 0))
-    };
+    let has_map = |case: &CaseReport| case.chart_data.heat.as_ref().is_some_and(has_enough);
     let max_count = |panels: usize| {
         let counts = report
             .cases
@@ -34,7 +39,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
     };
     let found = report.cases.iter().filter(|case| has_map(case)).count();
     let edges = shade_edges(max_count(found));
-    let (panels, remark) = small_multiples(report, "E2E", has_map, |case, panels| {
+    let (panels, remark) = small_multiples(report, "E2E", MAX_PANELS, has_map, |case, panels| {
         heat_map(case, panels, &edges)
     });
     let sizes = sample_sizes(report.cases.iter(), Metric::E2e);

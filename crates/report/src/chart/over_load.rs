@@ -3,12 +3,13 @@
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::pick::{sample_sizes, subtitle, token_remark};
-use crate::chart::style::{ALARM, FAN, MAIN, MUTED, Stroke};
+use crate::chart::style::{ALARM, FAN, INK, MAIN, MUTED, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use crate::chart::verdict;
 use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
+use plotters::style::RGBColor;
 
 /// The latencies drawn over load and over throughput.
 pub const LATENCIES: [(Metric, &str); 3] = [
@@ -16,23 +17,31 @@ pub const LATENCIES: [(Metric, &str); 3] = [
     (Metric::Itl, "ITL"),
     (Metric::E2e, "E2E"),
 ];
+
+/// The latencies drawn over load: TPOT in place of ITL where only TPOT is limited.
+fn latencies(report: &Report) -> [(Metric, &'static str); 3] {
+    let is_limited = |metric| !limits(report, metric).is_empty();
+    let mut all = LATENCIES;
+    if is_limited(Metric::Tpot) && !is_limited(Metric::Itl) {
+        all[1] = (Metric::Tpot, "TPOT");
+    }
+    all
+}
 /// The percentile bands, the widest first.
 const BANDS: [(f64, f64, &str); 3] = [
     (0.05, 0.99, "p5 to p99"),
     (0.10, 0.90, "p10 to p90"),
     (0.25, 0.75, "p25 to p75"),
 ];
-/// With several groups the color identifies the group, so only two quantiles are drawn, distinguished by dashes.
-const GROUP_QUANTILES: [(f64, &str); 2] = [(0.99, "p99"), (0.50, "p50")];
 /// A limit beyond this multiple of the data would flatten the curves, so it is omitted.
 pub const MAX_LIMIT_RATIO: f64 = 3.0;
 
 /// TTFT, ITL and E2E over load: percentile bands for one group of cases, otherwise a line per group. None without a sweep over load.
 pub fn latency_over_load(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report)?;
-    let drawn: Vec<(Panel, Vec<Limit>)> = LATENCIES
-        .iter()
-        .filter_map(|(metric, title)| latency_panel(report, &sweep, (*metric, title)))
+    let drawn: Vec<(Panel, Vec<Limit>)> = latencies(report)
+        .into_iter()
+        .filter_map(|latency| latency_panel(report, &sweep, latency))
         .collect();
     let limits = drawn.iter().flat_map(|(panel, limits)| {
         limits
@@ -58,10 +67,12 @@ fn latency_panel(
     sweep: &Sweep,
     (metric, title): (Metric, &str),
 ) -> Option<(Panel, Vec<Limit>)> {
+    let mut limits = limits(report, metric);
+    let share = main_share(sweep, &limits);
     let shares: &[f64] = if sweep.groups.len() == 1 {
         &[0.05, 0.50, 0.99]
     } else {
-        &[0.50, 0.99]
+        &[0.50, share]
     };
     let quantiles = |group: &Group| {
         shares
@@ -76,8 +87,7 @@ fn latency_panel(
         .map(|(_, value)| value)
         .collect();
     let greatest = observed.iter().copied().reduce(f64::max)?;
-    let mut limits = limits(report, metric);
-    limits.retain(|limit| limit.value <= greatest * MAX_LIMIT_RATIO);
+    limits.retain(|limit| limit.share == share && limit.value <= greatest * MAX_LIMIT_RATIO);
     let values = observed
         .iter()
         .copied()
@@ -85,26 +95,35 @@ fn latency_panel(
     let unit = TimeUnit::for_values(values.clone());
     let values: Vec<f64> = values.map(|value| value * unit.factor).collect();
     let mut marks = match sweep.groups.as_slice() {
-        [only] => percentile_bands(only, metric, unit),
-        _ => group_lines(sweep, metric, unit),
+        [only] => percentile_bands(only, metric, unit, share),
+        _ => group_lines(sweep, metric, unit, share),
     };
-    // Verdicts are marked on the median of percentile bands, or on the p99 of groups.
-    let share = if sweep.groups.len() == 1 { 0.50 } else { 0.99 };
-    for group in &sweep.groups {
+    // Verdicts and confidence bounds are marked at the percentile that an objective limits.
+    for (index, group) in sweep.groups.iter().enumerate() {
         let value = |case: &CaseReport| {
             case.distributions
                 .get(&metric)?
                 .quantile(share)
                 .map(|value| value * unit.factor)
         };
+        marks.push(whiskers(
+            group,
+            metric,
+            share,
+            unit,
+            sweep.stroke(index).color,
+        ));
         marks.extend(verdict::verdict_marks(group, |case| {
             case.load_value.zip(value(case))
         }));
+        let highest = group.max_load().and_then(|at| group.cases.get(at));
+        let highest = highest.and_then(|case| case.load_value.zip(value(case)));
+        marks.push(max_mark(highest));
     }
     marks.extend(
         limits
             .iter()
-            .map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::dashed(ALARM))),
+            .map(|limit| Mark::HorizontalLine(limit.value * unit.factor, Stroke::limit())),
     );
     Some((
         Panel {
@@ -117,8 +136,36 @@ fn latency_panel(
     ))
 }
 
-/// Percentile bands around the median.
-fn percentile_bands(group: &Group, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
+/// The percentile that verdicts are about: that of the first objective, else the median of bands or the p99 of groups.
+fn main_share(sweep: &Sweep, limits: &[Limit]) -> f64 {
+    let default = if sweep.groups.len() == 1 { 0.50 } else { 0.99 };
+    limits.first().map_or(default, |limit| limit.share)
+}
+
+/// The confidence bounds of an objective on this percentile.
+fn whiskers(group: &Group, metric: Metric, share: f64, unit: TimeUnit, color: RGBColor) -> Mark {
+    let whisker = |case: &&CaseReport| {
+        let mut verdicts = case.verdicts.iter();
+        let verdict =
+            verdicts.find(|it| verdict::quantile_of(&it.check.subject, metric) == Some(share))?;
+        let ends = (
+            verdict.observed? * unit.factor,
+            verdict.bound? * unit.factor,
+        );
+        (ends.0.is_finite() && ends.1.is_finite()).then_some((case.load_value?, ends.0, ends.1))
+    };
+    Mark::Whiskers(group.cases.iter().filter_map(whisker).collect(), color)
+}
+
+/// A mark at the highest load up to which every objective passes.
+fn max_mark(at: Option<(f64, f64)>) -> Mark {
+    Mark::Rings(at.into_iter().collect(), INK, 9.0)
+}
+
+const MAX_LABEL: &str = "highest load up to which every objective passes";
+
+/// Percentile bands around the median, and the line of a limited percentile.
+fn percentile_bands(group: &Group, metric: Metric, unit: TimeUnit, share: f64) -> Vec<Mark> {
     let quantile = |share| scaled(&group.quantile(metric, share), 1.0, unit.factor);
     let band = |((low, high, _), color): (&(f64, f64, &str), _)| {
         let points = quantile(*low)
@@ -129,14 +176,19 @@ fn percentile_bands(group: &Group, metric: Metric, unit: TimeUnit) -> Vec<Mark> 
         Mark::Area(points, color)
     };
     let median = with_dots(quantile(0.50), Stroke::solid(MAIN), group.cases.len());
-    BANDS.iter().zip(FAN).map(band).chain(median).collect()
+    let limited =
+        (share != 0.50).then(|| with_dots(quantile(share), Stroke::solid(INK), group.cases.len()));
+    let bands = BANDS.iter().zip(FAN).map(band);
+    bands
+        .chain(median)
+        .chain(limited.into_iter().flatten())
+        .collect()
 }
 
-fn group_lines(sweep: &Sweep, metric: Metric, unit: TimeUnit) -> Vec<Mark> {
+fn group_lines(sweep: &Sweep, metric: Metric, unit: TimeUnit, share: f64) -> Vec<Mark> {
     let lines = |(index, group): (usize, &Group)| {
         let stroke = sweep.stroke(index);
-        GROUP_QUANTILES.map(|(share, name)| {
-            let stroke = if name == "p99" { stroke } else { faint(stroke) };
+        [(share, stroke), (0.50, faint(stroke))].map(|(share, stroke)| {
             with_dots(
                 scaled(&group.quantile(metric, share), 1.0, unit.factor),
                 stroke,
@@ -184,24 +236,45 @@ fn latency_legend(sweep: &Sweep, limits: &[(String, String)]) -> Vec<Entry> {
             .iter()
             .enumerate()
             .map(|(index, group)| line(&group.label, sweep.stroke(index)));
+        let solid = if limits.is_empty() {
+            "p99"
+        } else {
+            "percentile of the objective, or p99"
+        };
         groups
             .chain([
-                line("p99", Stroke::solid(MUTED)),
+                line(solid, Stroke::solid(MUTED)),
                 line("p50", faint(Stroke::solid(MUTED))),
             ])
             .collect()
     };
+    if sweep.groups.len() == 1 && !limits.is_empty() {
+        entries.push(line("percentile of the objective", Stroke::solid(INK)));
+    }
     entries.extend(verdict::verdict_legend(sweep, true));
-    let limit = |(panel, label): &(String, String)| {
-        line(&format!("{panel} {label}"), Stroke::dashed(ALARM))
-    };
+    if !limits.is_empty() {
+        entries.push(Entry::new(
+            "confidence bound of the objective",
+            Swatch::Whisker(MUTED),
+        ));
+    }
+    entries.extend(max_entry(sweep));
+    let limit =
+        |(panel, label): &(String, String)| line(&format!("{panel} {label}"), Stroke::limit());
     entries.extend(limits.iter().map(limit));
     entries
 }
 
-const THROUGHPUTS: [(Metric, &str, &str); 2] = [
+/// The legend of [`max_mark`].
+fn max_entry(sweep: &Sweep) -> Option<Entry> {
+    let has_max = sweep.groups.iter().any(|group| group.max_load().is_some());
+    has_max.then(|| Entry::new(MAX_LABEL, Swatch::Ring(INK)))
+}
+
+const THROUGHPUTS: [(Metric, &str, &str); 3] = [
     (Metric::OutputTps, "Output tokens", "tok/s"),
     (Metric::RequestThroughput, "Successful requests", "req/s"),
+    (Metric::GoodputRate, "Goodput", "req/s"),
 ];
 
 /// Tokens and requests per second over load; None without a sweep over load.
@@ -261,6 +334,11 @@ fn throughput_panel(sweep: &Sweep, metric: Metric, (title, unit): (&str, &str)) 
             .into_iter()
             .filter(is_not_failure_ring),
         );
+        let highest = group.max_load().and_then(|at| group.cases.get(at));
+        let value = |case: &CaseReport| case.scalars.get(&metric).copied();
+        marks.push(max_mark(
+            highest.and_then(|case| case.load_value.zip(value(case))),
+        ));
     }
     Some(Panel {
         title: title.to_owned(),
@@ -297,6 +375,7 @@ fn throughput_legend(sweep: &Sweep) -> Vec<Entry> {
         ));
     }
     entries.extend(verdict::verdict_legend(sweep, false));
+    entries.extend(max_entry(sweep));
     entries
 }
 
@@ -348,7 +427,7 @@ mod tests {
             panel
                 .marks
                 .iter()
-                .any(|mark| *mark == Mark::HorizontalLine(500.0, Stroke::dashed(ALARM)))
+                .any(|mark| *mark == Mark::HorizontalLine(500.0, Stroke::limit()))
         };
         let near = latency_over_load(&sweep(12)).unwrap();
         assert_eq!(

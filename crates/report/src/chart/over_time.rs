@@ -2,13 +2,13 @@
 
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch, downsample};
-use crate::chart::pick::{ShownCase, columns, select_cases, shown, subtitle, token_remark};
+use crate::chart::pick::{
+    MAX_PANELS, SHARED_SCALE, ShownCase, columns, select_cases, subtitle, token_remark,
+};
 use crate::chart::style::{ALARM, INK, MAIN, SHADE, Stroke};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 
-/// The most panels of one chart.
-const MAX_PANELS: usize = 12;
 /// The most points of one series.
 const MAX_POINTS: usize = 1000;
 
@@ -21,7 +21,10 @@ struct Topic {
     main: Entry,
     remark: String,
     has_data: fn(&CaseReport) -> bool,
-    panel: fn(&CaseReport) -> (Axis, Vec<Mark>),
+    /// The marks of a panel, latencies in this unit.
+    marks: fn(&CaseReport, TimeUnit) -> Vec<Mark>,
+    /// The vertical axis of all panels, from their values.
+    axis: fn(&[f64], TimeUnit) -> Axis,
 }
 
 /// Requests in flight over time; None without data.
@@ -35,13 +38,11 @@ pub fn in_flight(report: &Report) -> Option<Figure> {
             main: Entry::new("requests in flight", Swatch::Line(Stroke::solid(MAIN))),
             remark: String::new(),
             has_data: |case| !case.timelines.in_flight.is_empty(),
-            panel: |case| {
+            marks: |case, _| {
                 let points = downsample(&case.timelines.in_flight, MAX_POINTS);
-                (
-                    Axis::counts("", points.iter().map(|point| point.1)),
-                    vec![Mark::Steps(points, Stroke::solid(MAIN).thin())],
-                )
+                vec![Mark::Steps(points, Stroke::solid(MAIN).thin())]
             },
+            axis: |values, _| Axis::counts("", values.iter().copied()),
         },
     )
 }
@@ -60,20 +61,17 @@ pub fn tokens_per_second(report: &Report) -> Option<Figure> {
             ),
             remark: token_remark(report),
             has_data: |case| !case.timelines.output_tps.is_empty(),
-            panel: |case| {
+            marks: |case, _| {
                 let points = downsample(&case.timelines.output_tps, MAX_POINTS);
                 let mean = case.scalars.get(&Metric::OutputTps).copied();
-                let y = Axis::from_zero("tok/s", points.iter().map(|point| point.1).chain(mean));
                 let mean_line =
                     mean.map(|mean| Mark::HorizontalLine(mean, Stroke::dashed(INK).thin()));
-                (
-                    y,
-                    [Mark::Line(points, Stroke::solid(MAIN).thin())]
-                        .into_iter()
-                        .chain(mean_line)
-                        .collect(),
-                )
+                [Mark::Line(points, Stroke::solid(MAIN).thin())]
+                    .into_iter()
+                    .chain(mean_line)
+                    .collect()
             },
+            axis: |values, _| Axis::from_zero("tok/s", values.iter().copied()),
         },
     )
 }
@@ -91,43 +89,43 @@ pub fn ttft(report: &Report) -> Option<Figure> {
             has_data: |case| {
                 !case.timelines.ttft_ms.is_empty() || !case.timelines.failures.is_empty()
             },
-            panel: |case| {
+            marks: |case, unit| {
                 let points = downsample(&case.timelines.ttft_ms, MAX_POINTS);
-                let unit = TimeUnit::for_values(points.iter().map(|point| point.1));
-                let points = scaled(&points, 1.0, unit.factor);
-                let values: Vec<f64> = points.iter().map(|point| point.1).collect();
                 let failures = downsample(&case.timelines.failures, MAX_POINTS)
                     .iter()
                     .map(|point| point.0)
                     .collect();
-                (
-                    Axis::fit(unit.name, &values, 30.0),
-                    vec![
-                        Mark::Dots(points, MAIN, 1.75),
-                        Mark::EdgeCrosses(failures, ALARM),
-                    ],
-                )
+                vec![
+                    Mark::Dots(scaled(&points, 1.0, unit.factor), MAIN, 1.75),
+                    Mark::EdgeCrosses(failures, ALARM),
+                ]
             },
+            axis: |values, unit| Axis::fit(unit.name, values, 30.0),
         },
     )
 }
 
 fn figure(report: &Report, topic: Topic) -> Option<Figure> {
-    let (picked, found) = select_cases(report, MAX_PANELS, topic.has_data);
-    let mut panels: Vec<Panel> = picked.iter().map(|picked| panel(picked, &topic)).collect();
+    let (picked, remark) = select_cases(report, MAX_PANELS, topic.has_data);
+    let latencies = picked
+        .iter()
+        .flat_map(|shown| &shown.case.timelines.ttft_ms);
+    let unit = TimeUnit::for_values(latencies.map(|point| point.1));
+    let marks: Vec<Vec<Mark>> = picked
+        .iter()
+        .map(|shown| (topic.marks)(shown.case, unit))
+        .collect();
+    let values: Vec<f64> = marks.iter().flatten().flat_map(heights).collect();
+    let y = (topic.axis)(&values, unit);
+    let panels = picked.iter().zip(marks);
+    let mut panels: Vec<Panel> = panels
+        .map(|(shown, marks)| panel(shown, &y, marks))
+        .collect();
     if let [only] = panels.as_mut_slice() {
         only.title = topic.quantity.to_owned();
     }
-    let scales = if panels.len() > 1 {
-        "each panel has its own scale"
-    } else {
-        ""
-    };
-    let remarks = [
-        shown(panels.len(), found, "cases"),
-        scales.to_owned(),
-        topic.remark.clone(),
-    ];
+    let scales = if panels.len() > 1 { SHARED_SCALE } else { "" };
+    let remarks = [remark, scales.to_owned(), topic.remark.clone()];
     (!panels.is_empty()).then(|| Figure {
         name: topic.name,
         title: topic.title.to_owned(),
@@ -139,8 +137,7 @@ fn figure(report: &Report, topic: Topic) -> Option<Figure> {
     })
 }
 
-fn panel(ShownCase { case, title, .. }: &ShownCase<'_>, topic: &Topic) -> Panel {
-    let (y, mut marks) = (topic.panel)(case);
+fn panel(ShownCase { case, title, .. }: &ShownCase<'_>, y: &Axis, mut marks: Vec<Mark>) -> Panel {
     let end = marks
         .iter()
         .flat_map(times)
@@ -151,8 +148,18 @@ fn panel(ShownCase { case, title, .. }: &ShownCase<'_>, topic: &Topic) -> Panel 
     Panel {
         title: title.clone(),
         x: Axis::until("time since start of case (s)", end),
-        y,
+        y: y.clone(),
         marks,
+    }
+}
+
+fn heights(mark: &Mark) -> Vec<f64> {
+    match mark {
+        Mark::Line(points, _) | Mark::Steps(points, _) | Mark::Dots(points, ..) => {
+            points.iter().map(|point| point.1).collect()
+        }
+        Mark::HorizontalLine(height, _) => vec![*height],
+        _ => Vec::new(),
     }
 }
 
@@ -231,7 +238,7 @@ mod tests {
         {
             assert_eq!(
                 (figure.panels.len(), figure.columns),
-                (12, 4),
+                (12, 3),
                 "{}",
                 figure.name
             );

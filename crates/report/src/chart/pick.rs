@@ -3,6 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Mark, Panel};
 use crate::chart::style::{category, ramp};
+use llmscen_core::check::Ruling;
 use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
@@ -20,12 +21,13 @@ pub struct ShownCase<'a> {
     pub color: RGBColor,
 }
 
-/// At most `max` of the cases with data, evenly spaced by rising load, and the number of all cases with data.
+/// At most `max` of the cases with data by rising load, and a remark about omitted cases. If not all fit, failed ones come first,
+/// then invalid and inconclusive ones, each evenly spaced.
 pub fn select_cases(
     report: &Report,
     max: usize,
     has_data: impl Fn(&CaseReport) -> bool,
-) -> (Vec<ShownCase<'_>>, usize) {
+) -> (Vec<ShownCase<'_>>, String) {
     let mut cases: Vec<&CaseReport> = report.cases.iter().filter(|case| has_data(case)).collect();
     let ordered = cases.iter().all(|case| case.load_value.is_some())
         && cases.windows(2).any(|p| p[0].load_value != p[1].load_value);
@@ -37,10 +39,13 @@ pub fn select_cases(
         });
     }
     let found = cases.len();
-    let shown: Vec<&CaseReport> = evenly_spaced(found, max)
-        .into_iter()
-        .map(|index| cases[index])
-        .collect();
+    let kept = most_severe(&cases, max);
+    let has_failed = kept.iter().any(|index| severity(cases[*index]) == 0);
+    let remark = match shown(kept.len(), found, "cases") {
+        remark if remark.is_empty() || !has_failed => remark,
+        remark => format!("{remark}, failed ones first"),
+    };
+    let shown: Vec<&CaseReport> = kept.into_iter().map(|index| cases[index]).collect();
     let color = |index| {
         if ordered {
             ramp(index, shown.len())
@@ -55,7 +60,34 @@ pub fn select_cases(
         title: panel_title(case, &names),
         color: color(index),
     });
-    (picked.collect(), found)
+    (picked.collect(), remark)
+}
+
+/// 0 for a case with a failed objective, then invalid, inconclusive and passed.
+fn severity(case: &CaseReport) -> usize {
+    let has = |ruling| case.verdicts.iter().any(|it| it.ruling == ruling);
+    [Ruling::Fail, Ruling::Invalid, Ruling::Inconclusive]
+        .into_iter()
+        .position(has)
+        .unwrap_or(3)
+}
+
+/// The indices of at most `max` cases, ascending.
+fn most_severe(cases: &[&CaseReport], max: usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = Vec::new();
+    for level in 0..=3 {
+        let same: Vec<usize> = (0..cases.len())
+            .filter(|index| severity(cases[*index]) == level)
+            .collect();
+        let free = max.saturating_sub(kept.len());
+        kept.extend(
+            evenly_spaced(same.len(), free)
+                .into_iter()
+                .map(|at| same[at]),
+        );
+    }
+    kept.sort_unstable();
+    kept
 }
 
 /// The name of a case, or if that is long, the values that distinguish it.
@@ -76,6 +108,8 @@ fn panel_title(case: &CaseReport, names: &CaseNames) -> String {
         .unwrap_or_else(|| case_name(case))
 }
 
+/// The longest title of a panel in a row of three, in characters.
+const MAX_TITLE: usize = 36;
 /// The longest load in a legend, in characters.
 const MAX_NAME: usize = 30;
 
@@ -110,8 +144,7 @@ pub fn columns(panels: usize) -> usize {
     match panels {
         0 | 1 => 1,
         2 | 4 => 2,
-        3 | 5..=9 => 3,
-        _ => 4,
+        _ => 3,
     }
 }
 
@@ -171,8 +204,11 @@ pub fn token_remark(report: &Report) -> String {
     }
 }
 
+/// The remark of small multiples that can be compared.
+pub const SHARED_SCALE: &str = "all panels have the same vertical scale";
+
 /// The most panels of one chart.
-const MAX_PANELS: usize = 12;
+pub const MAX_PANELS: usize = 12;
 
 /// A panel without its title.
 pub struct PanelContent {
@@ -184,15 +220,16 @@ pub struct PanelContent {
     pub marks: Vec<Mark>,
 }
 
-/// One panel for each of at most twelve cases with data, and a remark about omitted cases. `single_title`: the title of a panel that
+/// One panel for each of at most `max` cases with data, and a remark about omitted cases. `single_title`: the title of a panel that
 /// is the only one. `draw` gets the case and the number of panels.
 pub fn small_multiples(
     report: &Report,
     single_title: &str,
+    max: usize,
     has_data: impl Fn(&CaseReport) -> bool,
     draw: impl Fn(&CaseReport, usize) -> Option<PanelContent>,
 ) -> (Vec<Panel>, String) {
-    let (picked, found) = select_cases(report, MAX_PANELS, has_data);
+    let (picked, remark) = select_cases(report, max, has_data);
     let panel = |ShownCase { case, title, .. }: &ShownCase<'_>| {
         let PanelContent { x, y, marks } = draw(case, picked.len())?;
         let title = if picked.len() == 1 {
@@ -202,9 +239,7 @@ pub fn small_multiples(
         };
         Some(Panel { title, x, y, marks })
     };
-    let panels: Vec<Panel> = picked.iter().filter_map(panel).collect();
-    let remark = shown(panels.len(), found, "cases");
-    (panels, remark)
+    (picked.iter().filter_map(panel).collect(), remark)
 }
 
 /// Swept keys that are the load. A chart over load has them on its axis.
@@ -265,8 +300,12 @@ impl<'a> CaseNames<'a> {
             .join(", ")
     }
 
-    /// For the title of a small panel: `c=96 · seqs=8`.
+    /// For the title of a small panel: `concurrency=96 · max_num_seqs=8`, or with short keys where that is too long for one.
     pub fn title(&self, case: &CaseReport) -> String {
+        if self.longest() <= MAX_TITLE {
+            let full = self.format_values(case, |field| last_segment(field.path).to_owned());
+            return full.join(" · ");
+        }
         let shortened = |field: &Field| {
             let short = short_key(field.path);
             let is_unique = self
@@ -282,6 +321,15 @@ impl<'a> CaseNames<'a> {
             }
         };
         self.format_values(case, shortened).join(" · ")
+    }
+
+    /// The length of the longest possible title, in characters.
+    fn longest(&self) -> usize {
+        let length = |field: &Field| {
+            let values = field.values.iter().map(|(_, short)| short.chars().count());
+            last_segment(field.path).chars().count() + 1 + values.max().unwrap_or(0)
+        };
+        self.0.iter().map(length).sum::<usize>() + 3 * self.0.len().saturating_sub(1)
     }
 
     fn format_values(&self, case: &CaseReport, key: impl Fn(&Field) -> String) -> Vec<String> {
@@ -421,26 +469,49 @@ mod tests {
     fn a_sweep_is_shown_by_rising_load_and_says_what_is_left_out() {
         let mut report = sweep(100);
         report.cases.reverse();
-        let (picked, found) = select_cases(&report, 12, |_| true);
-        let loads: Vec<f64> = picked
-            .iter()
-            .filter_map(|picked| picked.case.load_value)
-            .collect();
+        for case in &mut report.cases {
+            case.verdicts.clear();
+        }
+        let loads = |picked: &[ShownCase<'_>]| -> Vec<f64> {
+            picked
+                .iter()
+                .filter_map(|picked| picked.case.load_value)
+                .collect()
+        };
+        let (picked, remark) = select_cases(&report, 12, |_| true);
         assert_eq!(
-            loads,
+            loads(&picked),
             [
                 1.0, 10.0, 19.0, 28.0, 37.0, 46.0, 55.0, 64.0, 73.0, 82.0, 91.0, 100.0
             ]
         );
         assert_eq!(picked[0].label, "concurrency=1");
         assert_eq!(
-            subtitle(&report, &[shown(picked.len(), found, "cases")]),
+            subtitle(&report, &[remark]),
             "chat  ·  100 cases  ·  12 of 100 cases shown"
         );
         assert_eq!(
             subtitle(&sweep(1), &[shown(1, 1, "cases")]),
             "chat  ·  concurrency 1"
         );
+    }
+
+    #[test]
+    fn failed_cases_are_shown_first_where_not_all_fit() {
+        let mut report = sweep(100);
+        for (index, case) in report.cases.iter_mut().enumerate() {
+            case.verdicts.truncate(1);
+            let is_failed = [40, 80].contains(&index);
+            case.verdicts[0].ruling = if is_failed {
+                Ruling::Fail
+            } else {
+                Ruling::Pass
+            };
+        }
+        let (picked, remark) = select_cases(&report, 4, |_| true);
+        let loads: Vec<Option<f64>> = picked.iter().map(|picked| picked.case.load_value).collect();
+        assert_eq!(loads, [1.0, 41.0, 81.0, 100.0].map(Some));
+        assert_eq!(remark, "4 of 100 cases shown, failed ones first");
     }
 
     #[test]
@@ -451,7 +522,7 @@ mod tests {
         let (single, _) = select_cases(&report, 1, |_| true);
         assert_eq!(single[0].label, report.cases[0].id, "nothing differs");
         let titles: Vec<&str> = picked.iter().map(|picked| picked.title.as_str()).collect();
-        assert_eq!(titles[0], "rate=1/s · tokens=128");
+        assert_eq!(titles[0], "rate=1/s · max_tokens=128");
         assert!(
             (1..titles.len()).all(|at| !titles[..at].contains(&titles[at])),
             "{titles:?}"
@@ -548,7 +619,7 @@ mod tests {
         };
         let cases = [with_labels(1, 8), with_labels(96, 8), with_labels(96, 16)];
         let names = CaseNames::new(&cases.iter().collect::<Vec<_>>());
-        assert_eq!(names.title(&cases[1]), "c=96 · seqs=8");
+        assert_eq!(names.title(&cases[1]), "concurrency=96 · max_num_seqs=8");
         assert_eq!(names.legend(&cases[1]), "concurrency=96, max_num_seqs=8");
         assert_eq!(names.without_load().legend(&cases[1]), "max_num_seqs=8");
         let alone = CaseNames::new(&[&cases[0], &cases[1]]);

@@ -217,7 +217,7 @@ fn panel(report: &Report, search: &SearchReport, topic: &Topic, x: Axis) -> Pane
     marks.extend(
         topic
             .limit
-            .map(|limit| Mark::HorizontalLine(limit * factor, Stroke::dashed(ALARM))),
+            .map(|limit| Mark::HorizontalLine(limit * factor, Stroke::limit())),
     );
     marks.extend(
         found_load(report, search).map(|load| Mark::VerticalLine(load, Stroke::solid(INK).thin())),
@@ -365,7 +365,7 @@ fn legend(report: &Report, searches: &[&SearchReport]) -> Vec<Entry> {
             searches
                 .iter()
                 .any(|search| other_objectives(search).next().is_some()),
-            Entry::new("limit", Swatch::Line(Stroke::dashed(ALARM))),
+            Entry::new("limit", Swatch::Line(Stroke::limit())),
         ),
         (
             !results.is_empty(),

@@ -14,7 +14,9 @@ pub const FRAME: RGBColor = RGBColor(0xa7, 0xae, 0xb5);
 pub const SHADE: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
 /// A confidence interval.
 pub const RANGE: RGBColor = RGBColor(0xd9, 0xe8, 0xf3);
-/// Limits and failures.
+/// Thresholds of objectives.
+pub const LIMIT: RGBColor = RGBColor(0x6a, 0x3d, 0x9a);
+/// Failures.
 pub const ALARM: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 /// An inconclusive verdict.
 pub const INCONCLUSIVE: RGBColor = RGBColor(0x7a, 0x5c, 0x00);
@@ -24,7 +26,7 @@ pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 pub const MAIN: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 
 /// Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is invisible on white, and without the red of
-/// limits and failures.
+/// failures.
 const CATEGORIES: [RGBColor; 6] = [
     MAIN,
     RGBColor(0xe6, 0x9f, 0x00),
@@ -41,6 +43,21 @@ const RAMP: [(f64, f64, f64); 5] = [
     (33.0, 145.0, 140.0),
     (94.0, 201.0, 98.0),
     (170.0, 205.0, 40.0),
+];
+
+/// The time to the first token of a request.
+pub const PREFILL: RGBColor = CATEGORIES[1];
+/// A cell without a value.
+pub const MISSING: RGBColor = RGBColor(0xee, 0xf0, 0xf3);
+/// The color scale of value ÷ limit: blue within the limit, orange beyond it.
+pub const HEAT: [RGBColor; 7] = [
+    RGBColor(0xa9, 0xcd, 0xe8),
+    RGBColor(0xcb, 0xe1, 0xf1),
+    RGBColor(0xe6, 0xf0, 0xf8),
+    RGBColor(0xfb, 0xfc, 0xfd),
+    RGBColor(0xfd, 0xe8, 0xd8),
+    RGBColor(0xf9, 0xcb, 0xa8),
+    RGBColor(0xf0, 0xa3, 0x6b),
 ];
 
 /// Colors for the quantiles p50, p90, p99.
@@ -96,12 +113,21 @@ impl Stroke {
         }
     }
 
-    /// A dashed line beside the data, such as a limit.
+    /// A dashed line beside the data, such as a mean.
     pub fn dashed(color: RGBColor) -> Stroke {
         Stroke {
             color,
             width: 1.5,
             dash: Some((5.0, 4.0)),
+        }
+    }
+
+    /// The line of a threshold: its color and its long dashes are those of nothing else.
+    pub fn limit() -> Stroke {
+        Stroke {
+            color: LIMIT,
+            width: 1.75,
+            dash: Some((10.0, 4.0)),
         }
     }
 
@@ -183,7 +209,7 @@ mod tests {
             let colors: Vec<RGBColor> = (0..count).map(|index| category(index, count)).collect();
             for (index, color) in colors.iter().enumerate() {
                 assert!(!colors[..index].contains(color), "{index} of {count}");
-                assert_ne!(*color, ALARM);
+                assert!(![ALARM, LIMIT].contains(color));
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{Stroke, category};
+use llmscen_core::check::Ruling;
 use llmscen_core::label::{Labels, STAGE};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
@@ -94,6 +95,16 @@ impl<'a> Sweep<'a> {
 }
 
 impl Group<'_> {
+    /// The index of the highest load up to which every objective passes; None if the lowest load already misses one, or without
+    /// objectives.
+    pub fn max_load(&self) -> Option<usize> {
+        let passes = |case: &&&CaseReport| {
+            let mut verdicts = case.verdicts.iter();
+            !case.verdicts.is_empty() && verdicts.all(|it| it.ruling == Ruling::Pass)
+        };
+        self.cases.iter().take_while(passes).count().checked_sub(1)
+    }
+
     /// A value of each case over its load; cases without the value are omitted.
     pub fn points(&self, value: impl Fn(&CaseReport) -> Option<f64>) -> Series {
         self.cases

@@ -2,7 +2,7 @@
 
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch, downsample};
-use crate::chart::pick::{ShownCase, select_cases, shown, subtitle};
+use crate::chart::pick::{SHARED_SCALE, ShownCase, select_cases, subtitle};
 use crate::chart::style::{SHADE, Stroke, category};
 use llmscen_core::report::{CaseReport, Report, Series};
 use llmscen_core::signal::Signal;
@@ -12,6 +12,8 @@ use llmscen_core::units::Unit;
 const MAX_PANELS: usize = 12;
 /// The most points of one line.
 const MAX_POINTS: usize = 1000;
+/// The least samples of a line.
+pub const MIN_SAMPLES: usize = 5;
 /// Bytes of a gibibyte.
 const GIB: f64 = 1_073_741_824.0;
 
@@ -96,7 +98,7 @@ fn series<'a>(
             case.telemetry
                 .series
                 .get(signal)
-                .filter(|points| !points.is_empty())?,
+                .filter(|points| points.len() >= MIN_SAMPLES)?,
         ))
     };
     signals.iter().filter_map(points).collect()
@@ -119,10 +121,10 @@ fn figure(report: &Report, name: &'static str, title: &str, topics: &[Topic]) ->
             .iter()
             .any(|(_, signals)| !series(case, signals).is_empty())
     };
-    let (picked, found) = select_cases(report, MAX_PANELS / topics.len(), has_data);
+    let (picked, remark) = select_cases(report, MAX_PANELS / topics.len(), has_data);
     let several = picked.len() > 1;
     let labels = labels_with_color(&topics);
-    let panels: Vec<Panel> = picked
+    let mut panels: Vec<Panel> = picked
         .iter()
         .flat_map(|shown| {
             topics
@@ -131,18 +133,20 @@ fn figure(report: &Report, name: &'static str, title: &str, topics: &[Topic]) ->
                 .collect::<Vec<_>>()
         })
         .collect();
-    let scales = if several {
-        "each panel has its own scale"
-    } else {
-        ""
-    };
+    // The panels of a column show the same quantity.
+    for topic in 0..topics.len() {
+        let column = || panels.iter().skip(topic).step_by(topics.len());
+        let highest = column().max_by(|a, b| a.y.high.total_cmp(&b.y.high));
+        if let Some(y) = highest.map(|panel| panel.y.clone()) {
+            let same = panels.iter_mut().skip(topic).step_by(topics.len());
+            same.for_each(|panel| panel.y = y.clone());
+        }
+    }
+    let scales = if several { SHARED_SCALE } else { "" };
     Some(Figure {
         name,
         title: title.to_owned(),
-        subtitle: subtitle(
-            report,
-            &[shown(picked.len(), found, "cases"), scales.to_owned()],
-        ),
+        subtitle: subtitle(report, &[remark, scales.to_owned()]),
         legend: legend(&topics, &picked, &labels, &panels),
         side: Side::Top,
         columns: topics.len(),

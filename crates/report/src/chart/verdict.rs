@@ -164,7 +164,8 @@ pub fn limits(report: &Report, metric: Metric) -> Vec<Limit> {
     found
 }
 
-fn quantile_of(subject: &Subject, limited: Metric) -> Option<f64> {
+/// The share of an objective on a quantile of this metric over all requests.
+pub fn quantile_of(subject: &Subject, limited: Metric) -> Option<f64> {
     match subject {
         Subject::Metric {
             metric,

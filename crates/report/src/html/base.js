@@ -25,8 +25,8 @@ function sort(table, column) {
   const down = head.getAttribute("aria-sort") === "ascending";
   heads.forEach((other) => other.removeAttribute("aria-sort"));
   head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const key = (row) => { const cell = row.cells[column]; return cell.dataset.value != null ? Number(cell.dataset.value) : head.classList.contains("n") ? null : cell.textContent; };
-  const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  const key = (row) => { const cell = row.cells[column]; return cell.dataset.sort != null ? Number(cell.dataset.sort) : cell.dataset.value != null ? Number(cell.dataset.value) : head.classList.contains("n") ? null : cell.textContent; };
+  const order = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   const rows = [...table.tBodies[0].rows].map((row) => [key(row), row]);
   rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : down ? order(b, a) : order(a, b)));
   table.tBodies[0].append(...rows.map(([, row]) => row));
@@ -34,7 +34,7 @@ function sort(table, column) {
 document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows[0].cells].forEach((head, column) => {
   head.tabIndex = 0;
   head.onclick = () => sort(table, column);
-  head.onkeydown = (event) => { if (event.key === "Enter") sort(table, column); };
+  head.onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); } };
 }));
 
 // Printed pages are unfolded and light.

@@ -1,12 +1,17 @@
 //! The data of the charts in report.html: the sweep over load, the searches, and the series of each case.
 
+use crate::chart::heat::has_enough;
 use crate::chart::sweep::{Group, Sweep};
+use crate::chart::telemetry::MIN_SAMPLES;
+use crate::chart::verdict::{Limit, limits, quantile_of};
+use crate::findings::saturated_from;
 use crate::format::check_title;
+use crate::html::MAX_DETAILED_CASES;
 use crate::search::{found_load, label_prefix, probe_verdict, varied_key};
 use crate::table::Emphasis;
-use llmscen_core::check::{Subject, Verdict};
+use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::report::{CaseReport, Report, Series, Timelines};
+use llmscen_core::report::{CaseReport, Report, Series};
 use llmscen_core::report::{HeatMap, QuantileBand, TimelineBar};
 use llmscen_core::search::SearchReport;
 use llmscen_core::signal::Signal;
@@ -15,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 /// The latencies drawn over load, and their percentiles.
 const LATENCIES: [Metric; 4] = [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e];
-const SHARES: [(&str, f64); 4] = [("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99)];
+const SHARES: [f64; 4] = [0.50, 0.90, 0.95, 0.99];
 /// The rates drawn over load.
 const RATES: [Metric; 4] = [
     Metric::OutputTps,
@@ -34,6 +39,8 @@ pub fn overview(report: &Report) -> Value {
         .flatten();
     json!({
         "cases": report.cases.iter().map(|case| case.id.as_str()).collect::<Vec<_>>(),
+        // Without a sweep or a search, the main chart is the time of the first case.
+        "times": (found.is_none() && report.searches.is_empty()).then_some(0),
         "sweep": found.map(|found| sweep(report, &found)),
         "searches": report.searches.iter().map(|found| search(report, found)).collect::<Vec<_>>(),
     })
@@ -52,48 +59,99 @@ fn sweep(report: &Report, sweep: &Sweep<'_>) -> Value {
             Scope::Request | Scope::Gap => case.distributions.contains_key(*metric),
         })
     };
-    let limits = LATENCIES
-        .iter()
-        .filter(exists)
-        .map(|metric| (metric.column().to_owned(), json!(limits(report, *metric))));
+    let limited: Vec<(Metric, Vec<Limit>)> = LATENCIES
+        .into_iter()
+        .filter(|metric| exists(&metric))
+        .map(|metric| (metric, limits(report, metric)))
+        .collect();
+    let mut shares = SHARES.to_vec();
+    shares.extend(
+        limited
+            .iter()
+            .flat_map(|(_, limits)| limits.iter().map(|limit| limit.share)),
+    );
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    let limits = limited.iter().map(|(metric, limits)| {
+        let limit = |limit: &Limit| json!({ "share": name(limit.share), "value": limit.value, "label": limit.label });
+        (metric.column().to_owned(), json!(limits.iter().map(limit).collect::<Vec<_>>()))
+    });
     json!({
         "axis": title,
         "remark": sweep.remark,
+        "shares": shares.iter().map(|share| name(*share)).collect::<Vec<_>>(),
+        "first": first_limit(sweep, &limited),
         "latencies": LATENCIES.iter().filter(exists).map(|metric| description(*metric)).collect::<Vec<_>>(),
         "rates": RATES.iter().filter(exists).map(|metric| description(*metric)).collect::<Vec<_>>(),
         "limits": Value::Object(limits.collect()),
-        "groups": sweep.groups.iter().map(|it| group(report, it)).collect::<Vec<_>>(),
+        "groups": sweep.groups.iter().map(|it| group(report, it, &shares)).collect::<Vec<_>>(),
     })
 }
 
-fn limits(report: &Report, metric: Metric) -> Vec<Value> {
-    let found = crate::chart::verdict::limits(report, metric);
-    found
-        .iter()
-        .map(|limit| json!({ "share": limit.share, "value": limit.value, "label": limit.label }))
-        .collect()
+fn name(share: f64) -> String {
+    Stat::Quantile(share).to_string()
 }
 
-fn group(report: &Report, group: &Group<'_>) -> Value {
+/// The latency and the percentile that are shown first: those of a failed objective, else of any, else the p95 of the TTFT.
+fn first_limit(sweep: &Sweep<'_>, limited: &[(Metric, Vec<Limit>)]) -> Value {
+    let all = || {
+        limited
+            .iter()
+            .flat_map(|(metric, limits)| limits.iter().map(|limit| (*metric, limit.share)))
+    };
+    let fails = |(metric, share): &(Metric, f64)| {
+        let mut verdicts = sweep.cases().flat_map(|case| &case.verdicts);
+        verdicts.any(|it| {
+            it.ruling == Ruling::Fail && quantile_of(&it.check.subject, *metric) == Some(*share)
+        })
+    };
+    let (metric, share) = all()
+        .find(fails)
+        .or_else(|| all().next())
+        .unwrap_or((Metric::Ttft, 0.95));
+    json!({ "key": metric.column(), "share": name(share) })
+}
+
+fn group(report: &Report, group: &Group<'_>, shares: &[f64]) -> Value {
     let index = |case: &&CaseReport| report.cases.iter().position(|other| other.id == case.id);
     let column = |figure: &dyn Fn(&CaseReport) -> Option<f64>| {
         let finite = |case: &&CaseReport| figure(case).filter(|value| value.is_finite());
         group.cases.iter().map(finite).collect::<Vec<Option<f64>>>()
     };
-    let latency = |metric: Metric| {
-        let quantile = |(name, share): (&str, f64)| {
-            (
-                name.to_owned(),
-                json!(column(&|case| case
-                    .distributions
-                    .get(&metric)?
-                    .quantile(share))),
-            )
+    let by_metric = |of: &dyn Fn(Metric, f64) -> Vec<Option<f64>>| {
+        let latency = |metric: Metric| {
+            let quantile = |share: &f64| (name(*share), json!(of(metric, *share)));
+            let all: Map<String, Value> = shares.iter().map(quantile).collect();
+            (metric.column().to_owned(), Value::Object(all))
         };
-        (
-            metric.column().to_owned(),
-            Value::Object(SHARES.into_iter().map(quantile).collect()),
-        )
+        LATENCIES.into_iter().map(latency).collect::<Map<_, _>>()
+    };
+    let quantile = |metric: Metric, share: f64| {
+        column(&|case| case.distributions.get(&metric)?.quantile(share))
+    };
+    let bound = |metric: Metric, share: f64| {
+        column(&|case| {
+            let mut verdicts = case.verdicts.iter();
+            verdicts
+                .find(|it| quantile_of(&it.check.subject, metric) == Some(share))?
+                .bound
+        })
+    };
+    let own_verdicts = |metric: Metric| {
+        let of = |share: &f64| {
+            let ruling = |case: &&CaseReport| {
+                let mut verdicts = case.verdicts.iter();
+                let verdict =
+                    verdicts.find(|it| quantile_of(&it.check.subject, metric) == Some(*share))?;
+                Some(verdict.ruling.name())
+            };
+            let all: Vec<Option<&str>> = group.cases.iter().map(ruling).collect();
+            all.iter()
+                .any(Option::is_some)
+                .then(|| (name(*share), json!(all)))
+        };
+        let all: Map<String, Value> = shares.iter().filter_map(of).collect();
+        (metric.column().to_owned(), Value::Object(all))
     };
     let rate = |metric: Metric| {
         (
@@ -101,11 +159,30 @@ fn group(report: &Report, group: &Group<'_>) -> Value {
             json!(column(&|case| case.scalars.get(&metric).copied())),
         )
     };
+    let verdict = |case: &&CaseReport| {
+        let has = |ruling| case.verdicts.iter().any(|it| it.ruling == ruling);
+        let all = [
+            Ruling::Invalid,
+            Ruling::Fail,
+            Ruling::Inconclusive,
+            Ruling::Pass,
+        ];
+        all.into_iter()
+            .find(|ruling| has(*ruling))
+            .map(Ruling::name)
+    };
+    let knee = saturated_from(&group.cases)
+        .and_then(|(first, _)| group.cases.iter().position(|case| case.id == first.id));
     json!({
         "label": group.label,
         "cases": group.cases.iter().map(index).collect::<Vec<_>>(),
         "load": column(&|case| case.load_value),
-        "latencies": LATENCIES.into_iter().map(latency).collect::<Map<_, _>>(),
+        "verdicts": group.cases.iter().map(verdict).collect::<Vec<_>>(),
+        "own_verdicts": LATENCIES.into_iter().map(own_verdicts).collect::<Map<_, _>>(),
+        "knee": knee,
+        "max": group.max_load(),
+        "latencies": by_metric(&quantile),
+        "bounds": by_metric(&bound),
         "rates": RATES.into_iter().map(rate).collect::<Map<_, _>>(),
     })
 }
@@ -145,12 +222,14 @@ fn search(report: &Report, search: &SearchReport) -> Value {
 }
 
 /// Points of one series, summed over all cases: the page stays small with many cases.
-const POINTS_OF_ALL_CASES: usize = 12_000;
+const POINTS_OF_ALL_CASES: usize = 6_000;
 /// Least and most points of one series.
-const MIN_POINTS: usize = 120;
+const MIN_POINTS: usize = 40;
 const MAX_POINTS: usize = 2000;
-/// Time bins of a round, for percentiles over time and failure counts.
+/// The most time bins of a round, for percentiles over time and failure counts.
 const TIME_BINS: usize = 48;
+/// The least requests of a time bin, on average: percentiles of fewer are all the same value.
+const MIN_PER_BIN: usize = 20;
 /// Significant digits of a number.
 const DIGITS: i32 = 5;
 
@@ -158,14 +237,34 @@ const DIGITS: i32 = 5;
 pub fn series(case: &CaseReport, cases: usize) -> Value {
     let max_points = (POINTS_OF_ALL_CASES / cases.max(1)).clamp(MIN_POINTS, MAX_POINTS);
     let pictures = &case.chart_data;
+    let is_detailed = cases <= MAX_DETAILED_CASES;
+    // The percentile plot shows the same distribution as the cumulative one.
+    let cdfs = case
+        .cdfs
+        .iter()
+        .filter(|(metric, _)| is_detailed || !pictures.spectra.contains_key(*metric));
+    let is_main = |metric: Metric| matches!(metric, Metric::Ttft | Metric::Tpot | Metric::E2e);
+    let is_judged = |metric: Metric| {
+        case.verdicts
+            .iter()
+            .any(|it| quantile_of(&it.check.subject, metric).is_some())
+    };
+    let spectra = pictures
+        .spectra
+        .iter()
+        .filter(|(metric, _)| is_detailed || is_main(**metric) || is_judged(**metric));
+    let heat = pictures
+        .heat
+        .as_ref()
+        .filter(|heat| is_detailed && has_enough(heat));
     json!({
-        "time": time(&case.timelines, max_points),
+        "time": time(case, max_points),
         "telemetry": telemetry_lines(case, max_points / 2),
-        "cdfs": curves(&case.cdfs, case, max_points),
-        "spectra": curves(&pictures.spectra, case, max_points),
-        "heat": pictures.heat.as_ref().filter(|heat| !heat.counts.is_empty()).map(heat),
-        "by_token": non_empty(&pictures.by_token).map(by_token),
-        "prefill": non_empty(&pictures.prefill).map(|points| columns(&evenly(points, max_points))),
+        "cdfs": curves(cdfs, case, max_points),
+        "spectra": curves(spectra, case, max_points),
+        "heat": heat.map(heat_map),
+        "by_token": non_empty(&pictures.by_token).filter(|_| is_detailed).map(by_token),
+        "prefill": non_empty(&pictures.prefill).filter(|_| is_detailed).map(|points| columns(&evenly(points, max_points))),
         "waterfall": non_empty(&pictures.waterfall).map(|bars| waterfall(&evenly(bars, max_points / 2))),
     })
 }
@@ -174,10 +273,16 @@ fn non_empty<T>(items: &[T]) -> Option<&[T]> {
     (!items.is_empty()).then_some(items)
 }
 
-fn time(lines: &Timelines, max_points: usize) -> Value {
+fn time(case: &CaseReport, max_points: usize) -> Value {
+    let lines = &case.timelines;
     if lines.in_flight.is_empty() && lines.ttft_ms.is_empty() {
         return Value::Null;
     }
+    let limits: Vec<Value> = case
+        .verdicts
+        .iter()
+        .filter_map(|verdict| quantile_limit(verdict, Metric::Ttft))
+        .collect();
     let last = |points: &Series| points.last().map_or(0.0, |point| point.0);
     let end = [
         &lines.in_flight,
@@ -194,7 +299,8 @@ fn time(lines: &Timelines, max_points: usize) -> Value {
         "measured": numbers([from, until].into_iter()),
         "steady": lines.steady.map(|(from, until)| numbers([from, until].into_iter())),
         "in_flight": non_empty(&lines.in_flight).map(|points| columns(&highest(points, max_points))),
-        "output_tps": non_empty(&lines.output_tps).map(columns),
+        "output_tps": non_empty(&lines.output_tps).map(|points| columns(&highest(points, max_points))),
+        "limits": limits,
         "ttft": non_empty(&lines.ttft_ms).map(|points| columns(&highest(points, max_points))),
         "ttft_n": lines.ttft_ms.len(),
         "ttft_quantiles": non_empty(&lines.ttft_ms).map(|points| quantiles_over_time(points, end)),
@@ -254,15 +360,19 @@ pub(super) fn highest(points: &[(f64, f64)], max_points: usize) -> Series {
     kept
 }
 
-fn time_bin(at: f64, end: f64) -> usize {
-    ((at / end * TIME_BINS as f64) as usize).min(TIME_BINS - 1)
+fn time_bin(at: f64, end: f64, bins: usize) -> usize {
+    ((at / end * bins as f64) as usize).min(bins - 1)
 }
 
-/// The middles of the time bins, and percentiles of the requests scheduled in each, by nearest rank.
+/// The middles of the time bins, and percentiles of the requests scheduled in each, by nearest rank; null for too few requests.
 fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
-    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); TIME_BINS];
+    let count = (points.len() / MIN_PER_BIN).min(TIME_BINS);
+    if count < 2 {
+        return Value::Null;
+    }
+    let mut bins: Vec<Vec<f64>> = vec![Vec::new(); count];
     for &(at, value) in points {
-        if let Some(bin) = bins.get_mut(time_bin(at, end)) {
+        if let Some(bin) = bins.get_mut(time_bin(at, end, count)) {
             bin.push(value);
         }
     }
@@ -276,21 +386,21 @@ fn quantiles_over_time(points: &[(f64, f64)], end: f64) -> Value {
             .map(|bin| rank(bin).map_or(Value::Null, rounded))
             .collect::<Vec<_>>()
     };
-    json!({ "at": middles(end), "p50": quantile(0.50), "p90": quantile(0.90), "p95": quantile(0.95), "p99": quantile(0.99) })
+    json!({ "at": middles(end, count), "p50": quantile(0.50), "p90": quantile(0.90), "p95": quantile(0.95), "p99": quantile(0.99) })
 }
 
 fn counts_over_time(points: &[(f64, f64)], end: f64) -> Value {
     let mut bins = vec![0u64; TIME_BINS];
     for &(at, _) in points {
-        if let Some(bin) = bins.get_mut(time_bin(at, end)) {
+        if let Some(bin) = bins.get_mut(time_bin(at, end, TIME_BINS)) {
             *bin += 1;
         }
     }
-    json!([middles(end), bins])
+    json!([middles(end, TIME_BINS), bins])
 }
 
-fn middles(end: f64) -> Vec<Value> {
-    numbers((0..TIME_BINS).map(|index| (index as f64 + 0.5) * end / TIME_BINS as f64))
+fn middles(end: f64, bins: usize) -> Vec<Value> {
+    numbers((0..bins).map(|index| (index as f64 + 0.5) * end / bins as f64))
 }
 
 /// Distribution curves by column name, with the limits on their quantiles.
@@ -330,19 +440,13 @@ fn thin(points: &[(f64, f64)], max_points: usize) -> Series {
 }
 
 fn quantile_limit(verdict: &Verdict, limited: Metric) -> Option<Value> {
-    match &verdict.check.subject {
-        Subject::Metric {
-            metric,
-            stat: Some(Stat::Quantile(share)),
-            tags,
-        } if *metric == limited && tags.is_empty() => Some(
-            json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }),
-        ),
-        _ => None,
-    }
+    let share = quantile_of(&verdict.check.subject, limited)?;
+    Some(
+        json!({ "share": share, "value": rounded(verdict.check.limit), "label": check_title(&verdict.check) }),
+    )
 }
 
-fn heat(heat: &HeatMap) -> Value {
+fn heat_map(heat: &HeatMap) -> Value {
     json!({ "times": numbers(heat.times.iter().copied()), "levels": numbers(heat.levels.iter().copied()), "counts": heat.counts })
 }
 
@@ -430,7 +534,7 @@ fn telemetry_lines(case: &CaseReport, max_points: usize) -> Value {
             .telemetry
             .series
             .get(signal)
-            .filter(|points| !points.is_empty())?;
+            .filter(|points| points.len() >= MIN_SAMPLES)?;
         let factor = match signal.unit() {
             Unit::Bytes => 1.0 / 1_073_741_824.0,
             _ => 1.0,
@@ -498,8 +602,9 @@ mod tests {
         let binned = quantiles_over_time(&points, 96.0);
         assert_eq!(
             (&binned["at"][1], &binned["p50"][1], &binned["p99"][1]),
-            (&json!(3), &json!(2), &json!(3))
+            (&json!(36), &json!(35), &json!(47))
         );
+        assert_eq!(quantiles_over_time(&points[..39], 96.0), Value::Null);
     }
 
     #[test]

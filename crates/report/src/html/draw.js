@@ -43,7 +43,7 @@ const seconds = (value) => (value == null ? "–" : (value < 1 ? figure(value * 
 function axis(label, side, values, log, fixed) {
   const own = { label, labelSize: 20, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif", stroke: () => color("--muted"), grid: { stroke: () => color("--grid"), width: 1 }, ticks: { stroke: () => color("--line"), width: 1, size: 4 } };
   if (values) own.values = (u, ticks) => ticks.map((tick) => (tick == null ? "" : values(tick)));
-  if (!side) { own.size = 28; own.labelSize = 16; own.labelGap = 0; }
+  if (!side) { own.size = fixed ? 6 : 28; own.labelSize = 16; own.labelGap = 0; }
   if (side) own.size = fixed ? () => 48 : (u, texts) => 18 + Math.max(20, ...(texts || []).map((text) => String(text).length * 6.6));
   if (log) own.filter = own.grid.filter = own.ticks.filter = (u, ticks) => { const few = Math.log10(u.scales[log].max / u.scales[log].min) < 2.3; return ticks.map((tick) => { const lead = +tick.toExponential()[0]; return lead === 1 || (few && (lead === 2 || lead === 5)) ? tick : null; }); };
   return own;
@@ -76,9 +76,9 @@ function drawForeground(u, chart) {
   ctx.save();
   ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
   if (chart.draw) chart.draw(u, ctx);
-  ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]); ctx.lineWidth = 1.5 * devicePixelRatio;
+  ctx.setLineDash([7, 3, 2, 3].map((part) => part * devicePixelRatio)); ctx.lineWidth = 1.5 * devicePixelRatio;
   for (const mark of chart.marks || []) {
-    ctx.strokeStyle = color(mark.color || "--fail");
+    ctx.strokeStyle = color(mark.color || "--limit");
     ctx.beginPath();
     if (mark.x != null) { const x = u.valToPos(mark.x, "x", true); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); }
     if (mark.y != null) { const y = u.valToPos(mark.y, "y", true); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); }
@@ -112,7 +112,9 @@ function line(own) {
 
 // Adds a chart as a figure with caption, canvas and legend. `chart.lines` are series over `chart.x`; `chart.draw` paints the rest.
 function draw(parent, chart) {
-  const box = element("figure", parent, null, chart.wide ? "wide" : "");
+  const named = chart.lines.filter((own) => own.label).length;
+  const box = element("figure", parent, null, [chart.wide && "wide", named < 2 && "single"].filter(Boolean).join(" "));
+  if (chart.id) box.id = chart.id;
   const caption = element("figcaption", box, chart.title);
   if (chart.remark) element("small", caption, chart.remark);
   const reset = element("button", caption, "Reset zoom", "reset");
@@ -125,7 +127,7 @@ function draw(parent, chart) {
     ...size(),
     scales: scales(chart),
     series: [{ label: chart.xName || "x", value: (u, value) => (value == null ? "–" : (chart.sayX || figure)(value)) }, ...chart.lines.map(line)],
-    axes: [axis(chart.xLabel, false, chart.tickX || figure, chart.xLog && "x"), axis(chart.yLabel, true, chart.tickY || figure, chart.yLog && "y", chart.sync)],
+    axes: [axis(chart.xLabel, false, chart.bare ? () => "" : chart.tickX || figure, chart.xLog && "x", chart.bare), axis(chart.yLabel, true, chart.tickY || figure, chart.yLog && "y", chart.sync)],
     cursor: { drag: { x: true, y: false, dist: 4 }, focus: { prox: 30 }, ...(chart.sync ? { sync: { key: chart.sync, scales: ["x", null] } } : {}) },
     focus: { alpha: 0.45 },
     legend: { show: !chart.hover, live: true },
@@ -134,10 +136,10 @@ function draw(parent, chart) {
       draw: [(u) => drawForeground(u, chart)],
       ready: [(u) => { u.fullRange = [u.scales.x.min, u.scales.x.max]; }],
       setScale: [(u, key) => { if (key === "x") { zoomed(u); syncZoom(u, chart); } }],
-      setCursor: [(u) => { if (hoverText) hoverText.textContent = (u.cursor.left >= 0 && chart.hover(u)) || chart.idle || "\u00a0"; }],
+      setCursor: [(u) => { box.classList.toggle("hovering", u.cursor.left >= 0); if (hoverText) hoverText.textContent = (u.cursor.left >= 0 && chart.hover(u)) || "\u00a0"; }],
     },
   }, [chart.x, ...chart.lines.map((own) => own.values)], box);
-  if (hoverText) { box.append(hoverText); hoverText.textContent = chart.idle || "\u00a0"; }
+  if (hoverText) { box.append(hoverText); hoverText.textContent = "\u00a0"; }
   if (chart.keys) addKeys(box, chart.keys);
   reset.onclick = () => u.setScale("x", { min: u.fullRange[0], max: u.fullRange[1] });
   const one = { u, chart, box, resize: () => { const next = size(); if (next.width !== u.width || next.height !== u.height) u.setSize(next); } };
@@ -155,11 +157,12 @@ function syncZoom(from, chart) {
   }
 }
 
-// An extra legend for colors that the legend of the chart does not explain.
+// An extra legend for colors and symbols that the legend of the chart does not explain.
 function addKeys(box, entries) {
   const row = element("div", box, null, "keys");
   for (const [name, label, stroke] of entries) {
     const entry = element("span", row);
+    if (name.length < 3) { element("b", entry, name); entry.append(" " + label); continue; }
     const mark = element("i", entry, null, stroke ? "stroke" : "");
     mark.style[stroke ? "borderTopColor" : "background"] = name.startsWith("--") ? `var(${name})` : name;
     entry.append(label);

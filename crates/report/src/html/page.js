@@ -19,9 +19,33 @@ function showCase(index) {
 function followFragment() {
   for (const part of location.hash.slice(1).split(",")) {
     const found = /^case-(\d+)$/.exec(part);
-    if (found) { showCase(Number(found[1])); sections[shown].scrollIntoView(); }
+    if (found) { showCase(Number(found[1])); sections[shown].scrollIntoView(); sections[shown].focus({ preventScroll: true }); }
   }
 }
+
+// A click anywhere in a row of the matrix leads to its case; the link in the row does it by keyboard.
+document.querySelectorAll("tr[data-go]").forEach((row) => { row.onclick = (event) => { if (!event.target.closest("a")) location.hash = row.dataset.go; }; });
+
+// The header stays at the top. On a narrow screen only its navigation does.
+const header = document.querySelector("header"), nav = header.querySelector("nav");
+function measureHeader() {
+  root.style.setProperty("--header", header.offsetHeight + "px");
+  root.style.setProperty("--heading", header.offsetHeight - nav.offsetHeight + "px");
+}
+addEventListener("resize", measureHeader);
+measureHeader();
+
+const more = document.getElementById("more");
+if (more) more.onclick = () => { const on = document.getElementById("overview").classList.toggle("all"); more.setAttribute("aria-pressed", on); };
+
+// Without the permission to write to the clipboard, the text is selected instead.
+document.querySelectorAll("[data-copy]").forEach((button) => {
+  button.onclick = async () => {
+    const source = document.getElementById(button.dataset.copy), said = document.getElementById("copied");
+    try { await navigator.clipboard.writeText(source.textContent); said.textContent = "Copied."; }
+    catch { source.closest("details")?.setAttribute("open", ""); getSelection().selectAllChildren(source); said.textContent = "Selected: copy it with your keyboard."; }
+  };
+});
 
 function step(by) {
   const options = [...picker.options].filter((option) => !option.hidden).map((option) => Number(option.value));
@@ -63,5 +87,7 @@ addEventListener("hashchange", followFragment);
 
 document.querySelectorAll("[data-search]").forEach(drawSearch);
 if (cases.sweep) drawSweep(document.getElementById("sweep"));
+const times = document.getElementById("times");
+if (times) drawTimes(times, seriesOf(cases.times), cases.times);
 followFragment();
-if (shown < 0) showCase(0);
+if (shown < 0) showCase(Number(document.getElementById("cases")?.dataset.first || 0));

@@ -33,15 +33,17 @@ fn a_small_report_starts_with_its_verdict() {
     | --- | --- | --- | ---: | ---: | ---: | ---: | --- |
     | `base` | `ttft.p99 < 500ms` | ❌ fail | n/a | n/a | 500 ms | 0 | no data |
 
+    ## Findings
+
+    - ✗ `ttft.p99 < 500ms` fails (no data).
+    - ✗ 8 of 8 requests failed: 8 `connect`.
+    - Not measured: server queue and KV cache (set `target.metrics`), GPU, host CPU.
+
     ## Cases
 
     | Case | Load | ok / scheduled | Errors | req/s | Output tok/s | TTFT p50, ms | TTFT p99, ms | ITL p50, ms | ITL p99, ms | TPOT p50, ms | E2E p50, ms | E2E p99, ms |
     | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
     | `base` | burst | 0 / 8 | 100% | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a |
-
-    ## Charts
-
-    ![Requests in flight over time](charts/in_flight.png)
 
     ## Failures
 
@@ -49,13 +51,17 @@ fn a_small_report_starts_with_its_verdict() {
     | --- | --- | ---: | --- | --- |
     | `base` | `connect` | 8 | `connection refused` | connecting |
 
+    ## Charts
+
+    ![Requests in flight over time](charts/in_flight.png)
+
     ## Self-audit
 
     A verdict that the load generator may have changed is INVALID. Thresholds: achieved rate at least 98% of the offered rate, users idle at most 10% of the time, workers stalled at most 5% of the time, CPU at most 90% of a core, unique prompts cached at most 1%. Send delays up to 1 ms at p99 and stalls up to 1 ms are ignored.
 
-    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU per core | Memory | Events/s | In/s | Dropped | Reasons |
-    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
-    | `base` | all valid | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | schedule lag p99 8.1 ms is over 5 ms |
+    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU per core | Dropped | Reasons |
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+    | `base` | all valid | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | schedule lag p99 8.1 ms is over 5 ms |
 
     ## Environment
 

@@ -45,7 +45,7 @@ fn probes_limit_boundary_and_result_are_marked() {
         "the latest probe of each load, without stopped ones"
     );
     for mark in [
-        Mark::HorizontalLine(500.0, Stroke::dashed(ALARM)),
+        Mark::HorizontalLine(500.0, Stroke::limit()),
         Mark::VerticalLine(16.0, Stroke::solid(INK).thin()),
         Mark::Band(15.0, 17.0, RANGE),
         Mark::DiagonalCrosses(vec![(32.0, 1000.0)], ALARM),
@@ -127,7 +127,7 @@ fn each_objective_has_a_panel_and_of_many_the_failed_ones_are_drawn() {
     assert!(
         figure.panels[0]
             .marks
-            .contains(&Mark::HorizontalLine(300.0, Stroke::dashed(ALARM)))
+            .contains(&Mark::HorizontalLine(300.0, Stroke::limit()))
     );
     assert!(
         figure.subtitle.ends_with("4 of 5 objectives shown"),
