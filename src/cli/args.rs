@@ -312,7 +312,11 @@ fn is_option(command: &clap::Command, cli: &clap::Command, flag: &str) -> bool {
 
 /// Whether another command has this option: `--output`.
 fn is_option_elsewhere(cli: &clap::Command, flag: &str) -> bool {
-    cli.get_subcommands()
+    // Two commands take fields of the target as options.
+    let commands = cli
+        .get_subcommands()
+        .filter(|command| !["init", "doctor"].contains(&command.get_name()));
+    commands
         .flat_map(clap::Command::get_arguments)
         .any(|arg| arg.get_long() == Some(flag))
 }

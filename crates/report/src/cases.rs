@@ -264,11 +264,11 @@ fn case_row(
 }
 
 /// The main metrics of some cases for a screen: the values of `keys` as columns, or the case id without keys, then metrics that a case
-/// has, and the verdict. `keys`: the path and the head of each.
+/// has, and the verdict.
 pub(crate) fn short_table(
     report: &Report,
     shown: &[usize],
-    keys: &[(String, String)],
+    keys: &[Dimension],
     verdict: impl Fn(&CaseReport) -> Cell,
 ) -> Table {
     let has = |metric: Metric| {
@@ -291,10 +291,10 @@ pub(crate) fn short_table(
         [] => vec![Column::text().terminal("CASE", 0)],
         keys => keys
             .iter()
-            .map(|(_, head)| {
+            .map(|key| {
                 Column::text()
-                    .terminal(&head.to_uppercase(), 0)
-                    .at_least(head.len())
+                    .terminal(&key.name.to_uppercase(), 0)
+                    .at_least(key.name.len())
             })
             .collect(),
     };
@@ -321,15 +321,13 @@ pub(crate) fn short_table(
         Row::new(cells)
     };
     let mut rows = Vec::new();
-    for case in shown.iter().map(|index| &report.cases[*index]) {
-        let first = match keys {
+    for &index in shown {
+        let case = &report.cases[index];
+        let first: Vec<Cell> = match keys {
             [] => vec![Cell::code(&case.id)],
             keys => keys
                 .iter()
-                .map(|(path, _)| {
-                    let value = case.labels.get(path).map(ToString::to_string);
-                    Cell::code(&value.unwrap_or_default())
-                })
+                .map(|key| Cell::code(key.value(index)))
                 .collect(),
         };
         let blank = first.len() - 1;

@@ -21,15 +21,9 @@ pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
 
 /// The verdict on the run and its reason, in one line.
 pub fn verdict_line(report: &Report, color: bool) -> String {
-    let emphasis = match report.verdict {
-        RunVerdict::Pass => Emphasis::Pass,
-        RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
-        RunVerdict::Inconclusive => Emphasis::Inconclusive,
-        RunVerdict::Invalid => Emphasis::Invalid,
-    };
     let verdict = verdict_name(report.verdict);
     let verdict = if color {
-        emphasis.paint(verdict)
+        Emphasis::from(report.verdict).paint(verdict)
     } else {
         verdict.to_owned()
     };

@@ -3,7 +3,7 @@
 use crate::format::{ABSENT, against, check_title, value};
 use crate::notes::mark;
 use crate::table::{Cell, Column, Row, Screen, Table};
-use llmscen_core::check::{Check, Subject, Verdict};
+use llmscen_core::check::{Check, Ruling, Subject, Verdict};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
 use serde_json::json;
@@ -29,6 +29,16 @@ pub(crate) fn objectives_of_case(report: &Report, index: usize) -> Table {
             .filter(|(case, ..)| *case == index)
             .collect(),
     )
+}
+
+/// The order in which verdicts are shown: failed, invalid, inconclusive, passed.
+pub(crate) fn severity(ruling: Ruling) -> u8 {
+    match ruling {
+        Ruling::Fail => 0,
+        Ruling::Invalid => 1,
+        Ruling::Inconclusive => 2,
+        Ruling::Pass => 3,
+    }
 }
 
 fn all_verdicts(report: &Report) -> impl Iterator<Item = Judged<'_>> {

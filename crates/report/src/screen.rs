@@ -1,20 +1,23 @@
 //! The result of a run on one screen of a terminal: verdict, open objectives, main metrics, what to do.
 
 use crate::cases;
+use crate::dimensions::{Dimension, dimensions};
+use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title, counted, millis, number, optional, plain, value};
 use crate::headline::{excess, paragraphs, verdict_name};
 use crate::notes::mark;
-use crate::objectives::{multiple, subject_mark};
+use crate::objectives::{multiple, severity, subject_mark};
 use crate::search::short_result;
 use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use crate::telemetry::terminal_lines;
 use crate::{local, search};
-use llmscen_core::check::{Op, Ruling, Verdict};
+use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
-use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Objectives that are listed.
 const MAX_OBJECTIVES: usize = 8;
@@ -107,17 +110,6 @@ fn title(report: &Report, options: &ScreenOptions<'_>) -> String {
         .to_owned()
 }
 
-impl From<RunVerdict> for Emphasis {
-    fn from(verdict: RunVerdict) -> Emphasis {
-        match verdict {
-            RunVerdict::Pass => Emphasis::Pass,
-            RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
-            RunVerdict::Inconclusive => Emphasis::Inconclusive,
-            RunVerdict::Invalid => Emphasis::Invalid,
-        }
-    }
-}
-
 /// `2 of 48 objectives failed · 9 inconclusive · 37 passed`, with the requests if they fit or if some failed.
 fn counts(report: &Report, columns: usize) -> String {
     if let [only] = report.searches.as_slice() {
@@ -177,9 +169,9 @@ type Judged<'a> = (&'a CaseReport, &'a Verdict);
 /// same verdict in several cases has one row with its worst case, unless every row fits.
 fn objectives(report: &Report) -> Table {
     let names = CaseNames::new(report);
-    let case = match names.is_single {
-        true => Column::text(),
-        false => Column::text().terminal("CASE", 1),
+    let case = match report.cases.len() {
+        1 => Column::text(),
+        _ => Column::text().terminal("CASE", 1),
     };
     let has_notes = report
         .cases
@@ -264,7 +256,7 @@ fn objectives(report: &Report) -> Table {
 }
 
 /// A row for an objective with one verdict in one or more cases, the worst case first.
-fn objective_row(group: &[Judged<'_>], names: &CaseNames) -> Row {
+fn objective_row(group: &[Judged<'_>], names: &CaseNames<'_>) -> Row {
     let by_distance = |a: &&Judged<'_>, b: &&Judged<'_>| match a.1.ruling {
         Ruling::Pass => headroom(a.1).total_cmp(&headroom(b.1)),
         _ => excess(b.1).total_cmp(&excess(a.1)),
@@ -281,9 +273,9 @@ fn objective_row(group: &[Judged<'_>], names: &CaseNames) -> Row {
         Cell::figure(text, observed)
     };
     let cases = match group.len() {
-        1 => names.short(case),
-        count if names.short(case).is_empty() => counted(count, "case"),
-        count => format!("{} and {} more", names.short(case), count - 1),
+        1 => names.of(case).to_owned(),
+        count if names.of(case).is_empty() => counted(count, "case"),
+        count => format!("{} and {} more", names.of(case), count - 1),
     };
     let need = group.iter().filter_map(|(_, verdict)| verdict.need).max();
     let n = match need.filter(|_| verdict.ruling == Ruling::Inconclusive) {
@@ -339,15 +331,6 @@ pub fn annotations(report: &Report) -> Vec<(bool, String)> {
     open.into_iter().take(MAX).map(line).collect()
 }
 
-fn severity(ruling: Ruling) -> u8 {
-    match ruling {
-        Ruling::Invalid => 0,
-        Ruling::Fail => 1,
-        Ruling::Inconclusive => 2,
-        Ruling::Pass => 3,
-    }
-}
-
 /// The limit of a relative objective, and the note of the verdict. The reason of an invalid verdict is a paragraph instead.
 fn remark(verdict: &Verdict) -> String {
     let note = verdict
@@ -368,90 +351,56 @@ fn headroom(verdict: &Verdict) -> f64 {
     }
 }
 
-/// The observed value divided by the limit; empty without a value, or where a quotient says nothing.
+/// The observed value divided by the limit, or the difference if that rounds to 1; empty where neither says anything.
 fn of_limit(verdict: &Verdict) -> String {
-    let (Some(observed), limit) = (verdict.observed, verdict.check.limit) else {
+    let Some(ratio) = limit_ratio(verdict) else {
         return String::new();
     };
-    let quotient = observed / limit;
-    if matches!(verdict.check.op, Op::Equal | Op::Unequal)
-        || !quotient.is_finite()
-        || quotient < 0.0
-    {
-        return String::new();
-    }
-    let digits = if quotient < 0.995 { 2 } else { 1 };
-    match format!("{quotient:.digits$}x") {
-        near if near == "1.0x" || near == "1.00x" => {
-            format!("{:+.1}%", 100.0 * (quotient - 1.0))
-        }
-        text => text,
+    let quotient = match verdict.check.op.is_ceiling() {
+        true => ratio,
+        false => 1.0 / ratio,
+    };
+    match factor(quotient) {
+        None if quotient.is_finite() => format!("{:+.1}%", 100.0 * (quotient - 1.0)),
+        factor => factor.unwrap_or_default(),
     }
 }
 
-/// Short names of cases: the values that vary between them.
-struct CaseNames {
-    /// The path and the short name of each key that varies.
-    keys: Vec<(String, String)>,
-    /// Whether the keys tell all cases apart.
-    are_distinct: bool,
-    is_single: bool,
-}
+/// Short names of cases by id: the values that differ between them, `concurrency=96 max_num_seqs=8`, or the id where those do not tell the
+/// cases apart. Empty names if the report has one case.
+struct CaseNames<'a>(BTreeMap<&'a str, String>);
 
-impl CaseNames {
-    fn new(report: &Report) -> CaseNames {
-        let cases = &report.cases;
-        let mut paths: Vec<&str> = Vec::new();
-        for (path, _) in cases.iter().flat_map(|case| &case.labels.0) {
-            if !paths.contains(&path.as_str()) {
-                paths.push(path);
-            }
-        }
-        let text = |case: &CaseReport, path: &str| case.labels.get(path).map(ToString::to_string);
-        paths.retain(|path| {
-            cases
+impl<'a> CaseNames<'a> {
+    fn new(report: &'a Report) -> CaseNames<'a> {
+        let keys = distinct_keys(report);
+        let name = |(index, case): (usize, &'a CaseReport)| {
+            let values = keys
                 .iter()
-                .any(|case| text(case, path) != text(&cases[0], path))
-        });
-        let last = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
-        let keys = paths.iter().map(|path| {
-            let is_unique = paths
-                .iter()
-                .filter(|other| last(other) == last(path))
-                .count()
-                == 1;
-            let short = if is_unique {
-                last(path)
-            } else {
-                (*path).to_owned()
+                .map(|key| format!("{}={}", key.name, key.value(index)));
+            let name = match keys.as_slice() {
+                _ if report.cases.len() == 1 => String::new(),
+                [] => case.id.clone(),
+                _ => values.collect::<Vec<_>>().join(" "),
             };
-            ((*path).to_owned(), short)
-        });
-        let keys: Vec<(String, String)> = keys.collect();
-        let values = |case: &CaseReport| -> Vec<Option<String>> {
-            keys.iter().map(|(path, _)| text(case, path)).collect()
+            (case.id.as_str(), name)
         };
-        let distinct: std::collections::BTreeSet<_> = cases.iter().map(values).collect();
-        CaseNames {
-            are_distinct: distinct.len() == cases.len(),
-            is_single: cases.len() <= 1,
-            keys,
-        }
+        CaseNames(report.cases.iter().enumerate().map(name).collect())
     }
 
-    /// `concurrency=96 max_num_seqs=8`; empty if the report has one case.
-    fn short(&self, case: &CaseReport) -> String {
-        if self.is_single {
-            return String::new();
-        }
-        if !self.are_distinct {
-            return case.id.clone();
-        }
-        let values = self
-            .keys
-            .iter()
-            .filter_map(|(path, short)| Some(format!("{short}={}", case.labels.get(path)?)));
-        values.collect::<Vec<_>>().join(" ")
+    fn of(&self, case: &CaseReport) -> &str {
+        self.0.get(case.id.as_str()).map_or("", String::as_str)
+    }
+}
+
+/// The keys whose values differ between the cases; none if they do not tell all cases apart.
+fn distinct_keys(report: &Report) -> Vec<Dimension> {
+    let keys = dimensions(report);
+    let places: BTreeSet<Vec<_>> = (0..report.cases.len())
+        .map(|case| keys.iter().map(|key| key.of_case[case]).collect())
+        .collect();
+    match places.len() == report.cases.len() {
+        true => keys,
+        false => Vec::new(),
     }
 }
 
@@ -490,13 +439,7 @@ fn metrics_line(case: &CaseReport) -> String {
 
 /// The main metrics of each case, with its varying values as columns; the cases with the worst verdicts first where not all fit.
 fn case_table(report: &Report, inner: Screen) -> String {
-    let names = CaseNames::new(report);
-    let rank = |case: &CaseReport| match worst(case) {
-        Some(Ruling::Invalid) => 0,
-        Some(Ruling::Fail) => 1,
-        Some(Ruling::Inconclusive) => 2,
-        _ => 3,
-    };
+    let rank = |case: &CaseReport| worst(case).map_or(u8::MAX, severity);
     let mut shown: Vec<usize> = (0..report.cases.len()).collect();
     shown.sort_by_key(|index| rank(&report.cases[*index]));
     let hidden = shown.len().saturating_sub(MAX_CASES);
@@ -504,10 +447,11 @@ fn case_table(report: &Report, inner: Screen) -> String {
     if hidden == 0 {
         shown.sort();
     }
-    let keys: &[(String, String)] = if names.are_distinct { &names.keys } else { &[] };
-    let table = cases::short_table(report, &shown, keys, |case| match worst(case) {
-        Some(ruling) => Cell::ruling(ruling),
-        None => Cell::prose(""),
+    let table = cases::short_table(report, &shown, &distinct_keys(report), |case| {
+        match worst(case) {
+            Some(ruling) => Cell::ruling(ruling),
+            None => Cell::prose(""),
+        }
     });
     let more = match hidden {
         0 => String::new(),
@@ -518,18 +462,8 @@ fn case_table(report: &Report, inner: Screen) -> String {
 
 /// The worst verdict of a case; None without objectives.
 fn worst(case: &CaseReport) -> Option<Ruling> {
-    [
-        Ruling::Invalid,
-        Ruling::Fail,
-        Ruling::Inconclusive,
-        Ruling::Pass,
-    ]
-    .into_iter()
-    .find(|ruling| {
-        case.verdicts
-            .iter()
-            .any(|verdict| verdict.ruling == *ruling)
-    })
+    let rulings = case.verdicts.iter().map(|verdict| verdict.ruling);
+    rulings.min_by_key(|ruling| severity(*ruling))
 }
 
 /// Whether the load generator kept up, in a sentence; None if no case was audited.

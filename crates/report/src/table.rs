@@ -8,6 +8,7 @@ use crate::ViewError;
 use crate::format::{ABSENT, code, number, plain, prose};
 use llmscen_core::check::Ruling;
 use llmscen_core::escape::escape_csv_cell as guard_formula;
+use llmscen_core::report::RunVerdict;
 use minijinja::HtmlEscape;
 use serde_json::{Map, Value, json};
 
@@ -234,6 +235,17 @@ impl Emphasis {
             Emphasis::Inconclusive => "❔",
             Emphasis::Invalid => "⚠️",
             Emphasis::None | Emphasis::Muted => "",
+        }
+    }
+}
+
+impl From<RunVerdict> for Emphasis {
+    fn from(verdict: RunVerdict) -> Emphasis {
+        match verdict {
+            RunVerdict::Pass => Emphasis::Pass,
+            RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
+            RunVerdict::Inconclusive => Emphasis::Inconclusive,
+            RunVerdict::Invalid => Emphasis::Invalid,
         }
     }
 }

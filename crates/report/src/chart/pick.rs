@@ -3,7 +3,7 @@
 use crate::chart::axis::Axis;
 use crate::chart::figure::{Mark, Panel};
 use crate::chart::style::{category, ramp};
-use llmscen_core::check::Ruling;
+use crate::objectives::severity;
 use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
@@ -40,7 +40,7 @@ pub fn select_cases(
     }
     let found = cases.len();
     let kept = most_severe(&cases, max);
-    let has_failed = kept.iter().any(|index| severity(cases[*index]) == 0);
+    let has_failed = kept.iter().any(|index| case_severity(cases[*index]) == 0);
     let remark = match shown(kept.len(), found, "cases") {
         remark if remark.is_empty() || !has_failed => remark,
         remark => format!("{remark}, failed ones first"),
@@ -64,11 +64,11 @@ pub fn select_cases(
 }
 
 /// 0 for a case with a failed objective, then invalid, inconclusive and passed.
-fn severity(case: &CaseReport) -> usize {
-    let has = |ruling| case.verdicts.iter().any(|it| it.ruling == ruling);
-    [Ruling::Fail, Ruling::Invalid, Ruling::Inconclusive]
-        .into_iter()
-        .position(has)
+fn case_severity(case: &CaseReport) -> u8 {
+    let verdicts = case.verdicts.iter();
+    verdicts
+        .map(|verdict| severity(verdict.ruling))
+        .min()
         .unwrap_or(3)
 }
 
@@ -77,7 +77,7 @@ fn most_severe(cases: &[&CaseReport], max: usize) -> Vec<usize> {
     let mut kept: Vec<usize> = Vec::new();
     for level in 0..=3 {
         let same: Vec<usize> = (0..cases.len())
-            .filter(|index| severity(cases[*index]) == level)
+            .filter(|index| case_severity(cases[*index]) == level)
             .collect();
         let free = max.saturating_sub(kept.len());
         kept.extend(
@@ -434,6 +434,7 @@ fn distinct_parts(names: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture::{grid, sweep};
+    use llmscen_core::check::Ruling;
     use llmscen_core::label::Labels;
 
     #[test]

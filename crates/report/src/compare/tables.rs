@@ -4,7 +4,7 @@ use crate::compare::labels;
 use crate::format::{optional, percent};
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::compare::{Comparison, Contrast, Finding, Run, Span};
-use llmscen_core::report::{CaseReport, RunVerdict};
+use llmscen_core::report::CaseReport;
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
@@ -41,10 +41,7 @@ pub(super) fn runs(comparison: &Comparison) -> Table {
 fn run_emphasis(run: &Run) -> Emphasis {
     match run.report.verdict {
         _ if run.is_invalid() => Emphasis::Invalid,
-        RunVerdict::Pass => Emphasis::Pass,
-        RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
-        RunVerdict::Inconclusive => Emphasis::Inconclusive,
-        RunVerdict::Invalid => Emphasis::Invalid,
+        verdict => verdict.into(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::findings::{excess, limit_ratio};
 use crate::format::{against, check_title, counted, millis, number, optional, percent, value};
 use crate::headline;
 use crate::html::matrix::titles;
-use crate::objectives::subject_mark;
+use crate::objectives::{severity, subject_mark};
 use crate::search::{found_load, label_prefix, varied_key};
 use crate::table::{Emphasis, case_anchor, prose_html};
 use llmscen_core::check::{Ruling, Verdict};
@@ -153,12 +153,6 @@ fn worst(
     report: &Report,
     is_asked: impl Fn(&Verdict) -> bool,
 ) -> Option<(usize, &CaseReport, &Verdict)> {
-    let rank = |verdict: &Verdict| match verdict.ruling {
-        Ruling::Fail => 3,
-        Ruling::Invalid => 2,
-        Ruling::Inconclusive => 1,
-        Ruling::Pass => 0,
-    };
     let ratio = |verdict: &Verdict| {
         let missing = if verdict.observed.is_none() {
             f64::INFINITY
@@ -175,8 +169,8 @@ fn worst(
     // The first of equal ones.
     all.filter(|(.., verdict)| is_asked(verdict))
         .reduce(|best, next| {
-            let order = rank(next.2)
-                .cmp(&rank(best.2))
+            let order = severity(best.2.ruling)
+                .cmp(&severity(next.2.ruling))
                 .then(ratio(next.2).total_cmp(&ratio(best.2)));
             if order.is_gt() { next } else { best }
         })

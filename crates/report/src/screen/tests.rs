@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, no_data, report_of, searched, sweep};
+use llmscen_core::report::RunVerdict;
 
 fn shown(report: &Report, width: Option<usize>) -> String {
     let options = ScreenOptions {
