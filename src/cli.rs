@@ -6,6 +6,7 @@ mod bodies;
 mod compare;
 mod display;
 mod exit;
+mod extras;
 mod import;
 mod inspect;
 mod json_events;
@@ -76,6 +77,7 @@ pub fn main(world: World) -> Exit {
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Guard => supervise_server(&mut terminal),
         Command::Init { path } => inspect::init(&path, &mut terminal),
+        Command::Extras { prefix } => extras::extras(&prefix, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
