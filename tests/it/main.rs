@@ -36,6 +36,7 @@ mod moto;
 mod netns;
 mod numbers;
 mod outputs;
+mod packages;
 mod planted;
 mod protocols;
 mod random_sets;
