@@ -37,6 +37,7 @@ mod netns;
 mod numbers;
 mod outputs;
 mod packages;
+mod pipelines;
 mod planted;
 mod protocols;
 mod random_sets;
