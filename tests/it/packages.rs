@@ -1,7 +1,9 @@
 //! What installs llmscen: the wheel, the Debian package, man pages and completions. The binary is that of the tests.
 
-use crate::lab::Lab;
+use crate::ci::blocks;
+use crate::lab::{Lab, Ran, plain};
 use crate::launch::{is_missing, succeeds};
+use crate::pipelines::{action_steps, step};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -116,6 +118,105 @@ fn wheel(lab: &Lab) -> PathBuf {
     wheels.next().unwrap().unwrap().path()
 }
 
+/// Commands of docs/install.md that are not run, and why.
+const NOT_RUN: [(&str, &str); 5] = [
+    (
+        "cargo install --locked --path .",
+        "builds for minutes; the release workflow builds the same",
+    ),
+    (
+        concat!(
+            "sudo dpkg --install llmscen_",
+            env!("CARGO_PKG_VERSION"),
+            "-1_amd64.deb"
+        ),
+        "a_debian_package_installs_what_it_should installs into a folder",
+    ),
+    (
+        "docker build --tag llmscen .",
+        "needs Docker; the release workflow builds and runs the image",
+    ),
+    (
+        "docker run --rm --user \"$(id -u)\" --volume \"$PWD:/work\" llmscen run chat.yaml",
+        "as above",
+    ),
+    (
+        ".venv/bin/pip install llmscen",
+        "a_wheel_installs_into_a_fresh_environment_and_runs has the wheel",
+    ),
+];
+
+/// The command lines of docs/install.md.
+fn page_commands() -> Vec<String> {
+    let blocks = blocks(include_str!("../../docs/install.md"), "console");
+    let lines = blocks.into_iter().flat_map(str::lines);
+    lines
+        .filter_map(|line| line.strip_prefix("$ "))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_other_command_of_the_page_runs() {
+    let commands = page_commands();
+    for (command, why) in NOT_RUN {
+        assert!(
+            commands.iter().any(|line| line == command),
+            "{command} ({why}) is not in the page"
+        );
+    }
+    let lab = Lab::new();
+    let others = commands
+        .iter()
+        .filter(|line| !NOT_RUN.iter().any(|(own, _)| own == *line));
+    let others: Vec<&String> = others.filter(|line| !line.contains(".venv")).collect();
+    assert_eq!(others.len(), 2, "{others:?}");
+    for line in others {
+        step(&lab, line, &Default::default()).expect(0);
+    }
+    assert!(lab.path().join(".local/share/man/man1/llmscen.1").is_file());
+}
+
+#[test]
+fn every_crate_has_what_a_registry_needs() {
+    let lab = checkout();
+    let mut pack = Command::new(env!("CARGO"));
+    pack.args([
+        "package",
+        "--workspace",
+        "--no-verify",
+        "--allow-dirty",
+        "--offline",
+        "--locked",
+        "--quiet",
+    ]);
+    let packed = Ran::of(
+        pack.current_dir(lab.path())
+            .env_remove("CARGO_TARGET_DIR")
+            .output()
+            .unwrap(),
+    );
+    // Without the index of the registry there is nothing to resolve with.
+    if is_missing(
+        "the index of the registry",
+        !packed.err.contains("--offline"),
+    ) {
+        return;
+    }
+    assert_eq!(packed.code, 0, "{}", packed.err);
+    assert!(!packed.err.contains("manifest has no"), "{}", packed.err);
+    let crates = fs::read_dir(lab.path().join("target/package"))
+        .unwrap()
+        .map(|entry| entry.unwrap());
+    let mut count = 0;
+    for file in crates.filter(|entry| entry.path().extension().is_some_and(|end| end == "crate")) {
+        let size = file.metadata().unwrap().len();
+        assert!(size < 1_000_000, "{:?}: {size} bytes", file.file_name());
+        count += 1;
+    }
+    assert_eq!(count, 12);
+}
+
 #[test]
 fn a_wheel_installs_into_a_fresh_environment_and_runs() {
     let python = Path::new(ROOT).join("target/python/bin/python3");
@@ -127,20 +228,28 @@ fn a_wheel_installs_into_a_fresh_environment_and_runs() {
     }
     let lab = checkout();
     let wheel = wheel(&lab);
-    let environment = lab.path().join("venv");
-    output_of(
-        Command::new(&python)
-            .args(["-m", "venv", "--without-pip"])
-            .arg(&environment),
-    );
+    // The commands of the page, and the first step of the action, with the wheel instead of the registry.
+    let path = format!("{}:/usr/bin:/bin", python.parent().unwrap().display());
+    let offline = [
+        ("PATH", path.as_str()),
+        ("PIP_NO_INDEX", "1"),
+        ("PIP_FIND_LINKS", wheel.parent().unwrap().to_str().unwrap()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let installs = page_commands()
+        .into_iter()
+        .filter(|line| line.contains(".venv"));
+    for line in installs.collect::<Vec<_>>() {
+        step(&lab, &line, &offline.clone().into()).expect(0);
+    }
+    let environment = lab.path().join(".venv");
     let own = environment.join("bin/python3");
-    let mut install = Command::new(&python);
-    install.args(["-m", "pip", "--python"]).arg(&own);
-    output_of(
-        install
-            .args(["install", "--quiet", "--no-index", "--no-deps"])
-            .arg(&wheel),
-    );
+    let version = env!("CARGO_PKG_VERSION");
+    let (_, script, mut env) = action_steps(&[("scenario", ""), ("version", version)]).remove(0);
+    env.extend(offline);
+    step(&lab, &script, &env).expect(0);
+    let added = lab.text("paths");
+    assert!(Path::new(added.trim()).join("llmscen").is_file(), "{added}");
 
     // What the wheel brings, and the shortest scenario.
     let manual = environment.join("share/man/man1/llmscen-run.1");
@@ -167,13 +276,27 @@ fn a_wheel_installs_into_a_fresh_environment_and_runs() {
     assert!(matches!(code, Some(0 | 4 | 5)), "{code:?}");
     assert!(lab.path().join("quickstart/report.html").is_file());
 
-    // The tests of the package, with polars and pandas where the Python of the tests has them.
+    // The scripts of the page, in a folder with the scenario that they name.
+    let scripts = blocks(include_str!("../../docs/python.md"), "python");
+    assert_eq!(scripts.len(), 3);
+    lab.file("chat.yaml", plain("simulator", 40));
     let libraries = "import sysconfig; print(sysconfig.get_path('purelib'))";
     let libraries = output_of(Command::new(&python).args(["-c", libraries]));
+    let libraries = libraries.trim();
+    for script in scripts {
+        if script.contains(".requests()") && !succeeds(&python, &["-c", "import polars"]) {
+            continue;
+        }
+        let mut run = Command::new(&own);
+        run.args(["-c", script]).env("PYTHONPATH", libraries);
+        output_of(run.current_dir(lab.path()));
+    }
+
+    // The tests of the package, with polars and pandas where the Python of the tests has them.
     let mut tests = Command::new(&own);
     tests.args(["-m", "unittest", "discover", "-s", "tests"]);
     tests
-        .env("PYTHONPATH", libraries.trim())
+        .env("PYTHONPATH", libraries)
         .current_dir(lab.path().join("python"));
     let ran = tests.output().unwrap();
     let shown = String::from_utf8_lossy(&ran.stderr);

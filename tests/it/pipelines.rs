@@ -1,6 +1,6 @@
 //! `action.yml`, `templates/ci/`, the pre-commit hook, the workflows and the Dockerfile: linted, and their steps executed.
 
-use crate::ci::commands;
+use crate::ci::{blocks, commands};
 use crate::lab::{Lab, Ran, plain};
 use crate::launch::{is_missing, succeeds};
 use crate::packages::{output_of, python_tool};
@@ -30,7 +30,7 @@ fn checkout(slo: &str) -> Lab {
 }
 
 /// Runs a step with llmscen on PATH, and with the variables of GitHub.
-fn step(lab: &Lab, script: &str, env: &BTreeMap<String, String>) -> Ran {
+pub fn step(lab: &Lab, script: &str, env: &BTreeMap<String, String>) -> Ran {
     let folder = Path::new(BINARY).parent().unwrap();
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", script])
@@ -117,7 +117,7 @@ fn the_action_runs_and_annotates() {
     let lab = checkout("error_rate > 50%");
     let (code, annotations) = act(&lab, &[("scenario", "scenarios/chat.yaml")]);
     assert_eq!((code, lab.text("outputs").as_str()), (1, "verdict=fail\n"));
-    let expected = "::error title=llmscen::FAIL: error_rate > 50%25 in base, observed 0.0 share\n";
+    let expected = "::error title=llmscen::FAIL: error_rate > 50%25 in base, observed 0 %25\n";
     assert_eq!(annotations, expected);
 
     let lab = checkout("nonsense < 1");
@@ -291,6 +291,31 @@ fn a_release_takes_its_notes_out_of_the_changelog() {
     // The file of this project has the same form.
     let own = Path::new(ROOT).join("CHANGELOG.md");
     assert!(notes("Unreleased", &own).expect(0).out.starts_with("### "));
+}
+
+#[test]
+fn the_page_uses_the_action_and_the_hook_as_they_are() {
+    let page = include_str!("../../docs/install.md");
+    let examples = blocks(page, "yaml");
+    let [action, hooks] = <[&str; 2]>::try_from(examples).expect("an action and a hook");
+    let value: Value = serde_yaml::from_str(action).unwrap();
+    let given = value["steps"][1]["with"].as_mapping().unwrap();
+    let declared = &yaml("action.yml")["inputs"];
+    for (name, _) in given {
+        assert!(declared[name].is_mapping(), "{name:?} is not an input");
+    }
+    let value: Value = serde_yaml::from_str(hooks).unwrap();
+    let hook = yaml(".pre-commit-hooks.yaml")[0]["id"].clone();
+    assert_eq!(value["repos"][0]["hooks"][0]["id"], hook);
+    // The versions are those of this release.
+    for used in ["OWNER/llmscen@v", "rev: v", "llmscen_"] {
+        let current = format!("{used}{}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            page.matches(used).count(),
+            page.matches(&current).count(),
+            "{used}"
+        );
+    }
 }
 
 #[test]
