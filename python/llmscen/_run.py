@@ -25,6 +25,9 @@ _COLUMNS = [
 _SIGNS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "invalid": "⚠", "error": "✗"}
 _COLORS = {"pass": "#00724f", "fail": "#b23c00"}
 
+# Of objectives in a summary.
+_ORDER = ["fail", "invalid", "inconclusive", "pass"]
+
 # Rows of the summary in a notebook.
 _ROWS = 50
 
@@ -104,8 +107,7 @@ class Run:
             f"<strong>{escape(self.name)}</strong> {escape(self.reason)}</p>"
         ]
         objectives = [(case, slo) for case in self.cases for slo in case["slo"]]
-        # Failed objectives first.
-        objectives.sort(key=lambda pair: pair[1]["verdict"] == "pass")
+        objectives.sort(key=lambda pair: _ORDER.index(pair[1]["verdict"]))
         if objectives:
             heads = ["Verdict", "Case", "Objective", "Observed", "95 % bound", "n"]
             parts.append(_table(heads, (_objective_row(case, slo) for case, slo in objectives), len(objectives)))

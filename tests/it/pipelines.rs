@@ -333,6 +333,13 @@ fn versions_agree() {
     for line in members {
         assert!(line.contains(&format!("version = \"{own}\"")), "{line}");
     }
+    // `cargo binstall` looks for the archives under the names that the workflow gives them.
+    assert!(manifest.contains("/v{ version }/llmscen-v{ version }-{ target }.tar.gz"));
+    let release = file(".github/workflows/release.yml");
+    assert!(
+        release.contains("root=\"llmscen-v$VERSION-$TARGET\"")
+            && release.contains("\"dist/$root.tar.gz\"")
+    );
     // The newest release of the changelog is this version; before the first one there is none.
     let changelog = file("CHANGELOG.md");
     let mut headings = changelog
