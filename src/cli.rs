@@ -5,11 +5,15 @@ mod baseline;
 mod bodies;
 mod compare;
 mod display;
+mod doctor;
 mod exit;
+mod explain;
 mod extras;
 mod import;
+mod init;
 mod inspect;
 mod json_events;
+mod last_run;
 mod live;
 mod load_scenarios;
 mod merge;
@@ -24,10 +28,9 @@ mod simulate;
 mod terminal;
 mod try_request;
 
-use crate::cli::args::{Cli, Command};
+use crate::cli::args::Command;
 pub use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use clap::{CommandFactory, Parser};
 use llmscen_client::server::supervisor;
 use llmscen_core::escape::escape_controls;
 use std::collections::BTreeMap;
@@ -51,7 +54,7 @@ pub struct World<'a> {
 pub fn main(world: World) -> Exit {
     // One TLS provider for the whole process; a second call, in tests, finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = match Cli::try_parse_from(&world.args) {
+    let cli = match args::parse(&world.args) {
         Ok(cli) => cli,
         Err(error) => return print_parse_result(world, &error),
     };
@@ -76,11 +79,13 @@ pub fn main(world: World) -> Exit {
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Guard => supervise_server(&mut terminal),
-        Command::Init { path } => inspect::init(&path, &mut terminal),
+        Command::Init(args) => init::init(&args, &world.env, &mut terminal),
+        Command::Doctor(args) => doctor::doctor(&args, &world.env, &mut terminal),
+        Command::Explain { topic } => explain::explain(&topic.join(" "), &mut terminal),
         Command::Extras { prefix } => extras::extras(&prefix, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
+            clap_complete::generate(shell, &mut args::command(), "llmscen", &mut script);
             terminal.print_raw(&String::from_utf8_lossy(&script));
             Exit::Pass
         }

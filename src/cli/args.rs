@@ -3,14 +3,16 @@
 use crate::cli::baseline::BaselineArgs;
 use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
+use crate::cli::doctor::DoctorArgs;
 use crate::cli::import::ImportArgs;
+use crate::cli::init::InitArgs;
 use crate::cli::load_scenarios::{Sources, parse_override};
 use crate::cli::output::ResultArgs;
 use crate::cli::progress::ProgressArgs;
 use crate::cli::shard::ShardArgs;
 use crate::cli::terminal::OutputArgs;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use llmscen_scenario::setting_named;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +29,90 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "Exit codes: 0 pass, 1 an SLO failed, 2 wrong scenario or command line, 3 the run failed, \
 4 invalid measurement, 5 inconclusive, 130 interrupted.";
+
+/// The commands by group, each with an example.
+const GROUPS: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "Run",
+        &[
+            ("init", "llmscen init --url http://127.0.0.1:8000"),
+            ("validate", "llmscen validate scenarios/"),
+            ("plan", "llmscen plan scenarios/chat.yaml"),
+            ("try", "llmscen try scenarios/chat.yaml"),
+            (
+                "run",
+                "llmscen run scenarios/chat.yaml --set load.concurrency=32",
+            ),
+            (
+                "import",
+                "llmscen import vllm -- bench serve --model qwen2.5 --request-rate 4",
+            ),
+        ],
+    ),
+    (
+        "Results",
+        &[
+            (
+                "report",
+                "llmscen report reports/chat/latest --slo limits.yaml",
+            ),
+            (
+                "compare",
+                "llmscen compare reports/chat/before reports/chat/after",
+            ),
+            (
+                "baseline",
+                "llmscen baseline update reports/chat/latest --to baselines/chat.json",
+            ),
+            ("bodies", "llmscen bodies reports/chat/latest"),
+            ("merge", "llmscen merge file:///shared/runs/nightly-17"),
+            ("explain", "llmscen explain INVALID"),
+        ],
+    ),
+    (
+        "Tools",
+        &[
+            ("doctor", "llmscen doctor http://127.0.0.1:8000"),
+            ("simulate", "llmscen simulate --listen 127.0.0.1:8000"),
+            ("schema", "llmscen schema > scenario.schema.json"),
+            (
+                "completions",
+                "llmscen completions bash > /etc/bash_completion.d/llmscen",
+            ),
+        ],
+    ),
+];
+
+/// The command line with its commands in groups, and an example for each.
+pub fn command() -> clap::Command {
+    let mut command = Cli::command();
+    let mut groups = String::new();
+    for (title, members) in GROUPS {
+        groups += &format!("\n{title}:\n");
+        for (name, example) in members {
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about)
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            groups += &format!("  {name:<12} {about}\n");
+            let example = format!("Example:\n  {example}");
+            command = command.mut_subcommand(name, |sub| sub.after_help(example));
+        }
+    }
+    command
+        .before_help(groups.trim_start().to_owned())
+        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}")
+}
+
+/// Parses a command line.
+///
+/// # Errors
+/// It is not valid, or asks for help or the version.
+pub fn parse(args: &[String]) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(args)?;
+    Cli::from_arg_matches(&matches)
+}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -46,7 +132,7 @@ pub enum Command {
     Bodies(BodiesArgs),
     /// Create or show a baseline file for regression SLOs
     Baseline(BaselineArgs),
-    /// Convert the command line of another tool to a scenario: import vllm -- bench serve --model …
+    /// Convert the command line of another tool, such as vllm or aiperf, to a scenario
     Import(ImportArgs),
     /// Compare runs case by case and flag significant regressions
     Compare(CompareArgs),
@@ -64,11 +150,15 @@ pub enum Command {
         #[arg(long, conflicts_with = "results")]
         markdown: bool,
     },
-    /// Write a small example scenario
-    Init {
-        /// File to write
-        #[arg(default_value = "scenario.yaml")]
-        path: PathBuf,
+    /// Write a first scenario, for a server or from the shipped examples
+    Init(InitArgs),
+    /// Describe this machine, and a server with one timed request
+    Doctor(DoctorArgs),
+    /// Explain a metric, a verdict, an exit code, a statistic or a field, and what to do
+    Explain {
+        /// What to explain: ttft, INVALID, p95, load.concurrency
+        #[arg(required = true)]
+        topic: Vec<String>,
     },
     /// Print a shell completion script
     Completions {
@@ -246,11 +336,39 @@ fn shell_quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_a_group_and_its_example_is_valid() {
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, members)| members.iter().map(|(name, _)| *name))
+            .collect();
+        let mut all: Vec<String> = command()
+            .get_subcommands()
+            .filter(|sub| !sub.is_hide_set())
+            .map(|sub| sub.get_name().to_owned())
+            .collect();
+        all.sort();
+        let mut sorted = grouped.clone();
+        sorted.sort();
+        assert_eq!(all, sorted);
+        for (name, example) in GROUPS.iter().flat_map(|(_, members)| members.iter()) {
+            let words = example.split(" > ").next().unwrap();
+            let args: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            assert_eq!(args[1], *name);
+            parse(&args).unwrap();
+        }
+        let help = command().render_help().to_string();
+        assert!(
+            help.contains("Run:\n  init ") && help.contains("Tools:\n  doctor "),
+            "{help}"
+        );
     }
 
     fn suggestion(line: &str) -> Option<String> {

@@ -1,9 +1,9 @@
 //! `llmscen extras`: man pages and shell completions, in the folders in which packages install them.
 
-use crate::cli::args::Cli;
+use crate::cli::args;
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use clap::CommandFactory;
+use clap::builder::Resettable;
 use clap_complete::Shell;
 use std::fs;
 use std::io::Error;
@@ -35,13 +35,14 @@ fn write_all(prefix: &Path) -> Result<(), (PathBuf, Error)> {
     let manual = prefix.join("share/man/man1");
     let write_manual = || {
         fs::create_dir_all(&manual)?;
-        clap_mangen::generate_to(Cli::command(), &manual)
+        // A page lists the commands by itself.
+        clap_mangen::generate_to(args::command().before_help(Resettable::Reset), &manual)
     };
     write_manual().map_err(|error| (manual.clone(), error))?;
     for (shell, name) in COMPLETIONS {
         let path = prefix.join(name);
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "llmscen", &mut script);
+        clap_complete::generate(shell, &mut args::command(), "llmscen", &mut script);
         let folder = path.parent().unwrap_or(prefix);
         fs::create_dir_all(folder)
             .and_then(|()| fs::write(&path, script))

@@ -1,4 +1,4 @@
-//! `validate`, `plan`, `schema`, `init`: commands that send no requests.
+//! `validate`, `plan`, `schema`: commands that send no requests.
 
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::{Source, Sources, load_all};
@@ -11,8 +11,6 @@ use llmscen_report::format::plain;
 use llmscen_scenario::Input;
 use llmscen_scenario::render::RenderError;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::Path;
 
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     let Some(plans) = load_all(args, env, terminal) else {
@@ -136,27 +134,4 @@ pub fn schema(results: bool, markdown: bool, terminal: &mut Terminal) -> Exit {
     };
     terminal.print_raw(&text);
     Exit::Pass
-}
-
-const EXAMPLE: &str = include_str!("first.yaml");
-
-pub fn init(path: &Path, terminal: &mut Terminal) -> Exit {
-    let written = std::fs::File::create_new(path)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, EXAMPLE.as_bytes()));
-    match written {
-        Ok(()) => {
-            terminal.status(&format!("wrote {0}. Next: llmscen run {0}", path.display()));
-            Exit::Pass
-        }
-        Err(error) => {
-            let path = path.display();
-            terminal.error(&match error.kind() {
-                ErrorKind::AlreadyExists => {
-                    format!("{path} already exists; choose another path or delete it first")
-                }
-                _ => format!("cannot write {path}: {error}"),
-            });
-            Exit::Scenario
-        }
-    }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Scenarios and overrides.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Sources {
     /// Scenario files, folders (all *.yaml and *.yml files, sorted by name), or `-` for stdin
     #[arg(required = true, value_name = "FILE|DIR")]
@@ -94,6 +94,23 @@ pub fn load_one(
             baseline_of_folder,
             check_model,
         ),
+        terminal,
+    )
+}
+
+/// Loads a scenario that the program wrote itself.
+pub fn load_text(
+    text: &str,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Option<Plan> {
+    report_loaded(
+        llmscen_scenario::load(&Input {
+            path: Path::new("scenario"),
+            text: Some(text.to_owned()),
+            env,
+            set: &[],
+        }),
         terminal,
     )
 }

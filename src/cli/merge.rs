@@ -3,7 +3,7 @@
 use crate::cli::args::MergeArgs;
 use crate::cli::exit::Exit;
 use crate::cli::load_scenarios::load_stored_quietly;
-use crate::cli::output::{Summary, exit_of, print_report};
+use crate::cli::output::{Summary, annotate, exit_of, print_report};
 use crate::cli::report::upload_to_trackers;
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
@@ -117,10 +117,9 @@ fn merge_stored(
         &folder,
         args.results.inconclusive.junit_result(),
     )?;
-    print_report(&report, args.results.format, terminal);
+    print_report(&report, folder.path(), None, &args.results, terminal);
+    annotate(&report, env, terminal);
     upload_to_trackers(&plan, &report, folder.path(), terminal);
-    let page = folder.path().join("report.md");
-    terminal.status(&format!("report: {}", page.display()));
     summary.append(&report, folder.path(), terminal);
     Ok(exit_of(&report, args.results.inconclusive))
 }

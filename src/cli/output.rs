@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use llmscen_core::artifacts::ExportFormat;
 use llmscen_core::plan::Plan;
 use llmscen_core::report::Report;
+use llmscen_report::screen::{ScreenOptions, annotations, screen};
 use llmscen_report::summary::{LIMIT, ReportLocation, summary};
 use llmscen_report::{ViewError, tables};
 use std::collections::BTreeMap;
@@ -20,6 +21,9 @@ pub struct ResultArgs {
     /// Format of the result tables on stdout
     #[arg(long, value_enum, default_value = "table", value_name = "FORMAT")]
     pub format: Format,
+    /// Print the tables of all cases and objectives before the summary
+    #[arg(long, short)]
+    pub verbose: bool,
     /// Append a Markdown summary to this file [default: $GITHUB_STEP_SUMMARY]
     #[arg(long, value_name = "FILE")]
     pub summary: Option<PathBuf>,
@@ -96,10 +100,18 @@ pub enum Format {
     Md,
 }
 
-/// Prints the result tables and the verdict line; in CSV and TSV the verdict goes to stderr.
-pub fn print_report(report: &Report, format: Format, terminal: &mut Terminal) {
+/// Prints the results: on one screen, or as tables for programs. In CSV and TSV the verdict goes to stderr. `since`: how the run
+/// differs from the last one.
+pub fn print_report(
+    report: &Report,
+    folder: &Path,
+    since: Option<&str>,
+    args: &ResultArgs,
+    terminal: &mut Terminal,
+) {
+    let format = args.format;
     let text = match format {
-        Format::Table => return print_tables(report, terminal),
+        Format::Table => return print_screen(report, folder, since, args.verbose, terminal),
         Format::Csv => tables::csv(report, b','),
         Format::Tsv => tables::csv(report, b'\t'),
         Format::Json => tables::json(report),
@@ -113,34 +125,76 @@ pub fn print_report(report: &Report, format: Format, terminal: &mut Terminal) {
         Ok(text) => terminal.print_raw(&text),
         Err(error) => terminal.error(&ViewError::to_string(&error)),
     }
-    if matches!(format, Format::Csv | Format::Tsv) && !terminal.json {
+    if terminal.json {
+        return;
+    }
+    if matches!(format, Format::Csv | Format::Tsv) {
         terminal.status(&llmscen_report::verdict_line(report, terminal.err_color));
+    }
+    terminal.status(&format!("report: {}", report_page(folder)));
+}
+
+/// The page to open first: report.html, else report.md, else the folder.
+fn report_page(folder: &Path) -> String {
+    let pages = ["report.html", "report.md"].map(|name| folder.join(name));
+    let page = pages.into_iter().find(|page| page.is_file());
+    page.unwrap_or_else(|| folder.to_owned())
+        .display()
+        .to_string()
+}
+
+/// One screen, after the tables with everything if they are asked for.
+fn print_screen(
+    report: &Report,
+    folder: &Path,
+    since: Option<&str>,
+    verbose: bool,
+    terminal: &mut Terminal,
+) {
+    let (width, color) = (terminal.out_width(), terminal.out_color);
+    if terminal.has_output {
+        terminal.print("\n");
+    }
+    if verbose {
+        terminal.print(&llmscen_report::case_table(report, width, color));
+        terminal.print(&llmscen_report::slo_table(report, width, color));
+        llmscen_report::correlation_lines(report)
+            .iter()
+            .for_each(|line| terminal.print(&format!("{line}\n")));
+        terminal.print("\n");
+    }
+    let location = report_page(folder);
+    let options = ScreenOptions {
+        width,
+        color,
+        change: since,
+        location: &location,
+    };
+    terminal.print(&screen(report, &options));
+}
+
+/// Writes the open objectives as annotations of a GitHub Actions job.
+pub fn annotate(report: &Report, env: &BTreeMap<String, String>, terminal: &mut Terminal) {
+    if env
+        .get("GITHUB_ACTIONS")
+        .is_none_or(|value| value != "true")
+        || terminal.json
+    {
+        return;
+    }
+    for (is_error, text) in annotations(report) {
+        let level = if is_error { "error" } else { "warning" };
+        let text = escape_annotation(&terminal.clean(&text));
+        let title = &report.manifest.name;
+        terminal.annotation(&format!("::{level} title=llmscen {title}::{text}"));
     }
 }
 
-fn print_tables(report: &Report, terminal: &mut Terminal) {
-    let (width, color) = (terminal.out_width(), terminal.out_color);
-    terminal.print(&llmscen_report::case_table(report, width, color));
-    terminal.print(&llmscen_report::telemetry_lines(report));
-    llmscen_report::local::terminal_lines(report)
-        .iter()
-        .for_each(|line| terminal.print(&format!("{line}\n")));
-    terminal.print(&llmscen_report::local::speed_table(report, width, color));
-    // The probes of a search are expected to fail some objectives, so each probe has one line.
-    let objectives = if report.searches.is_empty() {
-        llmscen_report::slo_table
-    } else {
-        llmscen_report::probe_table
-    };
-    terminal.print(&objectives(report, width, color));
-    llmscen_report::correlation_lines(report)
-        .iter()
-        .for_each(|line| terminal.print(&format!("{line}\n")));
-    terminal.print(&llmscen_report::server_lines(report));
-    if let Some(line) = llmscen_report::shard_line(report) {
-        terminal.print(&format!("{line}\n"));
-    }
-    terminal.print(&llmscen_report::verdict_line(report, color));
+/// Percent-encodes what ends a workflow command.
+fn escape_annotation(text: &str) -> String {
+    text.replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
 }
 
 /// The file for the summaries of all runs of a command.

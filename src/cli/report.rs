@@ -62,7 +62,7 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
         args.results.inconclusive.junit_result(),
     ) {
         Ok(report) => {
-            print_report(&report, args.results.format, terminal);
+            print_report(&report, folder.path(), None, &args.results, terminal);
             let changed = report
                 .manifest
                 .notes
@@ -72,10 +72,6 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
             if args.track {
                 upload_to_trackers(&plan, &report, folder.path(), terminal);
             }
-            terminal.status(&format!(
-                "report: {}",
-                folder.path().join("report.md").display()
-            ));
             summary.append(&report, folder.path(), terminal);
             exit_of(&report, args.results.inconclusive)
         }

@@ -3,9 +3,10 @@
 use crate::cli::args::RunArgs;
 use crate::cli::display::WatchedRun;
 use crate::cli::exit::Exit;
+use crate::cli::last_run::change_since_last_run;
 use crate::cli::load_scenarios::{Source, Sources, load_all};
 use crate::cli::metrics::Endpoint;
-use crate::cli::output::{Summary, exit_of, print_report};
+use crate::cli::output::{Summary, annotate, exit_of, print_report};
 use crate::cli::progress::{ProgressMode, show_progress};
 use crate::cli::report::upload_to_trackers;
 use crate::cli::terminal::Terminal;
@@ -190,7 +191,7 @@ fn run_one(
         || show_progress(&args.progress, &watched, &session.inbox, terminal),
     );
     match result {
-        Ok(Ok(completed)) => print_result(&source.plan, &completed, args, session, terminal),
+        Ok(Ok(completed)) => print_result(&source.plan, &completed, args, env, session, terminal),
         Ok(Err(error)) => {
             terminal.error(&error.to_string());
             RunResult::without_verdict(exit_of_error(&error))
@@ -358,25 +359,31 @@ fn print_result(
     plan: &Plan,
     completed: &CompletedRun,
     args: &RunArgs,
+    env: &BTreeMap<String, String>,
     session: &Session,
     terminal: &mut Terminal,
 ) -> RunResult {
     let report = &completed.report;
     let exit = exit_of(report, args.results.inconclusive);
-    print_report(report, args.results.format, terminal);
+    let since = match &args.output {
+        None => change_since_last_run(report, &completed.folder),
+        Some(_) => None,
+    };
+    print_report(
+        report,
+        &completed.folder,
+        since.as_deref(),
+        &args.results,
+        terminal,
+    );
+    annotate(report, env, terminal);
     if let Some(fault) = &completed.fault {
         terminal.error(&fault.to_string());
     }
     upload_to_trackers(plan, report, &completed.folder, terminal);
-    match terminal.json {
-        true => {
-            let ended = json_events::run_ended(report, exit.code(), &completed.folder);
-            json_events::write_event(ended, session.began, terminal);
-        }
-        false => terminal.status(&format!(
-            "report: {}",
-            completed.folder.join("report.md").display()
-        )),
+    if terminal.json {
+        let ended = json_events::run_ended(report, exit.code(), &completed.folder);
+        json_events::write_event(ended, session.began, terminal);
     }
     session.summary.append(report, &completed.folder, terminal);
     RunResult {

@@ -123,6 +123,12 @@ impl<'a> Terminal<'a> {
         self.write_out(&shown);
     }
 
+    /// Prints a command for the CI service to stderr, even if only errors are shown.
+    pub fn annotation(&mut self, line: &str) {
+        let shown = escape_controls(line, false).into_owned();
+        let _ = writeln!(self.err, "{shown}");
+    }
+
     /// Prints data for programs, or a body, to stdout; unchanged if that is not a terminal.
     pub fn print_raw(&mut self, text: &str) {
         let shown = if self.terminals.0 {

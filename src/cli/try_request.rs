@@ -96,7 +96,7 @@ fn announce(case: &Case, terminal: &mut Terminal) {
     }
 }
 
-fn send_request(
+pub fn send_request(
     plan: &Plan,
     case: usize,
     sources: &Sources,
@@ -248,7 +248,7 @@ fn format_summary(sent: &SingleRequest) -> String {
 }
 
 /// The token counts of the server, or else the local count.
-fn format_tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
+pub fn format_tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
     let named = |(name, count): (&str, Option<u64>)| Some(format!("{} {name}", count?));
     let totals: Vec<String> = [("prompt", usage.prompt), ("output", usage.output)]
         .into_iter()
@@ -273,7 +273,7 @@ fn format_tokens(usage: &Usage, counted: Option<u64>) -> Option<String> {
     }
 }
 
-fn describe_failure(failure: &Failure) -> String {
+pub fn describe_failure(failure: &Failure) -> String {
     let position = if failure.at.is_empty() {
         String::new()
     } else {
@@ -282,7 +282,7 @@ fn describe_failure(failure: &Failure) -> String {
     format!("the request failed: {}{position}", failure.message)
 }
 
-fn since_send(outcome: &Outcome, at: Nanos) -> Nanos {
+pub fn since_send(outcome: &Outcome, at: Nanos) -> Nanos {
     let timeline = &outcome.timeline;
     at.since(
         timeline

@@ -58,8 +58,10 @@ pub struct Findings {
     pub invalidating: Vec<String>,
     /// The load was lower than planned: no verdict that the server is good enough is valid.
     not_offered: Vec<String>,
-    /// Long stalls of worker threads.
+    /// Worker threads were stalled for too large a share of the time.
     stalled: Option<String>,
+    /// p99 of the lateness of the timer ticks, in milliseconds.
+    stall_ms_p99: Option<f64>,
     /// A worker thread used all of its CPU core.
     busy: Option<String>,
     /// Share of the planned load that was missing.
@@ -294,6 +296,7 @@ impl<'a> Audited<'a> {
         Findings {
             not_offered: not_offered.into_iter().collect(),
             stalled,
+            stall_ms_p99: audit.stall_ms_p99,
             busy,
             missing_load: audit.idle.unwrap_or(0.0),
             delay_p99: audit.schedule_lag_ms_p99.filter(|_| !delays_accepted),

@@ -8,7 +8,7 @@ use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
 use llmscen_client::counters::LiveCounters;
-use llmscen_client::http::{HttpClient, HttpOptions};
+use llmscen_client::http::{HttpClient, HttpOptions, ServerIdentity};
 use llmscen_client::route::Route;
 use llmscen_client::route::proxy_for;
 use llmscen_core::dataset::{DatasetSpec, OnExhausted};
@@ -401,7 +401,32 @@ pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Resul
     reached
 }
 
-/// The same for the managed server of one case, which has just been started.
+/// What the server of a plan's first case says about itself; None for a target without a URL.
+///
+/// # Errors
+/// The server cannot be reached, or a signal came.
+pub fn identify_server(plan: &Plan, context: &Context) -> Result<Option<ServerIdentity>, RunError> {
+    let case = plan.cases.first().ok_or(RunError::NothingToSend)?;
+    let TargetLocation::Url(url) = &case.target.location else {
+        return Ok(None);
+    };
+    let prepared = DatasetCache::default().prepare_case(0, case, plan, context)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::Thread)?;
+    let found = LocalSet::new().block_on(&runtime, async {
+        reach_target(&case.target, url, &prepared, context).await?;
+        match http_client(&case.target, &prepared, Instant::now())? {
+            Some(client) => Ok(Some(client.identify().await)),
+            None => Ok(None),
+        }
+    });
+    runtime.shutdown_background();
+    found
+}
+
+/// As [`reach_all`] for the managed server of one case, which has just been started.
 ///
 /// # Errors
 /// As of [`reach_all`].

@@ -23,8 +23,10 @@ fn a_dataset_that_ends_early_passes_no_gate_in_silence() {
         .run(&scenario(data, "concurrency: 2, requests: 100", slo))
         .expect(5);
     assert!(
-        ran.out
-            .contains("INCONCLUSIVE: the dataset ended after 9 of 100 requests; "),
+        ran.words().contains(" INCONCLUSIVE ")
+            && ran
+                .words()
+                .contains("The dataset ended after 9 of 100 requests. Lower `load.requests`"),
         "{}",
         ran.out
     );

@@ -35,6 +35,11 @@ impl Ran {
         }
     }
 
+    /// stdout as one line with single spaces.
+    pub fn words(&self) -> String {
+        self.out.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// Panics with everything that was printed unless the exit code is this one.
     #[track_caller]
     pub fn expect(self, code: i32) -> Ran {

@@ -206,7 +206,7 @@ fn the_full_screen_asks_the_terminal_nothing_and_ends_with_q() {
         .rsplit_once("\u{1b}[?1049l")
         .expect("the screen is given back");
     assert!(
-        after.contains("stopping: no new requests") && after.contains("report: out/report.md"),
+        after.contains("stopping: no new requests") && after.contains("Report: out/report.md"),
         "{after}"
     );
 }
@@ -291,6 +291,8 @@ fn metrics_are_scraped_in_mid_run_and_end_as_the_report_has_them() {
         "127.0.0.1:0",
         "--metrics-linger",
         "60",
+        "--format",
+        "md",
     ];
     let mut child = lab.spawn(&args);
     let mut err = BufReader::new(child.stderr.take().unwrap())

@@ -13,6 +13,7 @@ mod datasets;
 mod docs;
 mod doors;
 mod early;
+mod first_steps;
 mod folders;
 mod foreign;
 mod gates;

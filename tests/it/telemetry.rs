@@ -197,7 +197,7 @@ fn what_is_not_wanted_is_not_sampled() {
 }
 
 /// A run of two cases in two rounds, and its notes about GPUs on the terminal and in the manifest.
-fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
+fn gpus(lab: &Lab, telemetry: &str, wanted: &str, path: &str) -> (usize, usize, Vec<String>) {
     let server = Server::start(|stream, _| {
         let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
         let head = format!(
@@ -207,7 +207,7 @@ fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
         stream.write_all(format!("{head}{body}").as_bytes()).is_ok()
     });
     let scenario = format!(
-        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m{wanted} }}\nrequest: {{ stream: false }}\n\
          dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 1, requests: 1 }}\nrounds: 2\n\
          matrix: {{ request.max_tokens: [4, 5] }}\nreport: {{ formats: [json] }}\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\ntelemetry: {telemetry}\n",
@@ -249,11 +249,14 @@ fn gpus(lab: &Lab, telemetry: &str, path: &str) -> (usize, usize, Vec<String>) {
 fn a_machine_without_gpus_says_so_once_and_only_where_one_could_matter() {
     let lab = Lab::new();
     let nowhere = lab.path().join("bin").display().to_string();
-    let (said, noted, untold) = gpus(&lab, "{}", &nowhere);
+    let (said, noted, untold) = gpus(&lab, "{}", ", gpus: 1", &nowhere);
     assert_eq!((noted, untold), (1, vec![]));
     assert_eq!(said, 1, "on the terminal too");
-    assert_eq!(gpus(&lab, "{ gpu: false }", &nowhere), (0, 0, vec![]));
-    assert_eq!(gpus(&lab, "{ interval: off }", &nowhere), (0, 0, vec![]));
+    let unasked = gpus(&lab, "{}", "", &nowhere);
+    assert_eq!(unasked, (0, 0, vec![]), "no metric of the plan needs a GPU");
+    for off in ["{ gpu: false }", "{ interval: off }"] {
+        assert_eq!(gpus(&lab, off, ", gpus: 1", &nowhere), (0, 0, vec![]));
+    }
 }
 
 #[test]
@@ -262,7 +265,7 @@ fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
     let script = "#!/bin/sh\necho '[{\"gpu\":0,\"usage\":{\"gfx_activity\":{\"value\":42,\"unit\":\"%\"}}}]'\n";
     let path = lab.file("bin/amd-smi", script);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    let (said, noted, untold) = gpus(&lab, "{}", path.parent().unwrap().to_str().unwrap());
+    let (said, noted, untold) = gpus(&lab, "{}", "", path.parent().unwrap().to_str().unwrap());
     assert_eq!((said, noted, untold.len()), (0, 0, 8));
     let visible = "AMD GPUs: `amd-smi` ran for ";
     assert!(

@@ -158,15 +158,37 @@ impl HttpClient {
 
     /// The names of the served models without secrets; `None` if the target does not list them.
     pub async fn served_models(&self) -> Option<Vec<String>> {
-        let names = tokio::time::timeout(MODELS_TIMEOUT, fetch_model_names(&self.target))
-            .await
-            .ok()??;
+        let list = get_json(&self.target, models_path).await?;
         Some(
-            names
+            model_names(&list)?
                 .iter()
                 .map(|name| self.redactor.redact_truncated(name))
                 .collect(),
         )
+    }
+
+    /// What the server says about itself, without secrets: its models, who owns them, and its version.
+    pub async fn identify(&self) -> ServerIdentity {
+        let clean = |text: &str| self.redactor.redact_truncated(text);
+        let list = get_json(&self.target, models_path).await;
+        let owner = list.as_ref().and_then(|list| {
+            let first = list.get("data")?.as_array()?.first()?;
+            first.get("owned_by")?.as_str().map(clean)
+        });
+        // vLLM and SGLang answer the first path, Ollama the second.
+        let mut version = None;
+        for path in ["/version", "/api/version"] {
+            if version.is_none() {
+                let page = get_json(&self.target, |_| path.to_owned()).await;
+                version = page.and_then(|page| page.get("version")?.as_str().map(clean));
+            }
+        }
+        let names = list.as_ref().and_then(model_names);
+        ServerIdentity {
+            models: names.map(|names| names.iter().map(|name| clean(name)).collect()),
+            owner,
+            version,
+        }
     }
 
     /// Starts to open connections for later requests; must be called on a worker thread.
@@ -481,7 +503,25 @@ const MAX_MODELS_BODY: usize = 1 << 20;
 const MAX_MODELS: usize = 50;
 const MAX_MODEL_NAME: usize = 100;
 
-async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
+/// What a server says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// Names of the served models; None if it does not list them.
+    pub models: Option<Vec<String>>,
+    /// The owner of the first model, with many engines their name: `vllm`.
+    pub owner: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+}
+
+/// The document at a path of the target's server, within [`MODELS_TIMEOUT`]; None if there is none. `path`: from that of requests.
+async fn get_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Option<Value> {
+    tokio::time::timeout(MODELS_TIMEOUT, fetch_json(target, path))
+        .await
+        .ok()?
+}
+
+async fn fetch_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Option<Value> {
     let mut lease = target.pool.lease_fresh().await.ok()?;
     let mut request = Request::new(Bytes::new());
     *request.headers_mut() = target.headers.for_request(false, &[]).ok()?;
@@ -495,7 +535,7 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
         .ok()?;
     // Same host, and no redirects: no other host may receive the API key.
     let mut parts = request.uri().clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(models_path(request.uri().path())).ok()?);
+    parts.path_and_query = Some(PathAndQuery::try_from(path(request.uri().path())).ok()?);
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
     let response = lease.send(request, || {}).await.ok()?;
     if response.status() != StatusCode::OK {
@@ -509,7 +549,7 @@ async fn fetch_model_names(target: &TargetContext) -> Option<Vec<String>> {
             .ok()?
             != ReadStatus::End
     {}
-    parse_model_names(&body)
+    serde_json::from_slice(&body).ok()
 }
 
 /// The path of the model list: `/v1/models` for `/v1/chat/completions`, with the same prefix before `/v1`.
@@ -521,8 +561,7 @@ fn models_path(path: &str) -> String {
     format!("{}/v1/models", root.unwrap_or_default())
 }
 
-fn parse_model_names(body: &[u8]) -> Option<Vec<String>> {
-    let list: Value = serde_json::from_slice(body).ok()?;
+fn model_names(list: &Value) -> Option<Vec<String>> {
     let ids = list
         .get("data")?
         .as_array()?
@@ -554,7 +593,7 @@ mod tests {
 
     #[test]
     fn model_names_come_from_a_model_list_only() {
-        let parsed = |body: &str| parse_model_names(body.as_bytes());
+        let parsed = |body: &str| model_names(&serde_json::from_str(body).ok()?);
         assert_eq!(
             parsed(r#"{"object":"list","data":[{"id":"a"},{"no":1},{"id":"b"}]}"#),
             Some(vec!["a".into(), "b".into()])

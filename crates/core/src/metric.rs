@@ -62,10 +62,10 @@ pub enum Sensitivity {
 }
 
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $sensitivity:ident $higher:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident $name:literal $column:literal $unit:ident $per:ident $needs:ident $sensitivity:ident $higher:literal;)*) => {
         /// A metric, by its name in SLOs, columns and reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+        pub enum Metric { $($(#[doc = $doc])* #[serde(rename = $name)] $variant,)* }
 
         impl Metric {
             /// Every metric, in the order of the tables.
@@ -76,6 +76,9 @@ macro_rules! metrics {
 
             /// The column name in tables and results: `ttft_ms`.
             pub fn column(self) -> &'static str { match self { $(Metric::$variant => $column,)* } }
+
+            /// The definition in a sentence.
+            pub fn definition(self) -> &'static str { match self { $(Metric::$variant => concat!($($doc),*).trim_ascii(),)* } }
 
             /// The unit.
             pub fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit,)* } }
@@ -96,7 +99,7 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// first_token − intended.
+    /// Time from the scheduled send to the first content token: first_token − intended.
     Ttft "ttft" "ttft_ms" Millis Request Stream Latency false;
     /// first_token − sent.
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
@@ -110,15 +113,15 @@ metrics! {
     TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream Fixed false;
     /// Token events of one reply.
     EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream Fixed true;
-    /// (last_token − first_token) / (output_tokens − 1).
+    /// Mean time per output token after the first: (last_token − first_token) / (output_tokens − 1).
     Tpot "tpot" "tpot_ms" Millis Request Stream Pace false;
     /// e2e / output_tokens.
     Ntpot "ntpot" "ntpot_ms" Millis Request Nothing Latency false;
-    /// end − intended.
+    /// Time from the scheduled send to the end of the response: end − intended.
     E2e "e2e" "e2e_ms" Millis Request Nothing Latency false;
     /// end − sent.
     E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing Service false;
-    /// sent − intended.
+    /// Send delay: sent − intended.
     ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
     PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;

@@ -18,10 +18,10 @@ pub enum Form {
 }
 
 macro_rules! signals {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $unit:ident $form:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident $name:literal $unit:ident $form:ident;)*) => {
         /// A telemetry signal, named as in objectives, tables and results.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Signal { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
+        pub enum Signal { $($(#[doc = $doc])* #[serde(rename = $name)] $variant,)* }
 
         impl Signal {
             /// Every signal, in the order of the tables.
@@ -29,6 +29,9 @@ macro_rules! signals {
 
             /// The name: `server.waiting`.
             pub fn name(self) -> &'static str { match self { $(Signal::$variant => $name,)* } }
+
+            /// The definition in a sentence.
+            pub fn definition(self) -> &'static str { match self { $(Signal::$variant => concat!($($doc),*).trim_ascii(),)* } }
 
             /// The unit.
             pub fn unit(self) -> Unit { match self { $(Signal::$variant => Unit::$unit,)* } }

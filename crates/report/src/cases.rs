@@ -242,6 +242,86 @@ fn case_row(
     Row::new(cells).case(&case.id)
 }
 
+/// The main metrics of some cases for a screen: the values of `keys` as columns, or the case id without keys, then metrics that a case
+/// has, and the verdict. `keys`: the path and the head of each.
+pub(crate) fn short_table(
+    report: &Report,
+    shown: &[usize],
+    keys: &[(String, String)],
+    verdict: impl Fn(&CaseReport) -> Cell,
+) -> Table {
+    let has = |metric: Metric| {
+        let cases = || shown.iter().map(|index| &report.cases[*index]);
+        cases().any(|case| {
+            case.scalars.contains_key(&metric) || case.distributions.contains_key(&metric)
+        })
+    };
+    let quantiles = [
+        (Metric::Ttft, "TTFT", 1),
+        (Metric::Tpot, "TPOT", 2),
+        (Metric::E2e, "E2E", 4),
+    ];
+    let quantiles: Vec<_> = quantiles
+        .into_iter()
+        .filter(|(metric, ..)| has(*metric))
+        .collect();
+    let has_tokens = has(Metric::OutputTps);
+    let mut columns: Vec<Column> = match keys {
+        [] => vec![Column::text().terminal("CASE", 0)],
+        keys => keys
+            .iter()
+            .map(|(_, head)| {
+                Column::text()
+                    .terminal(&head.to_uppercase(), 0)
+                    .at_least(head.len())
+            })
+            .collect(),
+    };
+    columns.push(Column::number().terminal("REQ/S", 3));
+    if has_tokens {
+        columns.push(Column::number().terminal("TOK/S", 0));
+    }
+    for (_, name, rank) in &quantiles {
+        columns.push(Column::number().terminal(&format!("{name} P50"), *rank));
+        columns.push(Column::number().terminal(&format!("{name} P95"), *rank));
+    }
+    columns.push(Column::number().terminal("ERRORS", 1));
+    columns.push(Column::text().terminal("VERDICT", 0));
+    let row = |metrics: &Metrics<'_>, first: Vec<Cell>, verdict: Cell| {
+        let mut cells = first;
+        cells.push(metrics.scalar(Metric::RequestThroughput));
+        if has_tokens {
+            cells.push(metrics.scalar(Metric::OutputTps));
+        }
+        for (metric, ..) in &quantiles {
+            cells.extend([0.5, 0.95].map(|share| metrics.quantile(*metric, share)));
+        }
+        cells.extend([metrics.errors(), verdict]);
+        Row::new(cells)
+    };
+    let mut rows = Vec::new();
+    for case in shown.iter().map(|index| &report.cases[*index]) {
+        let first = match keys {
+            [] => vec![Cell::code(&case.id)],
+            keys => keys
+                .iter()
+                .map(|(path, _)| {
+                    let value = case.labels.get(path).map(ToString::to_string);
+                    Cell::code(&value.unwrap_or_default())
+                })
+                .collect(),
+        };
+        let blank = first.len() - 1;
+        rows.push(row(&Metrics::of_case(case), first, verdict(case)));
+        for class in case.groups.iter().filter(|group| group.entry) {
+            let mut first = vec![Cell::code(&format!("  {}", class.name))];
+            first.extend((0..blank).map(|_| Cell::code("")));
+            rows.push(row(&Metrics::of_group(case, class), first, Cell::prose("")));
+        }
+    }
+    Table::new(columns, rows)
+}
+
 /// How many objectives of a case pass, in the color of the worst verdict.
 fn verdict_counts(case: &CaseReport) -> Cell {
     let all = case.verdicts.len();

@@ -45,6 +45,47 @@ pub fn reason(report: &Report) -> String {
     text
 }
 
+/// What a screen says below its table: why a run has no results, is invalid or inconclusive, and what to do. None where the counts of
+/// objectives say everything.
+pub(crate) fn paragraphs(report: &Report) -> Vec<String> {
+    let is_counted = match report.verdict {
+        RunVerdict::Pass => true,
+        RunVerdict::Fail => !verdicts_with(report, Ruling::Fail).is_empty(),
+        RunVerdict::Inconclusive => only_dataset_end(report),
+        RunVerdict::Invalid | RunVerdict::Error => false,
+    };
+    let is_complete = is_counted && report.searches.is_empty() && !report.cases.is_empty();
+    // Each of several searches has its result above its probes.
+    let is_table = report.searches.len() > 1 && report.verdict != RunVerdict::Error;
+    let why = (!is_complete && !is_table).then(|| match report.verdict {
+        RunVerdict::Inconclusive if report.searches.is_empty() => inconclusive_action(report),
+        _ => capitalize(&verdict_reason(report)),
+    });
+    let ended = dataset_ended(report).map(|text| match only_dataset_end(report) {
+        true => format!("{} {DATASET_HELP}", capitalize(&format!("{text}."))),
+        false => capitalize(&format!("{text}.")),
+    });
+    let hints = report.hints.iter().map(|hint| plain(hint));
+    why.into_iter().chain(ended).chain(hints).collect()
+}
+
+/// How many requests would decide the inconclusive objectives.
+fn inconclusive_action(report: &Report) -> String {
+    let open = verdicts_with(report, Ruling::Inconclusive);
+    let count = counted(open.len(), "objective");
+    // Samples are requests, gaps or rounds; the load grows by the same factor.
+    let requests = open.iter().filter_map(|(case, verdict)| {
+        let factor = verdict.need? as f64 / verdict.n.max(1) as f64;
+        Some((case.counts.scheduled as f64 * factor).ceil() as u64)
+    });
+    match requests.max() {
+        Some(requests) => format!(
+            "Inconclusive: about {requests} requests per case would decide {count}; set `load.requests: {requests}` or a longer `load.duration`."
+        ),
+        None => format!("Inconclusive: {}", inconclusive_reason(report)),
+    }
+}
+
 fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran.".to_owned();
@@ -153,7 +194,7 @@ fn fail_reason(report: &Report) -> String {
 }
 
 /// The relative distance between the observed value and the limit; missing data counts as infinite.
-fn excess(verdict: &Verdict) -> f64 {
+pub(crate) fn excess(verdict: &Verdict) -> f64 {
     match verdict.observed {
         None => f64::INFINITY,
         Some(_) if verdict.check.limit == 0.0 => f64::MAX,

@@ -27,6 +27,7 @@ mod objectives;
 mod percentiles;
 mod plan;
 pub mod repeats;
+pub mod screen;
 mod search;
 mod server;
 pub mod shards;
@@ -47,10 +48,6 @@ pub use markdown::markdown;
 pub use notes::correlation_lines;
 pub use objectives::slo_table;
 pub use plan::{plan_limits, plan_table};
-pub use search::probe_table;
-pub use server::server_lines;
-pub use shards::shard_line;
-pub use telemetry::terminal_lines as telemetry_lines;
 
 use thiserror::Error;
 

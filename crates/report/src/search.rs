@@ -2,10 +2,11 @@
 
 use crate::ViewError;
 use crate::format::{ABSENT, against, check_title, code, percent};
+use crate::headline::excess;
 use crate::json::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
-use llmscen_core::report::{Report, RunVerdict};
+use llmscen_core::report::Report;
 use llmscen_core::search::{CapacitySearch, Extent, Goal, ProbeReport, SearchReport, SearchSpec};
 use serde_json::{Map, Value, json};
 
@@ -109,7 +110,14 @@ pub fn label_prefix(search: &SearchReport) -> String {
 pub fn sentence(report: &Report, search: &SearchReport) -> String {
     let prefix = label_prefix(search);
     let requests: u64 = search.probes.iter().map(|probe| probe.requests).sum();
-    let effort = format!("{} probes, {requests} requests", search.probes.len());
+    let limited_by = found_load(report, search)
+        .and_then(|_| limiting_objective(search))
+        .map(|objective| format!("limited by `{objective}`, "))
+        .unwrap_or_default();
+    let effort = format!(
+        "{limited_by}{} probes, {requests} requests",
+        search.probes.len()
+    );
     let found = result(search);
     let interval = interval(search);
     let contrary = contrary(search);
@@ -143,6 +151,44 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
             format!("{prefix}no result: the search was interrupted ({so_far}{effort}){contrary}")
         }
     }
+}
+
+/// The result in a few words: `maximum concurrency 19 (97% CI 19 to 20)`; `no result` if there is none.
+pub(crate) fn short_result(report: &Report, search: &SearchReport) -> String {
+    let Some(load) = found_load(report, search) else {
+        return "no result".to_owned();
+    };
+    let (name, unit) = varied_key(&search.spec);
+    let what = match (search.spec.goal, search.finding.extent) {
+        (Goal::Goodput, _) => format!("highest goodput at {name} {load}{unit}"),
+        (Goal::Slo, Extent::AtLeast) => format!("maximum {name} at least {load}{unit}"),
+        (Goal::Slo, _) => format!("maximum {name} {load}{unit}"),
+    };
+    let doubt = match search_outcome(report, search) {
+        SearchOutcome::NotConverged => ", not converged",
+        _ => "",
+    };
+    format!("{what} ({}{doubt})", interval(search))
+}
+
+/// The objective that fails by most at the lowest load above the result.
+fn limiting_objective(search: &SearchReport) -> Option<String> {
+    let answer = search.finding.answer.unwrap_or(f64::NEG_INFINITY);
+    let failed = |probe: &ProbeReport| {
+        let failed = probe
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.ruling == Ruling::Fail);
+        let worst = failed.max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
+        Some((probe.load, check_title(&worst.check)))
+    };
+    let above = search.probes.iter().filter(|probe| {
+        probe.load > answer && probe.pass_probability.is_some() && search.spec.goal == Goal::Slo
+    });
+    above
+        .filter_map(failed)
+        .min_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, objective)| objective)
 }
 
 fn result(search: &SearchReport) -> String {
@@ -384,15 +430,13 @@ fn probe_row(
     Row::new(cells)
 }
 
-/// Every probe of every search, one per line. The result of each search precedes its probes, unless the verdict line shows it.
+/// Every probe of every search, one per line. The result of each of several searches precedes its probes.
 /// `width`: of the terminal in characters; None: not a terminal.
 pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String {
-    let in_verdict_line = report.searches.len() == 1 && report.verdict != RunVerdict::Error;
     let section = |(index, search): (usize, &SearchReport)| {
-        let result = if in_verdict_line {
-            String::new()
-        } else {
-            sentence(report, search) + "\n"
+        let result = match report.searches.len() {
+            1 => String::new(),
+            _ => sentence(report, search) + "\n",
         };
         result + &probes(report, &[(index, search)]).terminal(Screen { width, color })
     };
@@ -504,7 +548,7 @@ mod tests {
     #[test]
     fn a_search_is_a_sentence_and_every_probe_a_row() {
         let report = searched();
-        let known = "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, 4 probes, 400 requests)";
+        let known = "maximum concurrency that meets every objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests)";
         assert_eq!(sentence(&report, &report.searches[0]), known);
         let rows = probes(&report, &[(0, &report.searches[0])]).markdown_rows();
         let last = ["4", "16", "confirm", "100", "pass", "99%", "400 ms"].map(str::to_owned);
@@ -581,7 +625,9 @@ mod tests {
             "Best estimate: maximum concurrency that meets every objective: 16 (97% CI 15 to 17,";
         assert_eq!(
             text(&report),
-            format!("not converged: the probe budget was used up. {near} {effort}")
+            format!(
+                "not converged: the probe budget was used up. {near} limited by `ttft.p99 < 500ms`, {effort}"
+            )
         );
         report.manifest.interrupted = true;
         let cut = "no result: the search was interrupted (97% CI 15 to 17 so far,";

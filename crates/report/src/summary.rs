@@ -206,7 +206,7 @@ mod tests {
             LIMIT,
         );
         assert!(
-            text.contains("maximum concurrency that meets every objective: 16 (97% CI 15 to 17, 4 probes, 400 requests).\n"),
+            text.contains("maximum concurrency that meets every objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests).\n"),
             "{text}"
         );
         assert!(text.ends_with("`reports/chat/x/report.md`, in the [job artifacts](https://github.com/o/r/actions/runs/7#artifacts) if the job uploads them\n\n"), "{text}");

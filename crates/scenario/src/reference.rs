@@ -85,19 +85,7 @@ fn choice_words(kind: &'static Kind) -> Option<&'static [(&'static str, &'static
 }
 
 fn write_row(page: &mut String, field: &'static Field) {
-    let code = |yaml: &str| format!("`{}`", yaml.replace('|', "\\|"));
-    let default = match field.default {
-        _ if field.required => "required".to_owned(),
-        Default::None | Default::Empty => String::new(),
-        Default::Yaml(yaml) => code(yaml),
-        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => {
-            format!("{} with `{beside}`", code(yaml))
-        }
-        Default::Where(_, _, "{}") => String::new(),
-        Default::Where(beside, words, yaml) => {
-            format!("{} with `{beside}: {}`", code(yaml), words.join("`, `"))
-        }
-    };
+    let default = default_text(field);
     let example = field.example.map_or(String::new(), |yaml| {
         code(&format!("{}: {yaml}", field.name))
     });
@@ -108,6 +96,74 @@ fn write_row(page: &mut String, field: &'static Field) {
         "| `{}` | {kind} | {default} | {doc} | {example} |",
         field.name
     );
+}
+
+/// A field of the scenario, for a terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldHelp {
+    /// Dotted path.
+    pub path: String,
+    /// What its values are.
+    pub values: String,
+    /// The default; empty if there is none.
+    pub default: String,
+    /// What it means.
+    pub meaning: &'static str,
+    /// `key: value`; None for a block.
+    pub example: Option<String>,
+    /// The words that it may be, each with its meaning.
+    pub words: &'static [(&'static str, &'static str)],
+    /// The keys of a block.
+    pub keys: Vec<&'static str>,
+}
+
+/// The field at a dotted path: `load.concurrency`. None if there is none.
+pub fn field_help(path: &str) -> Option<FieldHelp> {
+    let mut table: &'static Block = &SCENARIO;
+    let mut found: Option<&'static Field> = None;
+    for name in path.split('.') {
+        let field = table
+            .field(name)
+            .filter(|field| !matches!(field.kind, Kind::Planned))?;
+        if let Kind::Block(block) | Kind::Over(block) | Kind::List(&Kind::Block(block)) = field.kind
+        {
+            table = block;
+        }
+        found = Some(field);
+    }
+    let field = found?;
+    let keys = match &field.kind {
+        Kind::Block(block) | Kind::List(Kind::Block(block)) => block.names().collect(),
+        _ => Vec::new(),
+    };
+    Some(FieldHelp {
+        path: path.to_owned(),
+        values: describe_kind(&field.kind),
+        default: default_text(field),
+        meaning: field.doc,
+        example: field.example.map(|yaml| format!("{}: {yaml}", field.name)),
+        words: choice_words(&field.kind).unwrap_or_default(),
+        keys,
+    })
+}
+
+fn code(yaml: &str) -> String {
+    format!("`{}`", yaml.replace('|', "\\|"))
+}
+
+fn default_text(field: &Field) -> String {
+    match field.default {
+        _ if field.required => "required".to_owned(),
+        Default::None | Default::Empty => String::new(),
+        Default::Yaml(yaml) => code(yaml),
+        Default::With(beside, yaml) | Default::WithIn(beside, _, yaml) => {
+            format!("{} with `{beside}`", code(yaml))
+        }
+        Default::Where(_, _, "{}") => String::new(),
+        Default::Where(beside, words, yaml) => {
+            format!("{} with `{beside}: {}`", code(yaml), words.join("`, `"))
+        }
+    }
 }
 
 /// A short description of a kind.
@@ -143,6 +199,20 @@ fn without_article(range: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_is_explained_by_its_path() {
+        let help = field_help("load.concurrency").unwrap();
+        assert!(
+            !help.meaning.is_empty() && help.example.is_some(),
+            "{help:?}"
+        );
+        assert!(field_help("load").unwrap().keys.contains(&"concurrency"));
+        assert!(!field_help("dataset.kind").unwrap().words.is_empty());
+        assert_eq!(field_help("load.nothing"), None);
+        assert_eq!(field_help(""), None);
+    }
+
     use crate::defaults;
     use crate::fault::Review;
     use crate::tree::{Entry, Node, Span};

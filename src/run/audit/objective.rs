@@ -4,6 +4,7 @@ use crate::run::audit::Findings;
 use llmscen_core::check::{Check, Confidence, Op, Ruling, Subject, Verdict};
 use llmscen_core::metric::{Sensitivity, Stat};
 use llmscen_core::report::ObjectiveAudit;
+use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis};
 
 /// The sensitivity of an objective's subject, and whether low values of it are good.
@@ -136,13 +137,33 @@ fn conditions(measured: &Verdict, findings: &Findings) -> Vec<String> {
         Sensitivity::Pace | Sensitivity::Errors => !is_ordered(check),
         Sensitivity::Throughput | Sensitivity::Fixed => false,
     };
-    if needs_timestamps {
+    if needs_timestamps && !are_stalls_short(measured, findings) {
         reasons.extend(findings.stalled.iter().cloned());
     }
     if claims_bad || sensitivity == Sensitivity::Throughput {
         reasons.extend(findings.busy.iter().cloned());
     }
     reasons
+}
+
+/// Whether frequent stalls are too short to explain how far a latency is from its limit. Each value already lies in a range for its
+/// late timestamps; `stalled` is about what stalls do to the server, such as sends that reach it together.
+fn are_stalls_short(measured: &Verdict, findings: &Findings) -> bool {
+    let check = &measured.check;
+    let is_latency = matches!(
+        check.subject,
+        Subject::Metric { metric, .. }
+            if metric.unit() == Unit::Millis
+                && matches!(metric.sensitivity(), Sensitivity::Latency | Sensitivity::Service)
+    );
+    let distance = measured
+        .observed
+        .map(|observed| (observed - check.limit).abs())
+        .filter(|_| is_latency && is_ordered(check));
+    findings
+        .stall_ms_p99
+        .zip(distance)
+        .is_some_and(|(stall, distance)| stall <= distance / 10.0)
 }
 
 /// Whether later timestamps can change the compared value in one direction only.
@@ -340,6 +361,32 @@ mod tests {
             reasons(&check(Metric::Ttft, P95, Op::Less, 9.0), Inconclusive),
             ["load", "stalled", "busy"],
             "more requests would not help"
+        );
+    }
+
+    #[test]
+    fn short_stalls_do_not_explain_a_latency_far_over_its_limit() {
+        let of = |check: Check, observed: f64, stall: f64| {
+            let findings = Findings {
+                stalled: Some("stalled".into()),
+                stall_ms_p99: Some(stall),
+                ..Findings::default()
+            };
+            audit_verdict(verdict(check, Ruling::Fail, observed), None, &findings)
+                .0
+                .ruling
+        };
+        let ttft = || check(Metric::Ttft, P95, Op::Less, 10.0);
+        assert_eq!(of(ttft(), 44.0, 3.4), Ruling::Fail, "a tenth of 34 ms");
+        assert_eq!(of(ttft(), 44.0, 3.5), Ruling::Invalid);
+        assert_eq!(of(ttft(), 11.0, 1.2), Ruling::Invalid, "near the limit");
+        let sd = check(Metric::Ttft, Some(Stat::Sd), Op::Less, 10.0);
+        assert_eq!(of(sd, 44.0, 1.2), Ruling::Invalid, "spread has no order");
+        let goodput = of_subject(Subject::Goodput(Vec::new()), Op::AtLeast, 0.99);
+        assert_eq!(
+            of(goodput, 0.5, 0.01),
+            Ruling::Invalid,
+            "a share has no length"
         );
     }
 

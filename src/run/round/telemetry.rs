@@ -4,6 +4,8 @@ use crate::run::error::RunError;
 use crate::run::prepare::Context;
 use crate::store::{READINGS, RunDir};
 use llmscen_analysis::telemetry;
+use llmscen_core::check::{Check, Subject};
+use llmscen_core::metric::Requires;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::target::TargetLocation;
 use llmscen_core::telemetry::{Scrape, TelemetryRecord, TelemetrySpec};
@@ -30,6 +32,16 @@ pub struct Observer {
     pub note: Option<String>,
     /// Whether this process samples GPUs and the target: of several shards, only shard 0 does.
     samples_target: bool,
+}
+
+/// Whether a metric of the case is missing without GPU telemetry.
+fn needs_gpus(case: &Case) -> bool {
+    let subject = |check: &Check| match &check.subject {
+        Subject::Signal { signal, .. } => signal.scope() == "gpu",
+        Subject::Metric { metric, .. } => metric.needs() == Requires::Power,
+        Subject::Goodput(_) => false,
+    };
+    case.target.gpus.is_some() || case.checks.iter().any(subject)
 }
 
 impl Observer {
@@ -62,7 +74,8 @@ impl Observer {
                     "GPU telemetry is off: no NVIDIA or AMD driver on this machine ({why}; neither `amd-smi` nor `rocm-smi` is on \
                      PATH). Set `telemetry.gpu: false` to hide this note, or `telemetry.dcgm` to read a remote GPU node."
                 );
-                observer.note = observer.amd.is_none().then_some(note);
+                let is_asked = plan.cases.iter().any(needs_gpus);
+                observer.note = (observer.amd.is_none() && is_asked).then_some(note);
             }
         }
         observer

@@ -51,7 +51,7 @@ pub(crate) static TELEMETRY: Block = Block {
         field(
             "gpu",
             Kind::Leaf(&SWITCH),
-            "Sample the GPUs of this host, with NVIDIA's library or AMD's command. If there are none, the run reports that once.",
+            "Sample the GPUs of this host, with NVIDIA's library or AMD's command. If there are none, a run with `target.gpus` or an objective that needs them notes that once.",
         )
         .default("true")
         .example("false"),

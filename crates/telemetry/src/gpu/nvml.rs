@@ -65,6 +65,11 @@ impl Nvidia {
         }
     }
 
+    /// Number of visible GPUs.
+    pub fn count(&self) -> usize {
+        self.devices.len()
+    }
+
     /// The source with this interval. It also reports the GPU memory of the processes of `server`.
     pub fn source(&self, interval: Nanos, server: Option<Members>) -> Box<dyn TelemetrySource> {
         Box::new(NvidiaSource {

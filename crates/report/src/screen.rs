@@ -1,0 +1,577 @@
+//! The result of a run on one screen of a terminal: verdict, open objectives, main metrics, what to do.
+
+use crate::cases;
+use crate::format::{against, check_title, counted, millis, number, optional, plain, value};
+use crate::headline::{excess, paragraphs, verdict_name};
+use crate::notes::mark;
+use crate::objectives::{multiple, subject_mark};
+use crate::search::short_result;
+use crate::server::server_lines;
+use crate::shards::shard_line;
+use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
+use crate::telemetry::terminal_lines;
+use crate::{local, search};
+use llmscen_core::check::{Op, Ruling, Verdict};
+use llmscen_core::metric::Metric;
+use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::units::Unit;
+
+/// Objectives that are listed.
+const MAX_OBJECTIVES: usize = 8;
+/// Cases that are listed.
+const MAX_CASES: usize = 12;
+/// Left margin of everything below the title.
+const INDENT: &str = "  ";
+
+/// The rest of a screen: what a report does not hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScreenOptions<'a> {
+    /// Width of the terminal in characters; None: not a terminal.
+    pub width: Option<usize>,
+    /// Whether colors are shown.
+    pub color: bool,
+    /// How the main metrics differ from those of the last run.
+    pub change: Option<&'a str>,
+    /// Where the report is.
+    pub location: &'a str,
+}
+
+/// The result of a run on one screen.
+pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
+    let inner = Screen {
+        width: options
+            .width
+            .map(|width| width.saturating_sub(INDENT.len())),
+        color: options.color,
+    };
+    let table = |table: Table| table.terminal(inner);
+    let mut closing: Vec<String> = paragraphs(report);
+    closing.extend(measurement(report));
+    closing.extend(shard_line(report).map(|line| format!("Shards: {line}.")));
+    closing.extend(options.change.map(str::to_owned));
+    let closing: Vec<String> = closing.iter().map(|text| wrap(text, inner)).collect();
+    let blocks = [
+        table(objectives(report)),
+        [server_lines(report), terminal_lines(report)].concat(),
+        local::terminal_lines(report).join("\n"),
+        local::speed_table(report, inner.width, inner.color),
+        metrics(report, inner),
+        closing.join("\n"),
+    ];
+    let indented = blocks
+        .iter()
+        .map(|block| block.trim_end())
+        .filter(|block| !block.is_empty())
+        .map(|block| {
+            let lines = block.lines().map(|line| match line {
+                "" => "\n".to_owned(),
+                line => format!("{INDENT}{line}\n"),
+            });
+            lines.collect::<String>()
+        });
+    let body = indented.collect::<Vec<_>>().join("\n");
+    let separator = if body.is_empty() { "" } else { "\n" };
+    format!(
+        "{}\n{separator}{body}{INDENT}Report: {}\n",
+        title(report, options),
+        options.location
+    )
+}
+
+/// Name, verdict, counts, and the duration at the right edge.
+fn title(report: &Report, options: &ScreenOptions<'_>) -> String {
+    let name = plain(&report.manifest.name);
+    let verdict = verdict_name(report.verdict);
+    let duration = report
+        .manifest
+        .elapsed_s
+        .map(|elapsed| value(elapsed * 1000.0, Unit::Millis))
+        .unwrap_or_default();
+    let others = [&name, verdict, &duration].map(|text| text.chars().count() + 2);
+    let columns = options.width.map_or(usize::MAX, |width| {
+        width.saturating_sub(others.iter().sum())
+    });
+    let counts = counts(report, columns);
+    let length = [&name, verdict, &counts, &duration]
+        .iter()
+        .map(|text| text.chars().count() + 2)
+        .sum::<usize>()
+        .saturating_sub(2);
+    let gap = " ".repeat(options.width.unwrap_or(0).saturating_sub(length) + 2);
+    let shown = match options.color {
+        true => Emphasis::from(report.verdict).paint(verdict),
+        false => verdict.to_owned(),
+    };
+    format!("{name}  {shown}  {counts}{gap}{duration}")
+        .trim_end()
+        .to_owned()
+}
+
+impl From<RunVerdict> for Emphasis {
+    fn from(verdict: RunVerdict) -> Emphasis {
+        match verdict {
+            RunVerdict::Pass => Emphasis::Pass,
+            RunVerdict::Fail | RunVerdict::Error => Emphasis::Fail,
+            RunVerdict::Inconclusive => Emphasis::Inconclusive,
+            RunVerdict::Invalid => Emphasis::Invalid,
+        }
+    }
+}
+
+/// `2 of 48 objectives failed · 9 inconclusive · 37 passed`, with the requests if they fit or if some failed.
+fn counts(report: &Report, columns: usize) -> String {
+    if let [only] = report.searches.as_slice() {
+        return short_result(report, only);
+    }
+    if !report.searches.is_empty() {
+        return format!("{} searches", report.searches.len());
+    }
+    let verdicts = || report.cases.iter().flat_map(|case| &case.verdicts);
+    let total = verdicts().count();
+    let words = [
+        (Ruling::Invalid, "invalid"),
+        (Ruling::Fail, "failed"),
+        (Ruling::Inconclusive, "inconclusive"),
+        (Ruling::Pass, "passed"),
+    ];
+    let objectives = |has_total: bool| {
+        let mut parts: Vec<String> = Vec::new();
+        for (ruling, word) in words {
+            let count = verdicts()
+                .filter(|verdict| verdict.ruling == ruling)
+                .count();
+            if count > 0 {
+                let of_total = match has_total && parts.is_empty() {
+                    true => format!(" of {}", counted(total, "objective")),
+                    false => String::new(),
+                };
+                parts.push(format!("{count}{of_total} {word}"));
+            }
+        }
+        if total == 0 {
+            parts.push("no objective was set".to_owned());
+        }
+        parts.join(" · ")
+    };
+    // The requests of a stage are also those of its case.
+    let cases = || report.cases.iter().filter(|case| !case.is_stage());
+    let ok: u64 = cases().map(|case| case.counts.ok).sum();
+    let scheduled: u64 = cases().map(|case| case.counts.scheduled).sum();
+    let requests = match report.cases.is_empty() {
+        true => String::new(),
+        false => format!(" · {ok} of {scheduled} requests ok"),
+    };
+    let variants = [
+        objectives(true) + &requests,
+        objectives(true),
+        objectives(false),
+    ];
+    let fits = |text: &&String| text.chars().count() <= columns;
+    variants.iter().find(fits).unwrap_or(&variants[2]).clone()
+}
+
+/// A verdict with its case.
+type Judged<'a> = (&'a CaseReport, &'a Verdict);
+
+/// The objectives that did not pass, by verdict and by distance from the limit; with none, those that passed. An objective that has the
+/// same verdict in several cases has one row with its worst case, unless every row fits.
+fn objectives(report: &Report) -> Table {
+    let names = CaseNames::new(report);
+    let case = match names.is_single {
+        true => Column::text(),
+        false => Column::text().terminal("CASE", 1),
+    };
+    let has_notes = report
+        .cases
+        .iter()
+        .flat_map(|case| &case.verdicts)
+        .any(|verdict| !remark(verdict).is_empty());
+    let note = match has_notes {
+        true => Column::text().terminal("NOTE", 5),
+        false => Column::text(),
+    };
+    let columns = vec![
+        Column::text().terminal("VERDICT", 0),
+        Column::text().terminal("OBJECTIVE", 0).at_least(20),
+        case,
+        Column::number().terminal("OBSERVED", 0),
+        Column::number().terminal("BOUND", 4),
+        Column::number().terminal("OF LIMIT", 2),
+        Column::number().terminal("N", 3),
+        note,
+    ];
+    // The probes of a search are expected to fail some objectives.
+    let judged: Vec<Judged<'_>> = report
+        .cases
+        .iter()
+        .filter(|_| report.searches.is_empty())
+        .flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
+        .collect();
+    let has_open = judged
+        .iter()
+        .any(|(_, verdict)| verdict.ruling != Ruling::Pass);
+    let shown = judged
+        .into_iter()
+        .filter(|(_, verdict)| (verdict.ruling != Ruling::Pass) == has_open);
+    let mut groups: Vec<Vec<Judged<'_>>> = shown.map(|judged| vec![judged]).collect();
+    // The worst first; of objectives that passed, the order of the plan is kept.
+    groups.sort_by(|a, b| {
+        let ((_, a), (_, b)) = (a[0], b[0]);
+        let distance = || match a.ruling {
+            Ruling::Fail => excess(b).total_cmp(&excess(a)),
+            _ => std::cmp::Ordering::Equal,
+        };
+        severity(a.ruling)
+            .cmp(&severity(b.ruling))
+            .then_with(distance)
+    });
+    let mergeable = |verdict: &Verdict| {
+        groups.len() > MAX_OBJECTIVES || matches!(verdict.ruling, Ruling::Inconclusive)
+    };
+    let mut merged: Vec<Vec<Judged<'_>>> = Vec::new();
+    for group in &groups {
+        let (_, verdict) = group[0];
+        let same = merged.iter_mut().find(|other| {
+            let (_, other) = other[0];
+            other.ruling == verdict.ruling
+                && check_title(&other.check) == check_title(&verdict.check)
+        });
+        match same.filter(|_| mergeable(verdict)) {
+            Some(same) => same.extend(group),
+            None => merged.push(group.clone()),
+        }
+    }
+    let hidden = merged.len().saturating_sub(MAX_OBJECTIVES);
+    merged.truncate(MAX_OBJECTIVES);
+    let mut rows: Vec<Row> = merged
+        .iter()
+        .map(|group| objective_row(group, &names))
+        .collect();
+    if hidden > 0 {
+        let more = format!("{} in the report", counted(hidden, "more objective"));
+        rows.push(Row::new(vec![
+            Cell::prose("…"),
+            Cell::prose(&more),
+            Cell::prose(""),
+            Cell::figure("", None::<f64>),
+            Cell::figure("", None::<f64>),
+            Cell::figure("", None::<f64>),
+            Cell::figure("", None::<f64>),
+            Cell::prose(""),
+        ]));
+    }
+    Table::new(columns, rows)
+}
+
+/// A row for an objective with one verdict in one or more cases, the worst case first.
+fn objective_row(group: &[Judged<'_>], names: &CaseNames) -> Row {
+    let by_distance = |a: &&Judged<'_>, b: &&Judged<'_>| match a.1.ruling {
+        Ruling::Pass => headroom(a.1).total_cmp(&headroom(b.1)),
+        _ => excess(b.1).total_cmp(&excess(a.1)),
+    };
+    let Some(&(case, verdict)) = group.iter().min_by(by_distance) else {
+        return Row::default();
+    };
+    let (check, unit) = (&verdict.check, verdict.check.subject.unit());
+    let figure = |observed: Option<f64>| {
+        let text = observed.map_or(String::new(), |_| {
+            let mark = subject_mark(case, verdict);
+            format!("{mark}{}", against(observed, check.limit, unit))
+        });
+        Cell::figure(text, observed)
+    };
+    let cases = match group.len() {
+        1 => names.short(case),
+        count if names.short(case).is_empty() => counted(count, "case"),
+        count => format!("{} and {} more", names.short(case), count - 1),
+    };
+    let need = group.iter().filter_map(|(_, verdict)| verdict.need).max();
+    let n = match need.filter(|_| verdict.ruling == Ruling::Inconclusive) {
+        Some(need) => format!("{} of {need}", verdict.n),
+        None => verdict.n.to_string(),
+    };
+    let observed = match verdict.observed {
+        None => Cell::figure("no data", None::<f64>),
+        observed => figure(observed),
+    };
+    Row::new(vec![
+        Cell::ruling(verdict.ruling),
+        Cell::code(&check_title(check)),
+        Cell::prose(&cases),
+        observed.emphasized(verdict.ruling.into()),
+        figure(verdict.bound),
+        Cell::figure(of_limit(verdict), None::<f64>),
+        Cell::figure(n, None::<f64>),
+        Cell::prose(&remark(verdict)),
+    ])
+}
+
+/// A line for each objective that did not pass, the worst first, at most ten: as many as GitHub shows per job step. The flag says whether
+/// the objective failed or is invalid; otherwise it is inconclusive.
+pub fn annotations(report: &Report) -> Vec<(bool, String)> {
+    const MAX: usize = 10;
+    if !report.searches.is_empty() {
+        return Vec::new();
+    }
+    let cases = report.cases.iter();
+    let mut open: Vec<Judged<'_>> = cases
+        .flat_map(|case| case.verdicts.iter().map(move |verdict| (case, verdict)))
+        .filter(|(_, verdict)| verdict.ruling != Ruling::Pass)
+        .collect();
+    open.sort_by(|(_, a), (_, b)| {
+        let distance = excess(b).total_cmp(&excess(a));
+        severity(a.ruling).cmp(&severity(b.ruling)).then(distance)
+    });
+    let line = |(case, verdict): Judged<'_>| {
+        let observed = match verdict.observed {
+            None => "no data".to_owned(),
+            observed => against(observed, verdict.check.limit, verdict.check.subject.unit()),
+        };
+        let factor = match of_limit(verdict) {
+            factor if factor.is_empty() => factor,
+            factor => format!(" ({factor} of the limit)"),
+        };
+        let word = verdict.ruling.name().to_uppercase();
+        let title = check_title(&verdict.check);
+        let text = format!("{word}: {title} in {}: {observed}{factor}", case.id);
+        (verdict.ruling != Ruling::Inconclusive, plain(&text))
+    };
+    open.into_iter().take(MAX).map(line).collect()
+}
+
+fn severity(ruling: Ruling) -> u8 {
+    match ruling {
+        Ruling::Invalid => 0,
+        Ruling::Fail => 1,
+        Ruling::Inconclusive => 2,
+        Ruling::Pass => 3,
+    }
+}
+
+/// The limit of a relative objective, and the note of the verdict. The reason of an invalid verdict is a paragraph instead.
+fn remark(verdict: &Verdict) -> String {
+    let note = verdict
+        .note
+        .clone()
+        .filter(|_| verdict.ruling != Ruling::Invalid);
+    let parts: Vec<String> = multiple(&verdict.check).into_iter().chain(note).collect();
+    parts.join("; ")
+}
+
+/// How near a passed objective is to its limit: the smallest is the nearest.
+fn headroom(verdict: &Verdict) -> f64 {
+    match verdict.observed {
+        Some(observed) if verdict.check.limit != 0.0 => {
+            ((observed - verdict.check.limit) / verdict.check.limit).abs()
+        }
+        _ => f64::INFINITY,
+    }
+}
+
+/// The observed value divided by the limit; empty without a value, or where a quotient says nothing.
+fn of_limit(verdict: &Verdict) -> String {
+    let (Some(observed), limit) = (verdict.observed, verdict.check.limit) else {
+        return String::new();
+    };
+    let quotient = observed / limit;
+    if matches!(verdict.check.op, Op::Equal | Op::Unequal)
+        || !quotient.is_finite()
+        || quotient < 0.0
+    {
+        return String::new();
+    }
+    let digits = if quotient < 0.995 { 2 } else { 1 };
+    match format!("{quotient:.digits$}x") {
+        near if near == "1.0x" || near == "1.00x" => {
+            format!("{:+.1}%", 100.0 * (quotient - 1.0))
+        }
+        text => text,
+    }
+}
+
+/// Short names of cases: the values that vary between them.
+struct CaseNames {
+    /// The path and the short name of each key that varies.
+    keys: Vec<(String, String)>,
+    /// Whether the keys tell all cases apart.
+    are_distinct: bool,
+    is_single: bool,
+}
+
+impl CaseNames {
+    fn new(report: &Report) -> CaseNames {
+        let cases = &report.cases;
+        let mut paths: Vec<&str> = Vec::new();
+        for (path, _) in cases.iter().flat_map(|case| &case.labels.0) {
+            if !paths.contains(&path.as_str()) {
+                paths.push(path);
+            }
+        }
+        let text = |case: &CaseReport, path: &str| case.labels.get(path).map(ToString::to_string);
+        paths.retain(|path| {
+            cases
+                .iter()
+                .any(|case| text(case, path) != text(&cases[0], path))
+        });
+        let last = |path: &str| path.rsplit('.').next().unwrap_or(path).to_owned();
+        let keys = paths.iter().map(|path| {
+            let is_unique = paths
+                .iter()
+                .filter(|other| last(other) == last(path))
+                .count()
+                == 1;
+            let short = if is_unique {
+                last(path)
+            } else {
+                (*path).to_owned()
+            };
+            ((*path).to_owned(), short)
+        });
+        let keys: Vec<(String, String)> = keys.collect();
+        let values = |case: &CaseReport| -> Vec<Option<String>> {
+            keys.iter().map(|(path, _)| text(case, path)).collect()
+        };
+        let distinct: std::collections::BTreeSet<_> = cases.iter().map(values).collect();
+        CaseNames {
+            are_distinct: distinct.len() == cases.len(),
+            is_single: cases.len() <= 1,
+            keys,
+        }
+    }
+
+    /// `concurrency=96 max_num_seqs=8`; empty if the report has one case.
+    fn short(&self, case: &CaseReport) -> String {
+        if self.is_single {
+            return String::new();
+        }
+        if !self.are_distinct {
+            return case.id.clone();
+        }
+        let values = self
+            .keys
+            .iter()
+            .filter_map(|(path, short)| Some(format!("{short}={}", case.labels.get(path)?)));
+        values.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The main metrics: a line for one case, a table for several, the probes of a search.
+fn metrics(report: &Report, inner: Screen) -> String {
+    if !report.searches.is_empty() {
+        return search::probe_table(report, inner.width, inner.color);
+    }
+    match report.cases.as_slice() {
+        [] => String::new(),
+        [only] if only.groups.iter().all(|group| !group.entry) => metrics_line(only),
+        _ => case_table(report, inner),
+    }
+}
+
+/// `52.8 req/s · 1691 tok/s · TTFT p50 11.8 ms · TPOT p50 4.4 ms · E2E p50 149 ms`; metrics without a value are omitted.
+fn metrics_line(case: &CaseReport) -> String {
+    let scalar = |metric: Metric, unit: &str| {
+        let rate = case.scalars.get(&metric)?;
+        Some(format!("{}{} {unit}", mark(case, metric), number(*rate)))
+    };
+    let median = |metric: Metric, name: &str| {
+        let median = case.distributions.get(&metric)?.quantile(0.5);
+        let text = optional(Some(median?), metric.unit());
+        Some(format!("{name} p50 {}{text}", mark(case, metric)))
+    };
+    let items = [
+        scalar(Metric::RequestThroughput, "req/s"),
+        scalar(Metric::OutputTps, "tok/s"),
+        median(Metric::Ttft, "TTFT"),
+        median(Metric::Tpot, "TPOT"),
+        median(Metric::E2e, "E2E"),
+    ];
+    items.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// The main metrics of each case, with its varying values as columns; the cases with the worst verdicts first where not all fit.
+fn case_table(report: &Report, inner: Screen) -> String {
+    let names = CaseNames::new(report);
+    let rank = |case: &CaseReport| match worst(case) {
+        Some(Ruling::Invalid) => 0,
+        Some(Ruling::Fail) => 1,
+        Some(Ruling::Inconclusive) => 2,
+        _ => 3,
+    };
+    let mut shown: Vec<usize> = (0..report.cases.len()).collect();
+    shown.sort_by_key(|index| rank(&report.cases[*index]));
+    let hidden = shown.len().saturating_sub(MAX_CASES);
+    shown.truncate(MAX_CASES);
+    if hidden == 0 {
+        shown.sort();
+    }
+    let keys: &[(String, String)] = if names.are_distinct { &names.keys } else { &[] };
+    let table = cases::short_table(report, &shown, keys, |case| match worst(case) {
+        Some(ruling) => Cell::ruling(ruling),
+        None => Cell::prose(""),
+    });
+    let more = match hidden {
+        0 => String::new(),
+        _ => format!("… {} in the report\n", counted(hidden, "more case")),
+    };
+    table.terminal(inner) + &more
+}
+
+/// The worst verdict of a case; None without objectives.
+fn worst(case: &CaseReport) -> Option<Ruling> {
+    [
+        Ruling::Invalid,
+        Ruling::Fail,
+        Ruling::Inconclusive,
+        Ruling::Pass,
+    ]
+    .into_iter()
+    .find(|ruling| {
+        case.verdicts
+            .iter()
+            .any(|verdict| verdict.ruling == *ruling)
+    })
+}
+
+/// Whether the load generator kept up, in a sentence; None if no case was audited.
+fn measurement(report: &Report) -> Option<String> {
+    let audits = || {
+        report
+            .cases
+            .iter()
+            .filter(|case| case.local.is_empty())
+            .map(|case| &case.audit)
+    };
+    let worst = |value: fn(&llmscen_core::report::Audit) -> Option<f64>| {
+        audits().filter_map(value).max_by(f64::total_cmp)
+    };
+    let figures = [
+        worst(|audit| audit.schedule_lag_ms_p99)
+            .map(|delay| format!("send delay p99 {}", millis(delay))),
+        worst(|audit| audit.stall_ms_p99)
+            .map(|stall| format!("event-loop stall p99 {}", millis(stall))),
+    ];
+    let figures: Vec<String> = figures.into_iter().flatten().collect();
+    if figures.is_empty() {
+        return None;
+    }
+    let invalid = report.cases.iter().filter(|case| case.is_invalid()).count();
+    let verdict = match (invalid, report.cases.len()) {
+        (0, _) if audits().all(|audit| audit.valid) => "valid",
+        // The load generator was late, but no verdict depends on that.
+        (0, _) => "valid for these objectives",
+        (_, 1) => "invalid",
+        (invalid, all) => &format!("invalid in {invalid} of {}", counted(all, "case")),
+    };
+    Some(format!("Measurement: {verdict} ({}).", figures.join(", ")))
+}
+
+/// A paragraph broken at the width of the screen.
+fn wrap(text: &str, screen: Screen) -> String {
+    match screen.width {
+        Some(width) => textwrap::fill(text, width.max(20)),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
