@@ -8,6 +8,7 @@ mod display;
 mod doctor;
 mod exit;
 mod explain;
+mod extras;
 mod import;
 mod init;
 mod inspect;
@@ -81,6 +82,7 @@ pub fn main(world: World) -> Exit {
         Command::Init(args) => init::init(&args, &world.env, &mut terminal),
         Command::Doctor(args) => doctor::doctor(&args, &world.env, &mut terminal),
         Command::Explain { topic } => explain::explain(&topic.join(" "), &mut terminal),
+        Command::Extras { prefix } => extras::extras(&prefix, &mut terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::command(), "llmscen", &mut script);

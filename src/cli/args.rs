@@ -165,6 +165,12 @@ pub enum Command {
         /// Shell
         shell: clap_complete::Shell,
     },
+    /// Write man pages and shell completions (bash, zsh, fish) to PREFIX/share, as packages do
+    #[command(hide = true)]
+    Extras {
+        /// Folder such as ~/.local or /usr/local
+        prefix: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use serde_yaml::Value;
 use std::process::Stdio;
 
 /// The blocks of a language in a page.
-fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
+pub fn blocks<'a>(page: &'a str, language: &str) -> Vec<&'a str> {
     let parts = page.split("```").skip(1).step_by(2);
     parts
         .filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n'))

@@ -30,6 +30,21 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "tests/it/launch.rs validates and runs the templates",
     ),
     ("docs/scale.md", "bash", "as above"),
+    (
+        "docs/install.md",
+        "console",
+        "tests/it/packages.rs runs each command, or says why not",
+    ),
+    (
+        "docs/install.md",
+        "yaml",
+        "tests/it/pipelines.rs compares them with action.yml and the hook",
+    ),
+    (
+        "docs/python.md",
+        "python",
+        "tests/it/packages.rs runs them with the wheel",
+    ),
     ("docs/scale.md", "python", "as above"),
     ("docs/scale.md", "hcl", "as above"),
     #[cfg(not(feature = "local"))]

@@ -37,6 +37,8 @@ mod moto;
 mod netns;
 mod numbers;
 mod outputs;
+mod packages;
+mod pipelines;
 mod planted;
 mod protocols;
 mod random_sets;

@@ -17,7 +17,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-const TEMPLATE: &str = include_str!("../../../templates/report.md");
+const TEMPLATE: &str = include_str!("../report.md");
 
 /// With more objectives, only those that did not pass are shown unfolded.
 const MAX_UNFOLDED_OBJECTIVES: usize = 30;
