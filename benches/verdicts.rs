@@ -94,8 +94,11 @@ fn main() {
         std::fs::write(root.join(RESULTS), write(&cells)).expect("the results");
         let text = std::fs::read_to_string(root.join(PAGE)).expect("the page");
         std::fs::write(root.join(PAGE), page(&text, &cells)).expect("the page");
-        std::fs::write(root.join("docs/explanation/verdicts.svg"), chart::svg(&cells, BEFORE))
-            .expect("the chart");
+        std::fs::write(
+            root.join("docs/explanation/verdicts.svg"),
+            chart::svg(&cells, BEFORE),
+        )
+        .expect("the chart");
     }
 }
 

@@ -40,7 +40,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     prose(text)
         .into_iter()
-        .filter_map(|line| line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' '))
+        .filter_map(|line| {
+            line.strip_prefix('#')?
+                .trim_start_matches('#')
+                .strip_prefix(' ')
+        })
         .map(|title| {
             let kept = title
                 .trim()
@@ -197,7 +201,11 @@ fn question(path: &Path) -> String {
         "{}",
         path.display()
     );
-    lines.next().unwrap_or_default().trim_start_matches("# ").to_owned()
+    lines
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("# ")
+        .to_owned()
 }
 
 #[test]
@@ -207,7 +215,10 @@ fn every_shipped_scenario_begins_with_its_question_and_is_in_the_index() {
         .lines()
         .filter_map(|line| {
             let (name, question) = line.strip_prefix("| [")?.split_once(" | ")?;
-            Some((name.split(']').next()?, question.split(" | ").next()?.trim_end_matches(" |")))
+            Some((
+                name.split(']').next()?,
+                question.split(" | ").next()?.trim_end_matches(" |"),
+            ))
         })
         .collect();
     let files = scenarios();

@@ -214,7 +214,10 @@ fn documentation_shows_the_preset_commands() {
             "| `{}` | `{command}` | `{}` | {metrics} |",
             preset.name, preset.ready
         );
-        assert!(page.contains(&row), "docs/how-to/managed-servers.md lacks:\n{row}");
+        assert!(
+            page.contains(&row),
+            "docs/how-to/managed-servers.md lacks:\n{row}"
+        );
     }
 }
 
