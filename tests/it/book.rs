@@ -1,12 +1,15 @@
 //! The book under docs/: its pages are linked, its generated pages are current, and mdBook builds it without a warning.
 
 use crate::docs::{pages, scenarios, text};
-use crate::lab::Lab;
+use crate::lab::{Lab, plain};
 use crate::launch::is_missing;
+use crate::live::get;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -249,36 +252,68 @@ fn images_of_the_book_are_of_the_sample_report_or_of_a_bench() {
     assert!(images >= 4, "{images}");
 }
 
-/// Every metric that the dashboard shows is one that `--metrics-addr` exports; labels and the variable are checked too.
+/// The names of the metrics in the queries of the dashboard.
+fn dashboard_metrics(board: &serde_json::Value) -> BTreeSet<String> {
+    let expressions = board["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .map(|target| target["expr"].as_str().unwrap());
+    let variables = board["templating"]["list"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|own| own["query"]["query"].as_str());
+    expressions
+        .chain(variables)
+        .flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .filter(|word| word.starts_with("llmscen_"))
+        .map(str::to_owned)
+        .collect()
+}
+
 #[test]
-fn the_grafana_dashboard_shows_metrics_that_are_exported() {
+fn a_run_exports_every_metric_that_the_grafana_dashboard_shows() {
     let text = fs::read_to_string(Path::new(ROOT).join("templates/grafana/llmscen.json")).unwrap();
-    let board: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let page = crate::docs::text("docs/reference/progress.md");
-    let exported: BTreeSet<&str> = page
+    let shown = dashboard_metrics(&serde_json::from_str(&text).unwrap());
+    assert!(shown.len() >= 10, "{shown:?}");
+    let lab = Lab::new();
+    let scenario = plain("simulator", 40);
+    lab.file("s.yaml", scenario);
+    let mut child = lab.spawn(&[
+        "run",
+        "s.yaml",
+        "--output",
+        "out",
+        "--metrics-addr",
+        "127.0.0.1:0",
+        "--metrics-linger",
+        "60",
+    ]);
+    let address = BufReader::new(child.stderr.take().unwrap())
         .lines()
-        .filter_map(|line| line.strip_prefix("| `llmscen_")?.split('`').next())
-        .collect();
-    assert!(exported.len() >= 10, "{exported:?}");
-    let mut shown = BTreeSet::new();
-    for panel in board["panels"].as_array().unwrap() {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            let expr = target["expr"].as_str().unwrap();
-            let names = expr
-                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-                .filter_map(|word| word.strip_prefix("llmscen_"));
-            for name in names {
-                let base = ["_bucket", "_sum", "_count"]
-                    .iter()
-                    .find_map(|end| name.strip_suffix(end))
-                    .unwrap_or(name);
-                assert!(exported.contains(base), "{expr}: llmscen_{name}");
-                shown.insert(base.to_owned());
-            }
-        }
+        .map(Result::unwrap)
+        .find_map(|line| {
+            let address = line.strip_prefix("metrics: http://")?;
+            Some(address.strip_suffix("/metrics")?.parse().unwrap())
+        })
+        .expect("stderr has the port");
+    // It serves until the first scrape after the end of the run.
+    let mut missing = shown.clone();
+    while !missing.is_empty() {
+        let Some(page) = get(address, "/metrics") else {
+            panic!("not exported: {missing:?}");
+        };
+        missing.retain(|name| {
+            !page
+                .lines()
+                .any(|line| line.split(['{', ' ']).next() == Some(name))
+        });
+        std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(shown.len() >= 8, "{shown:?}");
-    assert_eq!(board["templating"]["list"][0]["type"], "datasource");
+    child.kill().ok();
+    child.wait().unwrap();
 }
 
 /// The links of an HTML page.

@@ -248,7 +248,7 @@ fn the_blocks_of_the_page_are_true() {
         assert_eq!(ran.err, printed, "{command}");
         seen += 1;
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 5);
     let head = blocks
         .iter()
         .find(|block| block.contains("# Defaults of"))
