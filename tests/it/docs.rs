@@ -431,21 +431,21 @@ fn calm(line: &str) -> String {
     line
 }
 
-/// Whether two lines differ in measured values and in blanks only.
+/// Whether two lines differ in measured values, the number of samples after one, and blanks only.
 fn is_like(shown: &str, own: &str) -> bool {
     let words = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let plain = |(index, word): (usize, &&str)| {
-            let unit = words
-                .get(index + 1)
-                .is_some_and(|next| ["ms", "s"].contains(next));
-            let number = match word.strip_suffix('%') {
-                Some(share) => share.parse::<f64>().is_ok(),
-                None => unit && word.parse::<f64>().is_ok(),
-            };
-            if number { "#" } else { *word }.to_owned()
-        };
-        words.iter().enumerate().map(plain).collect::<Vec<_>>()
+        let mut measured = false;
+        let mut words: Vec<String> = Vec::new();
+        let mut line = line.split_whitespace().peekable();
+        while let Some(word) = line.next() {
+            let is_unit = |word: &str| ["ms", "s"].contains(&word);
+            let number = word.trim_end_matches('%').parse::<f64>().is_ok();
+            let of_unit = line.peek().is_some_and(|next| is_unit(next));
+            let plain = number && (measured || of_unit || word.ends_with('%'));
+            measured = is_unit(word) || (plain && word.ends_with('%'));
+            words.push(if plain { "#" } else { word }.to_owned());
+        }
+        words
     };
     words(shown) == words(own)
 }
