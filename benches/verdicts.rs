@@ -3,7 +3,7 @@
 //! Virtual servers give samples, the product judges them, and the limit is the long-run truth, or 1.25 and 2 times easier to keep.
 //! Options, after `--`: `--trials 400`, `--n 100,300,1000,3000`, `--servers closed`, `--objectives itl` (parts of names),
 //! `--shards 1,4,16` (merged runs of so many shards; `--long` for each cell), `--abort` (runs that `abort` ends instead), `--search` (searches that find the edge instead), `--truths` (prints the table of truths anew), `--check` (prints where it is off),
-//! `--write` (results, page and chart of `docs/verdicts.md`), `--stored` (takes the results of the last `--write`).
+//! `--write` (results, page and chart of `docs/explanation/error-rates.md`), `--stored` (takes the results of the last `--write`).
 
 #[path = "verdicts/chart.rs"]
 mod chart;
@@ -23,7 +23,7 @@ use virtual_servers::{Kind, Objective, SERVERS, Server, objectives};
 
 /// Where the results are.
 const RESULTS: &str = "tests/it/virtual_servers/results.csv";
-const PAGE: &str = "docs/verdicts.md";
+const PAGE: &str = "docs/explanation/error-rates.md";
 /// False PASS of the rule that took requests as independent, n = 300.
 const BEFORE: &str = include_str!("verdicts/before.csv");
 
@@ -94,8 +94,11 @@ fn main() {
         std::fs::write(root.join(RESULTS), write(&cells)).expect("the results");
         let text = std::fs::read_to_string(root.join(PAGE)).expect("the page");
         std::fs::write(root.join(PAGE), page(&text, &cells)).expect("the page");
-        std::fs::write(root.join("docs/verdicts.svg"), chart::svg(&cells, BEFORE))
-            .expect("the chart");
+        std::fs::write(
+            root.join("docs/explanation/verdicts.svg"),
+            chart::svg(&cells, BEFORE),
+        )
+        .expect("the chart");
     }
 }
 

@@ -4,7 +4,7 @@
     pip install pyarrow numpy scipy pyyaml
     python3 tests/check_numbers.py RUN_DIR...
 
-It follows docs/metrics.md and shares no code with llmscen. A line for each figure that differs, and exit code 1. Stages of a case are left
+It follows docs/reference/metrics.md and shares no code with llmscen. A line for each figure that differs, and exit code 1. Stages of a case are left
 out, and so are the rates and the steady state of loads other than a plain rate or a plain concurrency, what does not come from
 requests (startup, energy, MFU and MBU, signals of the server) and limits relative to a baseline. The last line counts what was left out.
 """

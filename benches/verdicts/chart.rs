@@ -1,4 +1,4 @@
-//! The chart of `docs/verdicts.md`: false PASS over the design effect, before and now.
+//! The chart of `docs/explanation/error-rates.md`: false PASS over the design effect, before and now.
 
 use crate::virtual_servers::table::Cell;
 use std::fmt::Write;

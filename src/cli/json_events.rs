@@ -1,4 +1,4 @@
-//! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/live.md` documents them.
+//! `--progress json`: each event is a JSON object on one line of stderr. The keys are stable; `docs/reference/progress.md` documents them.
 
 use crate::cli::display::Display;
 use crate::cli::terminal::Terminal;

@@ -50,7 +50,7 @@ pub enum ProgressMode {
     Plain,
     /// A bar
     Bar,
-    /// JSON lines, one object per event (docs/live.md)
+    /// JSON lines, one object per event (docs/reference/progress.md)
     Json,
 }
 

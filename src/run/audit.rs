@@ -1,7 +1,7 @@
 //! The self-audit of a case over its rounds: delays and failures of the load generator that could affect a verdict.
 //!
 //! [`audit`] covers the case as a whole, [`Audited::verdicts`] each objective: whether the load generator could have flipped the verdict.
-//! The rules are in docs/metrics.md, section 5.
+//! The rules are in docs/explanation/self-audit.md.
 
 mod cache;
 mod objective;

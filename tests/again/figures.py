@@ -1,4 +1,4 @@
-"""The figures of docs/metrics.md, sections 2 to 4, computed from the raw stamps of requests.parquet."""
+"""The figures of docs/reference/metrics.md, computed from the raw stamps of requests.parquet."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def gaps(events, choices):
 
 
 def derived(row):
-    """Section 2 of docs/metrics.md: the metrics of one request from its stamps and counts."""
+    """"Metrics of a request" of docs/reference/metrics.md: the metrics of one request from its stamps and counts."""
     events = (row["token_events_ns"] if row["streamed"] else None) or []
     ok = row["outcome"] == "ok"
     choices = (row["token_choices"] if row["streamed"] else None) or [0] * len(events)
@@ -244,7 +244,7 @@ def span_of(text):
 
 
 def scalars(rounds, gpus, goodput):
-    """Section 3 of docs/metrics.md: the figures that a case has one of."""
+    """"Metrics of a case" of docs/reference/metrics.md: the figures that a case has one of."""
     rows = [row for own in rounds for row in own.measured]
     ok = [row for row in rows if row["outcome"] == "ok"]
     total = lambda name: sum(getattr(own, name) for own in rounds)

@@ -1,4 +1,4 @@
-"""The verdicts of docs/metrics.md, section 6: scipy's beta, binomial and Student's t."""
+"""The verdicts of docs/explanation/verdicts.md: scipy's beta, binomial and Student's t."""
 
 import math
 import re

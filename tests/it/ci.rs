@@ -1,4 +1,4 @@
-//! The steps of docs/ci.md, run as a pipeline runs them.
+//! The steps of docs/how-to/gate-a-pull-request.md, run as a pipeline runs them.
 
 use crate::lab::{Lab, plain};
 use serde_yaml::Value;
@@ -69,7 +69,7 @@ pub fn shell(lab: &Lab, script: &str) {
 
 #[test]
 fn every_recipe_of_the_page_runs() {
-    let page = include_str!("../../docs/ci.md");
+    let page = include_str!("../../docs/how-to/gate-a-pull-request.md");
     let (pipelines, scripts) = (blocks(page, "yaml"), blocks(page, "bash"));
     assert_eq!((pipelines.len(), scripts.len()), (3, 3));
     let mut summaries = Vec::new();

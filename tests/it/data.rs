@@ -1,4 +1,4 @@
-//! Files for other programs: the database, its bodies, the histograms, and the examples in docs/data.md.
+//! Files for other programs: the database, its bodies, the histograms, and the examples in docs/reference/output-files.md.
 
 use crate::lab::*;
 use flate2::read::ZlibDecoder;
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-const PAGE: &str = include_str!("../../docs/data.md");
+const PAGE: &str = include_str!("../../docs/reference/output-files.md");
 const KEY: &str = "sk-very\"secret\"key";
 
 /// Two cases in two rounds on the simulator, a tenth of whose requests fail; 30 requests each.

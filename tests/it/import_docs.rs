@@ -226,7 +226,7 @@ fn the_commands_of_lmdeploys_pages_import_and_run() {
 
 #[test]
 fn the_blocks_of_the_page_are_true() {
-    let page = include_str!("../../docs/import.md");
+    let page = include_str!("../../docs/how-to/import.md");
     let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
     let lab = Lab::new();
     let mut seen = 0;
@@ -248,7 +248,7 @@ fn the_blocks_of_the_page_are_true() {
         assert_eq!(ran.err, printed, "{command}");
         seen += 1;
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 5);
     let head = blocks
         .iter()
         .find(|block| block.contains("# Defaults of"))

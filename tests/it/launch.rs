@@ -1,4 +1,4 @@
-//! `templates/launch/` and docs/scale.md: the templates are valid, the page shows them as they are, and the environment of each
+//! `templates/launch/` and docs/how-to/several-machines.md: the templates are valid, the page shows them as they are, and the environment of each
 //! engine gives the shard.
 
 use crate::lab::*;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const PAGE: &str = include_str!("../../docs/scale.md");
+const PAGE: &str = include_str!("../../docs/how-to/several-machines.md");
 
 fn template(name: &str) -> PathBuf {
     Path::new(ROOT).join("templates/launch").join(name)
@@ -68,11 +68,11 @@ fn the_page_shows_every_template_as_it_is() {
         });
         assert!(
             shown,
-            "docs/scale.md has no block equal to templates/launch/{name}"
+            "docs/how-to/several-machines.md has no block equal to templates/launch/{name}"
         );
         assert!(
-            PAGE.contains(&format!("(../templates/launch/{name})")),
-            "docs/scale.md has no link to templates/launch/{name}"
+            PAGE.contains(&format!("(../../templates/launch/{name})")),
+            "docs/how-to/several-machines.md has no link to templates/launch/{name}"
         );
     }
 }

@@ -262,7 +262,7 @@ fn a_run_on_a_terminal_that_is_closed_is_drained_and_reported() {
 }
 
 /// The response of a GET request to the endpoint; `None` if it is closed.
-fn get(addr: SocketAddr, path: &str) -> Option<String> {
+pub fn get(addr: SocketAddr, path: &str) -> Option<String> {
     let mut socket = TcpStream::connect(addr).ok()?;
     write!(socket, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
     let mut answer = String::new();

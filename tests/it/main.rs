@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod bad_servers;
+mod book;
 mod buckets;
 mod cache;
 mod ci;

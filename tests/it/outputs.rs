@@ -171,8 +171,11 @@ fn every_shipped_scenario_plans() {
 #[test]
 fn the_reference_page_is_what_the_schema_command_prints() {
     let lab = Lab::new();
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scenario.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/reference/scenario.md"
+    ))
+    .unwrap();
     assert_eq!(lab.llmscen(&["schema", "--markdown"]).expect(0).out, page);
     lab.llmscen(&["schema", "--markdown", "--results"])
         .expect(2);

@@ -146,9 +146,9 @@ const NOT_RUN: [(&str, &str); 5] = [
     ),
 ];
 
-/// The command lines of docs/install.md.
+/// The command lines of docs/project/install.md.
 fn page_commands() -> Vec<String> {
-    let blocks = blocks(include_str!("../../docs/install.md"), "console");
+    let blocks = blocks(include_str!("../../docs/project/install.md"), "console");
     let lines = blocks.into_iter().flat_map(str::lines);
     lines
         .filter_map(|line| line.strip_prefix("$ "))
@@ -277,7 +277,7 @@ fn a_wheel_installs_into_a_fresh_environment_and_runs() {
     assert!(lab.path().join("quickstart/report.html").is_file());
 
     // The scripts of the page, in a folder with the scenario that they name.
-    let scripts = blocks(include_str!("../../docs/python.md"), "python");
+    let scripts = blocks(include_str!("../../docs/how-to/python.md"), "python");
     assert_eq!(scripts.len(), 3);
     lab.file("chat.yaml", plain("simulator", 40));
     let libraries = "import sysconfig; print(sysconfig.get_path('purelib'))";

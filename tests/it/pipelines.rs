@@ -295,7 +295,7 @@ fn a_release_takes_its_notes_out_of_the_changelog() {
 
 #[test]
 fn the_page_uses_the_action_and_the_hook_as_they_are() {
-    let page = include_str!("../../docs/install.md");
+    let page = include_str!("../../docs/project/install.md");
     let examples = blocks(page, "yaml");
     let [action, hooks] = <[&str; 2]>::try_from(examples).expect("an action and a hook");
     let value: Value = serde_yaml::from_str(action).unwrap();

@@ -1,4 +1,4 @@
-//! How often verdicts are wrong, on virtual servers whose truth is known: the table of `docs/verdicts.md` in small.
+//! How often verdicts are wrong, on virtual servers whose truth is known: the table of `docs/explanation/error-rates.md` in small.
 
 use crate::virtual_servers::table::{page, read};
 use crate::virtual_servers::{Objective, SERVERS, Server, objectives};
@@ -145,10 +145,10 @@ fn the_truths_are_those_of_the_servers() {
 #[test]
 fn the_page_has_the_results_of_the_bench() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("docs/verdicts.md")).unwrap();
+    let text = std::fs::read_to_string(root.join("docs/explanation/error-rates.md")).unwrap();
     let cells = read(include_str!("virtual_servers/results.csv"));
     assert!(
         page(&text, &cells) == text,
-        "docs/verdicts.md is not what results.csv says: cargo bench --bench verdicts -- --write"
+        "docs/explanation/error-rates.md is not what results.csv says: cargo bench --bench verdicts -- --write"
     );
 }

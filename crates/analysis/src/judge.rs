@@ -1,6 +1,6 @@
 //! Verdicts: a check applied to a sample.
 //!
-//! There are three kinds of tests (see `docs/metrics.md`): quantiles and shares by the exact binomial rule at their effective
+//! There are three kinds of tests (see `docs/explanation/verdicts.md`): quantiles and shares by the exact binomial rule at their effective
 //! sample size, means and throughputs by batch means with Student's t, and everything else as a point estimate.
 
 mod assessment;

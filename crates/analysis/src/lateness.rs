@@ -1,7 +1,7 @@
 //! By how much stalls and send delays of the load generator may have shifted the values of each request.
 //!
 //! A timestamp of bytes that arrived in a stall, or that were read right after it, is late by at most the time since the stall began,
-//! and never early. So each value has a range, which is computed here; docs/metrics.md, section 5, has the table.
+//! and never early. So each value has a range, which is computed here; docs/explanation/self-audit.md has the table.
 
 use crate::CaseFacts;
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};

@@ -249,7 +249,7 @@ pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     }
 }
 
-// Metrics, as docs/metrics.md, section 2, defines them.
+// Metrics, as docs/reference/metrics.md defines them.
 
 /// From `earlier` to `later` in milliseconds.
 fn ms(earlier: u64, later: u64) -> f64 {

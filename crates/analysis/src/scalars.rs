@@ -232,7 +232,7 @@ fn in_flight_metrics(
     found
 }
 
-// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/metrics.md, section 3. MFU after
+// Hardware metrics: energy, FLOPS and memory bandwidth utilization. Formulas: docs/reference/metrics.md, "Metrics of a case". MFU after
 // Chowdhery et al., "PaLM" (2022), appendix B, without its attention term; MBU after Databricks, "LLM Inference Performance
 // Engineering: Best Practices" (2023), with the KV cache of a whole batch.
 

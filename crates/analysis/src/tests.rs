@@ -1,4 +1,4 @@
-//! The worked example of docs/metrics.md, recomputed, so that the page and the code cannot drift apart; and requests of several
+//! The worked example of docs/reference/metrics.md, recomputed, so that the page and the code cannot drift apart; and requests of several
 //! choices, turns or inputs.
 
 use crate::CaseFacts;
@@ -17,7 +17,7 @@ use llmscen_core::telemetry::{Hardware, Source, TelemetryRecord, TelemetrySample
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
-const PAGE: &str = include_str!("../../../docs/metrics.md");
+const PAGE: &str = include_str!("../../../docs/reference/metrics.md");
 
 /// The cells of the table after a marker, its two head lines left out.
 fn cells(marker: &str) -> Vec<Vec<&'static str>> {

@@ -2,7 +2,7 @@
 //!
 //! A baseline file (`llmscen/baseline/2`) holds, for each statistic of each case, its value in every run, and for the newest run
 //! the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the next higher level,
-//! which is conservative. `docs/baselines.md` describes the file.
+//! which is conservative. `docs/reference/baselines.md` describes the file.
 
 use crate::label::Scalar;
 use crate::metric::Metric;

@@ -215,7 +215,7 @@ pub struct Counted {
     pub approximate: bool,
 }
 
-/// The timestamps of one request; see `docs/metrics.md`. Taken once per socket read, before any parsing.
+/// The timestamps of one request; see `docs/reference/metrics.md`. Taken once per socket read, before any parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
     /// Open loop: the scheduled time. Closed loop: when the user became free.

@@ -256,7 +256,7 @@ impl Case {
         }
     }
 
-    /// The mix as text: `chat 75%, summarise 25%`, or `chat 5/s, summarise 1/s`. None without a mix.
+    /// The mix as text: `chat 75%, summarize 25%`, or `chat 5/s, summarize 1/s`. None without a mix.
     pub fn describe_mix(&self) -> Option<String> {
         let each = |entry: &MixEntry| match entry.load {
             EntryLoad::Weight(_) => format!(
@@ -269,7 +269,7 @@ impl Case {
         (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
     }
 
-    /// Load and mix as text: `concurrency 16; chat 75%, summarise 25%`.
+    /// Load and mix as text: `concurrency 16; chat 75%, summarize 25%`.
     pub fn describe_load(&self) -> String {
         [Some(self.load.shape.to_string()), self.describe_mix()]
             .into_iter()

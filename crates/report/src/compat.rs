@@ -1,6 +1,6 @@
 //! Exports in the file formats of other load testing tools, for dashboards that read them.
 //!
-//! Every value follows the definition of the other tool; `docs/compat.md` lists the differences. Values that llmscen does not
+//! Every value follows the definition of the other tool; `docs/how-to/export.md` lists the differences. Values that llmscen does not
 //! measure are null or absent, as the format permits.
 
 mod aiperf;

@@ -344,10 +344,11 @@ mod tests {
 
     #[test]
     fn reference_page_is_current() {
-        let written = std::fs::read_to_string("../../docs/scenario.md").unwrap_or_default();
+        let written =
+            std::fs::read_to_string("../../docs/reference/scenario.md").unwrap_or_default();
         assert!(
             written == markdown(),
-            "write it again: llmscen schema --markdown > docs/scenario.md"
+            "write it again: llmscen schema --markdown > docs/reference/scenario.md"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The tables of requests.db, documented in docs/data.md.
+//! The tables of requests.db, documented in docs/reference/output-files.md.
 
 use llmscen_analysis::cells::{Form, columns};
 use llmscen_core::sample::Distribution;

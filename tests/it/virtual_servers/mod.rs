@@ -1,5 +1,5 @@
 //! Virtual servers whose long-run truth is known, to see how often a verdict is wrong. `cargo bench --bench verdicts` prints the
-//! table of `docs/verdicts.md` by them.
+//! table of `docs/explanation/error-rates.md` by them.
 #![allow(
     dead_code,
     unused_imports,

@@ -1,4 +1,4 @@
-//! What was counted for each objective of each server, as a file and as the tables of `docs/verdicts.md`.
+//! What was counted for each objective of each server, as a file and as the tables of `docs/explanation/error-rates.md`.
 
 /// Verdicts on one objective of one server, each from n requests.
 #[derive(Clone, Debug, PartialEq)]

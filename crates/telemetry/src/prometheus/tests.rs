@@ -257,7 +257,7 @@ fn every_formula_fits_the_form_of_its_signal_and_the_prefix_of_its_family() {
 
 #[test]
 fn the_table_of_the_documentation_is_this_one() {
-    let page = std::fs::read_to_string("../../docs/server-metrics.md").unwrap();
+    let page = std::fs::read_to_string("../../docs/reference/telemetry.md").unwrap();
     let (_, rest) = page
         .split_once("<!-- names -->\n")
         .expect("the table begins");

@@ -1,5 +1,5 @@
 //! What several runs a side show where the server differs from start to start: pairs of sides without a difference, with one of 5 %
-//! and with one of 10 %, as `docs/compare.md` has it.
+//! and with one of 10 %, as `docs/explanation/comparing-runs.md` has it.
 
 use super::*;
 use llmscen_core::compare::Reading;
@@ -124,7 +124,7 @@ fn several_runs_per_side_detect_a_change_despite_restarts() {
         }
     }
     assert!(
-        include_str!("../../../../../docs/compare.md").contains(&page),
-        "docs/compare.md has other figures than\n{page}"
+        include_str!("../../../../../docs/explanation/comparing-runs.md").contains(&page),
+        "docs/explanation/comparing-runs.md has other figures than\n{page}"
     );
 }

@@ -1,5 +1,5 @@
 //! What the comparison is worth: 200 pairs of runs, or 800 in rounds, without a difference, with one of 5 % and with one of 10 %, as
-//! `docs/compare.md` has it.
+//! `docs/explanation/comparing-runs.md` has it.
 
 use super::*;
 use crate::fixture::{TestRequest, sample_of};
@@ -237,8 +237,8 @@ fn proven(length: Length, measures: &[Measure]) -> String {
 /// That the page has these rows, and no others in their place.
 fn actual(text: &str) {
     assert!(
-        include_str!("../../../../../docs/compare.md").contains(text),
-        "docs/compare.md has other figures than\n{text}"
+        include_str!("../../../../../docs/explanation/comparing-runs.md").contains(text),
+        "docs/explanation/comparing-runs.md has other figures than\n{text}"
     );
 }
 

@@ -199,7 +199,7 @@ const ON: Endpoint<'static> = Endpoint {
 
 #[test]
 fn documentation_shows_the_preset_commands() {
-    let page = include_str!("../../../../../docs/servers.md");
+    let page = include_str!("../../../../../docs/how-to/managed-servers.md");
     for preset in &PRESETS {
         let env = preset
             .env(&ON)
@@ -214,7 +214,10 @@ fn documentation_shows_the_preset_commands() {
             "| `{}` | `{command}` | `{}` | {metrics} |",
             preset.name, preset.ready
         );
-        assert!(page.contains(&row), "docs/servers.md lacks:\n{row}");
+        assert!(
+            page.contains(&row),
+            "docs/how-to/managed-servers.md lacks:\n{row}"
+        );
     }
 }
 
