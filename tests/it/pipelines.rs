@@ -40,6 +40,7 @@ pub fn step(lab: &Lab, script: &str, env: &BTreeMap<String, String>) -> Ran {
         .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
         .env("HOME", lab.path())
         .env("RUNNER_TEMP", lab.path())
+        .env("GITHUB_ACTIONS", "true")
         .env("GITHUB_OUTPUT", lab.path().join("outputs"))
         .env("GITHUB_PATH", lab.path().join("paths"))
         .env("GITHUB_STEP_SUMMARY", lab.path().join("summary.md"))
@@ -84,14 +85,17 @@ pub fn action_steps(inputs: &[(&str, &str)]) -> Vec<(String, String, BTreeMap<St
         .collect()
 }
 
-/// Runs all scripts of the action; the exit code of its run, and what its annotations are.
+/// Runs all scripts of the action; the exit code of its run, and its annotations.
 fn act(lab: &Lab, inputs: &[(&str, &str)]) -> (i32, String) {
     let (mut code, mut annotations) = (None, String::new());
     for (name, script, env) in action_steps(inputs) {
         let ran = step(lab, &script, &env);
         match name.as_str() {
-            "Run" => code = Some(ran.code),
-            "Annotate" => annotations = ran.expect(0).out,
+            "Run" => {
+                code = Some(ran.code);
+                let lines = ran.err.lines().filter(|line| line.starts_with("::"));
+                annotations = lines.map(|line| format!("{line}\n")).collect();
+            }
             _ => drop(ran.expect(0)),
         }
     }
@@ -117,7 +121,8 @@ fn the_action_runs_and_annotates() {
     let lab = checkout("error_rate > 50%");
     let (code, annotations) = act(&lab, &[("scenario", "scenarios/chat.yaml")]);
     assert_eq!((code, lab.text("outputs").as_str()), (1, "verdict=fail\n"));
-    let expected = "::error title=llmscen::FAIL: error_rate > 50%25 in base, observed 0 %25\n";
+    let expected =
+        "::error title=llmscen chat::FAIL: error_rate > 50%25 in base: 0%25 (0.00x of the limit)\n";
     assert_eq!(annotations, expected);
 
     let lab = checkout("nonsense < 1");

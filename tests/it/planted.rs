@@ -276,6 +276,7 @@ fn no_output_of_any_command_contains_a_planted_secret() {
     let mut command = lab.command(&args);
     equip(&mut command, &proxy);
     let mut child = command
+        .env("GITHUB_ACTIONS", "true")
         .env("GITHUB_STEP_SUMMARY", lab.path().join("step.md"))
         .spawn()
         .unwrap();
