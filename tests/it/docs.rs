@@ -453,11 +453,12 @@ fn is_like(shown: &str, own: &str) -> bool {
         let mut words: Vec<String> = Vec::new();
         let mut line = line.split_whitespace().peekable();
         while let Some(word) = line.next() {
-            let is_unit = |word: &str| ["ms", "s"].contains(&word);
-            let number = word.trim_end_matches('%').parse::<f64>().is_ok();
+            let is_unit = |word: &str| ["ms", "s", "req/s", "tok/s"].contains(&word);
+            let number = word.trim_end_matches(['%', 'x']).parse::<f64>().is_ok();
             let of_unit = line.peek().is_some_and(|next| is_unit(next));
-            let plain = number && (measured || of_unit || word.ends_with('%'));
-            measured = is_unit(word) || (plain && word.ends_with('%'));
+            let has_unit = word.ends_with(['%', 'x']);
+            let plain = number && (measured || of_unit || has_unit);
+            measured = is_unit(word) || (plain && has_unit);
             words.push(if plain { "#" } else { word }.to_owned());
         }
         words

@@ -1,6 +1,6 @@
 //! The verdict on a run and its reason, in one line.
 
-use crate::format::{against, check_title, counted, plain};
+use crate::format::{against, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
 use crate::search::sentence;
 use crate::table::Emphasis;
@@ -370,6 +370,47 @@ fn error_reason(report: &Report) -> String {
     }
 }
 
+/// Whether the measurement is valid, in one sentence.
+pub(crate) fn validity(report: &Report) -> Option<(Emphasis, String)> {
+    let cases = || report.cases.iter();
+    cases().next()?;
+    let invalid = cases().filter(|case| case.is_invalid()).count();
+    let delayed = cases().filter(|case| !case.audit.valid).count();
+    let most = |of: fn(&CaseReport) -> Option<f64>| cases().filter_map(of).reduce(f64::max);
+    let delay = most(|case| case.audit.schedule_lag_ms_p99)
+        .map(|it| format!("send delay p99 {}", millis(it)));
+    let stall = most(|case| case.audit.stall_ms_p99)
+        .map(|it| format!("event-loop stall p99 {}", millis(it)));
+    let facts: Vec<String> = delay.into_iter().chain(stall).collect();
+    let facts = match facts.len() {
+        0 => String::new(),
+        _ => format!(" ({})", facts.join(", ")),
+    };
+    let all = report.cases.len();
+    Some(match (invalid, delayed) {
+        (0, 0) => (Emphasis::Pass, format!("Measurement: valid{facts}.")),
+        (0, _) => (
+            Emphasis::Pass,
+            format!(
+                "Measurement: every verdict is valid{facts}. In {} the load generator was late, but too little to change a verdict.",
+                if all == 1 {
+                    "places".to_owned()
+                } else {
+                    format!("{delayed} of {}", counted(all, "case"))
+                }
+            ),
+        ),
+        _ if all == 1 => (Emphasis::Invalid, format!("Measurement: INVALID{facts}.")),
+        _ => (
+            Emphasis::Invalid,
+            format!(
+                "Measurement: INVALID in {invalid} of {}{facts}.",
+                counted(all, "case")
+            ),
+        ),
+    })
+}
+
 /// A warning that the run was interrupted; None if it was not.
 pub fn interruption(report: &Report) -> Option<String> {
     let cause = report
@@ -459,6 +500,22 @@ mod tests {
     use llmscen_core::label::{Labels, STAGE, Scalar};
     use llmscen_core::manifest::{FailedCase, Part};
     use llmscen_core::report::DatasetEnd;
+
+    #[test]
+    fn validity_counts_the_invalid_cases() {
+        let mut report = sweep(2);
+        assert_eq!(
+            validity(&report).unwrap().1,
+            "Measurement: valid (send delay p99 410 µs, event-loop stall p99 300 µs)."
+        );
+        report.cases[0].verdicts[0].ruling = Ruling::Invalid;
+        assert!(
+            validity(&report)
+                .unwrap()
+                .1
+                .starts_with("Measurement: INVALID in 1 of 2 cases")
+        );
+    }
 
     #[test]
     fn each_verdict_has_a_reason() {

@@ -183,7 +183,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         tone: headline::verdict_name(report.verdict).to_lowercase(),
         subject: lead::subject(report, plan),
         reason: lead::headline(report),
-        validity: lead::validity(report)
+        validity: headline::validity(report)
             .map(|(tone, sentence)| (tone.class(), tone.symbol(), sentence)),
         tiles: lead::tiles(report),
         interruption: headline::interruption(report),

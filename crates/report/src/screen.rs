@@ -3,8 +3,8 @@
 use crate::cases;
 use crate::dimensions::{Dimension, dimensions};
 use crate::findings::{factor, limit_ratio};
-use crate::format::{against, check_title, counted, millis, number, optional, plain, value};
-use crate::headline::{excess, paragraphs, verdict_name};
+use crate::format::{against, check_title, counted, number, optional, plain, value};
+use crate::headline::{excess, paragraphs, validity, verdict_name};
 use crate::notes::mark;
 use crate::objectives::{multiple, severity, subject_mark};
 use crate::search::short_result;
@@ -49,7 +49,7 @@ pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
     };
     let table = |table: Table| table.terminal(inner);
     let mut closing: Vec<String> = paragraphs(report);
-    closing.extend(measurement(report));
+    closing.extend(validity(report).map(|(_, sentence)| sentence));
     closing.extend(shard_line(report).map(|line| format!("Shards: {line}.")));
     closing.extend(options.change.map(str::to_owned));
     let closing: Vec<String> = closing.iter().map(|text| wrap(text, inner)).collect();
@@ -464,39 +464,6 @@ fn case_table(report: &Report, inner: Screen) -> String {
 fn worst(case: &CaseReport) -> Option<Ruling> {
     let rulings = case.verdicts.iter().map(|verdict| verdict.ruling);
     rulings.min_by_key(|ruling| severity(*ruling))
-}
-
-/// Whether the load generator kept up, in a sentence; None if no case was audited.
-fn measurement(report: &Report) -> Option<String> {
-    let audits = || {
-        report
-            .cases
-            .iter()
-            .filter(|case| case.local.is_empty())
-            .map(|case| &case.audit)
-    };
-    let worst = |value: fn(&llmscen_core::report::Audit) -> Option<f64>| {
-        audits().filter_map(value).max_by(f64::total_cmp)
-    };
-    let figures = [
-        worst(|audit| audit.schedule_lag_ms_p99)
-            .map(|delay| format!("send delay p99 {}", millis(delay))),
-        worst(|audit| audit.stall_ms_p99)
-            .map(|stall| format!("event-loop stall p99 {}", millis(stall))),
-    ];
-    let figures: Vec<String> = figures.into_iter().flatten().collect();
-    if figures.is_empty() {
-        return None;
-    }
-    let invalid = report.cases.iter().filter(|case| case.is_invalid()).count();
-    let verdict = match (invalid, report.cases.len()) {
-        (0, _) if audits().all(|audit| audit.valid) => "valid",
-        // The load generator was late, but no verdict depends on that.
-        (0, _) => "valid for these objectives",
-        (_, 1) => "invalid",
-        (invalid, all) => &format!("invalid in {invalid} of {}", counted(all, "case")),
-    };
-    Some(format!("Measurement: {verdict} ({}).", figures.join(", ")))
 }
 
 /// A paragraph broken at the width of the screen.

@@ -2,7 +2,7 @@
 
 use crate::dimensions::dimensions;
 use crate::findings::{excess, limit_ratio};
-use crate::format::{against, check_title, counted, millis, number, optional, percent, value};
+use crate::format::{against, check_title, counted, number, optional, percent, value};
 use crate::headline;
 use crate::html::matrix::titles;
 use crate::objectives::{severity, subject_mark};
@@ -44,47 +44,6 @@ pub fn headline(report: &Report) -> String {
         Some(factor) => prose_html(&format!("{reason} That is {factor}.")),
         None => prose_html(&reason),
     }
-}
-
-/// Whether the measurement is valid, in one sentence.
-pub fn validity(report: &Report) -> Option<(Emphasis, String)> {
-    let cases = || report.cases.iter();
-    cases().next()?;
-    let invalid = cases().filter(|case| case.is_invalid()).count();
-    let delayed = cases().filter(|case| !case.audit.valid).count();
-    let most = |of: fn(&CaseReport) -> Option<f64>| cases().filter_map(of).reduce(f64::max);
-    let delay = most(|case| case.audit.schedule_lag_ms_p99)
-        .map(|it| format!("send delay p99 {}", millis(it)));
-    let stall = most(|case| case.audit.stall_ms_p99)
-        .map(|it| format!("event-loop stall p99 {}", millis(it)));
-    let facts: Vec<String> = delay.into_iter().chain(stall).collect();
-    let facts = match facts.len() {
-        0 => String::new(),
-        _ => format!(" ({})", facts.join(", ")),
-    };
-    let all = report.cases.len();
-    Some(match (invalid, delayed) {
-        (0, 0) => (Emphasis::Pass, format!("Measurement: valid{facts}.")),
-        (0, _) => (
-            Emphasis::Pass,
-            format!(
-                "Measurement: every verdict is valid{facts}. In {} the load generator was late, but too little to change a verdict.",
-                if all == 1 {
-                    "places".to_owned()
-                } else {
-                    format!("{delayed} of {}", counted(all, "case"))
-                }
-            ),
-        ),
-        _ if all == 1 => (Emphasis::Invalid, format!("Measurement: INVALID{facts}.")),
-        _ => (
-            Emphasis::Invalid,
-            format!(
-                "Measurement: INVALID in {invalid} of {}{facts}.",
-                counted(all, "case")
-            ),
-        ),
-    })
 }
 
 /// What was tested: model, server, host of the load generator, time and duration.
@@ -398,21 +357,5 @@ mod tests {
             ]
         );
         assert_eq!(planned_model("request:\n  model: x\n"), None);
-    }
-
-    #[test]
-    fn validity_counts_the_invalid_cases() {
-        let mut report = sweep(2);
-        assert_eq!(
-            validity(&report).unwrap().1,
-            "Measurement: valid (send delay p99 410 µs, event-loop stall p99 300 µs)."
-        );
-        report.cases[0].verdicts[0].ruling = Ruling::Invalid;
-        assert!(
-            validity(&report)
-                .unwrap()
-                .1
-                .starts_with("Measurement: INVALID in 1 of 2 cases")
-        );
     }
 }
