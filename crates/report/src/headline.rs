@@ -69,8 +69,8 @@ fn inconclusive_action(report: &Report) -> String {
     let count = counted(open.len(), "objective");
     // Samples are requests, gaps or rounds; the load grows by the same factor.
     let requests = open.iter().filter_map(|(case, verdict)| {
-        let factor = verdict.need? as f64 / verdict.n.max(1) as f64;
-        Some((case.counts.scheduled as f64 * factor).ceil() as u64)
+        verdict.need?;
+        Some((case.counts.scheduled as f64 * needed_factor(verdict)).ceil() as u64)
     });
     match requests.max() {
         Some(requests) => format!(

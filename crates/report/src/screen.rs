@@ -258,7 +258,8 @@ fn objectives(report: &Report) -> Table {
 /// A row for an objective with one verdict in one or more cases, the worst case first.
 fn objective_row(group: &[Judged<'_>], names: &CaseNames<'_>) -> Row {
     let by_distance = |a: &&Judged<'_>, b: &&Judged<'_>| match a.1.ruling {
-        Ruling::Pass => headroom(a.1).total_cmp(&headroom(b.1)),
+        // Of passed objectives, the one that is nearest to its limit.
+        Ruling::Pass => excess(a.1).total_cmp(&excess(b.1)),
         _ => excess(b.1).total_cmp(&excess(a.1)),
     };
     let Some(&(case, verdict)) = group.iter().min_by(by_distance) else {
@@ -339,16 +340,6 @@ fn remark(verdict: &Verdict) -> String {
         .filter(|_| verdict.ruling != Ruling::Invalid);
     let parts: Vec<String> = multiple(&verdict.check).into_iter().chain(note).collect();
     parts.join("; ")
-}
-
-/// How near a passed objective is to its limit: the smallest is the nearest.
-fn headroom(verdict: &Verdict) -> f64 {
-    match verdict.observed {
-        Some(observed) if verdict.check.limit != 0.0 => {
-            ((observed - verdict.check.limit) / verdict.check.limit).abs()
-        }
-        _ => f64::INFINITY,
-    }
 }
 
 /// The observed value divided by the limit, or the difference if that rounds to 1; empty where neither says anything.
