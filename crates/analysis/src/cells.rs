@@ -1,9 +1,13 @@
 //! Reads the table cell by cell, for stores other than Parquet.
 
 use crate::error::TableError;
-use crate::schema::{self, Kind};
+use crate::schema;
 use crate::table::Table;
-use polars::prelude::*;
+use llmscen_parquet::{Kind, ParquetError};
+use polars_arrow::array::{
+    Array, BooleanArray, ListArray, PrimitiveArray, StaticArray, Utf8ViewArray,
+};
+use polars_arrow::types::NativeType;
 use std::ops::Range;
 
 /// The type of a column's values.
@@ -51,7 +55,7 @@ fn form(kind: Kind) -> Form {
     match kind {
         Kind::Text => Form::Text,
         Kind::Flag => Form::Flag,
-        Kind::U32 | Kind::U64 => Form::Whole,
+        Kind::U32 | Kind::U64 | Kind::I64 => Form::Whole,
         Kind::F64 => Form::Real,
         Kind::U32List | Kind::U64List | Kind::F64List => Form::List,
     }
@@ -61,14 +65,14 @@ fn form(kind: Kind) -> Form {
 pub struct Values(Typed);
 
 enum Typed {
-    Text(StringChunked),
-    Flag(BooleanChunked),
-    U32(UInt32Chunked),
-    U64(UInt64Chunked),
-    F64(Float64Chunked),
-    Few(ListChunked),
-    Wholes(ListChunked),
-    Reals(ListChunked),
+    Text(Utf8ViewArray),
+    Flag(BooleanArray),
+    U32(PrimitiveArray<u32>),
+    U64(PrimitiveArray<u64>),
+    F64(PrimitiveArray<f64>),
+    Few(ListArray<i64>, PrimitiveArray<u32>),
+    Wholes(ListArray<i64>, PrimitiveArray<u64>),
+    Reals(ListArray<i64>, PrimitiveArray<f64>),
 }
 
 impl Table {
@@ -77,25 +81,37 @@ impl Table {
     /// # Errors
     /// The table has no such column.
     pub fn values(&self, name: &str, rows: Range<usize>) -> Result<Values, TableError> {
-        let missing = || TableError::Missing {
-            column: name.into(),
-        };
+        let missing = || ParquetError::missing(name);
         let kind = schema::columns()
             .find(|(known, _)| *known == name)
             .ok_or_else(missing)?
             .1;
         let column = self.column(name, rows)?;
-        Ok(Values(match kind {
-            Kind::Text => Typed::Text(column.str()?.clone()),
-            Kind::Flag => Typed::Flag(column.bool()?.clone()),
-            Kind::U32 => Typed::U32(column.u32()?.clone()),
-            Kind::U64 => Typed::U64(column.u64()?.clone()),
-            Kind::F64 => Typed::F64(column.f64()?.clone()),
-            Kind::U32List => Typed::Few(column.list()?.clone()),
-            Kind::U64List => Typed::Wholes(column.list()?.clone()),
-            Kind::F64List => Typed::Reals(column.list()?.clone()),
-        }))
+        let column = column.as_ref();
+        let typed = match kind {
+            Kind::Text => array(column).map(Typed::Text),
+            Kind::Flag => array(column).map(Typed::Flag),
+            Kind::U32 => array(column).map(Typed::U32),
+            Kind::U64 => array(column).map(Typed::U64),
+            // No column of the request table has it.
+            Kind::I64 => None,
+            Kind::F64 => array(column).map(Typed::F64),
+            Kind::U32List => lists(column).map(|(lists, items)| Typed::Few(lists, items)),
+            Kind::U64List => lists(column).map(|(lists, items)| Typed::Wholes(lists, items)),
+            Kind::F64List => lists(column).map(|(lists, items)| Typed::Reals(lists, items)),
+        };
+        Ok(Values(typed.ok_or_else(missing)?))
     }
+}
+
+fn array<A: Clone + 'static>(column: &dyn Array) -> Option<A> {
+    column.as_any().downcast_ref::<A>().cloned()
+}
+
+fn lists<T: NativeType>(column: &dyn Array) -> Option<(ListArray<i64>, PrimitiveArray<T>)> {
+    let lists: ListArray<i64> = array(column)?;
+    let items = array(lists.values().as_ref())?;
+    Some((lists, items))
 }
 
 impl Values {
@@ -107,35 +123,25 @@ impl Values {
             Typed::U32(array) => array.get(row).map(|value| Cell::Whole(value.into())),
             Typed::U64(array) => array.get(row).map(Cell::Whole),
             Typed::F64(array) => array.get(row).map(Cell::Real),
-            Typed::Few(array) => Some(Cell::Few(list::<UInt32Type>(array, row))),
-            Typed::Wholes(array) => Some(Cell::Wholes(list::<UInt64Type>(array, row))),
-            Typed::Reals(array) => Some(Cell::Reals(list::<Float64Type>(array, row))),
+            Typed::Few(lists, items) => Some(Cell::Few(list(lists, items, row))),
+            Typed::Wholes(lists, items) => Some(Cell::Wholes(list(lists, items, row))),
+            Typed::Reals(lists, items) => Some(Cell::Reals(list(lists, items, row))),
         };
         cell.unwrap_or(Cell::Null)
     }
 }
 
-/// A list of a column in one chunk, as [`Table::values`] makes them.
-fn list<P: PolarsNumericType>(lists: &ListChunked, row: usize) -> &[P::Native] {
-    let Some(chunk) = lists.downcast_iter().next() else {
+/// The items of a list; none for a row outside of the column.
+fn list<'a, T: NativeType>(
+    lists: &ListArray<i64>,
+    items: &'a PrimitiveArray<T>,
+    row: usize,
+) -> &'a [T] {
+    if row >= lists.len() {
         return &[];
-    };
-    let bound = |at: usize| {
-        chunk
-            .offsets()
-            .as_slice()
-            .get(at)
-            .and_then(|bound| usize::try_from(*bound).ok())
-    };
-    let values = chunk
-        .values()
-        .as_any()
-        .downcast_ref::<<P as PolarsDataType>::Array>();
-    let values = values.map_or(&[][..], |values| values.values().as_slice());
-    bound(row)
-        .zip(bound(row + 1))
-        .and_then(|(from, to)| values.get(from..to))
-        .unwrap_or_default()
+    }
+    let (from, to) = lists.offsets().start_end(row);
+    items.values().as_slice().get(from..to).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! The raw columns of a run in memory. A column of equal values is stored as one value, and a repeated text once.
 
-use crate::error::TableError;
 use crate::schema as s;
 use crate::schema::phase_name;
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
-use polars::prelude::*;
+use llmscen_parquet::{ParquetError, list_array};
+use polars_arrow::array::{
+    Array, BooleanArray, ListArray, MutableBinaryViewArray, PrimitiveArray, StaticArray,
+    Utf8ViewArray,
+};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,11 +31,11 @@ trait RawColumn: Sized {
     /// The values of these rows, in this order.
     fn pick(&self, rows: &[u32]) -> Self;
 
-    /// Appends values that were read from a file.
-    fn extend(&mut self, read: &Series) -> PolarsResult<()>;
+    /// Appends the values of an array of the column's kind.
+    fn extend(&mut self, read: &dyn Array);
 
-    /// A range as a polars column.
-    fn column(&self, name: &str, rows: Range<usize>) -> Column;
+    /// A range as an array of the column's kind.
+    fn array(&self, rows: Range<usize>) -> Result<Box<dyn Array>, ParquetError>;
 }
 
 /// Nullable numbers or flags.
@@ -111,28 +114,40 @@ impl<T: Copy + Default + PartialEq> Numbers<T> {
 }
 
 macro_rules! numbers {
-    ($($number:ty, $array:ty, $get:ident;)*) => {$(
+    ($($number:ty, $array:ty;)*) => {$(
         impl RawColumn for Numbers<$number> {
             fn pick(&self, rows: &[u32]) -> Self {
                 Numbers::collect(rows.len(), rows.iter().map(|row| self.get(*row as usize)))
             }
 
-            fn extend(&mut self, read: &Series) -> PolarsResult<()> {
-                read.$get()?.iter().for_each(|value| self.push(value));
-                Ok(())
+            fn extend(&mut self, read: &dyn Array) {
+                let array = read.as_any().downcast_ref::<$array>();
+                (0..read.len()).for_each(|row| self.push(array.and_then(|array| array.get(row))));
             }
 
-            fn column(&self, name: &str, rows: Range<usize>) -> Column {
-                <$array>::from_iter_options(name.into(), rows.map(|row| self.get(row))).into_column()
+            fn array(&self, rows: Range<usize>) -> Result<Box<dyn Array>, ParquetError> {
+                Ok(rows.map(|row| self.get(row)).collect::<$array>().boxed())
             }
         }
     )*};
 }
 
 numbers! {
-    u32, UInt32Chunked, u32;
-    u64, UInt64Chunked, u64;
-    bool, BooleanChunked, bool;
+    u32, PrimitiveArray<u32>;
+    u64, PrimitiveArray<u64>;
+    bool, BooleanArray;
+}
+
+/// The texts of an array.
+fn texts(array: &dyn Array) -> impl Iterator<Item = Option<&str>> {
+    let texts = array.as_any().downcast_ref::<Utf8ViewArray>();
+    (0..array.len()).map(move |row| texts?.get(row))
+}
+
+/// A column of texts.
+pub(super) fn text_array<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> Box<dyn Array> {
+    let array: MutableBinaryViewArray<str> = texts.collect();
+    Utf8ViewArray::from(array).boxed()
 }
 
 /// Nullable texts with few different values, stored as codes.
@@ -209,17 +224,14 @@ impl RawColumn for Dictionary {
         }
     }
 
-    fn extend(&mut self, read: &Series) -> PolarsResult<()> {
-        read.str()?.iter().for_each(|word| self.push(word));
-        Ok(())
+    fn extend(&mut self, read: &dyn Array) {
+        texts(read).for_each(|word| self.push(word));
     }
 
-    fn column(&self, name: &str, rows: Range<usize>) -> Column {
-        StringChunked::from_iter_options(
-            name.into(),
+    fn array(&self, rows: Range<usize>) -> Result<Box<dyn Array>, ParquetError> {
+        Ok(text_array(
             rows.map(|row| self.get(row).map(|word| &**word)),
-        )
-        .into_column()
+        ))
     }
 }
 
@@ -250,13 +262,12 @@ impl RawColumn for Texts {
         }
     }
 
-    fn extend(&mut self, read: &Series) -> PolarsResult<()> {
-        read.str()?.iter().for_each(|text| self.push(text));
-        Ok(())
+    fn extend(&mut self, read: &dyn Array) {
+        texts(read).for_each(|text| self.push(text));
     }
 
-    fn column(&self, name: &str, rows: Range<usize>) -> Column {
-        StringChunked::from_iter_options(name.into(), rows.map(|row| self.get(row))).into_column()
+    fn array(&self, rows: Range<usize>) -> Result<Box<dyn Array>, ParquetError> {
+        Ok(text_array(rows.map(|row| self.get(row))))
     }
 }
 
@@ -315,35 +326,32 @@ impl<T: Copy> Lists<T> {
 }
 
 macro_rules! lists {
-    ($($item:ty, $type:ty, $dtype:ident, $get:ident;)*) => {$(
+    ($($item:ty;)*) => {$(
         impl RawColumn for Lists<$item> {
             fn pick(&self, rows: &[u32]) -> Self {
                 Lists::pick(self, rows)
             }
 
-            fn extend(&mut self, read: &Series) -> PolarsResult<()> {
-                for list in read.list()?.amortized_iter() {
-                    match list {
-                        Some(list) => self.push(list.as_ref().$get()?.iter().flatten()),
-                        None => self.push(std::iter::empty()),
-                    }
+            fn extend(&mut self, read: &dyn Array) {
+                let lists = read.as_any().downcast_ref::<ListArray<i64>>();
+                let items = lists.and_then(|lists| lists.values().as_any().downcast_ref::<PrimitiveArray<$item>>());
+                for row in 0..read.len() {
+                    let bounds = lists.filter(|lists| lists.is_valid(row)).map(|lists| lists.offsets().start_end(row));
+                    let (from, to) = bounds.unwrap_or_default();
+                    self.push((from..to).filter_map(|item| items?.get(item)));
                 }
-                Ok(())
             }
 
-            fn column(&self, name: &str, rows: Range<usize>) -> Column {
-                let all = rows.clone().map(|row| self.get(row).len()).sum();
-                let mut lists = ListPrimitiveChunkedBuilder::<$type>::new(name.into(), rows.len(), all, DataType::$dtype);
-                rows.for_each(|row| lists.append_slice(self.get(row)));
-                lists.finish().into_column()
+            fn array(&self, rows: Range<usize>) -> Result<Box<dyn Array>, ParquetError> {
+                list_array(rows.len(), rows.map(|row| Some(self.get(row).iter().copied())))
             }
         }
     )*};
 }
 
 lists! {
-    u32, UInt32Type, UInt32, u32;
-    u64, UInt64Type, UInt64, u64;
+    u32;
+    u64;
 }
 
 macro_rules! columns {
@@ -371,13 +379,12 @@ macro_rules! columns {
                 $(self.$field = self.$field.pick(rows);)*
             }
 
-            /// Appends the values of a column that was read; false for an unknown name.
-            pub(super) fn extend(&mut self, name: &str, read: &Series) -> Result<bool, TableError> {
+            /// Appends the values of a column that was read, which has the kind of the schema. An unknown one is skipped.
+            pub(super) fn extend(&mut self, name: &str, read: &dyn Array) {
                 match name {
-                    $($name => self.$field.extend(read)?,)*
-                    _ => return Ok(false),
+                    $($name => self.$field.extend(read),)*
+                    _ => (),
                 }
-                Ok(true)
             }
 
             /// Whether a column of the file is stored.
@@ -386,10 +393,10 @@ macro_rules! columns {
             }
 
             /// A range of a stored column; None for an unknown name.
-            pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Option<Column> {
+            pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Option<Box<dyn Array>>, ParquetError> {
                 match name {
-                    $($name => Some(self.$field.column(name, rows)),)*
-                    _ => None,
+                    $($name => self.$field.array(rows).map(Some),)*
+                    _ => Ok(None),
                 }
             }
         }

@@ -6,8 +6,42 @@ use llmscen_core::escape::escape_csv_cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
 use llmscen_core::sample::Distribution;
-use polars::prelude::*;
 use std::io::Write;
+
+/// A column: its name, and the text of a case.
+struct Column<'a> {
+    name: String,
+    text: Box<dyn Fn(&CaseReport) -> Option<String> + 'a>,
+}
+
+impl<'a> Column<'a> {
+    fn new(
+        name: impl Into<String>,
+        text: impl Fn(&CaseReport) -> Option<String> + 'a,
+    ) -> Column<'a> {
+        Column {
+            name: name.into(),
+            text: Box::new(text),
+        }
+    }
+
+    /// A column of what the user wrote.
+    fn free(name: &str, text: impl Fn(&CaseReport) -> Option<String> + 'a) -> Column<'a> {
+        Column::new(escape_csv_cell(name), move |case| {
+            text(case).map(|text| escape_csv_cell(&text).into_owned())
+        })
+    }
+
+    fn number(
+        name: impl Into<String>,
+        number: impl Fn(&CaseReport) -> Option<f64> + 'a,
+    ) -> Column<'a> {
+        // The debug form keeps the `.0` of a whole number, so that readers see one type.
+        Column::new(name, move |case| {
+            number(case).map(|number| format!("{number:?}"))
+        })
+    }
+}
 
 /// Writes id, swept values, counts, every case-level metric, and every distribution in flat columns such as `ttft_ms_p99`.
 /// Missing values are empty.
@@ -16,48 +50,49 @@ use std::io::Write;
 /// `out` cannot be written to.
 pub fn cases_csv(cases: &[CaseReport], out: impl Write) -> Result<(), TableError> {
     let mut columns = label_columns(cases);
-    columns.extend(count_columns(cases));
-    let scalars = Metric::ALL
-        .iter()
-        .filter(|metric| metric.per() == Scope::Case);
-    columns.extend(scalars.map(|&metric| {
-        number_column(cases, metric.column(), |case| {
-            case.scalars.get(&metric).copied()
-        })
-    }));
-    for metric in Metric::ALL
-        .iter()
-        .filter(|metric| metric.per() != Scope::Case)
-    {
-        columns.extend(distribution_columns(cases, *metric));
+    columns.extend(count_columns());
+    for &metric in Metric::ALL {
+        if metric.per() == Scope::Case {
+            columns.push(Column::number(metric.column(), move |case| {
+                case.scalars.get(&metric).copied()
+            }));
+        }
     }
-    let mut frame = DataFrame::new(cases.len(), columns)?;
-    Ok(CsvWriter::new(out).finish(&mut frame)?)
+    for &metric in Metric::ALL {
+        if metric.per() != Scope::Case {
+            columns.extend(distribution_columns(metric));
+        }
+    }
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(columns.iter().map(|column| &column.name))?;
+    for case in cases {
+        let texts = columns.iter().map(|column| (column.text)(case));
+        writer.write_record(texts.map(Option::unwrap_or_default))?;
+    }
+    writer.flush().map_err(csv::Error::from)?;
+    Ok(())
 }
 
-fn label_columns(cases: &[CaseReport]) -> Vec<Column> {
+fn label_columns(cases: &[CaseReport]) -> Vec<Column<'_>> {
     let mut paths: Vec<&str> = Vec::new();
     for (path, _) in cases.iter().flat_map(|case| &case.labels.0) {
         if !paths.contains(&path.as_str()) {
             paths.push(path);
         }
     }
-    let label = |path: &&str| {
-        text_column(cases, path, |case| {
+    let labels = paths.into_iter().map(|path| {
+        Column::free(path, move |case| {
             case.labels.get(path).map(ToString::to_string)
         })
-    };
-    let id = text_column(cases, "case", |case| Some(case.id.clone()));
-    let load = text_column(cases, "load", |case| Some(case.load.clone()));
-    [id].into_iter()
-        .chain(paths.iter().map(label))
-        .chain([load])
-        .collect()
+    });
+    let id = Column::free("case", |case| Some(case.id.clone()));
+    let load = Column::free("load", |case| Some(case.load.clone()));
+    [id].into_iter().chain(labels).chain([load]).collect()
 }
 
-fn count_columns(cases: &[CaseReport]) -> [Column; 11] {
+fn count_columns() -> [Column<'static>; 11] {
     let count = |name: &str, get: fn(&CaseReport) -> u64| {
-        UInt64Chunked::from_iter_values(name.into(), cases.iter().map(get)).into_column()
+        Column::new(name, move |case| Some(get(case).to_string()))
     };
     [
         count("rounds", |case| u64::from(case.rounds)),
@@ -69,63 +104,43 @@ fn count_columns(cases: &[CaseReport]) -> [Column; 11] {
         count("warmup", |case| case.counts.warmup),
         count("reconnects", |case| case.counts.reconnects),
         count("retries", |case| case.counts.retries),
-        text_column(cases, "token_source", |case| {
+        Column::new("token_source", |case| {
             case.token_source.map(|source| source_name(source).into())
         }),
-        BooleanChunked::from_iter_values("valid".into(), cases.iter().map(|case| case.audit.valid))
-            .into_column(),
+        Column::new("valid", |case| Some(case.audit.valid.to_string())),
     ]
 }
 
-fn distribution_columns(cases: &[CaseReport], metric: Metric) -> Vec<Column> {
-    let column = |stat: &str, get: &dyn Fn(&Distribution) -> Option<f64>| {
-        let name = format!("{}_{stat}", metric.column());
-        number_column(cases, &name, |case| {
-            case.distributions.get(&metric).and_then(get)
+fn distribution_columns(metric: Metric) -> Vec<Column<'static>> {
+    let column = |stat: &str, get: Box<dyn Fn(&Distribution) -> Option<f64>>| {
+        Column::number(format!("{}_{stat}", metric.column()), move |case| {
+            case.distributions.get(&metric).and_then(&get)
         })
     };
-    let n = cases.iter().map(|case| {
-        case.distributions
-            .get(&metric)
-            .map(|distribution| distribution.n)
+    let n = Column::new(format!("{}_n", metric.column()), move |case| {
+        let distribution = case.distributions.get(&metric)?;
+        Some(distribution.n.to_string())
     });
-    let n =
-        UInt64Chunked::from_iter_options(format!("{}_n", metric.column()).into(), n).into_column();
-    let head = [
-        column("mean", &|distribution| Some(distribution.mean)),
-        column("sd", &|distribution| distribution.sd),
-        column("min", &|distribution| Some(distribution.min)),
-    ];
-    let quantile = |&share: &f64| {
-        column(&Stat::Quantile(share).to_string(), &|distribution| {
-            distribution.quantile(share)
-        })
-    };
-    let quantiles = Distribution::SHARES.iter().map(quantile);
-    [n].into_iter()
-        .chain(head)
-        .chain(quantiles)
-        .chain([column("max", &|distribution| Some(distribution.max))])
-        .collect()
-}
-
-fn number_column(
-    cases: &[CaseReport],
-    name: &str,
-    get: impl Fn(&CaseReport) -> Option<f64>,
-) -> Column {
-    Float64Chunked::from_iter_options(name.into(), cases.iter().map(get)).into_column()
-}
-
-fn text_column(
-    cases: &[CaseReport],
-    name: &str,
-    get: impl Fn(&CaseReport) -> Option<String>,
-) -> Column {
-    let texts = cases
-        .iter()
-        .map(|case| get(case).map(|text| escape_csv_cell(&text).into_owned()));
-    StringChunked::from_iter_options(escape_csv_cell(name).as_ref().into(), texts).into_column()
+    let quantiles = Distribution::SHARES.iter().map(|&share| {
+        let name = Stat::Quantile(share).to_string();
+        column(
+            &name,
+            Box::new(move |distribution| distribution.quantile(share)),
+        )
+    });
+    [
+        n,
+        column("mean", Box::new(|distribution| Some(distribution.mean))),
+        column("sd", Box::new(|distribution| distribution.sd)),
+        column("min", Box::new(|distribution| Some(distribution.min))),
+    ]
+    .into_iter()
+    .chain(quantiles)
+    .chain([column(
+        "max",
+        Box::new(|distribution| Some(distribution.max)),
+    )])
+    .collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ use llmscen_core::plan::Case;
 use llmscen_core::request::RequestSpec;
 use llmscen_core::target::{ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::units::Nanos;
+use polars::prelude::{DataFrame, ParquetReader, SerReader};
+use std::io::Cursor;
 
 fn ms(millis: u64) -> Nanos {
     Nanos::from_millis(millis)
@@ -251,4 +253,11 @@ pub(super) fn sample_of(requests: impl IntoIterator<Item = TestRequest>) -> Samp
         requests: requests.into_iter().collect(),
         ..Sample::default()
     }
+}
+
+/// The table as polars reads its file.
+pub(super) fn frame(table: &Table) -> DataFrame {
+    let mut file = Vec::new();
+    table.write_parquet(&mut file).unwrap();
+    ParquetReader::new(Cursor::new(file)).finish().unwrap()
 }

@@ -3,14 +3,15 @@
 //! Every per-request metric is computed here and nowhere else: the columns of the file, summaries, verdicts and live
 //! metrics call [`RequestRow::metric`].
 
-use crate::columns::Columns;
+use crate::columns::{Columns, text_array};
 use crate::error::TableError;
-use crate::schema::{self as s, Kind, OUTSIDE_STAGE, SETTLING, phase_name};
+use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
-use polars::prelude::*;
+use llmscen_parquet::{Kind, ParquetError, list_array};
+use polars_arrow::array::{Array, PrimitiveArray};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -469,85 +470,76 @@ pub(super) fn meets_limit(
 }
 
 /// A derived column of these rows; None for an unknown name.
-pub(super) fn derived_column(rows: &[RequestRow<'_>], name: &str) -> Option<Column> {
+pub(super) fn derived_column(
+    rows: &[RequestRow<'_>],
+    name: &str,
+) -> Result<Option<Box<dyn Array>>, ParquetError> {
     let token_times = |index: usize| {
-        rows.iter()
-            .map(move |row| row.first_and_last_token().get(index).copied().flatten())
+        let times = rows
+            .iter()
+            .map(move |row| row.first_and_last_token().get(index).copied().flatten());
+        times.collect::<PrimitiveArray<u64>>().boxed()
     };
-    match name {
-        s::FIRST_TOKEN => {
-            Some(UInt64Chunked::from_iter_options(name.into(), token_times(0)).into_column())
-        }
-        s::LAST_TOKEN => {
-            Some(UInt64Chunked::from_iter_options(name.into(), token_times(1)).into_column())
-        }
-        s::TOKEN_SOURCE => {
-            let source = rows.iter().map(|row| row.token_source().map(source_name));
-            Some(StringChunked::from_iter_options(name.into(), source).into_column())
-        }
-        s::CHOICES => {
-            let counts = rows
-                .iter()
-                .map(|row| Some(row.choice_spans().len() as u32).filter(|count| *count > 0));
-            Some(UInt32Chunked::from_iter_options(name.into(), counts).into_column())
-        }
-        s::CHOICE_TTFT => Some(choice_times(rows, name, |span| span.0)),
-        s::CHOICE_TTLT => Some(choice_times(rows, name, |span| span.1)),
+    Ok(Some(match name {
+        s::FIRST_TOKEN => token_times(0),
+        s::LAST_TOKEN => token_times(1),
+        s::TOKEN_SOURCE => text_array(rows.iter().map(|row| row.token_source().map(source_name))),
+        s::CHOICES => rows
+            .iter()
+            .map(|row| Some(row.choice_spans().len() as u32).filter(|count| *count > 0))
+            .collect::<PrimitiveArray<u32>>()
+            .boxed(),
+        s::CHOICE_TTFT => choice_times(rows, |span| span.0)?,
+        s::CHOICE_TTLT => choice_times(rows, |span| span.1)?,
         _ => {
-            let metric = *Metric::ALL.iter().find(|metric| metric.column() == name)?;
-            metric_column(rows, metric, s::metric_kind(metric)?)
+            let metric = Metric::ALL.iter().find(|metric| metric.column() == name);
+            let Some((metric, kind)) =
+                metric.and_then(|&metric| Some((metric, s::metric_kind(metric)?)))
+            else {
+                return Ok(None);
+            };
+            metric_column(rows, metric, kind)?
         }
-    }
+    }))
 }
 
-fn choice_times(rows: &[RequestRow<'_>], name: &str, get: fn(&(u64, u64)) -> u64) -> Column {
-    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(
-        name.into(),
-        rows.len(),
-        0,
-        DataType::Float64,
-    );
-    for row in rows {
-        match row.choice_spans() {
-            spans if spans.len() < 2 => list.append_null(),
-            spans => {
-                list.append_values_iter(spans.iter().map(|span| ms(row.intended(), get(span))))
-            }
-        }
-    }
-    list.finish().into_column()
+/// Null for a request with fewer than two choices.
+fn choice_times(
+    rows: &[RequestRow<'_>],
+    get: fn(&(u64, u64)) -> u64,
+) -> Result<Box<dyn Array>, ParquetError> {
+    let times = rows.iter().map(|row| {
+        let spans = row.choice_spans();
+        let has_several = spans.len() >= 2;
+        has_several.then(|| {
+            let intended = row.intended();
+            spans.into_iter().map(move |span| ms(intended, get(&span)))
+        })
+    });
+    list_array(rows.len(), times)
 }
 
-fn metric_column(rows: &[RequestRow<'_>], metric: Metric, kind: Kind) -> Option<Column> {
-    let name = PlSmallStr::from(metric.column());
+/// A list of gaps is null for a row without gaps.
+fn metric_column(
+    rows: &[RequestRow<'_>],
+    metric: Metric,
+    kind: Kind,
+) -> Result<Box<dyn Array>, ParquetError> {
     let values = rows.iter().map(|row| row.metric(metric));
-    match kind {
-        Kind::F64 => Some(Float64Chunked::from_iter_options(name, values).into_column()),
-        Kind::U64 => Some(
-            UInt64Chunked::from_iter_options(name, values.map(|value| value.map(|v| v as u64)))
-                .into_column(),
-        ),
-        Kind::F64List => Some(gap_column(rows, name)),
-        _ => None,
-    }
-}
-
-/// The gaps of each row; null for a row without gaps.
-fn gap_column(rows: &[RequestRow<'_>], name: PlSmallStr) -> Column {
-    let events = rows.iter().map(|row| row.events().len()).sum();
-    let mut list = ListPrimitiveChunkedBuilder::<Float64Type>::new(
-        name,
-        rows.len(),
-        events,
-        DataType::Float64,
-    );
-    for row in rows {
-        match row.gaps() {
-            gaps if gaps.is_empty() => list.append_null(),
-            gaps => list.append_slice(&gaps),
+    Ok(match kind {
+        Kind::F64List => {
+            let gaps = rows.iter().map(|row| row.gaps());
+            list_array(
+                rows.len(),
+                gaps.map(|gaps| (!gaps.is_empty()).then_some(gaps)),
+            )?
         }
-    }
-    list.finish().into_column()
+        Kind::U64 => values
+            .map(|value| value.map(|value| value as u64))
+            .collect::<PrimitiveArray<u64>>()
+            .boxed(),
+        _ => values.collect::<PrimitiveArray<f64>>().boxed(),
+    })
 }
 
 /// The value of the `token_source` column.

@@ -1,38 +1,9 @@
 //! Column names and types of requests.parquet.
 
-use crate::error::TableError;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::Phase;
 use llmscen_core::units::Unit;
-use polars::prelude::{DataFrame, DataType};
-
-/// The type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Text,
-    Flag,
-    U32,
-    U64,
-    F64,
-    U32List,
-    U64List,
-    F64List,
-}
-
-impl Kind {
-    pub(super) fn dtype(self) -> DataType {
-        match self {
-            Kind::Text => DataType::String,
-            Kind::Flag => DataType::Boolean,
-            Kind::U32 => DataType::UInt32,
-            Kind::U64 => DataType::UInt64,
-            Kind::F64 => DataType::Float64,
-            Kind::U32List => DataType::List(Box::new(DataType::UInt32)),
-            Kind::U64List => DataType::List(Box::new(DataType::UInt64)),
-            Kind::F64List => DataType::List(Box::new(DataType::Float64)),
-        }
-    }
-}
+use llmscen_parquet::Kind;
 
 macro_rules! columns {
     ($($name:ident $text:literal $kind:ident;)*) => {
@@ -150,24 +121,6 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 /// All columns: the raw ones, then the derived ones.
 pub(super) fn columns() -> impl Iterator<Item = (&'static str, Kind)> {
     RAW.iter().copied().chain(DERIVED).chain(metric_columns())
-}
-
-/// The columns of the schema in its order, others dropped. Fails where one is missing or has another type.
-pub(super) fn select_columns(frame: &DataFrame) -> Result<DataFrame, TableError> {
-    for (name, kind) in columns() {
-        let column = frame.column(name).map_err(|_| TableError::Missing {
-            column: name.into(),
-        })?;
-        if *column.dtype() != kind.dtype() {
-            let (expected, found) = (kind.dtype().to_string(), column.dtype().to_string());
-            return Err(TableError::Shape {
-                column: name.into(),
-                expected,
-                found,
-            });
-        }
-    }
-    Ok(frame.select(columns().map(|(name, _)| name))?)
 }
 
 #[cfg(test)]

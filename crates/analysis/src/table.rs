@@ -1,15 +1,15 @@
 //! The request table: one row per request of a run.
 
 use crate::columns::{Columns, TaggedOutcome};
-use crate::error::TableError;
 use crate::request_row::{RequestRow, derived_column};
-use crate::schema::{self as s, OUTSIDE_STAGE};
+use crate::schema::OUTSIDE_STAGE;
 use llmscen_core::plan::StageSlice;
 use llmscen_core::telemetry::TelemetryRecord;
-use polars::prelude::*;
+use llmscen_parquet::ParquetError;
+use polars_arrow::array::Array;
 use std::ops::Range;
 
-/// Rows that are converted into a data frame at once.
+/// Rows of a row group of requests.parquet.
 const BATCH: usize = 1 << 15;
 
 /// The request table: the raw values of every request of a run, warm-up included. The rows of a case are contiguous, ordered
@@ -174,7 +174,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// Row ranges that are small enough to be converted into a data frame.
+    /// Row ranges whose columns fit in memory once more.
     pub fn batches(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let rows = self.len();
         (0..rows)
@@ -182,23 +182,18 @@ impl Table {
             .map(move |from| from..rows.min(from + BATCH))
     }
 
-    /// A range of a column of the schema, stored or derived.
-    pub(super) fn column(&self, name: &str, rows: Range<usize>) -> Result<Column, TableError> {
-        let missing = || TableError::Missing {
-            column: name.into(),
-        };
-        match self.columns.column(name, rows.clone()) {
+    /// A range of a column of the schema, stored or derived, as an array of the column's kind.
+    pub(super) fn column(
+        &self,
+        name: &str,
+        rows: Range<usize>,
+    ) -> Result<Box<dyn Array>, ParquetError> {
+        match self.columns.column(name, rows.clone())? {
             Some(column) => Ok(column),
-            None => derived_column(&self.rows(rows), name).ok_or_else(missing),
+            None => {
+                derived_column(&self.rows(rows), name)?.ok_or_else(|| ParquetError::missing(name))
+            }
         }
-    }
-
-    /// A row range with every column of the schema.
-    pub(super) fn frame(&self, rows: Range<usize>) -> Result<DataFrame, TableError> {
-        let columns: Vec<Column> = s::columns()
-            .map(|(name, _)| self.column(name, rows.clone()))
-            .collect::<Result<_, _>>()?;
-        Ok(DataFrame::new(rows.len(), columns)?)
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::CaseFacts;
 use crate::Sample;
 use crate::fixture::{
-    TestRequest, case, facts, facts as case_facts, failed, outcome, sample_of, stream, table,
+    TestRequest, case, facts, facts as case_facts, failed, frame, outcome, sample_of, stream, table,
 };
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
@@ -300,9 +300,7 @@ fn each_choice_has_its_own_pace() {
         (value(&seen, 0, Metric::Ttft), value(&seen, 0, Metric::Tpot)),
         (Some(50.0), Some(25.0))
     );
-    let table = table("a", &[two_choices(), stream(1, 0, &[9, 19])])
-        .frame(0..2)
-        .unwrap();
+    let table = frame(&table("a", &[two_choices(), stream(1, 0, &[9, 19])]));
     let list = |name: &str, row| {
         let column = table
             .column(name)

@@ -1,31 +1,33 @@
-//! Reads Parquet files that may be damaged: one column of a row group at a time, or the rows as JSON.
+//! Writes Parquet files, and reads files that may be damaged: one column of a row group at a time, or the rows as JSON.
 #![cfg_attr(
     not(any(test, feature = "testing")),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod columns;
 mod json;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 
-use polars::prelude::{PlSmallStr, PolarsError};
+pub use columns::{ColumnReader, ColumnWriter, Kind, list_array};
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::{ArrowSchema, Field};
 use polars_buffer::Buffer;
+use polars_error::PolarsError;
 use polars_parquet::read::{
     BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, RowGroupMetadata,
     column_iter_to_arrays, infer_schema, read_metadata,
 };
+use polars_utils::pl_str::PlSmallStr;
 use serde_json::{Map, Value};
 use std::any::Any;
 use std::cell::Cell;
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use thiserror::Error;
 
 /// The largest page header that is accepted, in bytes: a damaged length must not allocate more.
@@ -110,11 +112,7 @@ fn read_columns<R: Read + Seek>(
         .collect()
 }
 
-/// Reads one column of a row group.
-///
-/// # Errors
-/// The column cannot be read, or its length differs from that of the row group.
-pub fn read_column<R: Read + Seek>(
+fn read_column<R: Read + Seek>(
     input: &mut R,
     group: &RowGroupMetadata,
     field: &Field,
@@ -168,9 +166,6 @@ thread_local! {
     /// Whether this thread is decoding.
     static IS_DECODING: Cell<bool> = const { Cell::new(false) };
 }
-/// Number of threads that are decoding. Polars decodes on threads of its own, too.
-static DECODING_THREADS: AtomicUsize = AtomicUsize::new(0);
-const POLARS_THREAD: &str = "polars";
 
 /// The message of a decoder that panicked: the input is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,27 +180,15 @@ pub fn decode<T, E: From<DecoderPanic>>(decoder: impl FnOnce() -> Result<T, E>) 
     HOOK.call_once(|| {
         let default_hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !on_decoder_thread() {
+            if !IS_DECODING.try_with(Cell::get).unwrap_or(false) {
                 default_hook(info);
             }
         }));
     });
     let outer = IS_DECODING.replace(true);
-    DECODING_THREADS.fetch_add(1, Ordering::SeqCst);
     let decoded = panic::catch_unwind(AssertUnwindSafe(decoder));
-    DECODING_THREADS.fetch_sub(1, Ordering::SeqCst);
     IS_DECODING.set(outer);
     decoded.unwrap_or_else(|panic| Err(DecoderPanic(panic_message(&*panic)).into()))
-}
-
-fn on_decoder_thread() -> bool {
-    let is_helper = || {
-        std::thread::current()
-            .name()
-            .is_some_and(|name| name.starts_with(POLARS_THREAD))
-    };
-    IS_DECODING.try_with(Cell::get).unwrap_or(false)
-        || DECODING_THREADS.load(Ordering::SeqCst) > 0 && is_helper()
 }
 
 /// The first line of a panic's message.
@@ -228,9 +211,38 @@ pub enum ParquetError {
     /// The decoder panicked.
     #[error("the file is damaged: the Parquet decoder failed ({0})")]
     Damaged(String),
+    /// A column is missing.
+    #[error(
+        "the table has no column `{column}`: the file is not of a run, or another version of llmscen wrote it"
+    )]
+    Missing {
+        /// The column.
+        column: String,
+    },
+    /// A column has another type.
+    #[error(
+        "column `{column}` has type {found} instead of {expected}: the file is not of a run, or another program changed it"
+    )]
+    Type {
+        /// The column.
+        column: String,
+        /// Expected type.
+        expected: Kind,
+        /// Actual type.
+        found: String,
+    },
     /// The decoder returned an error.
     #[error("cannot process the table: {0}")]
     Decoder(String),
+}
+
+impl ParquetError {
+    /// The error for a missing column.
+    pub fn missing(column: &str) -> ParquetError {
+        ParquetError::Missing {
+            column: column.into(),
+        }
+    }
 }
 
 impl From<DecoderPanic> for ParquetError {

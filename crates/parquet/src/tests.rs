@@ -1,5 +1,5 @@
 use super::testing::write_parquet;
-use super::{DecoderPanic, Records, decode, on_decoder_thread};
+use super::{DecoderPanic, IS_DECODING, Records, decode};
 use polars_arrow::array::{
     Array, BinaryViewArray, BooleanArray, FixedSizeListArray, ListArray, PrimitiveArray,
     StructArray, Utf8ViewArray,
@@ -133,8 +133,8 @@ fn a_panic_of_the_decoder_is_an_error_and_others_stay_panics() {
     assert_eq!(error, DecoderPanic("index 7 is out of range".into()));
     let nested = decode(|| {
         let inner = decode(|| -> Result<(), DecoderPanic> { panic!("inner") });
-        assert!(inner.is_err() && on_decoder_thread());
+        assert!(inner.is_err() && IS_DECODING.get());
         Ok::<_, DecoderPanic>(())
     });
-    assert!(nested.is_ok() && !on_decoder_thread());
+    assert!(nested.is_ok() && !IS_DECODING.get());
 }

@@ -1,7 +1,7 @@
 mod facts {
     use super::super::*;
     use crate::fixture::{failed, outcome, stream, table};
-    use polars::prelude::{NamedFrom, Series};
+    use polars_arrow::array::Utf8ViewArray;
 
     #[test]
     fn columns_contain_the_outcomes() {
@@ -26,9 +26,10 @@ mod facts {
     fn an_invalid_value_is_reported_with_its_row() {
         let mut columns = table("a", &[outcome(0), outcome(1)]).columns;
         columns.outcome = Default::default();
-        columns
-            .extend(s::OUTCOME, &Series::new(s::OUTCOME.into(), ["ok", "fine"]))
-            .unwrap();
+        columns.extend(
+            s::OUTCOME,
+            &Utf8ViewArray::from_slice_values(["ok", "fine"]),
+        );
         let error = check_texts(&columns).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -39,7 +40,7 @@ mod facts {
 
 mod derive {
     use super::super::*;
-    use crate::fixture::{failed, outcome, stream, table};
+    use crate::fixture::{failed, frame, outcome, stream, table};
     use llmscen_core::outcome::{Counted, FailureKind, Outcome, Usage};
 
     fn metrics(outcome: Outcome, metrics: &[Metric]) -> Vec<Option<f64>> {
@@ -216,7 +217,7 @@ mod derive {
         let table = table("a", &[stream(0, 0, &[50, 50, 80]), stream(1, 0, &[50])]);
         let facts = table.rows_of_case("a");
         assert_eq!(facts[0].gaps(), [0.0, 30.0]);
-        let frame = table.frame(0..2).unwrap();
+        let frame = frame(&table);
         let column = frame.column("itl_ms").unwrap().list().unwrap();
         assert_eq!(
             (

@@ -477,7 +477,7 @@ fn a_file_whose_column_source_has_its_earlier_name_is_read() {
     let mut frame = ParquetReader::new(std::io::Cursor::new(write(&all).unwrap()))
         .finish()
         .unwrap();
-    frame.rename("source", "source".into()).unwrap();
+    frame.rename("source", "teller".into()).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
     assert_eq!(read(bytes).unwrap(), all);
