@@ -3,6 +3,7 @@
 mod labels;
 mod notes;
 mod pages;
+mod summary;
 mod tables;
 
 pub use labels::short_folder;

@@ -3,7 +3,7 @@
 //! The template escapes every text. The data of the charts is JSON whose `<` is escaped, so that no text can end its element.
 
 mod chart_data;
-mod lead;
+pub(super) mod lead;
 pub(super) mod matrix;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,8 @@ const UPLOT: &str = include_str!("html/vendor/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("html/vendor/uPlot.min.css");
 const UPLOT_LICENSE: &str = include_str!("html/vendor/LICENSE.uPlot");
 
-const MATRIX: &str = include_str!("html/matrix.html");
+/// Macros of both pages: tiles and matrices.
+const PARTS: &str = include_str!("html/parts.html");
 
 /// With more cases, the page has only the main percentiles of each; results.json has all.
 pub(super) const MAX_DETAILED_CASES: usize = 24;
@@ -159,7 +160,7 @@ pub(super) fn render(template: &'static str, page: impl Serialize) -> Result<Str
             .build()?,
     );
     environment.add_template("head.html", HEAD)?;
-    environment.add_template("matrix.html", MATRIX)?;
+    environment.add_template("parts.html", PARTS)?;
     environment.add_template("page.html", template)?;
     Ok(environment.get_template("page.html")?.render(Serde(page))? + "\n")
 }

@@ -11,6 +11,7 @@ use crate::chart::over_load::MAX_LIMIT_RATIO;
 use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{ALARM, INK, MUTED, Stroke, category};
 use crate::chart::sweep::{Group, Sweep};
+use crate::chart::tradeoff::{ParetoGroup, pareto_figure};
 use crate::chart::verdict::{Limit, limits};
 use crate::chart::{Chart, render};
 use crate::compare::short_folder;
@@ -22,7 +23,7 @@ use llmscen_core::report::{CaseReport, Report};
 use plotters::style::RGBColor;
 
 /// The file stems of all charts that a comparison may have.
-pub const CHART_NAMES: [&str; 11] = [
+pub const CHART_NAMES: [&str; 12] = [
     "forest_b",
     "forest_c",
     "forest_d",
@@ -31,6 +32,7 @@ pub const CHART_NAMES: [&str; 11] = [
     "forest_g",
     "forest_h",
     "compare_curves",
+    "compare_pareto",
     "compare_ttft",
     "compare_itl",
     "compare_e2e",
@@ -49,8 +51,10 @@ pub fn comparison_charts(comparison: &Comparison) -> Result<Vec<Chart>, ViewErro
 
 fn figures(comparison: &Comparison) -> Vec<Figure> {
     let forests = (1..comparison.sides.len()).filter_map(|run| forest_figure(comparison, run));
-    forests
-        .chain(latency_curves(comparison))
+    latency_curves(comparison)
+        .into_iter()
+        .chain(pareto(comparison))
+        .chain(forests)
         .chain(distribution_figures(comparison))
         .collect()
 }
@@ -132,6 +136,14 @@ fn side_legend(comparison: &Comparison) -> Vec<Entry> {
         )
     };
     comparison.sides.iter().enumerate().map(entry).collect()
+}
+
+/// The legend of a run: `B  chat/20260101T000000Z`.
+fn run_legend(comparison: &Comparison, index: usize) -> String {
+    let Some(run) = comparison.runs.get(index) else {
+        return String::new();
+    };
+    format!("{}  {}", run.label, short_folder(&run.folder))
 }
 
 /// The line under the title: scenario and remarks.
@@ -452,6 +464,36 @@ pub fn latency_curves(comparison: &Comparison) -> Option<Figure> {
         side: Side::Top,
         columns: metrics.len(),
         panels,
+    })
+}
+
+/// The Pareto front of all runs, per GPU where every run has their number; None unless two runs have a sweep over the same load.
+pub fn pareto(comparison: &Comparison) -> Option<Figure> {
+    let sweeps: Vec<Option<Sweep>> = comparison
+        .runs
+        .iter()
+        .map(|run| Sweep::from_report(&run.report))
+        .collect();
+    let axis = sweeps.iter().flatten().next()?.axis;
+    let runs = sweeps.iter().enumerate().filter_map(|(index, sweep)| {
+        let sweep = sweep.as_ref().filter(|sweep| sweep.axis == axis)?;
+        Some((index, sweep))
+    });
+    let groups: Vec<ParetoGroup> = runs
+        .map(|(index, sweep)| ParetoGroup {
+            label: run_legend(comparison, index),
+            color: run_color(comparison, index),
+            cases: sweep.cases().collect(),
+        })
+        .collect();
+    if groups.len() < 2 {
+        return None;
+    }
+    let figure = pareto_figure(&groups, axis)?;
+    Some(Figure {
+        name: "compare_pareto",
+        subtitle: subtitle(comparison, &[figure.subtitle]),
+        ..figure
     })
 }
 

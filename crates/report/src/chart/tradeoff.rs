@@ -9,6 +9,7 @@ use crate::chart::sweep::{Group, Sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 use llmscen_core::stats::trend::knee;
+use plotters::style::RGBColor;
 
 /// The quantiles drawn for one group; with several groups only the first.
 const SHARES: [(f64, &str); 3] = [(0.50, "p50"), (0.90, "p90"), (0.99, "p99")];
@@ -197,39 +198,55 @@ fn curve_legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
 /// The least number of cases for a Pareto front.
 const FEWEST_CASES: usize = 3;
 
+/// Cases of one color.
+pub(super) struct ParetoGroup<'a> {
+    pub(super) label: String,
+    pub(super) color: RGBColor,
+    pub(super) cases: Vec<&'a CaseReport>,
+}
+
 /// The Pareto front of per-user and total throughput, if cases differ in more than their load: for one group, latency over throughput
 /// shows the same.
 pub fn pareto(report: &Report) -> Option<Figure> {
     let sweep = Sweep::from_report(report).filter(|sweep| sweep.groups.len() > 1)?;
-    let per_gpu = sweep
-        .cases()
-        .all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
-    let total = if per_gpu {
-        Metric::OutputTpsPerGpu
+    let groups = sweep.groups.iter().enumerate();
+    let groups = groups.map(|(index, group)| ParetoGroup {
+        label: group.label.clone(),
+        color: sweep.stroke(index).color,
+        cases: group.cases.clone(),
+    });
+    let mut figure = pareto_figure(&groups.collect::<Vec<_>>(), sweep.axis)?;
+    let remarks = [
+        sweep.remark.clone(),
+        figure.subtitle,
+        sample_sizes(sweep.cases(), Metric::E2e),
+        token_remark(report),
+    ];
+    figure.subtitle = subtitle(report, &remarks);
+    Some(figure)
+}
+
+/// The front of all groups; the subtitle counts its cases. None with fewer than three cases.
+pub(super) fn pareto_figure(groups: &[ParetoGroup], load_axis: &str) -> Option<Figure> {
+    let cases = || groups.iter().flat_map(|group| &group.cases);
+    let per_gpu = cases().all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
+    let (total, y, title) = if per_gpu {
+        (Metric::OutputTpsPerGpu, "tok/s per GPU", "Output")
     } else {
-        Metric::OutputTps
+        (Metric::OutputTps, "tok/s", "Total output")
     };
     let point = |case: &CaseReport| {
         let speed = |metric| {
-            case.scalars
-                .get(&metric)
-                .copied()
-                .filter(|speed: &f64| speed.is_finite())
+            let speed = case.scalars.get(&metric).copied();
+            speed.filter(|speed: &f64| speed.is_finite())
         };
         speed(Metric::OutputTpsPerUser).zip(speed(total))
     };
-    let all: Series = sweep.cases().filter_map(point).collect();
+    let all: Series = cases().filter_map(|case| point(case)).collect();
     if all.len() < FEWEST_CASES {
         return None;
     }
     let front = pareto_front(&all);
-    let marks = pareto_marks(&sweep, &front, point);
-    let y = if per_gpu { "tok/s per GPU" } else { "tok/s" };
-    let title = if per_gpu {
-        "Output tokens/s per GPU"
-    } else {
-        "Total output tokens/s"
-    };
     let panel = Panel {
         title: title.to_owned(),
         x: Axis::from_zero(
@@ -237,20 +254,13 @@ pub fn pareto(report: &Report) -> Option<Figure> {
             all.iter().map(|point| point.0),
         ),
         y: Axis::from_zero(y, all.iter().map(|point| point.1)),
-        marks,
+        marks: pareto_marks(groups, &front, point),
     };
-    let not_dominated = format!("{} of {} cases are not dominated", front.len(), all.len());
-    let remarks = [
-        sweep.remark.clone(),
-        not_dominated,
-        sample_sizes(sweep.cases(), Metric::E2e),
-        token_remark(report),
-    ];
     Some(Figure {
         name: "pareto",
         title: "Pareto front: per-user vs. total throughput".to_owned(),
-        subtitle: subtitle(report, &remarks),
-        legend: pareto_legend(&sweep),
+        subtitle: format!("{} of {} cases are not dominated", front.len(), all.len()),
+        legend: pareto_legend(groups, load_axis),
         side: Side::Right,
         panels: vec![panel],
         columns: 1,
@@ -273,34 +283,20 @@ fn pareto_front(points: &[(f64, f64)]) -> Series {
 
 /// The front as dots with their loads, and dominated points as rings, in the color of their group.
 fn pareto_marks(
-    sweep: &Sweep,
+    groups: &[ParetoGroup],
     front: &Series,
     point: impl Fn(&CaseReport) -> Option<(f64, f64)>,
 ) -> Vec<Mark> {
     let mut marks = vec![Mark::Line(front.clone(), Stroke::solid(FRAME).thin())];
     let mut labels = Vec::new();
-    for (index, group) in sweep.groups.iter().enumerate() {
-        let loads_and_points = |group: &Group| -> Vec<(f64, (f64, f64))> {
-            group
-                .cases
-                .iter()
-                .filter_map(|case| Some((case.load_value?, point(case)?)))
-                .collect()
-        };
-        let (on_front, dominated): (Vec<_>, Vec<_>) = loads_and_points(group)
-            .into_iter()
-            .partition(|(_, point)| front.contains(point));
-        let color = sweep.stroke(index).color;
-        marks.push(Mark::Rings(
-            dominated.iter().map(|(_, point)| *point).collect(),
-            color,
-            3.0,
-        ));
-        marks.push(Mark::Dots(
-            on_front.iter().map(|(_, point)| *point).collect(),
-            color,
-            4.5,
-        ));
+    for group in groups {
+        let cases = group.cases.iter();
+        let loads_and_points = cases.filter_map(|case| Some((case.load_value?, point(case)?)));
+        let (on_front, dominated): (Vec<LoadPoint>, Vec<LoadPoint>) =
+            loads_and_points.partition(|(_, point)| front.contains(point));
+        let points = |of: &[LoadPoint]| of.iter().map(|(_, point)| *point).collect();
+        marks.push(Mark::Rings(points(&dominated), group.color, 3.0));
+        marks.push(Mark::Dots(points(&on_front), group.color, 4.5));
         labels.extend(
             on_front
                 .iter()
@@ -311,11 +307,11 @@ fn pareto_marks(
     marks
 }
 
-fn pareto_legend(sweep: &Sweep) -> Vec<Entry> {
-    let groups = sweep.groups.iter().enumerate();
+fn pareto_legend(groups: &[ParetoGroup], load_axis: &str) -> Vec<Entry> {
     let groups = groups
-        .map(|(index, group)| Entry::new(&group.label, Swatch::Dot(sweep.stroke(index).color)));
-    let load = if sweep.axis == "rate" {
+        .iter()
+        .map(|group| Entry::new(&group.label, Swatch::Dot(group.color)));
+    let load = if load_axis == "rate" {
         "front (labels: offered rate)"
     } else {
         "front (labels: concurrency)"

@@ -1,9 +1,11 @@
 //! compare.md and compare.html, which shares its style and scripts with report.html.
 
-use crate::compare::{labels, notes, tables};
+use crate::compare::{labels, notes, summary, tables};
 use crate::format::{code, counted, prose};
+use crate::html::lead::Tile;
+use crate::html::matrix::Matrix;
 use crate::html::{BASE_SCRIPT, STYLE, render};
-use crate::table::prose_html;
+use crate::table::{case_anchor, prose_html};
 use crate::{Chart, ViewError, markdown as report_markdown};
 use llmscen_core::compare::{Comparison, Contrast, Finding};
 use serde::Serialize;
@@ -106,7 +108,7 @@ fn significant(comparison: &Comparison) -> Vec<&Contrast> {
 }
 
 /// The ids of the compared cases, in their order.
-fn compared_cases(comparison: &Comparison) -> Vec<&str> {
+pub(super) fn compared_cases(comparison: &Comparison) -> Vec<&str> {
     let mut ids: Vec<&str> = Vec::new();
     for contrast in &comparison.contrasts {
         if !ids.contains(&contrast.case.as_str()) {
@@ -137,6 +139,10 @@ fn explanation(comparison: &Comparison) -> String {
 
 #[derive(Serialize)]
 struct Page {
+    page_class: &'static str,
+    subject: Vec<String>,
+    tiles: Vec<Tile>,
+    matrix: Matrix,
     name: String,
     verdict: &'static str,
     tone: &'static str,
@@ -162,6 +168,7 @@ struct ChartSvg {
 
 #[derive(Serialize)]
 struct Section {
+    anchor: String,
     id: String,
     scope: String,
     regressions: usize,
@@ -180,9 +187,10 @@ struct Environment {
 /// [`ViewError::Template`] if the template cannot be rendered.
 pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewError> {
     let runs = || comparison.runs.iter();
-    let section = |id: &str| {
+    let section = |(index, id): (usize, &str)| {
         let contrasts = contrasts_of_case(comparison, id);
         Section {
+            anchor: case_anchor(index),
             id: id.to_owned(),
             scope: describe_case_by_run(comparison, id),
             regressions: contrasts
@@ -194,6 +202,7 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
     };
     let cases: Vec<Section> = compared_cases(comparison)
         .into_iter()
+        .enumerate()
         .map(section)
         .collect();
     let environments = runs().map(|run| Environment {
@@ -201,6 +210,10 @@ pub fn html(comparison: &Comparison, charts: &[Chart]) -> Result<String, ViewErr
         table: report_markdown::environment(&run.report).html("Environment of the run"),
     });
     let page = Page {
+        page_class: "report",
+        subject: summary::subject(comparison),
+        tiles: summary::tiles(comparison),
+        matrix: summary::matrix(comparison),
         name: runs()
             .next()
             .map(|run| run.report.manifest.name.clone())
@@ -262,8 +275,10 @@ mod tests {
         );
         let order = [
             "badge fail",
-            "id=\"changes\"",
+            "class=\"tiles\"",
+            "id=\"matrix\"",
             "id=\"charts\"",
+            "id=\"changes\"",
             "id=\"cases\"",
             "id=\"notes\"",
             "id=\"environment\"",
@@ -280,7 +295,7 @@ mod tests {
             html.matches("<svg ").count(),
             comparison_charts(&comparison(2, 2)).unwrap().len()
         );
-        let changes = &html[positions[1]..positions[2]];
+        let changes = &html[positions[4]..positions[5]];
         assert_eq!(
             changes.matches("<tr data-case=").count(),
             18,
@@ -320,11 +335,14 @@ mod tests {
         assert_eq!(many, page(&comparison(12, 3)));
         assert_eq!(
             (
-                many.matches("<details>").count(),
-                many.matches("<details open>").count()
+                many.matches("<details id=").count(),
+                many.matches(" open><summary>").count()
             ),
             (12, 0)
         );
-        assert_eq!(page(&comparison(2, 2)).matches("<details open>").count(), 2);
+        assert_eq!(
+            page(&comparison(2, 2)).matches(" open><summary>").count(),
+            2
+        );
     }
 }

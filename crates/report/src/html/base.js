@@ -37,6 +37,26 @@ document.querySelectorAll("table.sorts").forEach((table) => [...table.tHead.rows
   head.onkeydown = (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(table, column); } };
 }));
 
+// A click anywhere in a row of the matrix leads to its case; the link in the row does it by keyboard.
+document.querySelectorAll("tr[data-go]").forEach((row) => { row.onclick = (event) => { if (!event.target.closest("a")) location.hash = row.dataset.go; }; });
+
+// The header stays at the top. On a narrow screen only its navigation does.
+const header = document.querySelector("header"), nav = header.querySelector("nav");
+function measureHeader() {
+  root.style.setProperty("--header", header.offsetHeight + "px");
+  root.style.setProperty("--heading", header.offsetHeight - nav.offsetHeight + "px");
+}
+addEventListener("resize", measureHeader);
+measureHeader();
+
+// A link to a folded section unfolds it.
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1)), box = target && target.closest("details");
+  if (box) box.open = true;
+}
+addEventListener("hashchange", unfold);
+unfold();
+
 // Printed pages are unfolded and light.
 let folded = [];
 addEventListener("beforeprint", () => {

@@ -20,13 +20,13 @@ const MAX_TILES: usize = 6;
 /// A main figure.
 #[derive(Serialize)]
 pub struct Tile {
-    label: String,
-    value: String,
-    detail: String,
-    tone: &'static str,
-    symbol: &'static str,
+    pub(crate) label: String,
+    pub(crate) value: String,
+    pub(crate) detail: String,
+    pub(crate) tone: &'static str,
+    pub(crate) symbol: &'static str,
     /// The case it belongs to, as a URL fragment.
-    anchor: Option<String>,
+    pub(crate) anchor: Option<String>,
 }
 
 /// The reason of the verdict as HTML, with the factor of the limit of the worst objective.

@@ -16,29 +16,30 @@ const LEAST_GRID: usize = 3;
 
 /// The matrix of a report.
 #[derive(Default, Serialize)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// The swept keys of a list; without any, the case id is shown.
-    keys: Vec<String>,
-    /// The objectives of a list.
-    objectives: Vec<String>,
+    pub(crate) keys: Vec<String>,
+    /// The objectives of a list, or the measures of a comparison.
+    pub(crate) objectives: Vec<String>,
     /// Cases that did not pass every objective, or all if they are few.
-    open: Vec<Row>,
+    pub(crate) open: Vec<Row>,
     /// The others.
-    passed: Vec<Row>,
+    pub(crate) passed: Vec<Row>,
     /// A grid per objective instead of a list.
-    grids: Vec<Grid>,
+    pub(crate) grids: Vec<Grid>,
 }
 
 #[derive(Serialize)]
-struct Row {
-    anchor: String,
-    case: String,
-    values: Vec<String>,
-    cells: Vec<Option<Cell>>,
+pub(crate) struct Row {
+    pub(crate) anchor: String,
+    pub(crate) case: String,
+    /// The values of the swept keys.
+    pub(crate) values: Vec<String>,
+    pub(crate) cells: Vec<Option<Cell>>,
 }
 
 #[derive(Serialize)]
-struct Grid {
+pub(crate) struct Grid {
     objective: String,
     counts: String,
     row_key: String,
@@ -53,25 +54,26 @@ struct GridRow {
     cells: Vec<Option<Cell>>,
 }
 
-/// A verdict.
+/// A verdict, or a change.
 #[derive(Serialize)]
-struct Cell {
-    anchor: String,
-    tone: &'static str,
-    symbol: &'static str,
+pub(crate) struct Cell {
+    pub(crate) anchor: String,
+    pub(crate) tone: &'static str,
+    pub(crate) symbol: &'static str,
     /// The ruling, for readers who do not know the symbol.
-    name: &'static str,
-    value: String,
-    factor: String,
-    limit: String,
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    pub(crate) factor: String,
+    /// What the pointer shows.
+    pub(crate) title: String,
     /// The step of the color scale of value ÷ limit, 0 to 6.
-    heat: Option<usize>,
+    pub(crate) heat: Option<usize>,
     /// For sorting.
-    ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
 }
 
 /// The matrix of the objectives of all cases.
-pub fn matrix(report: &Report) -> Matrix {
+pub(crate) fn matrix(report: &Report) -> Matrix {
     let titles = titles(report);
     let is_large = |[rows, columns]: &[Dimension; 2]| {
         rows.values.len().min(columns.values.len()) >= LEAST_GRID
@@ -191,7 +193,7 @@ fn cell(index: usize, case: &CaseReport, title: &str) -> Option<Cell> {
             .filter(|ratio| *ratio > 0.0)
             .and_then(factor)
             .unwrap_or_default(),
-        limit: limit_text(verdict),
+        title: format!("{value}, limit {}", limit_text(verdict)),
         heat: ratio.map(heat_step),
         ratio: ratio.filter(|ratio| ratio.is_finite()),
     })

@@ -23,18 +23,6 @@ function followFragment() {
   }
 }
 
-// A click anywhere in a row of the matrix leads to its case; the link in the row does it by keyboard.
-document.querySelectorAll("tr[data-go]").forEach((row) => { row.onclick = (event) => { if (!event.target.closest("a")) location.hash = row.dataset.go; }; });
-
-// The header stays at the top. On a narrow screen only its navigation does.
-const header = document.querySelector("header"), nav = header.querySelector("nav");
-function measureHeader() {
-  root.style.setProperty("--header", header.offsetHeight + "px");
-  root.style.setProperty("--heading", header.offsetHeight - nav.offsetHeight + "px");
-}
-addEventListener("resize", measureHeader);
-measureHeader();
-
 const more = document.getElementById("more");
 if (more) more.onclick = () => { const on = document.getElementById("overview").classList.toggle("all"); more.setAttribute("aria-pressed", on); };
 

@@ -17,15 +17,32 @@ fn one_case_has_no_curve_over_load_and_every_run_a_forest_plot() {
         ["forest_b", "compare_ttft", "compare_itl", "compare_e2e"]
     );
     let many = [
+        "compare_curves",
+        "compare_pareto",
         "forest_b",
         "forest_c",
-        "compare_curves",
         "compare_ttft",
         "compare_itl",
         "compare_e2e",
     ];
     assert_eq!(names(&comparison(12, 3)), many);
     assert!(many.iter().all(|name| CHART_NAMES.contains(name)));
+}
+
+#[test]
+fn the_front_is_that_of_all_runs() {
+    // Each run is slower than the one before, at every load.
+    let figure = pareto(&comparison(12, 3)).unwrap();
+    let count = |marks: &[Mark], index: usize| match &marks[1 + index] {
+        Mark::Rings(points, ..) | Mark::Dots(points, ..) => points.len(),
+        mark => panic!("{mark:?}"),
+    };
+    let marks = &figure.panels[0].marks;
+    let front: Vec<usize> = (0..3).map(|run| count(marks, 2 * run + 1)).collect();
+    let dominated: Vec<usize> = (0..3).map(|run| count(marks, 2 * run)).collect();
+    assert_eq!((&front[1..], &dominated[1..]), (&[0, 0][..], &[12, 12][..]));
+    assert!(front[0] > 0 && front[0] + dominated[0] == 12);
+    assert_eq!(figure.legend[1].label, "B  chat/20260101T000000Z");
 }
 
 #[test]
@@ -119,7 +136,7 @@ fn the_worst_cases_are_among_those_shown() {
     }
     changed.contrasts[5 * 11].finding = llmscen_core::compare::Finding::Regression;
     let worst = changed.contrasts[5 * 11].case.clone();
-    let forest = figures(&changed).remove(0);
+    let forest = forest_figure(&changed, 1).unwrap();
     assert_eq!(forest.panels.len(), 12);
     assert!(
         forest.panels.iter().any(|panel| panel.title == worst)
@@ -234,7 +251,10 @@ fn gallery() {
     ] {
         let dir = dir.join(folder);
         std::fs::create_dir_all(&dir).unwrap();
-        for chart in comparison_charts(&comparison).unwrap() {
+        let charts = comparison_charts(&comparison).unwrap();
+        let page = crate::compare::html(&comparison, &charts).unwrap();
+        std::fs::write(dir.join("compare.html"), page).unwrap();
+        for chart in charts {
             std::fs::write(dir.join(format!("{}.png", chart.name)), chart.png).unwrap();
         }
     }
