@@ -1,5 +1,6 @@
 //! The verdict on a run and its reason, in one line.
 
+use crate::findings;
 use crate::format::{against, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
 use crate::search::sentence;
@@ -177,10 +178,11 @@ fn fail_reason(report: &Report) -> String {
         None if verdict.n > 0 => verdict.note.clone().unwrap_or_default(),
         None => "no data".to_owned(),
     };
+    let factor = findings::excess(verdict).map_or_else(String::new, |factor| format!(", {factor}"));
     let colon = if failed.len() > 1 { ". Worst: " } else { ": " };
     let total = counted(verdicts(report).count(), "objective");
     format!(
-        "{} of {total} failed{colon}`{}` in `{}`, {observed}.",
+        "{} of {total} failed{colon}`{}` in `{}`, {observed}{factor}.",
         failed.len(),
         check_title(check),
         case.id
@@ -533,7 +535,7 @@ mod tests {
             ),
             (
                 report_of(vec![case(4), failing()], RunVerdict::Fail, 1),
-                "2 of 4 objectives failed. Worst: `ttft.p99 < 500ms` in `concurrency=64`, observed 1.33 s.",
+                "2 of 4 objectives failed. Worst: `ttft.p99 < 500ms` in `concurrency=64`, observed 1.33 s, 2.7x the limit.",
             ),
             (
                 sweep(1),

@@ -212,15 +212,27 @@ fn case_tables(case: &CaseReport, tables: Vec<String>, others: String) -> CaseTa
 }
 
 fn percentile_tables(case: &CaseReport) -> Option<CaseTables> {
-    let tables = [
-        percentiles::low_is_better(case),
-        percentiles::high_is_better(case),
-    ];
-    let has_rows = tables.iter().any(|table| !table.rows.is_empty());
-    let tables = tables
+    let (main, rest) =
+        percentiles::low_is_better(case).partition(|metric| percentiles::is_main(case, metric));
+    let high = percentiles::high_is_better(case);
+    let has_rows = [&main, &rest, &high]
+        .iter()
+        .any(|table| !table.rows.is_empty());
+    let more: Vec<String> = [rest, high]
+        .iter()
+        .filter(|table| !table.rows.is_empty())
+        .map(Table::markdown)
+        .collect();
+    let more = (!more.is_empty()).then(|| {
+        format!(
+            "<details><summary>More metrics and percentiles</summary>\n\n{}\n\n</details>",
+            more.join("\n\n")
+        )
+    });
+    let tables = [main.markdown()]
         .into_iter()
-        .chain([percentiles::percentile_table(case)])
-        .map(|table| table.markdown());
+        .chain(more)
+        .chain([percentiles::percentile_table(case).markdown()]);
     has_rows.then(|| case_tables(case, tables.collect(), String::new()))
 }
 

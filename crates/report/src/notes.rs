@@ -1,7 +1,7 @@
 //! Notes about cases: missing metrics and their reasons, token counts that are a lower bound, correlated samples.
 
 use crate::format::{code, depends_on_output_tokens, prose};
-use crate::telemetry;
+use crate::{percentiles, telemetry};
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::report::{CaseReport, Report, TokenSource};
@@ -120,19 +120,15 @@ fn no_window(case: &CaseReport, metric: Metric) -> bool {
     throughputs.contains(&metric) && !case.scalars.contains_key(&ThroughputWindow)
 }
 
+/// The main metrics, and those of objectives, that have no value.
 fn missing_metrics(case: &CaseReport) -> impl Iterator<Item = Metric> {
-    // Metrics that do not apply to most cases are not listed.
-    let is_special = |metric: &Metric| {
-        use Requires::{Hardware, Items, ManagedServer, Power, Reasoning, ServerTimes, Turns};
-        matches!(
-            metric.needs(),
-            Reasoning | Turns | Items | ServerTimes | ManagedServer | Power | Hardware
-        )
-    };
     Metric::ALL
         .iter()
         .copied()
-        .filter(move |metric| !is_special(metric))
+        .filter(|metric| {
+            [Metric::OutputTps, Metric::RequestThroughput].contains(metric)
+                || percentiles::is_main(case, metric.column())
+        })
         .filter(|metric| match metric.per() {
             Scope::Case => !case.scalars.contains_key(metric),
             Scope::Request | Scope::Gap => !case.distributions.contains_key(metric),
@@ -233,17 +229,24 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::fixture::sweep;
+    use llmscen_core::metric::Stat;
 
     #[test]
-    fn every_missing_metric_has_a_reason() {
-        let case = fixture::case(4);
+    fn a_missing_metric_has_a_reason_if_it_was_asked_for() {
+        let mut case = fixture::case(4);
+        assert_eq!(notes(&case), [""; 0]);
+        case.distributions.remove(&Metric::Ttft);
+        case.distributions.remove(&Metric::CachedTokens);
+        case.verdicts[0].check.subject = Subject::Metric {
+            metric: Metric::CachedTokens,
+            stat: Some(Stat::Mean),
+            tags: Vec::new(),
+        };
         assert_eq!(
             notes(&case),
             [
-                "n/a: reasoning_tokens, cached_tokens: not reported by the server, and cannot be counted.",
-                "n/a: output_tps_per_gpu: needs `target.gpus`.",
-                "n/a: rate_offered: needs an open loop (`load.rate`).",
-                "n/a: goodput_rate: needs a `goodput(…)` objective.",
+                "n/a: ttft_ms: needs streamed responses.",
+                "n/a: cached_tokens: not reported by the server, and cannot be counted.",
             ]
         );
     }

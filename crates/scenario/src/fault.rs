@@ -112,6 +112,14 @@ impl Review {
         }
     }
 
+    /// Adds a help to the errors after the first `count` that have none.
+    pub fn help_since(&mut self, count: usize, help: impl Fn() -> String) {
+        let new = self.mistakes.iter_mut().skip(count);
+        for mistake in new.filter(|mistake| mistake.help.is_none()) {
+            mistake.help = Some(help());
+        }
+    }
+
     /// Reports that the variable `name` in the text at `at` is not set.
     pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
         self.record(Mistake {

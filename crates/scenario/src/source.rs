@@ -234,9 +234,9 @@ impl Sources {
         let folder = folder.display().to_string();
         match folder.trim_start_matches("./") {
             _ if Path::new(named).is_absolute() => None,
-            "" | "." => Some("looked in the working directory".to_owned()),
+            "" | "." => Some("The path starts in the working directory.".to_owned()),
             folder => Some(format!(
-                "looked in {}/ and in the working directory",
+                "The path starts in {}/ or in the working directory.",
                 folder.trim_end_matches('/')
             )),
         }

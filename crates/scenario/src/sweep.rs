@@ -377,11 +377,12 @@ fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
         });
     }
     if entry.value.items().is_empty() {
-        review.push(Mistake::new(
-            entry.value.at,
-            "an axis without values",
-            "is empty",
-        ));
+        review.push(
+            Mistake::new(entry.value.at, "an axis without values", "is empty").help(format!(
+                "List the values, for example `{}: [1, 2]`, or remove the key.",
+                entry.key
+            )),
+        );
     }
     for item in entry.value.items() {
         check_cell(

@@ -98,7 +98,16 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
         return review.push(mistake);
     };
     if !entry.value.is_null() {
+        let before = review.count();
         value(entry, &field.kind, review);
+        // The fields within a mapping or a list have their own examples.
+        let has_fields = matches!(
+            field.kind,
+            Kind::Block(_) | Kind::Over(_) | Kind::Map(_) | Kind::List(_)
+        );
+        if !has_fields && field.example.is_some() {
+            review.help_since(before, || example(field));
+        }
     } else if field.required && !review.lacks_value(entry.value.at) {
         review.push(
             Mistake::new(

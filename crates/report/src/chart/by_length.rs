@@ -3,7 +3,8 @@
 use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::pick::{
-    MAX_PANELS, PanelContent, columns, sample_sizes, small_multiples, subtitle,
+    MAX_PANELS, PanelContent, SHARED_SCALE, columns, sample_sizes, select_cases, small_multiples,
+    subtitle,
 };
 use crate::chart::style::{FAN, INK, QUANTILES, Stroke};
 use crate::format::millis;
@@ -24,18 +25,21 @@ const MIN_POSITIONS: usize = 4;
 
 /// Inter-token latency by output position; None if responses are too short.
 pub fn itl_by_position(report: &Report) -> Option<Figure> {
-    let (panels, remark) = small_multiples(
-        report,
-        "ITL",
-        MAX_PANELS,
-        |case| case.chart_data.by_token.len() >= MIN_POSITIONS,
-        |case, _| itl_picture(case),
-    );
-    let scales = if panels.len() > 1 {
-        "each panel has its own scale"
-    } else {
-        ""
-    };
+    let has_data = |case: &CaseReport| case.chart_data.by_token.len() >= MIN_POSITIONS;
+    let (picked, _) = select_cases(report, MAX_PANELS, has_data);
+    let values: Vec<f64> = picked
+        .iter()
+        .flat_map(|shown| quantile_lines(shown.case))
+        .flatten()
+        .map(|point| point.1)
+        .collect();
+    let unit = TimeUnit::for_values(values.iter().copied());
+    let values: Vec<f64> = values.iter().map(|value| value * unit.factor).collect();
+    let y = Axis::fit(unit.name, &values, 30.0);
+    let (panels, remark) = small_multiples(report, "ITL", MAX_PANELS, has_data, |case, _| {
+        itl_picture(case, unit, &y)
+    });
+    let scales = if panels.len() > 1 { SHARED_SCALE } else { "" };
     let sizes = sample_sizes(report.cases.iter(), Metric::Itl);
     (!panels.is_empty()).then(|| Figure {
         name: "itl_by_token",
@@ -48,7 +52,8 @@ pub fn itl_by_position(report: &Report) -> Option<Figure> {
     })
 }
 
-fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
+/// Each quantile over the positions that have enough gaps for it.
+fn quantile_lines(case: &CaseReport) -> [Series; 3] {
     let bands = &case.chart_data.by_token;
     let line = |(value, _, least): &QuantileLine| -> Series {
         let enough = bands.iter().filter(|band| band.n >= *least);
@@ -56,13 +61,11 @@ fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
             .map(|band| ((band.from + band.to) / 2.0, value(band)))
             .collect()
     };
-    let lines = LINES.map(|quantile| line(&quantile));
-    let unit = TimeUnit::for_values(lines.iter().flatten().map(|point| point.1));
-    let values: Vec<f64> = lines
-        .iter()
-        .flatten()
-        .map(|point| point.1 * unit.factor)
-        .collect();
+    LINES.map(|quantile| line(&quantile))
+}
+
+fn itl_picture(case: &CaseReport, unit: TimeUnit, y: &Axis) -> Option<PanelContent> {
+    let lines = quantile_lines(case);
     let drawn = lines
         .iter()
         .zip(QUANTILES)
@@ -75,10 +78,10 @@ fn itl_picture(case: &CaseReport) -> Option<PanelContent> {
             )
         })
         .rev();
-    let x = Axis::until("output token index", bands.last()?.to);
+    let x = Axis::until("output token index", case.chart_data.by_token.last()?.to);
     Some(PanelContent {
         x,
-        y: Axis::fit(unit.name, &values, 30.0),
+        y: y.clone(),
         marks: marks.collect(),
     })
 }

@@ -9,8 +9,10 @@ use crate::chart::verdict::{Limit, limits};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{Report, Series};
 
-/// The most cases of one chart.
-const MAX_CASES: usize = 12;
+/// The most cases of one chart: each has a hue of its own.
+const MAX_CASES: usize = 6;
+/// A cumulative curve covers at most this range: gaps between tokens of one read are thousands of times shorter than the others.
+const MAX_RANGE: f64 = 100.0;
 
 /// A chart of one metric.
 struct Topic {
@@ -83,9 +85,11 @@ fn cumulative_panel(picked: &[ShownCase], limits: &[Limit], topic: &Topic) -> Op
         .clone()
         .flat_map(|(points, _)| points.iter().map(|(x, _)| *x))
         .collect();
+    let greatest = values.iter().copied().fold(0.0, f64::max);
+    let least = greatest / MAX_RANGE;
     let all: Vec<f64> = values
         .iter()
-        .copied()
+        .map(|value| value.max(least))
         .chain(limits.iter().map(|limit| limit.value))
         .collect();
     let unit = (!values.is_empty()).then(|| TimeUnit::for_values(all.iter().copied()))?;
@@ -102,8 +106,13 @@ fn cumulative_panel(picked: &[ShownCase], limits: &[Limit], topic: &Topic) -> Op
             .map(|limit| Mark::VerticalLine(limit.value * unit.factor, Stroke::limit())),
     );
     marks.extend(curves.map(|(points, color)| {
+        // A shorter latency is at the left end, where the curve has the share of all of them.
+        let points: Series = points
+            .iter()
+            .map(|(value, share)| (value.max(least), *share))
+            .collect();
         Mark::Steps(
-            from_zero(&scaled(points, unit.factor, 1.0)),
+            from_zero(&scaled(&points, unit.factor, 1.0)),
             Stroke::solid(color),
         )
     }));
@@ -297,18 +306,18 @@ mod tests {
     use crate::fixture::{no_data, report_of, sweep};
 
     #[test]
-    fn a_hundred_cases_are_twelve_curves_with_a_remark() {
+    fn a_hundred_cases_are_six_curves_with_a_remark() {
         let report = sweep(100);
         let all: Vec<Figure> = cumulative_figures(&report).collect();
         assert_eq!(
             all.iter().map(|figure| figure.name).collect::<Vec<_>>(),
             ["cdf_ttft", "cdf_itl", "cdf_e2e"]
         );
-        assert_eq!((all[0].legend.len(), all[1].legend.len()), (13, 12));
+        assert_eq!((all[0].legend.len(), all[1].legend.len()), (7, 6));
         assert!(
-            all[0].subtitle.ends_with(
-                "12 of 100 cases shown, failed ones first  ·  n = 240 requests per case"
-            ),
+            all[0]
+                .subtitle
+                .ends_with("6 of 100 cases shown, failed ones first  ·  n = 240 requests per case"),
             "{}",
             all[0].subtitle
         );
@@ -380,7 +389,7 @@ mod tests {
             super::percentile_plot(&sweep(100))
                 .unwrap()
                 .subtitle
-                .contains("12 of 100 cases shown")
+                .contains("6 of 100 cases shown")
         );
         assert_eq!(
             super::percentile_plot(&report_of(vec![no_data()], Default::default(), 3)),

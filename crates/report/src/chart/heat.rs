@@ -3,7 +3,8 @@
 use crate::chart::axis::{Axis, TimeUnit};
 use crate::chart::figure::{Cell, Entry, Figure, Mark, Side, Swatch};
 use crate::chart::pick::{
-    MAX_PANELS, PanelContent, columns, sample_sizes, small_multiples, subtitle,
+    MAX_PANELS, PanelContent, SHARED_SCALE, columns, sample_sizes, select_cases, small_multiples,
+    subtitle,
 };
 use crate::chart::style::ramp;
 use llmscen_core::metric::Metric;
@@ -23,9 +24,12 @@ pub fn has_enough(heat: &HeatMap) -> bool {
     heat.counts.iter().flatten().sum::<u32>() >= MIN_REQUESTS
 }
 
+fn has_map(case: &CaseReport) -> bool {
+    case.chart_data.heat.as_ref().is_some_and(has_enough)
+}
+
 /// The chart; None without data.
 pub fn figure(report: &Report) -> Option<Figure> {
-    let has_map = |case: &CaseReport| case.chart_data.heat.as_ref().is_some_and(has_enough);
     let max_count = |panels: usize| {
         let counts = report
             .cases
@@ -39,15 +43,12 @@ pub fn figure(report: &Report) -> Option<Figure> {
     };
     let found = report.cases.iter().filter(|case| has_map(case)).count();
     let edges = shade_edges(max_count(found));
+    let y = latency_axis(report)?;
     let (panels, remark) = small_multiples(report, "E2E", MAX_PANELS, has_map, |case, panels| {
-        heat_map(case, panels, &edges)
+        heat_map(case, panels, &edges, &y)
     });
     let sizes = sample_sizes(report.cases.iter(), Metric::E2e);
-    let scales = if panels.len() > 1 {
-        "each panel has its own axes"
-    } else {
-        ""
-    };
+    let scales = if panels.len() > 1 { SHARED_SCALE } else { "" };
     (!panels.is_empty()).then(|| Figure {
         name: "latency_heat",
         title: "End-to-end latency over time".to_owned(),
@@ -62,19 +63,32 @@ pub fn figure(report: &Report) -> Option<Figure> {
     })
 }
 
-fn heat_map(case: &CaseReport, panels: usize, edges: &[u32]) -> Option<PanelContent> {
+/// The latencies of all shown cases, on a logarithmic axis, which needs positive, finite ends.
+fn latency_axis(report: &Report) -> Option<(Axis, TimeUnit)> {
+    let (picked, _) = select_cases(report, MAX_PANELS, has_map);
+    let heats = picked
+        .iter()
+        .filter_map(|shown| shown.case.chart_data.heat.as_ref());
+    let levels: Vec<f64> = heats.flat_map(|heat| heat.levels.iter().copied()).collect();
+    let unit = TimeUnit::for_values(levels.iter().copied());
+    let low = levels.iter().copied().reduce(f64::min)? * unit.factor;
+    let high = levels.iter().copied().reduce(f64::max)? * unit.factor;
+    let is_range = low > 0.0 && high > low && high.is_finite();
+    is_range.then(|| (Axis::log(unit.name, low, high), unit))
+}
+
+fn heat_map(
+    case: &CaseReport,
+    panels: usize,
+    edges: &[u32],
+    (y, unit): &(Axis, TimeUnit),
+) -> Option<PanelContent> {
     let heat = pool_cells(case.chart_data.heat.as_ref()?, panels);
-    let unit = TimeUnit::for_values(heat.levels.iter().copied());
     let levels: Vec<f64> = heat
         .levels
         .iter()
         .map(|level| level * unit.factor)
         .collect();
-    // A logarithmic axis needs positive, finite levels.
-    let (low, high) = (*levels.first()?, *levels.last()?);
-    if !(low > 0.0 && high > low && high.is_finite()) {
-        return None;
-    }
     let (from, to) = (*heat.times.first()?, *heat.times.last()?);
     let cells = heat
         .counts
@@ -94,7 +108,7 @@ fn heat_map(case: &CaseReport, panels: usize, edges: &[u32]) -> Option<PanelCont
     };
     Some(PanelContent {
         x,
-        y: Axis::log(unit.name, low, high),
+        y: y.clone(),
         marks: vec![Mark::Cells(cells.collect())],
     })
 }

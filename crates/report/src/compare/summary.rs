@@ -73,6 +73,7 @@ pub(super) fn tiles(comparison: &Comparison) -> Vec<Tile> {
             tone,
             symbol,
             anchor: anchor(&cases, contrast),
+            sparkline: String::new(),
         }
     };
     chosen.iter().filter_map(worst).map(tile).collect()

@@ -1,16 +1,16 @@
-//! What the page begins with: the headline, the subject of the test, and a tile for each main figure.
+//! What the page begins with: the subject of the test, and a tile for each main figure.
 
 use crate::dimensions::dimensions;
 use crate::findings::{excess, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, percent, value};
-use crate::headline;
 use crate::html::matrix::titles;
+use crate::html::sparkline;
 use crate::objectives::{severity, subject_mark};
 use crate::search::{found_load, label_prefix, varied_key};
-use crate::table::{Emphasis, case_anchor, prose_html};
+use crate::table::{Emphasis, case_anchor};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::metric::Metric;
-use llmscen_core::report::{CaseReport, Report, RunVerdict};
+use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
 use serde::Serialize;
 
@@ -27,23 +27,8 @@ pub struct Tile {
     pub(crate) symbol: &'static str,
     /// The case it belongs to, as a URL fragment.
     pub(crate) anchor: Option<String>,
-}
-
-/// The reason of the verdict as HTML, with the factor of the limit of the worst objective.
-pub fn headline(report: &Report) -> String {
-    let reason = headline::reason(report);
-    let factor = worst(report, |_| true)
-        .filter(|(.., verdict)| {
-            report.verdict == RunVerdict::Fail
-                && report.searches.is_empty()
-                && verdict.ruling == Ruling::Fail
-        })
-        .and_then(|(.., verdict)| excess(verdict))
-        .filter(|factor| !reason.contains(factor.as_str()));
-    match factor {
-        Some(factor) => prose_html(&format!("{reason} That is {factor}.")),
-        None => prose_html(&reason),
-    }
+    /// The values over load or time as SVG; may be empty.
+    pub(crate) sparkline: String,
 }
 
 /// What was tested: model, server, host of the load generator, time and duration.
@@ -176,6 +161,7 @@ fn plain(label: String, value: String, detail: String) -> Tile {
         tone: "",
         symbol: "",
         anchor: None,
+        sparkline: String::new(),
     }
 }
 
@@ -199,6 +185,7 @@ fn objective_tile(report: &Report, (index, case, verdict): (usize, &CaseReport, 
         tone: tone.class(),
         symbol: tone.symbol(),
         anchor: Some(case_anchor(index)),
+        sparkline: sparkline::of_objective(report, verdict),
     }
 }
 
@@ -225,6 +212,7 @@ fn search_tiles(report: &Report) -> Vec<Tile> {
             tone: "",
             symbol: "",
             anchor: Some("search".to_owned()),
+            sparkline: String::new(),
         }
     };
     report.searches.iter().take(MAX_TILES).map(tile).collect()
@@ -254,6 +242,7 @@ fn throughput(report: &Report) -> Option<Tile> {
     let place = (report.cases.len() > 1).then(|| format!("highest, in {}", case.id));
     Some(Tile {
         anchor: Some(case_anchor(index)),
+        sparkline: sparkline::of_metric(report, metric),
         ..plain(
             "Throughput".to_owned(),
             format!(
@@ -284,6 +273,7 @@ fn errors(report: &Report) -> Option<Tile> {
         } else {
             ""
         },
+        sparkline: sparkline::of_metric(report, Metric::ErrorRate),
         ..plain(
             "Failed requests".to_owned(),
             percent(failed as f64 / scheduled as f64),
@@ -295,18 +285,7 @@ fn errors(report: &Report) -> Option<Tile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{failing, report_of, searched, sweep};
-
-    #[test]
-    fn the_headline_ends_with_the_factor_of_the_worst_objective() {
-        let report = report_of(vec![failing()], RunVerdict::Fail, 1);
-        let text = headline(&report);
-        assert!(
-            text.contains("2 of 2 objectives failed") && text.ends_with("That is 2.7x the limit."),
-            "{text}"
-        );
-        assert!(!headline(&sweep(2)).contains("the limit."));
-    }
+    use crate::fixture::{searched, sweep};
 
     #[test]
     fn a_tile_shows_the_worst_value_of_its_objective() {

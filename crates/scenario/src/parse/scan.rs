@@ -138,11 +138,8 @@ impl<'t> Page<'t> {
             ErrorKind::TabInBlockIndentation
             | ErrorKind::TabInIndentation
             | ErrorKind::TabNotAllowed => {
-                let tab = line
-                    .and_then(|line| Some(line.start + line.text.find('\t')?))
-                    .unwrap_or(offset);
-                let mistake = self.mistake(tab..tab + 1, "a tab in the indentation", "a tab");
-                Some(mistake.help("Indent with spaces: YAML does not allow tabs there."))
+                let tab = line.and_then(|line| Some(line.start + line.text.find('\t')?));
+                Some(self.tab(tab.unwrap_or(offset)))
             }
             ErrorKind::UnexpectedCharacter { character } => {
                 let at = offset..offset + next.map_or(0, char::len_utf8);
@@ -192,8 +189,17 @@ impl<'t> Page<'t> {
             }
             ErrorKind::InvalidTrailingSingleQuotedScalar
             | ErrorKind::InvalidTrailingDoubleQuotedScalar => self.trailing(offset),
-            _ => self.bracket(offset).or_else(|| self.layout(&lines, offset)),
+            // A tab is space within a line, so a parser may stop behind it for another reason.
+            _ => match line.filter(|line| line.text.starts_with('\t')) {
+                Some(line) => Some(self.tab(line.start)),
+                None => self.bracket(offset).or_else(|| self.layout(&lines, offset)),
+            },
         }
+    }
+
+    fn tab(&self, at: usize) -> Mistake {
+        self.mistake(at..at + 1, "a tab in the indentation", "a tab")
+            .help("Indent with spaces: YAML does not allow tabs there.")
     }
 
     /// Text after a closing quote. If the quoted text spans lines, the quote of the first line is missing.
