@@ -312,7 +312,7 @@ fn invalid_reason(report: &Report) -> String {
 }
 
 /// The text with a capital first letter.
-fn capitalize(text: &str) -> String {
+pub(crate) fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters
         .next()

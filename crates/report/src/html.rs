@@ -184,7 +184,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         verdict: headline::verdict_name(report.verdict),
         tone: headline::verdict_name(report.verdict).to_lowercase(),
         subject: lead::subject(report, plan),
-        reason: prose_html(&headline::reason(report)),
+        reason: prose_html(&headline::capitalize(&headline::reason(report))),
         validity: headline::validity(report)
             .map(|(tone, sentence)| (tone.class(), tone.symbol(), sentence)),
         tiles: lead::tiles(report),
