@@ -198,11 +198,8 @@ fn twenty_equal_client_errors_stop_a_case() {
         };
         let headline =
             format!("stopped after 20 of 5000 requests: every one failed with HTTP {words}.{said}");
-        assert!(
-            ran.words().contains(&headline.replacen('s', "S", 1)),
-            "{}",
-            ran.out
-        );
+        let headline = headline.replacen('s', "S", 1);
+        assert!(ran.words().contains(&headline), "{}", ran.out);
         assert!(lab.text("out/report.html").contains(&headline), "{status}");
         assert!(lab.text("out/report.md").contains("help: "), "{status}");
         let results = lab.results();

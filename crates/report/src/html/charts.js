@@ -268,7 +268,7 @@ function latencyOverThroughput(box, sweep, latency, rate, colorOf) {
     return "";
   };
   const keys = tracks.length > 1 ? tracks.map((track, index) => [colorOf(index), track.label]) : null;
-  draw(box, { title: `${title(latency.name)} ${share} over ${title(rate.name)}`, remark: "labels show the load", x, xRange: () => x, xLabel: rate.unit, lines: [blank(x)], yRange: () => y, yLabel: latency.unit, draw: paint, hover, keys });
+  draw(box, { title: `${title(latency.name)} ${share} over ${title(rate.name).toLowerCase()}`, remark: "labels show the load", x, xRange: () => x, xLabel: rate.unit, lines: [blank(x)], yRange: () => y, yLabel: latency.unit, draw: paint, hover, keys });
 }
 
 // The probes of a search: the value of each objective over load.

@@ -45,7 +45,7 @@ function axis(label, side, values, log, fixed) {
   if (values) own.values = (u, ticks) => ticks.map((tick) => (tick == null ? "" : values(tick)));
   if (!side) { own.size = fixed ? 6 : 28; own.labelSize = 16; own.labelGap = 0; }
   if (side) own.size = fixed ? () => 48 : (u, texts) => 18 + Math.max(20, ...(texts || []).map((text) => String(text).length * 6.6));
-  if (log) own.filter = own.grid.filter = own.ticks.filter = (u, ticks) => { const few = Math.log10(u.scales[log].max / u.scales[log].min) < 2.3; return ticks.map((tick) => { const lead = +tick.toExponential()[0]; return lead === 1 || (few && (lead === 2 || lead === 5)) ? tick : null; }); };
+  if (log) own.filter = own.grid.filter = own.ticks.filter = (u, ticks) => { const few = Math.log10(u.scales[log].max / u.scales[log].min) < 2.3; return ticks.map((tick) => { const lead = +(tick / 10 ** Math.floor(Math.log10(tick) + 1e-9)).toFixed(6); return lead === 1 || (few && (lead === 2 || lead === 5)) ? tick : null; }); };
   return own;
 }
 
