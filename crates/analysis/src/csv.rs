@@ -11,8 +11,13 @@ use std::io::Write;
 /// A column: its name, and the text of a case.
 struct Column<'a> {
     name: String,
-    text: Box<dyn Fn(&CaseReport) -> Option<String> + 'a>,
+    text: Box<CaseText<'a>>,
 }
+
+/// The text of a case; None: an empty cell.
+type CaseText<'a> = dyn Fn(&CaseReport) -> Option<String> + 'a;
+/// A statistic of a distribution.
+type Statistic = dyn Fn(&Distribution) -> Option<f64>;
 
 impl<'a> Column<'a> {
     fn new(
@@ -112,7 +117,7 @@ fn count_columns() -> [Column<'static>; 11] {
 }
 
 fn distribution_columns(metric: Metric) -> Vec<Column<'static>> {
-    let column = |stat: &str, get: Box<dyn Fn(&Distribution) -> Option<f64>>| {
+    let column = |stat: &str, get: Box<Statistic>| {
         Column::number(format!("{}_{stat}", metric.column()), move |case| {
             case.distributions.get(&metric).and_then(&get)
         })

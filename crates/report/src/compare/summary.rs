@@ -176,7 +176,7 @@ fn cell(cases: &[&str], contrast: &Contrast) -> Cell {
         factor: String::new(),
         title: format!("{base} → {candidate}, {}", contrast.finding.name()),
         heat: worsening
-            .filter(|_| symbol != "")
+            .filter(|_| !symbol.is_empty())
             .map(|change| heat_step(1.0 + change)),
         ratio: worsening,
     }
