@@ -2,6 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+/// The label of a named variant of the server.
+pub const VARIANT: &str = "variant";
+
+/// The label of a named workload.
+pub const WORKLOAD: &str = "workload";
 
 /// The label of a stage within its case, from 1; `all` is the case itself.
 pub const STAGE: &str = "load.stage";
@@ -30,6 +37,89 @@ impl Scalar {
             Scalar::Text(text) => text.trim_end_matches("/s").trim().parse().ok(),
         }
     }
+
+    /// Whether the value meets a condition: an equal value, where numbers compare by value; a band such as `64..256` or `>= 64`; or
+    /// a text in which `*` stands for any characters.
+    pub fn meets(&self, condition: &Scalar) -> bool {
+        let same_number = || self.number().is_some() && self.number() == condition.number();
+        if self == condition || same_number() {
+            return true;
+        }
+        let Scalar::Text(pattern) = condition else {
+            return false;
+        };
+        match (Band::parse(pattern), self.number(), self) {
+            (Some(band), Some(number), _) => band.contains(number),
+            (None, _, Scalar::Text(text)) => matches_pattern(text, pattern),
+            _ => false,
+        }
+    }
+}
+
+/// A range of numbers. `64..256` includes both ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    low: Bound<f64>,
+    high: Bound<f64>,
+}
+
+impl Band {
+    /// Parses `64..256`, `64..`, `..256`, `>= 64`, `> 64`, `<= 64` or `< 64`; None for other texts.
+    pub fn parse(text: &str) -> Option<Band> {
+        let number = |text: &str| Scalar::Text(text.to_owned()).number();
+        if let Some((low, high)) = text.split_once("..") {
+            let end = |text: &str| match text.trim() {
+                "" => Some(Bound::Unbounded),
+                text => number(text).map(Bound::Included),
+            };
+            let band = Band {
+                low: end(low)?,
+                high: end(high)?,
+            };
+            let is_open = |bound: &Bound<f64>| matches!(bound, Bound::Unbounded);
+            return (!is_open(&band.low) || !is_open(&band.high)).then_some(band);
+        }
+        type Kind = fn(f64) -> Bound<f64>;
+        let above = |kind: Kind, rest: &str| {
+            Some(Band {
+                low: kind(number(rest)?),
+                high: Bound::Unbounded,
+            })
+        };
+        let below = |kind: Kind, rest: &str| {
+            Some(Band {
+                low: Bound::Unbounded,
+                high: kind(number(rest)?),
+            })
+        };
+        if let Some(rest) = text.strip_prefix(">=") {
+            above(Bound::Included, rest)
+        } else if let Some(rest) = text.strip_prefix('>') {
+            above(Bound::Excluded, rest)
+        } else if let Some(rest) = text.strip_prefix("<=") {
+            below(Bound::Included, rest)
+        } else {
+            below(Bound::Excluded, text.strip_prefix('<')?)
+        }
+    }
+
+    fn contains(&self, number: f64) -> bool {
+        (self.low, self.high).contains(&number)
+    }
+}
+
+/// Whether a text matches a pattern in which `*` stands for any characters.
+fn matches_pattern(text: &str, pattern: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return text == pattern;
+    };
+    let Some(text) = text.strip_prefix(first) else {
+        return false;
+    };
+    text.char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .any(|at| matches_pattern(&text[at..], rest))
 }
 
 impl fmt::Display for Scalar {
@@ -68,13 +158,12 @@ impl Labels {
         )
     }
 
-    /// Whether these labels include every pair of `subset`; numbers compare by value.
+    /// Whether these labels meet every condition of `subset`, as [`Scalar::meets`].
     pub fn covers(&self, subset: &Labels) -> bool {
-        subset.0.iter().all(|(path, value)| {
-            self.get(path).is_some_and(|found| {
-                found == value || (found.number().is_some() && found.number() == value.number())
-            })
-        })
+        subset
+            .0
+            .iter()
+            .all(|(path, condition)| self.get(path).is_some_and(|value| value.meets(condition)))
     }
 }
 
@@ -96,5 +185,29 @@ mod tests {
         assert!(!labels.covers(&Labels(vec![("load.concurrency".into(), Scalar::Int(4))])));
         assert!(!labels.covers(&Labels(vec![("seed".into(), Scalar::Int(4))])));
         assert!(labels.covers(&Labels::default()));
+    }
+
+    #[test]
+    fn conditions_are_values_bands_and_patterns() {
+        let text = |text: &str| Scalar::Text(text.to_owned());
+        for (value, condition, expected) in [
+            (Scalar::Int(64), "64..256", true),
+            (Scalar::Int(256), "64..256", true),
+            (Scalar::Int(257), "64..256", false),
+            (Scalar::Int(64), ">= 64", true),
+            (Scalar::Int(64), "> 64", false),
+            (Scalar::Int(8), "<64", true),
+            (Scalar::Int(65), "<= 64", false),
+            (Scalar::Int(5), "..8", true),
+            (Scalar::Int(5), "8..", false),
+            (text("8/s"), "4/s..8/s", true),
+            (text("MI355X"), "MI3*", true),
+            (text("NVIDIA H200"), "*H2*0", true),
+            (text("NVIDIA H200"), "H200", false),
+            (Scalar::Bool(true), "true*", false),
+            (text("x"), "..", false),
+        ] {
+            assert_eq!(value.meets(&text(condition)), expected, "{value} {condition}");
+        }
     }
 }

@@ -3,6 +3,9 @@
 //! ```text
 //! Source ─read─▶ Tree ─merge─▶ Merged ─check─▶ Checked ─resolve─▶ Resolved ─plan─▶ Plan
 //! ```
+//!
+//! A scenario with variants and workloads is a tree per combination of the two: `check` and `resolve` run for the scenario itself,
+//! where keys may be missing, and for each combination that the matrix has.
 
 use crate::fault::{Faults, Review};
 use crate::sections::baseline::BaselineState;
@@ -11,8 +14,10 @@ use crate::sections::{baseline, local, mix, search, server, simulator, slo, targ
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
+use crate::patches::PatchNames;
 use crate::{
-    Input, Loaded, defaults, expand, files, merge, redactions, resolve, sweep, validate, values,
+    Input, Loaded, defaults, expand, files, merge, patches, redactions, resolve, sweep, validate,
+    values,
 };
 use llmscen_core::api::Api;
 use llmscen_core::plan::Plan;
@@ -39,13 +44,14 @@ pub(crate) struct Merged {
 }
 
 /// A tree that passed the schema table, with variables, templates and presets replaced.
-pub(crate) struct Checked {
+struct Checked {
     root: Node,
+    /// The paths that cases set.
     swept: BTreeSet<String>,
 }
 
 /// A tree with all defaults.
-pub(crate) struct Resolved {
+struct Resolved {
     root: Node,
 }
 
@@ -64,9 +70,10 @@ pub(crate) fn compile(source: &Source<'_>, mut review: Review) -> Result<Loaded,
     review.hugging_face = llmscen_core::model_hub::cache_dir(env);
     let plan = read(source, &mut review)
         .map(|tree| merge(tree, source, &mut review))
-        .map(|merged| check(&merged, env, &mut review))
-        .map(|checked| resolve(checked, &mut review))
-        .and_then(|resolved| plan(&resolved, env, &mut review));
+        .and_then(|merged| {
+            let resolved = resolve(check(&merged, env, &mut review), &mut review);
+            plan(&merged, &resolved, env, &mut review)
+        });
     match plan.filter(|_| review.is_clean()) {
         Some(plan) => Ok(Loaded {
             plan,
@@ -88,42 +95,55 @@ pub(crate) fn merge(tree: Tree, source: &Source<'_>, review: &mut Review) -> Mer
     if let Some(objectives) = source.objectives.clone() {
         merge::replace(&mut root, objectives);
     }
+    patches::normalize(&mut root);
     Merged { root }
 }
 
-/// Replaces variables, checks every key and value against the schema table, and puts templates and presets in place.
+/// Checks every key and value, and what all cases share.
 fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -> Checked {
     let mut swept = sweep::paths(&merged.root);
     swept.extend(search::path(&merged.root));
-    let variables = Variables::new(env, &merged.root, &swept);
+    swept.extend(patches::paths(&merged.root));
+    // A variant or a workload may have the keys that are missing.
+    let partial = review.partial;
+    review.partial |= patches::are_declared(&merged.root);
+    let mut root = check_tree(&merged.root, &swept, env, review);
+    review.partial = partial;
+    patches::check(&root, review);
+    // The matrix is last, because it is checked against all other tables.
+    sweep::spell_out(&mut root, &SCENARIO, review);
+    review.section = "matrix".to_owned();
+    sweep::check(&root, &SCENARIO, review);
+    review.section.clear();
+    slo::expand(&mut root, review);
+    baseline::normalize(&mut root, review);
+    Checked { root, swept }
+}
+
+/// Replaces variables, checks every key and value against the schema table, and puts templates and presets in place.
+fn check_tree(
+    root: &Node,
+    swept: &BTreeSet<String>,
+    env: &BTreeMap<String, String>,
+    review: &mut Review,
+) -> Node {
+    let variables = Variables::new(env, root, swept);
     let mut root = variables.scenario(review);
     simulator::expand_api(&mut root);
     local::normalize(&mut root);
     server::normalize(&mut root, &review.sources);
     validate::scenario(&root, &SCENARIO, review);
-    // The matrix is last, because it is checked against all other tables.
-    if let Some(matrix) = root.get("matrix") {
-        review.section = "matrix".to_owned();
-        sweep::check(matrix, &SCENARIO, review);
-        review.section.clear();
-    }
     if !swept
         .iter()
         .any(|path| path.starts_with("request.template"))
     {
         inline_template(&mut root, "request.template", &variables, review);
     }
-    slo::expand(&mut root, review);
-    baseline::normalize(&mut root, review);
     for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
-        inline_template(
-            &mut root,
-            &format!("mix.{index}.request.template"),
-            &variables,
-            review,
-        );
+        let path = format!("mix.{index}.request.template");
+        inline_template(&mut root, &path, &variables, review);
     }
-    Checked { root, swept }
+    root
 }
 
 /// Fills in defaults, the path of a base URL, and seeds that are drawn for the run.
@@ -138,13 +158,49 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
     Resolved { root }
 }
 
+/// The tree of the cases with this variant and workload.
+fn combine(
+    merged: &Merged,
+    Resolved { root }: &Resolved,
+    names: &PatchNames,
+    env: &BTreeMap<String, String>,
+    review: &mut Review,
+) -> Node {
+    let known = review.count();
+    let combined = patches::combine(&merged.root, names);
+    let mut swept = sweep::paths(&combined);
+    swept.extend(search::path(&combined));
+    let mut combined = check_tree(&combined, &swept, env, review);
+    // All cases share the seeds that are drawn for the run.
+    for seed in ["seed", "cache_seed"] {
+        if let Some(entry) = root.entry(seed) {
+            combined.set_key(seed, entry.key_at, entry.value.clone());
+        }
+    }
+    let resolved = resolve(
+        Checked {
+            root: combined,
+            swept,
+        },
+        review,
+    );
+    review.help_since(known, || format!("This is the {}.", names.describe()));
+    resolved.root
+}
+
 /// Expands the matrix into cases and writes the resolved scenario.
 fn plan(
-    Resolved { root }: &Resolved,
+    merged: &Merged,
+    scenario: &Resolved,
     env: &BTreeMap<String, String>,
     review: &mut Review,
 ) -> Option<Plan> {
-    let (plan, ground) = expand::plan(root, env, review)?;
+    let root = &scenario.root;
+    let combined = |names: &PatchNames, review: &mut Review| match patches::are_declared(root) {
+        true => combine(merged, scenario, names, env, review),
+        false => root.clone(),
+    };
+    let (plan, ground) = expand::plan(root, &combined, env, review)?;
     let resolved = resolve::resolve(root, &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();

@@ -1,6 +1,7 @@
 //! Expands a scenario into a plan: every point of the matrix becomes a case, and every case is decoded separately.
 
-use crate::fault::Review;
+use crate::fault::{Mistake, Review};
+use crate::patches::{self, PATCHES, PatchNames, kind_of_axis};
 use crate::rules;
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
@@ -10,7 +11,7 @@ use crate::sections::{
     target, telemetry,
 };
 use crate::sweep::case_labels::CaseLabels;
-use crate::sweep::{Point, Setting, points};
+use crate::sweep::{Point, Setting, patch_names, points};
 use crate::tree::{Node, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
@@ -22,7 +23,10 @@ use llmscen_core::request::RequestSpec;
 use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Returns the tree of the cases that have a variant and a workload.
+type Combine<'a> = dyn Fn(&PatchNames, &mut Review) -> Node + 'a;
 
 /// Sections without known errors. The others are not decoded: only consequences of known errors could be found.
 struct CleanSections {
@@ -33,23 +37,35 @@ struct CleanSections {
     mix: bool,
 }
 
+impl CleanSections {
+    fn new(root: &Node, review: &Review) -> CleanSections {
+        let sound = |section: &str| {
+            !review.partial && review.is_section_clean(section) && root.get(section).is_some()
+        };
+        CleanSections {
+            target: sound("target"),
+            request: sound("request"),
+            // With a mix the section may be absent.
+            dataset: sound("dataset") || sound("mix") && review.is_section_clean("dataset"),
+            load: sound("load"),
+            mix: sound("mix"),
+        }
+    }
+}
+
+/// The tree of the cases that have the same variant and workload.
+struct CombinedTree {
+    root: Node,
+    sound: CleanSections,
+}
+
 /// The plan without its resolved text, and the baseline. None where an error was reported.
 pub(crate) fn plan(
     root: &Node,
+    combine: &Combine<'_>,
     env: &BTreeMap<String, String>,
     review: &mut Review,
 ) -> Option<(Plan, BaselineState)> {
-    let sound = |section: &str| {
-        !review.partial && review.is_section_clean(section) && root.get(section).is_some()
-    };
-    let sound = CleanSections {
-        target: sound("target"),
-        request: sound("request"),
-        // With a mix the section may be absent.
-        dataset: sound("dataset") || sound("mix") && review.is_section_clean("dataset"),
-        load: sound("load"),
-        mix: sound("mix"),
-    };
     let mut axes = crate::sweep::paths(root);
     let points = if review.is_section_clean("matrix") {
         review.section = "matrix".to_owned();
@@ -58,6 +74,8 @@ pub(crate) fn plan(
         Vec::new()
     };
     let case_labels = CaseLabels::new(&points, root, review);
+    check_patch_names(root, &points, review);
+    let trees = combine_trees(root, &points, combine, review);
     let (points, quests) = search_points(root, points, &axes, &case_labels, review);
     axes.extend(search::path(root));
     mix::check_axes(root, &axes, review);
@@ -83,12 +101,12 @@ pub(crate) fn plan(
         case_labels: &case_labels,
         names: &names,
         axes: &axes,
-        sound: &sound,
+        trees: &trees,
     };
     let drafts = points
         .iter()
-        .map(|point| decode_case(root, point, &given, review));
-    let mut cases: Vec<Case> = drafts.collect::<Vec<_>>().into_iter().flatten().collect();
+        .filter_map(|point| decode_case(point, &given, review));
+    let mut cases: Vec<Case> = drafts.collect();
     let rounds = root.get("rounds").and_then(rounds::decode);
     if cases.len() == points.len() {
         review.section = "target".to_owned();
@@ -127,6 +145,50 @@ pub(crate) fn plan(
         secrets: Default::default(),
     };
     Some((plan, context.baseline))
+}
+
+/// Reports cases without a variant or workload where the scenario declares some.
+fn check_patch_names(root: &Node, points: &[Point], review: &mut Review) {
+    for (index, kind) in PATCHES.iter().enumerate() {
+        let lacks = |point: &&Point| patch_names(point).0[index].is_none();
+        if kind.names(root).next().is_some()
+            && let Some(setting) = points.iter().find(lacks).and_then(|point| point.first())
+        {
+            let mistake = Mistake::new(
+                setting.path_at,
+                format!("a case without a {}", kind.axis),
+                "this row adds a case",
+            );
+            review.push(mistake.help(format!(
+                "Name the {} in the row, for example `{}: {}`.",
+                kind.axis,
+                kind.axis,
+                kind.names(root).next().unwrap_or_default()
+            )));
+        }
+    }
+}
+
+/// The trees of the variants and workloads of these points. None where only consequences of known errors could be found.
+fn combine_trees(
+    root: &Node,
+    points: &[Point],
+    combine: &Combine<'_>,
+    review: &mut Review,
+) -> HashMap<PatchNames, CombinedTree> {
+    let mut trees = HashMap::new();
+    if patches::are_declared(root) && !review.is_clean() {
+        return trees;
+    }
+    for point in points {
+        let names = patch_names(point);
+        if !trees.contains_key(&names) {
+            let root = combine(&names, review);
+            let sound = CleanSections::new(&root, review);
+            trees.insert(names, CombinedTree { root, sound });
+        }
+    }
+    trees
 }
 
 /// Multiplies the points of the matrix by the values of the searched field.
@@ -190,17 +252,14 @@ struct CaseInputs<'a> {
     case_labels: &'a CaseLabels,
     names: &'a BTreeMap<String, String>,
     axes: &'a BTreeSet<String>,
-    sound: &'a CleanSections,
+    trees: &'a HashMap<PatchNames, CombinedTree>,
 }
 
-fn decode_case(
-    root: &Node,
-    point: &Point,
-    given: &CaseInputs<'_>,
-    review: &mut Review,
-) -> Option<Case> {
+fn decode_case(point: &Point, given: &CaseInputs<'_>, review: &mut Review) -> Option<Case> {
+    let CombinedTree { root, sound } = given.trees.get(&patch_names(point))?;
     let mut tree = root.clone();
-    for setting in point {
+    let is_value = |setting: &&Setting| kind_of_axis(&setting.path).is_none();
+    for setting in point.iter().filter(is_value) {
         tree.set(&setting.path, setting.path_at, setting.value.clone());
     }
     let tree = Variables::new(given.env, &tree, &BTreeSet::new()).scenario(review);
@@ -211,13 +270,13 @@ fn decode_case(
         labels: &labels,
         axes: given.axes,
     };
-    let target = decode_section("target", given.sound.target, &draft, review, target::decode);
+    let target = decode_section("target", sound.target, &draft, review, target::decode);
     let asked = if tree.get("mix").is_some() {
-        decode_mixed(&draft, given, review)
+        decode_mixed(&draft, sound, review)
     } else {
-        decode_plain(&draft, given, review)
+        decode_plain(&draft, sound, review)
     };
-    let load = decode_section("load", given.sound.load, &draft, review, load::decode);
+    let load = decode_section("load", sound.load, &draft, review, load::decode);
     let (
         target,
         (load, trace),
@@ -250,19 +309,19 @@ struct Workload {
 
 fn decode_plain(
     draft: &Draft<'_>,
-    given: &CaseInputs<'_>,
+    sound: &CleanSections,
     review: &mut Review,
 ) -> Option<Workload> {
     let dataset = decode_section(
         "dataset",
-        given.sound.dataset,
+        sound.dataset,
         draft,
         review,
         dataset::decode,
     );
     let request = decode_section(
         "request",
-        given.sound.request,
+        sound.request,
         draft,
         review,
         request::decode,
@@ -277,10 +336,10 @@ fn decode_plain(
 /// With a mix only its entries are decoded; they inherit from the top-level sections.
 fn decode_mixed(
     draft: &Draft<'_>,
-    given: &CaseInputs<'_>,
+    sound: &CleanSections,
     review: &mut Review,
 ) -> Option<Workload> {
-    let sound = given.sound.mix && given.sound.request && given.sound.dataset;
+    let sound = sound.mix && sound.request && sound.dataset;
     let mix = decode_section("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;
     Some(Workload {
@@ -341,6 +400,9 @@ fn case_id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
     let pairs = labels
         .0
         .iter()
-        .map(|(path, value)| format!("{}={value}", names.get(path).unwrap_or(path)));
+        .map(|(path, value)| match kind_of_axis(path) {
+            Some(_) => value.to_string(),
+            None => format!("{}={value}", names.get(path).unwrap_or(path)),
+        });
     pairs.collect::<Vec<_>>().join(",")
 }

@@ -18,6 +18,7 @@ pub(crate) mod files;
 pub mod import;
 pub(crate) mod merge;
 pub(crate) mod parse;
+pub(crate) mod patches;
 pub(crate) mod redactions;
 pub(crate) mod reference;
 pub mod render;

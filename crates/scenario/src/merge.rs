@@ -8,7 +8,7 @@ use crate::source::{COMMAND_LINE, scenarios_near};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::vars::Variables;
-use crate::{Input, files, sweep};
+use crate::{Input, files, patches, sweep};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub(crate) fn read_layers(input: &Input<'_>, review: &mut Review) -> Option<Vec<
 /// Merges the files; later ones override earlier ones.
 pub(crate) fn merge_layers(layers: Vec<Node>) -> Node {
     let nothing = Node::new(Span::default(), Data::Null);
-    layers.into_iter().reduce(merge).unwrap_or(nothing)
+    layers.into_iter().reduce(merge_nodes).unwrap_or(nothing)
 }
 
 fn read_first(path: &Path, name: &str, review: &mut Review) -> Option<usize> {
@@ -151,6 +151,7 @@ fn add_layer(
         );
         return None;
     }
+    patches::spell_out_paths(&mut node);
     spell_out(&mut node, &SCENARIO);
     if let Some(extends) = node.remove("extends")
         && add_base(&extends, env, chain, layers, review).is_none()
@@ -276,7 +277,7 @@ pub(crate) fn replace(root: &mut Node, over: Node) {
 }
 
 /// Merges mappings; everything else is replaced.
-fn merge(base: Node, over: Node) -> Node {
+pub(crate) fn merge_nodes(base: Node, over: Node) -> Node {
     match (base.data, over.data) {
         (Data::Map(mut entries), Data::Map(over_entries)) => {
             let index: HashMap<String, usize> = entries
@@ -292,7 +293,7 @@ fn merge(base: Node, over: Node) -> Node {
                             Node::new(over.at, Data::Null),
                         );
                         entries[index] = Entry {
-                            value: merge(known, entry.value),
+                            value: merge_nodes(known, entry.value),
                             ..entry
                         };
                     }
@@ -332,6 +333,13 @@ fn spell_out(node: &mut Node, table: &'static Block) {
                     lists
                         .iter_mut()
                         .for_each(|list| spell_out_items(&mut list.value, block));
+                }
+            }
+            Some(Kind::Map(Kind::Over(block))) => {
+                if let Data::Map(parts) = &mut entry.value.data {
+                    parts
+                        .iter_mut()
+                        .for_each(|part| spell_out_one(&mut part.value, block));
                 }
             }
             _ => {}

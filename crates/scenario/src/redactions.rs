@@ -3,6 +3,7 @@
 use crate::schema_table::Kind;
 use crate::secrets::{USUAL_HEADERS, behind_flags, is_hidden};
 use crate::sections::scenario::SCENARIO;
+use crate::sweep;
 use crate::tree::{Node, Part, last_segment};
 use crate::values::command::command;
 use llmscen_core::plan::Plan;
@@ -134,7 +135,7 @@ impl Found {
         {
             let inner = match path {
                 "" => entry.key.clone(),
-                _ if matrix && ["zip", "include", "exclude"].contains(&entry.key.as_str()) => {
+                _ if matrix && sweep::WORDS.contains(&entry.key.as_str()) => {
                     format!("matrix#{}", entry.key)
                 }
                 _ if matrix => entry.key.clone(),

@@ -108,6 +108,7 @@ impl Writer<'_> {
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),
+            Kind::Template if node.text().is_some() => self.file(node),
             Kind::Json | Kind::Template => self.free(node, TextSyntax::Body),
             _ => self.free(node, TextSyntax::Text),
         }
@@ -139,7 +140,7 @@ impl Writer<'_> {
         let pairs = node.entries().iter().map(|entry| {
             let value = match (entry.key.as_str(), &entry.value.data) {
                 ("zip", Data::Map(_)) => self.matrix(&entry.value),
-                ("zip" | "include" | "exclude", Data::List(rows)) => {
+                ("zip" | "include" | "exclude" | "only", Data::List(rows)) => {
                     Value::Array(rows.iter().map(|row| self.matrix(row)).collect())
                 }
                 (path, Data::List(items)) => {

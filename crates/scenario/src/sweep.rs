@@ -1,18 +1,21 @@
-//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions.
+//! `matrix`: the product of lists of values, `zip` for parallel lists, `exclude` and `include` as in GitHub Actions, and `only` for
+//! the cells of a variant or workload that run.
 
 pub(crate) mod case_labels;
+mod ladder;
 
 use crate::fault::{Mistake, Review};
+use crate::patches::{PATCHES, PatchNames, kind_of_axis};
 use crate::schema_table::{Block, Kind};
 use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node, Span};
 use crate::validate::value;
 use crate::values::describe_actual;
-use llmscen_core::label::Scalar;
+use llmscen_core::label::{Band, Scalar};
 use std::collections::{BTreeSet, HashMap};
 
 /// The mappings of `zip`: one, or a list of them.
-fn zip_groups(zip: &Node) -> Vec<&Node> {
+pub(crate) fn zip_groups(zip: &Node) -> Vec<&Node> {
     match &zip.data {
         Data::List(items) => items.iter().collect(),
         _ => vec![zip],
@@ -20,7 +23,7 @@ fn zip_groups(zip: &Node) -> Vec<&Node> {
 }
 
 /// The keys of `matrix` that are not axes.
-const WORDS: [&str; 3] = ["zip", "include", "exclude"];
+pub(crate) const WORDS: [&str; 4] = ["zip", "include", "exclude", "only"];
 
 /// The paths that the matrix sets.
 pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
@@ -133,7 +136,7 @@ pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
     };
     for row in parse_rows(matrix, "exclude") {
         let before = points.len();
-        points.retain(|point| !row.iter().all(|expected| has_value(point, expected)));
+        points.retain(|point| !is_in_row(point, &row));
         if points.len() == before && !is_overridden(&row, review) {
             let at = row_span(&row);
             review.push(
@@ -146,6 +149,7 @@ pub(crate) fn points(matrix: Option<&Node>, review: &mut Review) -> Vec<Point> {
             );
         }
     }
+    keep_only(&mut points, &parse_rows(matrix, "only"), review);
     include_rows(&mut points, parse_rows(matrix, "include"));
     if points.is_empty() {
         review.push(Mistake::new(
@@ -222,6 +226,31 @@ fn parse_rows(matrix: &Node, word: &str) -> Vec<Point> {
         .collect()
 }
 
+/// Keeps the cases that match one of the rows for their variant and workload; cases without such a row stay.
+fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
+    let names = |row: &Point| -> Point {
+        let is_name = |setting: &&Setting| kind_of_axis(&setting.path).is_some();
+        row.iter().filter(is_name).cloned().collect()
+    };
+    let rows: Vec<(Point, &Point)> = rows.iter().map(|row| (names(row), row)).collect();
+    for (_, row) in &rows {
+        if !points.iter().any(|point| is_in_row(point, row)) && !is_overridden(row, review) {
+            review.push(
+                Mistake::new(
+                    row_span(row),
+                    "this `only` matches no case",
+                    "no case has these values",
+                )
+                .help("Remove it, or compare it with the axes."),
+            );
+        }
+    }
+    points.retain(|point| {
+        let mut own = rows.iter().filter(|(names, _)| is_in_row(point, names)).peekable();
+        own.peek().is_none() || own.any(|(_, row)| is_in_row(point, row))
+    });
+}
+
 /// GitHub's rule: a row extends every case of the product whose values it does not contradict, provided they share an axis or
 /// the row has none; values of earlier rows may be replaced. A row that extends no case is a new case.
 fn include_rows(points: &mut Vec<Point>, rows: Vec<Point>) {
@@ -254,6 +283,23 @@ fn has_value(point: &Point, expected: &Setting) -> bool {
     point.iter().any(|setting| {
         setting.path == expected.path
             && is_same_value(setting.value.scalar(), expected.value.scalar())
+    })
+}
+
+/// Whether a case is in a row of `exclude` or `only`, whose values may be bands and patterns.
+fn is_in_row(point: &Point, row: &Point) -> bool {
+    let meets = |setting: &Setting, expected: &Setting| {
+        let condition = expected.value.scalar();
+        setting.path == expected.path
+            && condition.is_some_and(|condition| {
+                setting
+                    .value
+                    .scalar()
+                    .is_some_and(|value| value.meets(&condition))
+            })
+    };
+    row.iter().all(|expected| {
+        has_value(point, expected) || point.iter().any(|setting| meets(setting, expected))
     })
 }
 
@@ -333,8 +379,43 @@ fn check_unique(points: &[Point], review: &mut Review) {
     }
 }
 
-/// Reports errors of a matrix.
-pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
+/// Replaces the ladders of a matrix by their values. Reports invalid ones.
+pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Review) {
+    let Some(Data::Map(entries)) = root.entry_mut("matrix").map(|matrix| &mut matrix.value.data)
+    else {
+        return;
+    };
+    review.section = "matrix".to_owned();
+    let mut axis = |entry: &mut Entry| {
+        ladder::spell_out(&entry.key, &mut entry.value, table.kind_at(&entry.key), review);
+    };
+    for entry in entries {
+        match (entry.key.as_str(), &mut entry.value.data) {
+            ("zip", Data::List(groups)) => groups
+                .iter_mut()
+                .flat_map(Node::entries_mut)
+                .for_each(&mut axis),
+            ("zip", _) => entry.value.entries_mut().iter_mut().for_each(&mut axis),
+            (word, _) if WORDS.contains(&word) => {}
+            _ => axis(entry),
+        }
+    }
+    review.section.clear();
+}
+
+/// The variant and the workload of a case.
+pub(crate) fn patch_names(point: &Point) -> PatchNames {
+    PatchNames(PATCHES.each_ref().map(|kind| {
+        let setting = point.iter().find(|setting| setting.path == kind.axis)?;
+        setting.value.string()
+    }))
+}
+
+/// Reports errors of the matrix of a scenario.
+pub(crate) fn check(root: &Node, table: &'static Block, review: &mut Review) {
+    let Some(matrix) = root.get("matrix") else {
+        return;
+    };
     let Data::Map(entries) = &matrix.data else {
         let help = "For example `load.concurrency: [1, 8, 64]`.";
         return review.push(
@@ -350,18 +431,27 @@ pub(crate) fn check(matrix: &Node, table: &'static Block, review: &mut Review) {
         match entry.key.as_str() {
             "zip" => zip_groups(&entry.value)
                 .into_iter()
-                .for_each(|group| check_zip(group, table, review)),
-            "include" | "exclude" => check_rows(entry, table, review),
-            _ => check_axis(entry, table, review),
+                .for_each(|group| check_zip(group, root, table, review)),
+            "include" | "exclude" | "only" => check_rows(entry, root, table, review),
+            _ => check_axis(entry, root, table, review),
         }
     }
     check_axes_once(entries, review);
 }
 
-fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
-    let Some(kind) = sweepable_kind(entry, table, review) else {
-        return;
+fn check_axis(entry: &Entry, root: &Node, table: &'static Block, review: &mut Review) {
+    let names = kind_of_axis(&entry.key);
+    let kind = match names {
+        Some(_) => &Kind::Text,
+        None => match sweepable_kind(entry, table, review) {
+            Some(kind) => kind,
+            None => return,
+        },
     };
+    // Errors of a ladder are reported before.
+    if ladder::is_ladder(&entry.value) {
+        return;
+    }
     if !matches!(entry.value.data, Data::List(_)) {
         let mistake = Mistake::new(
             entry.value.at,
@@ -385,15 +475,12 @@ fn check_axis(entry: &Entry, table: &'static Block, review: &mut Review) {
         );
     }
     for item in entry.value.items() {
-        check_cell(
-            &Entry {
-                key: entry.key.clone(),
-                key_at: entry.key_at,
-                value: item.clone(),
-            },
-            kind,
-            review,
-        );
+        let cell = Entry {
+            key: entry.key.clone(),
+            key_at: entry.key_at,
+            value: item.clone(),
+        };
+        check_cell(&cell, kind, root, review);
     }
 }
 
@@ -414,13 +501,20 @@ fn sweepable_kind(
     let paths: Vec<String> = paths.into_iter().map(|(path, _)| path).collect();
     let label = match (
         kind,
-        nearest(&entry.key, paths.iter().map(String::as_str).chain(WORDS)),
+        nearest(
+            &entry.key,
+            paths
+                .iter()
+                .map(String::as_str)
+                .chain(WORDS)
+                .chain(PATCHES.each_ref().map(|kind| kind.axis)),
+        ),
     ) {
         (Some(_), _) => "cannot be swept: it is not a single value".to_owned(),
         (None, Some(meant)) => format!("did you mean `{meant}`?"),
         (None, None) => "does not exist".to_owned(),
     };
-    let help = "A key of `matrix` is the path of a value, such as `load.concurrency`, or `zip`, `include`, `exclude`.";
+    let help = "A key of `matrix` is the path of a value, such as `load.concurrency`, or `variant`, `workload`, `zip`, `include`, `exclude`, `only`.";
     review.push(
         Mistake::new(
             entry.key_at,
@@ -432,7 +526,8 @@ fn sweepable_kind(
     None
 }
 
-fn check_cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
+fn check_cell(entry: &Entry, kind: &'static Kind, root: &Node, review: &mut Review) {
+    let names = kind_of_axis(&entry.key);
     match entry.value.data {
         Data::List(_) | Data::Map(_) | Data::Null => {
             review.push(Mistake::new(
@@ -441,11 +536,20 @@ fn check_cell(entry: &Entry, kind: &'static Kind, review: &mut Review) {
                 describe_actual(&entry.value, "one value"),
             ));
         }
-        _ => value(entry, kind, review),
+        _ => match names.zip(entry.value.string()) {
+            Some((names, name)) => names.check_name(&name, entry.value.at, root, review),
+            None => value(entry, kind, review),
+        },
     }
 }
 
-fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
+/// Whether a value of a row of `exclude` or `only` is a band or a pattern.
+fn is_condition(node: &Node) -> bool {
+    node.text()
+        .is_some_and(|text| text.contains('*') || Band::parse(&text).is_some())
+}
+
+fn check_zip(group: &Node, root: &Node, table: &'static Block, review: &mut Review) {
     if !matches!(group.data, Data::Map(_)) {
         return review.push(Mistake::new(
             group.at,
@@ -456,7 +560,7 @@ fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
     group
         .entries()
         .iter()
-        .for_each(|entry| check_axis(entry, table, review));
+        .for_each(|entry| check_axis(entry, root, table, review));
     let Some(first) = group.entries().first() else {
         return;
     };
@@ -489,7 +593,7 @@ fn check_zip(group: &Node, table: &'static Block, review: &mut Review) {
     }
 }
 
-fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
+fn check_rows(list: &Entry, root: &Node, table: &'static Block, review: &mut Review) {
     let Data::List(items) = &list.value.data else {
         let message = format!("`{}` must be a list of mappings", list.key);
         return review.push(Mistake::new(
@@ -507,8 +611,15 @@ fn check_rows(list: &Entry, table: &'static Block, review: &mut Review) {
             ));
         }
         for entry in item.entries() {
-            if let Some(kind) = sweepable_kind(entry, table, review) {
-                check_cell(entry, kind, review);
+            if list.key != "include" && is_condition(&entry.value) {
+                continue;
+            }
+            let kind = match kind_of_axis(&entry.key) {
+                Some(_) => Some(&Kind::Text),
+                None => sweepable_kind(entry, table, review),
+            };
+            if let Some(kind) = kind {
+                check_cell(entry, kind, root, review);
             }
         }
     }

@@ -213,6 +213,19 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
+    /// The entries, to change them; empty if it is not a mapping.
+    pub fn entries_mut(&mut self) -> &mut [Entry] {
+        match &mut self.data {
+            Data::Map(entries) => entries,
+            _ => &mut [],
+        }
+    }
+
+    /// The entry of a key, to change it.
+    pub fn entry_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries_mut().iter_mut().find(|entry| entry.key == key)
+    }
+
     pub fn json(&self) -> Value {
         match &self.data {
             Data::Null => Value::Null,

@@ -1,5 +1,6 @@
 //! The top-level keys, and `audit`.
 
+use crate::patches::PATCH;
 use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{
     Draft, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target,
@@ -56,7 +57,11 @@ pub(crate) static SCENARIO: Block = Block {
         field("load", Kind::Block(&load::LOAD), "Type and length of the load.")
             .required()
             .example("{ concurrency: 8, requests: 100 }"),
-        field("matrix", Kind::Matrix, "Lists of values for any path; the cases are their product.")
+        field("variants", Kind::Map(&Kind::Over(&PATCH)), "Named variants of the server or of any other part: name → what it changes. The matrix has an axis `variant`; by default it has all of them.")
+            .example("{ base: {}, mtp3: { target.server.args: { speculative_tokens: 3 } } }"),
+        field("workloads", Kind::Map(&Kind::Over(&PATCH)), "Named workloads: name → dataset, request and what else belongs to it. The matrix has an axis `workload`; by default it has all of them.")
+            .example("{ chat: { dataset: openqa }, long: { dataset: { kind: random, tokens: 8000 } } }"),
+        field("matrix", Kind::Matrix, "Lists of values for any path, or ladders such as `{ doubling: [1, 64] }`; the cases are their product.")
             .example("{ load.concurrency: [1, 8, 64] }"),
         field("rounds", Kind::Leaf(&rounds::ROUNDS), "Number of rounds per case, interleaved. `{ count: 5, restart: true }` restarts a managed server between the rounds, so that rounds include the variation between server starts.")
             .default("1")
