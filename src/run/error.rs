@@ -54,11 +54,13 @@ pub enum RunError {
     /// Every request of a case failed with the same HTTP status.
     #[error("{0}")]
     AllFailed(AllFailed),
-    /// A round was not started, since the target was lost before.
-    #[error("{}not run: target lost", if *round == 0 { String::new() } else { format!("round {} ", round + 1) })]
+    /// A round was not started, since its target or its managed server failed before.
+    #[error("{}not run: {why}", if *round == 0 { String::new() } else { format!("round {} ", round + 1) })]
     NotRun {
         /// Round, from 0.
         round: u32,
+        /// What failed.
+        why: String,
     },
     /// A managed server did not start, or exited.
     #[error(transparent)]
@@ -227,12 +229,30 @@ impl RunError {
         }
     }
 
-    /// Whether it ends one case only. `per_case`: the case has its own managed server.
-    pub fn affects_one_case(&self, per_case: bool) -> bool {
-        match self {
-            RunError::Server(_) => per_case,
-            RunError::TargetLost(_) | RunError::AllFailed(_) | RunError::NotRun { .. } => true,
-            _ => false,
+    /// Whether cases of other targets can go on.
+    pub fn affects_one_target(&self) -> bool {
+        matches!(
+            self,
+            RunError::Server(_)
+                | RunError::TargetLost(_)
+                | RunError::AllFailed(_)
+                | RunError::NotRun { .. }
+        )
+    }
+
+    /// The error in one line, with the last line of the log of a managed server.
+    pub fn brief_with_log(&self) -> String {
+        let last = match self {
+            RunError::Server(
+                ServerError::ExitedEarly { log, .. }
+                | ServerError::NotReady { log, .. }
+                | ServerError::Exited { log, .. },
+            ) => log.iter().rev().find(|line| !line.trim().is_empty()),
+            _ => None,
+        };
+        match last {
+            Some(line) => format!("{}; its log ends with: {}", self.brief(), line.trim()),
+            None => self.brief(),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::plan::{Case, Plan};
+use llmscen_core::plan::{Case, Plan, PlannedRound};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::Report;
 use llmscen_report::prose;
@@ -89,7 +89,7 @@ pub fn run_shard(plan: &Plan, context: &Context) -> Result<(), RunError> {
     match fault {
         // Shard 0 has the verdict on these, and its report takes longer than the others run.
         Some(RunError::Sharding(ShardingError::EndedByFirst(_))) => Ok(()),
-        Some(fault) if fault.affects_one_case(true) => Ok(()),
+        Some(fault) if fault.affects_one_target() => Ok(()),
         fault => fault.map_or(Ok(()), Err),
     }
 }
@@ -269,15 +269,15 @@ fn run_cases(
     plan: &Plan,
 ) -> Result<(), RunError> {
     let parts = plan.cases.len() * plan.rounds as usize;
-    let mut planned = round_order(plan).enumerate();
+    let mut planned = plan.rounds_in_order().into_iter().enumerate();
     loop {
-        let found = planned.find(|&(_, (round, index))| {
-            let case = &plan.cases[index];
-            !is_aborted(case, execution.manifest)
-                && !execution.must_skip(case, round, &prepared_cases[index])
+        let found = planned.find(|&(_, PlannedRound { round, case })| {
+            let prepared = &prepared_cases[case];
+            let case = &plan.cases[case];
+            !is_aborted(case, execution.manifest) && !execution.must_skip(case, round, prepared)
         });
         let number = found.map_or(0, |(number, _)| number);
-        let wanted = found.map(|(_, (round, case))| {
+        let wanted = found.map(|(_, PlannedRound { round, case })| {
             execution.want_round(case, round, None, &prepared_cases[case])
         });
         let Some(next) = execution.agree_on_next(wanted)? else {
@@ -294,13 +294,6 @@ fn run_cases(
         }
     }
     Ok(())
-}
-
-/// The round and the case index of each part of a run. Cases alternate within a round, so that drift of the server affects all cases
-/// alike.
-fn round_order(plan: &Plan) -> impl Iterator<Item = (u32, usize)> + use<> {
-    let cases = plan.cases.len();
-    (0..plan.rounds).flat_map(move |round| (0..cases).map(move |index| (round, index)))
 }
 
 /// Whether an earlier round of the case was aborted, so that further rounds cannot change the verdict.

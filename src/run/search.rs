@@ -85,6 +85,12 @@ pub fn run_search(
         return Ok(());
     }
     for quest in &plan.searches {
+        let Some(first) = plan.cases.get(quest.first) else {
+            continue;
+        };
+        if execution.must_skip(first, 0, prober.prepare(quest.first)?) {
+            continue;
+        }
         let mut hunt = SearchState::new(&quest.spec, &quest.grid);
         let mut invalid_probes = 0;
         while let Some(next) = hunt.next() {
@@ -108,7 +114,11 @@ pub fn run_search(
                 },
             };
             if !prober.probe(execution, Some(wanted))? {
-                return Ok(());
+                if execution.is_over() {
+                    return Ok(());
+                }
+                // Other servers can be searched.
+                break;
             }
             let Some(result) = probe_result(execution, plan, case, round) else {
                 break;

@@ -11,7 +11,7 @@ use crate::request::RequestSpec;
 use crate::search::CapacitySearch;
 use crate::seed::Seed;
 use crate::stage::six_digits;
-use crate::target::Target;
+use crate::target::{Restart, Target};
 use crate::telemetry::TelemetrySpec;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -313,8 +313,6 @@ pub struct Plan {
     pub searches: Vec<CapacitySearch>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
-    /// Whether the managed server is restarted before each round after the first.
-    pub restart: bool,
     /// Pause between cases.
     pub pause: Nanos,
     /// Thresholds of the self-audit.
@@ -331,7 +329,77 @@ pub struct Plan {
     pub secrets: Arc<[Secret]>,
 }
 
+/// One round of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedRound {
+    /// Round, from 0.
+    pub round: u32,
+    /// Index of the case.
+    pub case: usize,
+}
+
 impl Plan {
+    /// The rounds in the order in which they run. Cases alternate within a round, so that drift of the server affects all of them
+    /// alike; a managed server that is not restarted for each round runs all rounds of its cases before the next one starts.
+    pub fn rounds_in_order(&self) -> Vec<PlannedRound> {
+        let (kept, restarted): (Vec<_>, Vec<_>) = self.cases_by_server().into_iter().partition(|cases| {
+            let server = cases.first().and_then(|case| self.cases[*case].target.server.as_ref());
+            server.is_some_and(|server| matches!(server.restart, Restart::Never | Restart::Variant))
+        });
+        let all_rounds = |cases: Vec<usize>| {
+            (0..self.rounds).flat_map(move |round| {
+                let planned = move |case| PlannedRound { round, case };
+                cases.clone().into_iter().map(planned)
+            })
+        };
+        kept.into_iter()
+            .chain([restarted.concat()])
+            .flat_map(all_rounds)
+            .collect()
+    }
+
+    /// The indexes of the cases, grouped by managed server in the order of its first case; one group of cases without one.
+    fn cases_by_server(&self) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for (index, case) in self.cases.iter().enumerate() {
+            let same = |group: &&mut Vec<usize>| {
+                group
+                    .first()
+                    .is_some_and(|first| self.cases[*first].target.server == case.target.server)
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(index),
+                None => groups.push(vec![index]),
+            }
+        }
+        groups
+    }
+
+    /// Number of starts of managed servers, if none fails. A capacity search counts the starts of one probe per search.
+    pub fn server_starts(&self) -> usize {
+        let mut last: Option<PlannedRound> = None;
+        let mut starts = 0;
+        for next in self.rounds_in_order() {
+            let server = self.cases[next.case].target.server.as_ref();
+            let reuses = |last: PlannedRound| {
+                let restart = server.map(|server| server.restart);
+                self.cases[last.case].target.server.as_ref() == server
+                    && match restart {
+                        Some(Restart::Case) => self.is_search(),
+                        Some(Restart::Round) => last.round == next.round,
+                        _ => true,
+                    }
+            };
+            starts += usize::from(server.is_some() && !last.is_some_and(reuses));
+            last = Some(next);
+        }
+        starts
+    }
+
+    fn is_search(&self) -> bool {
+        !self.searches.is_empty()
+    }
+
     /// A redactor for the secrets of this plan.
     pub fn redactor(&self) -> Redactor {
         Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT)

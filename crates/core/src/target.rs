@@ -192,6 +192,20 @@ pub enum Readiness {
     Log(String),
 }
 
+/// When a managed server is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// Never: one start serves the run.
+    Never,
+    /// For cases that need another command or environment: one start serves all rounds of the cases with the same server.
+    #[default]
+    Variant,
+    /// For each round; the cases with the same server share it.
+    Round,
+    /// For each round of each case.
+    Case,
+}
+
 /// A server that the run starts and stops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedServer {
@@ -209,8 +223,8 @@ pub struct ManagedServer {
     pub interval: Nanos,
     /// The log file in the run folder.
     pub log: String,
-    /// Restarted for every round of every case.
-    pub per_case: bool,
+    /// When it is started again.
+    pub restart: Restart,
     /// Time to exit after SIGTERM before it is killed.
     pub grace: Nanos,
 }

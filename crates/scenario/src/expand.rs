@@ -7,7 +7,7 @@ use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, report, request, rounds, scenario, search, server, slo,
+    Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo,
     target, telemetry,
 };
 use crate::sweep::case_labels::CaseLabels;
@@ -107,17 +107,17 @@ pub(crate) fn plan(
         .iter()
         .filter_map(|point| decode_case(point, &given, review));
     let mut cases: Vec<Case> = drafts.collect();
-    let rounds = root.get("rounds").and_then(rounds::decode);
+    let rounds = root
+        .read("rounds", Node::integer)
+        .and_then(|count| u32::try_from(count).ok());
     if cases.len() == points.len() {
         review.section = "target".to_owned();
         server::check_same(&cases, root, &axes, review);
-        review.section = "rounds".to_owned();
-        rounds::check_restart(root, &cases, review);
         review.section = "slo".to_owned();
         slo::assign(
             &limits,
             &mut cases,
-            rounds.map_or(1, |rounds| rounds.count),
+            rounds.unwrap_or(1),
             &context,
             review,
         );
@@ -134,8 +134,7 @@ pub(crate) fn plan(
         seed: shared.seed,
         cases,
         searches: quests,
-        rounds: rounds?.count,
-        restart: rounds?.restart,
+        rounds: rounds?,
         pause: shared.pause,
         audit: shared.audit,
         telemetry,

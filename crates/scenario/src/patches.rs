@@ -84,6 +84,12 @@ impl PatchKind {
     }
 }
 
+/// The contents of all patches.
+pub(crate) fn nodes(root: &Node) -> impl Iterator<Item = &Node> {
+    let patches = |kind: &'static PatchKind| root.entries_at(kind.section).iter();
+    PATCHES.iter().flat_map(patches).map(|patch| &patch.value)
+}
+
 /// Whether a scenario has variants or workloads.
 pub(crate) fn are_declared(root: &Node) -> bool {
     PATCHES.iter().any(|kind| kind.names(root).next().is_some())
@@ -113,7 +119,8 @@ pub(crate) fn spell_out_paths(layer: &mut Node) {
     });
 }
 
-fn each_patch(root: &mut Node, mut act: impl FnMut(&PatchKind, &mut Entry)) {
+/// Calls `act` for each patch of a scenario.
+pub(crate) fn each_patch(root: &mut Node, mut act: impl FnMut(&PatchKind, &mut Entry)) {
     for kind in &PATCHES {
         if let Some(Data::Map(patches)) = root
             .entry_mut(kind.section)
@@ -218,14 +225,19 @@ fn move_objectives(root: &mut Node) {
     root.set_key("slo", slo.key_at, slo.value);
 }
 
+/// The path of a setting of a patch within the scenario: `variants.base.target.url` is `target.url`. Other paths are unchanged.
+pub(crate) fn path_in_patch(path: &str) -> &str {
+    let inner = |kind: &PatchKind| {
+        let rest = path.strip_prefix(kind.section)?.strip_prefix('.')?;
+        Some(rest.split_once('.')?.1)
+    };
+    PATCHES.iter().find_map(inner).unwrap_or(path)
+}
+
 /// The paths that any patch sets, at every level.
 pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for kind in &PATCHES {
-        for patch in root.entries_at(kind.section) {
-            collect_paths(&patch.value, "", &mut found);
-        }
-    }
+    nodes(root).for_each(|patch| collect_paths(patch, "", &mut found));
     found
 }
 

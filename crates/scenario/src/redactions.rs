@@ -1,5 +1,6 @@
 //! The secrets of a scenario, which are redacted from all output.
 
+use crate::patches::PATCHES;
 use crate::schema_table::Kind;
 use crate::secrets::{USUAL_HEADERS, behind_flags, is_hidden};
 use crate::sections::scenario::SCENARIO;
@@ -139,6 +140,8 @@ impl Found {
                     format!("matrix#{}", entry.key)
                 }
                 _ if matrix => entry.key.clone(),
+                // A patch has the paths of the scenario.
+                _ if PATCHES.iter().any(|kind| kind.section == path) => String::new(),
                 _ => format!("{path}.{}", entry.key),
             };
             match is_hidden(last_segment(&entry.key), &entry.value) {

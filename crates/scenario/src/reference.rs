@@ -1,5 +1,6 @@
 //! The reference page of the format in Markdown, generated from the schema tables.
 
+use crate::patches::PATCHES;
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::validate::{number_range, whole_range};
@@ -70,7 +71,13 @@ fn write_section(page: &mut String, path: &str, table: &'static Block) {
             // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
             Kind::Block(block) => write_section(page, &inner, block),
-            Kind::List(Kind::Block(block)) => write_section(page, &format!("{inner}[]"), block),
+            Kind::List(Kind::Block(block)) if section_of(block).is_none() || path.is_empty() => {
+                write_section(page, &format!("{inner}[]"), block)
+            }
+            // Variants and workloads have the same keys.
+            Kind::Map(Kind::Over(block)) if field.name == PATCHES[0].section => {
+                write_section(page, &format!("{inner}.NAME"), block);
+            }
             _ => {}
         }
     }

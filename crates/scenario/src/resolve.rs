@@ -2,6 +2,7 @@
 //! names, and `${NAME}` in place of secrets.
 
 use crate::fault::Review;
+use crate::patches;
 use crate::schema_table::{Block, Kind, Leaf};
 use crate::secrets::{
     TextSyntax, USUAL_HEADERS, behind_flags, by_name, by_variable, escape_text, from_env,
@@ -400,6 +401,17 @@ fn is_command_leaf(leaf: &'static Leaf) -> bool {
 
 /// All secrets of a target, longest first.
 fn known_secrets(root: &Node) -> Vec<String> {
+    let mut all: Vec<String> = std::iter::once(root)
+        .chain(patches::nodes(root))
+        .flat_map(secrets_of_tree)
+        .collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The secrets of a scenario or of a patch.
+fn secrets_of_tree(root: &Node) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut take = |node: &Node| match &node.data {
         Data::List(items) => all.extend(items.iter().filter_map(|item| item.string())),

@@ -1,6 +1,7 @@
 //! The JSON Schema (2020-12) of the format, generated from the schema tables.
 
 use crate::defaults;
+use crate::patches::{PATCH, PATCHES};
 use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
@@ -103,6 +104,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
             Some(short) => json!({ "anyOf": [scalar_schema(&short.kind), block_schema(table)] }),
             None => block_schema(table),
         },
+        Kind::Over(table) if std::ptr::eq(*table, &PATCH) => json!({ "$ref": "#/$defs/patch" }),
         Kind::Over(table) => over_schema(table),
         Kind::List(inner) => json!({ "type": "array", "items": kind_schema(inner) }),
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": kind_schema(inner) }),
@@ -167,18 +169,59 @@ fn matrix_schema() -> Value {
     );
     properties.insert(
         "exclude".to_owned(),
-        list("Rows whose cases are removed.", "#/$defs/row"),
+        list("Rows whose cases are removed.", "#/$defs/filter"),
     );
-    paths_schema(properties, json!({ "type": "array" }))
+    properties.insert(
+        "only".to_owned(),
+        list(
+            "Rows of cases that run: of the variant and workload that a row names, only the cases that match it.",
+            "#/$defs/filter",
+        ),
+    );
+    for kind in &PATCHES {
+        properties.insert(kind.axis.to_owned(), json!({ "type": ["string", "array"] }));
+    }
+    paths_schema(properties, axis(json!({})))
 }
 
 fn axes() -> Map<String, Value> {
-    let list = |path: &str| json!({ "type": "array", "minItems": 1, "items": cell(path) });
+    let list = |path: &str| (path.to_owned(), axis(cell(path)));
     SCENARIO
         .scalar_paths()
-        .into_iter()
-        .map(|(path, _)| (path.clone(), list(&path)))
+        .iter()
+        .map(|(path, _)| list(path))
         .collect()
+}
+
+/// A list of values, or a ladder.
+fn axis(items: Value) -> Value {
+    json!({ "anyOf": [{ "type": "array", "minItems": 1, "items": items }, { "$ref": "#/$defs/ladder" }] })
+}
+
+/// The paths that a row of the matrix may have.
+fn row_paths(value: impl Fn(&str) -> Value) -> Map<String, Value> {
+    let names = PATCHES.each_ref().map(|kind| (kind.axis.to_owned(), json!({ "type": "string" })));
+    let paths = SCENARIO.scalar_paths().into_iter().map(|(path, _)| {
+        let value = value(&path);
+        (path, value)
+    });
+    paths.chain(names).collect()
+}
+
+/// A part of the scenario, with sections or paths as keys.
+fn patch_schema() -> Value {
+    let sections = PATCH.fields.iter().map(|field| {
+        let schema = json!({ "$ref": format!("#/properties/{}", field.name), "description": field.doc });
+        (field.name.to_owned(), schema)
+    });
+    let names: Vec<&str> = PATCH.names().collect();
+    json!({
+        "description": PATCH.doc,
+        "type": ["object", "null"],
+        "properties": Value::Object(sections.collect()),
+        "patternProperties": { format!("^({})\\.", names.join("|")): {} },
+        "additionalProperties": false,
+    })
 }
 
 fn cell(path: &str) -> Value {
@@ -201,20 +244,32 @@ fn definitions() -> Value {
         "variable".to_owned(),
         json!({ "type": "string", "pattern": r"\$\{|\{\{", "description": doc }),
     );
+    defs.insert("row".to_owned(), paths_schema(row_paths(cell), json!({})));
+    // Bands and patterns are possible for each path.
     defs.insert(
-        "row".to_owned(),
-        paths_schema(
-            paths
-                .iter()
-                .map(|(path, _)| (path.clone(), cell(path)))
-                .collect(),
-            json!({}),
-        ),
+        "filter".to_owned(),
+        paths_schema(row_paths(|_| json!({})), json!({})),
     );
+    let names = PATCHES
+        .each_ref()
+        .map(|kind| (kind.axis.to_owned(), json!({ "type": "array" })));
     defs.insert(
         "group".to_owned(),
-        paths_schema(axes(), json!({ "type": "array" })),
+        paths_schema(axes().into_iter().chain(names).collect(), axis(json!({}))),
     );
+    let numbers = |count: usize| json!({ "type": "array", "minItems": count, "maxItems": count });
+    defs.insert(
+        "ladder".to_owned(),
+        json!({
+            "description": "A ladder of numbers: each twice the previous one, or a count of evenly or geometrically spaced ones.",
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "properties": { "doubling": numbers(2), "linear": numbers(3), "log": numbers(3) },
+            "additionalProperties": false,
+        }),
+    );
+    defs.insert("patch".to_owned(), patch_schema());
     Value::Object(defs)
 }
 

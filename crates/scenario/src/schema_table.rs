@@ -48,6 +48,9 @@ impl Block {
             (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => {
                 block.kind_at(rest.split_once('.')?.1)
             }
+            (Kind::Map(Kind::Over(block)), Some(rest)) if rest.contains('.') => {
+                block.kind_at(rest.split_once('.')?.1)
+            }
             (Kind::Map(kind), Some(_)) => Some(kind),
             (Kind::Json | Kind::Template, Some(_)) => Some(&Kind::Json),
             _ => None,

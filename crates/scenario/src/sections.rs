@@ -8,7 +8,6 @@ pub(crate) mod mix;
 pub(crate) mod reference;
 pub(crate) mod report;
 pub(crate) mod request;
-pub(crate) mod rounds;
 pub(crate) mod scenario;
 pub(crate) mod search;
 pub(crate) mod server;

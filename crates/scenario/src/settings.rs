@@ -1,5 +1,6 @@
 //! The settings of a resolved plan as flat paths, to compare runs; and the paths that `--set` accepts.
 
+use crate::patches;
 use crate::resolve::hex_digest;
 use crate::schema_table::{Block, Kind};
 use crate::sections::scenario::SCENARIO;
@@ -9,7 +10,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Sections that influence the results.
-const SECTIONS: [&str; 6] = ["seed", "target", "request", "dataset", "mix", "load"];
+const SECTIONS: [&str; 8] = [
+    "seed",
+    "target",
+    "request",
+    "dataset",
+    "mix",
+    "load",
+    "variants",
+    "workloads",
+];
 /// Paths of the target that only say where it is and how it is reached.
 const PLACES: [&str; 6] = [
     "target.url",
@@ -38,7 +48,7 @@ pub fn settings(resolved: &str) -> BTreeMap<String, String> {
 }
 
 fn flatten(path: &str, value: &Value, found: &mut BTreeMap<String, String>) {
-    if PLACES.contains(&path) {
+    if PLACES.contains(&patches::path_in_patch(path)) {
         return;
     }
     let text = match value {

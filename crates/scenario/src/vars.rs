@@ -7,6 +7,7 @@
 mod interpolation;
 
 use crate::fault::{Mistake, Review};
+use crate::patches::PATCHES;
 use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Part, Span, joined};
 use crate::vars::interpolation::{Meaning, Piece};
@@ -113,6 +114,17 @@ impl<'a> Variables<'a> {
                 if path == "request" { "request." } else { "" },
                 review,
             ),
+            // A patch has the paths of the scenario.
+            Data::Map(patches) if PATCHES.iter().any(|kind| kind.section == path) => {
+                let inner = |patch: &Entry| Entry {
+                    value: self.entries(&patch.value, "", review),
+                    ..patch.clone()
+                };
+                Node {
+                    data: Data::Map(patches.iter().map(inner).collect()),
+                    ..entry.value.clone()
+                }
+            }
             Data::List(items) if path == "mix" => {
                 let items = items
                     .iter()

@@ -12,8 +12,9 @@ use llmscen_client::server::{
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
-use llmscen_core::target::{ManagedServer, ServerEnd, Startup};
-use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::target::{
+    ManagedServer, Restart, ServerEnd, Startup, Target, TargetLocation,
+};
 use llmscen_core::units::Nanos;
 use llmscen_scenario::behind_flags;
 use std::cell::{Cell, RefCell};
@@ -114,26 +115,19 @@ pub struct ManagedServers {
     running: Option<ManagedProcess>,
     /// Number of starts per log name.
     starts: BTreeMap<String, usize>,
-    /// Whether each round needs a new start.
-    restart: bool,
 }
 
 impl ManagedServers {
-    /// `restart`: start the server again for each round.
-    pub fn new(restart: bool) -> ManagedServers {
-        ManagedServers {
-            restart,
-            ..ManagedServers::default()
-        }
-    }
-
     /// The running server, if this round of the case can use it.
     pub fn current(&self, case: &Case, round: u32) -> Option<&ManagedProcess> {
         let spec = case.target.server.as_ref();
         let is_usable = |process: &&ManagedProcess| {
-            spec == Some(&process.spec)
-                && !process.spec.per_case
-                && (!self.restart || process.round == round)
+            let can_serve = match process.spec.restart {
+                Restart::Never | Restart::Variant => true,
+                Restart::Round => process.round == round,
+                Restart::Case => false,
+            };
+            spec == Some(&process.spec) && can_serve
         };
         self.running.as_ref().filter(is_usable)
     }

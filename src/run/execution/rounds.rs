@@ -25,6 +25,7 @@ use llmscen_client::route::Route;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::shard::Split;
+use llmscen_core::target::{ManagedServer, Restart};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeMap;
@@ -64,6 +65,8 @@ pub struct Execution<'a> {
     failed_cases: Vec<(String, RunError)>,
     /// Host and port of targets that were lost: nothing more is sent to them.
     lost_targets: Vec<String>,
+    /// Managed servers that did not start or were lost, and why: their cases are not run.
+    lost_servers: Vec<(ManagedServer, String)>,
     servers: ManagedServers,
     models: LocalModels,
     /// Pause between two rounds.
@@ -112,7 +115,8 @@ impl<'a> Execution<'a> {
             fault: None,
             failed_cases: Vec::new(),
             lost_targets: Vec::new(),
-            servers: ManagedServers::new(plan.restart),
+            lost_servers: Vec::new(),
+            servers: ManagedServers::default(),
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
             has_run: false,
@@ -136,13 +140,36 @@ impl<'a> Execution<'a> {
         if self.has_failed(case) {
             return true;
         }
-        let is_lost =
-            target_address(prepared).is_some_and(|address| self.lost_targets.contains(&address));
-        if is_lost {
+        let why = self.why_lost(case, prepared);
+        let is_lost = why.is_some();
+        if let Some(why) = why {
             self.failed_cases
-                .push((case.id.clone(), RunError::NotRun { round }));
+                .push((case.id.clone(), RunError::NotRun { round, why }));
         }
         is_lost
+    }
+
+    /// Why nothing more can be sent to the target of a case; None if something can.
+    fn why_lost(&self, case: &Case, prepared: &PreparedCase) -> Option<String> {
+        let server = case.target.server.as_ref();
+        let lost_server = self
+            .lost_servers
+            .iter()
+            .find(|(lost, _)| server == Some(lost));
+        let is_target_lost =
+            || target_address(prepared).is_some_and(|address| self.lost_targets.contains(&address));
+        match lost_server {
+            Some((_, why)) => Some(why.clone()),
+            None => is_target_lost().then(|| "target lost".to_owned()),
+        }
+    }
+
+    /// Whether no further round can run.
+    pub fn is_over(&self) -> bool {
+        self.is_sharded()
+            || self.fault.is_some()
+            || self.undelivered.is_some()
+            || self.context.stop.level() > Level::Run
     }
 
     /// A round that this process would run next, with the first dataset row of each traffic class.
@@ -331,18 +358,21 @@ impl<'a> Execution<'a> {
 
     /// Records why a round failed. Other cases continue if they can.
     fn record_fault(&mut self, input: &RoundInput<'_>, fault: RunError) {
-        let per_case = input
-            .case
-            .target
-            .server
-            .as_ref()
-            .is_some_and(|server| server.per_case);
-        if matches!(fault, RunError::TargetLost(_)) && !per_case {
-            self.lost_targets.extend(target_address(input.prepared));
+        match &input.case.target.server {
+            // The next round has its own start.
+            Some(server) if server.restart == Restart::Case => {}
+            Some(server) if matches!(fault, RunError::TargetLost(_) | RunError::Server(_)) => {
+                self.lost_servers
+                    .push((server.clone(), fault.brief_with_log()));
+            }
+            None if matches!(fault, RunError::TargetLost(_)) => {
+                self.lost_targets.extend(target_address(input.prepared));
+            }
+            _ => {}
         }
         match fault {
             RunError::Interrupted => {}
-            fault if fault.affects_one_case(per_case) => {
+            fault if fault.affects_one_target() => {
                 self.failed_cases.push((input.case.id.clone(), fault))
             }
             fault => self.fault = Some(fault),
@@ -411,7 +441,7 @@ impl<'a> Execution<'a> {
         let merged = self.leave_group()?;
         let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase {
             case: case.clone(),
-            why: fault.brief(),
+            why: fault.brief_with_log(),
         });
         self.manifest.failed = failed.collect();
         let first_failed = self.failed_cases.into_iter().next().map(|(_, fault)| fault);

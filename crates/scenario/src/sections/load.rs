@@ -93,7 +93,7 @@ pub(crate) static LOAD: Block = Block {
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
             .example("10s"),
         field("max_in_flight", Kind::Whole(1, MOST), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted.").example("256"),
-        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations with all their turns.")]),
+        field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations with all their turns.")]),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, instead of `requests`: number of measured conversations.")
             .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
         field("duration", Kind::Leaf(&SPAN), "Length of the sending phase; the first limit reached ends it.").example("60s").rules(&[WITHOUT_STATIC]),
@@ -129,7 +129,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         counted_entry(draft).map(|entry| &entry.value)
     };
     for node in requests.into_iter().chain(draft.get("load.warmup")) {
-        if users.is_none() && matches!(times(node), Some(Times::Concurrency(_))) {
+        if users.is_none() && matches!(times(node), Some(Times::Concurrency { .. })) {
             let mistake = Mistake::new(
                 node.at,
                 "a multiple of the concurrency, without a concurrency",

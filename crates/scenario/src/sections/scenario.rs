@@ -3,7 +3,7 @@
 use crate::patches::PATCH;
 use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, reference, report, request, rounds, search, slo, target,
+    Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target,
     telemetry,
 };
 use crate::values::number::{SEED, SHARE, share};
@@ -63,9 +63,9 @@ pub(crate) static SCENARIO: Block = Block {
             .example("{ chat: { dataset: openqa }, long: { dataset: { kind: random, tokens: 8000 } } }"),
         field("matrix", Kind::Matrix, "Lists of values for any path, or ladders such as `{ doubling: [1, 64] }`; the cases are their product.")
             .example("{ load.concurrency: [1, 8, 64] }"),
-        field("rounds", Kind::Leaf(&rounds::ROUNDS), "Number of rounds per case, interleaved. `{ count: 5, restart: true }` restarts a managed server between the rounds, so that rounds include the variation between server starts.")
+        field("rounds", Kind::Whole(1, 1000), "Number of rounds per case, interleaved. `target.server.restart` says whether a managed server is restarted between the rounds.")
             .default("1")
-            .example("{ count: 5, restart: true }"),
+            .example("5"),
         field("pause", Kind::Leaf(&DURATION), "Pause between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The objectives of the run.")
             .example("[\"ttft.p95 < 500ms\"]"),

@@ -2,7 +2,6 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
-use crate::sections::rounds;
 use crate::suggest::{meant_or, nearest};
 use crate::sweep::Setting;
 use crate::tree::{Data, Entry, Node};
@@ -213,7 +212,7 @@ fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, re
     }
     if let Some(rounds) = root
         .entry_at("rounds")
-        .filter(|entry| rounds::decode(&entry.value).is_some_and(|rounds| rounds.count > 1))
+        .filter(|entry| entry.value.integer().is_some_and(|count| count > 1))
     {
         let mistake = Mistake::new(
             rounds.value.at,

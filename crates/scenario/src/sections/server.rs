@@ -1,17 +1,19 @@
 //! `target.server`: a server that the run starts and stops, and presets of known servers.
 
 use crate::fault::{Mistake, Review};
+use crate::patches;
 use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::sections::Draft;
 use crate::source::Sources;
 use crate::tree::{Data, Node};
-use crate::values::command::{ARGUMENT, COMMAND, argument, command};
+use crate::values::command::{ARGUMENT, COMMAND, SIMULATOR_SETTING, argument, command};
 use crate::values::time::{SPAN, duration};
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Secret;
-use llmscen_core::target::{ManagedServer, ModelShare, Readiness, TargetLocation};
+use llmscen_core::target::{ManagedServer, ModelShare, Readiness, Restart, TargetLocation};
 use llmscen_core::telemetry::Scrape;
 use llmscen_core::units::Nanos;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 const PRESET: Kind = Kind::Choice(
@@ -23,6 +25,10 @@ const PRESET: Kind = Kind::Choice(
         ("transformers", "`transformers serve`"),
         ("ollama", "`ollama serve`"),
         ("tgi", "`text-generation-launcher`"),
+        ("trtllm", "`trtllm-serve`"),
+        ("dynamo", "`python3 -m dynamo.frontend`, without workers"),
+        ("atom", "`python3 -m atom.entrypoints.openai_server`"),
+        ("simulator", "`llmscen simulate`; `args` are settings of `target.simulator`"),
     ],
     &[],
 );
@@ -36,6 +42,16 @@ const STYLE: Kind = Kind::Choice(
             "as_is",
             "`tp_size` is `--tp_size`, `tp-size` is `--tp-size`",
         ),
+    ],
+    &[],
+);
+
+const RESTART: Kind = Kind::Choice(
+    &[
+        ("never", "One start for the run; an error if cases need different servers"),
+        ("variant", "One start for each command and environment; it serves all rounds of its cases, one server after the other"),
+        ("round", "A start for each round, so that rounds include the variation between starts; the cases with the same server share it"),
+        ("case", "A start for each round of each case"),
     ],
     &[],
 );
@@ -91,8 +107,7 @@ pub(crate) static SERVER: Block = Block {
             .example("\"vllm serve {{ target.model }} --port 8000\""),
         field("args", Kind::Map(&Kind::Leaf(&ARGUMENT)), "Further arguments: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, a list several values. A matrix may vary each.")
             .example("{ max_num_seqs: 64, enforce_eager: true }"),
-        field("args_style", STYLE, "How names in `args` become flags. A name that starts with a dash is used unchanged.")
-            .default("kebab")
+        field("args_style", STYLE, "How names in `args` become flags; by default as the preset's engine wants them, else `kebab`. A name that starts with a dash is used unchanged.")
             .example("snake"),
         field("env", Kind::Map(&Kind::Secret), "Environment variables in addition to those of llmscen; never printed, never stored.")
             .example("{ HF_TOKEN: \"${HF_TOKEN}\" }"),
@@ -101,7 +116,9 @@ pub(crate) static SERVER: Block = Block {
         field("log", Kind::Text, "Log file in the run folder; a second start writes `server-2.log`.")
             .default("server.log")
             .example("vllm.log"),
-        field("per_case", Kind::Bool, "Restart it for every round of every case.").default("false").example("true"),
+        field("restart", RESTART, "When it is started again. By default one start serves all rounds of the cases with the same command and environment.")
+            .default("variant")
+            .example("round"),
         field("stop", Kind::Block(&STOP), "How it is stopped.").defaults(Default::Empty).example("{ grace: 30s }"),
     ],
 };
@@ -111,15 +128,21 @@ const SERVER_PATH: &str = "target.server";
 /// Converts values that a program receives to the text as written: all values of `env`, and numbers in `command` and `args`
 /// that would be formatted differently.
 pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
+    normalize_tree(root, sources);
+    patches::each_patch(root, |_, patch| normalize_tree(&mut patch.value, sources));
+    if let Some(mut entry) = root.entry_at("matrix").cloned() {
+        spell_swept(&mut entry.value, sources);
+        root.set("matrix", entry.key_at, entry.value);
+    }
+}
+
+/// The same for a scenario or a patch, without the matrix.
+fn normalize_tree(root: &mut Node, sources: &Sources) {
     for (path, every) in WORDS {
         if let Some(mut entry) = root.entry_at(path).cloned() {
             spell(&mut entry.value, every, sources);
             root.set(path, entry.key_at, entry.value);
         }
-    }
-    if let Some(mut entry) = root.entry_at("matrix").cloned() {
-        spell_swept(&mut entry.value, sources);
-        root.set("matrix", entry.key_at, entry.value);
     }
 }
 
@@ -221,7 +244,12 @@ pub(crate) fn decode(
             timeout: draft.read("target.server.ready.timeout", duration)?,
             interval: draft.read("target.server.ready.interval", duration)?,
             log: log?,
-            per_case: draft.flag("target.server.per_case")?,
+            restart: match draft.text("target.server.restart")?.as_ref() {
+                "never" => Restart::Never,
+                "round" => Restart::Round,
+                "case" => Restart::Case,
+                _ => Restart::Variant,
+            },
             grace: draft.read("target.server.stop.grace", duration)?,
         })
     };
@@ -269,7 +297,10 @@ fn command_words(
             "`max_num_seqs` is `--max-num-seqs`; write arguments without a flag into `command`.",
         ));
     }
-    let style = draft.text("target.server.args_style")?;
+    let style = match draft.text("target.server.args_style") {
+        Some(style) => style,
+        None => Cow::Borrowed(preset.map_or("kebab", |preset| preset.style)),
+    };
     let all: Vec<String> = program
         .into_iter()
         .chain(args.iter().flat_map(|entry| argument(entry, &style)))
@@ -395,7 +426,7 @@ fn decode_log(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
     Some(name)
 }
 
-/// Reports servers that differ between cases without `per_case`.
+/// Reports servers that differ between cases although one start serves the run.
 pub(crate) fn check_same(
     cases: &[Case],
     root: &Node,
@@ -407,7 +438,8 @@ pub(crate) fn check_same(
         .filter_map(|case| case.target.server.as_ref())
         .collect();
     let Some(first) = servers.first() else { return };
-    if servers.iter().all(|server| server == first) || servers.iter().all(|server| server.per_case)
+    if servers.iter().all(|server| server == first)
+        || servers.iter().all(|server| server.restart != Restart::Never)
     {
         return;
     }
@@ -428,7 +460,7 @@ pub(crate) fn check_same(
         "requires another server per case",
     );
     review.push(mistake.also(server, "this one").help(
-        "Write `per_case: true` there: the server is restarted for every round of every case.",
+        "Write `restart: variant` there: each server is started once and serves all its cases.",
     ));
 }
 
@@ -441,6 +473,16 @@ struct Endpoint<'a> {
     port: &'a str,
 }
 
+impl Endpoint<'_> {
+    /// Host and port as in a URL.
+    fn address(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
 /// A known server.
 struct Preset {
     name: &'static str,
@@ -448,6 +490,8 @@ struct Preset {
     command: &'static str,
     /// The environment; the same words are replaced.
     env: &'static [(&'static str, &'static str)],
+    /// The `args_style`, unless the scenario has one.
+    style: &'static str,
     /// Path that returns 200 when it is ready.
     ready: &'static str,
     /// Path of its metrics.
@@ -463,12 +507,13 @@ const fn preset(
         name,
         command,
         env: &[],
+        style: "kebab",
         ready: "/health",
         metrics,
     }
 }
 
-const PRESETS: [Preset; 7] = [
+const PRESETS: [Preset; 11] = [
     preset(
         "vllm",
         "vllm serve MODEL --host HOST --port PORT",
@@ -504,29 +549,48 @@ const PRESETS: [Preset; 7] = [
         "text-generation-launcher --model-id MODEL --hostname HOST --port PORT",
         Some("/metrics"),
     ),
+    Preset {
+        style: "snake",
+        ..preset("trtllm", "trtllm-serve MODEL --host HOST --port PORT", None)
+    },
+    preset(
+        "dynamo",
+        "python3 -m dynamo.frontend --http-host HOST --http-port PORT",
+        Some("/metrics"),
+    ),
+    // Some of its flags have dashes, others underscores.
+    Preset {
+        style: "as_is",
+        ..preset(
+            "atom",
+            "python3 -m atom.entrypoints.openai_server --model MODEL --host HOST --server-port PORT",
+            Some("/metrics"),
+        )
+    },
+    Preset {
+        style: SIMULATOR_SETTING,
+        ..preset(
+            "simulator",
+            "llmscen simulate --listen HOST:PORT",
+            Some("/metrics"),
+        )
+    },
 ];
 
 impl Preset {
     fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
         let word = |word| match word {
-            "MODEL" => on.model,
-            "HOST" => on.host,
-            "PORT" => on.port,
-            word => word,
+            "MODEL" => on.model.to_owned(),
+            "HOST" => on.host.to_owned(),
+            "PORT" => on.port.to_owned(),
+            "HOST:PORT" => on.address(),
+            word => word.to_owned(),
         };
-        self.command
-            .split(' ')
-            .map(|part| word(part).to_owned())
-            .collect()
+        self.command.split(' ').map(word).collect()
     }
 
     fn env(&self, on: &Endpoint<'_>) -> Vec<(String, String)> {
-        let host = if on.host.contains(':') {
-            format!("[{}]", on.host)
-        } else {
-            on.host.to_owned()
-        };
-        let value = |value: &str| value.replace("HOST", &host).replace("PORT", on.port);
+        let value = |value: &str| value.replace("HOST:PORT", &on.address());
         self.env
             .iter()
             .map(|(name, template)| ((*name).to_owned(), value(template)))

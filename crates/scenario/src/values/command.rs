@@ -79,6 +79,9 @@ fn word(node: &Node) -> Option<String> {
     }
 }
 
+/// The style of arguments that are settings of the simulator: `max_num_seqs: 64` is `--set target.simulator.max_num_seqs=64`.
+pub(crate) const SIMULATOR_SETTING: &str = "setting";
+
 /// The flag and its values: `max_num_seqs: 64` is `--max-num-seqs 64`, `true` the flag alone, `false` nothing. A name with a
 /// leading dash is used unchanged; a single letter gets one dash.
 pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
@@ -86,6 +89,11 @@ pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
         return Vec::new();
     };
     let name = &entry.key;
+    if style == SIMULATOR_SETTING && !name.starts_with('-') {
+        let value = entry.value.json();
+        let value = value.as_str().map_or(value.to_string(), str::to_owned);
+        return vec!["--set".to_owned(), format!("target.simulator.{name}={value}")];
+    }
     let flag = match name {
         name if name.starts_with('-') => name.clone(),
         name if name.chars().count() == 1 => format!("-{name}"),

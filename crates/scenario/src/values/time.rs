@@ -131,23 +131,23 @@ const WARMUP: &str =
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Times {
     Count(u64),
-    /// A multiple of the concurrency.
-    Concurrency(u64),
+    /// A multiple of the concurrency, and a minimum.
+    Concurrency { times: u64, least: u64 },
 }
 
 pub(crate) static REQUESTS_LEAF: Leaf = Leaf {
     expected: REQUESTS,
     sweepable: true,
-    schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": "^[1-9][0-9]*x$" }),
+    schema: || json!({ "type": ["integer", "string"], "minimum": 1, "pattern": r"^([1-9][0-9]*x|max\([0-9]+, *[1-9][0-9]*x\))$" }),
     check: |node, review| {
         if !matches!(
             times(node),
-            Some(Times::Count(1..) | Times::Concurrency(1..))
+            Some(Times::Count(1..) | Times::Concurrency { times: 1.., .. })
         ) {
             expect(
                 node,
                 "a number of requests, 1 or more",
-                "200, or `10x` for ten times the concurrency",
+                "200, `10x` for ten times the concurrency, or `max(200, 10x)`",
                 review,
             );
         }
@@ -174,13 +174,18 @@ pub(crate) static WARMUP_LEAF: Leaf = Leaf {
 pub(crate) fn times(node: &Node) -> Option<Times> {
     match node.integer() {
         Some(count) => u64::try_from(count).ok().map(Times::Count),
-        None => node
-            .text()?
-            .trim()
-            .strip_suffix('x')?
-            .parse()
-            .ok()
-            .map(Times::Concurrency),
+        None => {
+            let text = node.text()?;
+            let (least, times) = match text.trim().strip_prefix("max(") {
+                Some(both) => {
+                    let (least, times) = both.strip_suffix(')')?.split_once(',')?;
+                    (least.trim().parse().ok()?, times.trim())
+                }
+                None => (0, text.trim()),
+            };
+            let times = times.strip_suffix('x')?.parse().ok()?;
+            Some(Times::Concurrency { times, least })
+        }
     }
 }
 
@@ -197,7 +202,9 @@ impl Times {
     pub fn count(self, users: Option<u32>) -> Option<u64> {
         match self {
             Times::Count(count) => Some(count),
-            Times::Concurrency(times) => users.map(|users| times.saturating_mul(u64::from(users))),
+            Times::Concurrency { times, least } => {
+                users.map(|users| times.saturating_mul(u64::from(users)).max(least))
+            }
         }
     }
 }
