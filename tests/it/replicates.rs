@@ -36,8 +36,8 @@ fn rounds_on_restarted_servers_are_marked_and_compared() {
         .port();
     let scenario = format!(
         "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:{port}/v1/chat/completions\n  model: sim\n  server:\n    command: [llmscen, simulate, --listen, '127.0.0.1:{port}']\n    \
-         ready: {{ log: 'http://' }}\nrequest: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: hi }}\nload: {{ requests: 8, warmup: 1 }}\n\
-         matrix: {{ load.concurrency: [1, 2] }}\nrounds: {{ count: 3, restart: true }}\n\
+         ready: {{ log: 'http://' }}\n    restart: round\nrequest: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: hi }}\nload: {{ requests: 8, warmup: 1 }}\n\
+         matrix: {{ load.concurrency: [1, 2] }}\nrounds: 3\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n"
     );
     for folder in ["a", "b"] {

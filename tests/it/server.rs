@@ -426,7 +426,7 @@ fn a_server_that_closes_its_port_is_lost_although_its_process_runs() {
 #[test]
 fn every_case_whose_own_server_fails_is_explained() {
     let (yard, port) = (Yard::new(), port());
-    let more = format!("{BY_LOG}    per_case: true\n");
+    let more = format!("{BY_LOG}    restart: case\n");
     let matrix = "matrix: { target.server.args.listen: [nonsense, rubbish] }\n";
     let command = simulator(port).replace(&format!("--listen 127.0.0.1:{port} "), "");
     let ran = yard
@@ -552,7 +552,7 @@ fn a_server_that_does_not_start_is_reported_with_the_end_of_its_log() {
 #[test]
 fn a_case_may_have_a_server_of_its_own() {
     let (yard, port) = (Yard::new(), port());
-    let more = format!("{BY_LOG}    per_case: true\n");
+    let more = format!("{BY_LOG}    restart: case\n");
     let matrix = "matrix: { target.server.args.truth: [a.jsonl, b.jsonl] }\n";
     yard.0
         .run(&(managed(port, &simulator(port), &more, "concurrency: 1, requests: 3") + matrix))
@@ -570,7 +570,7 @@ fn a_case_may_have_a_server_of_its_own() {
 #[test]
 fn a_case_whose_own_server_fails_does_not_end_the_others() {
     let (yard, port) = (Yard::new(), port());
-    let more = format!("{BY_LOG}    per_case: true\n");
+    let more = format!("{BY_LOG}    restart: case\n");
     let matrix = "matrix: { target.server.args.listen: [nonsense, '127.0.0.1:PORT'] }\nrounds: 2\n"
         .replace("PORT", &port.to_string());
     let command = simulator(port).replace(&format!("--listen 127.0.0.1:{port} "), "");
@@ -637,7 +637,7 @@ fn fifty_starts_and_stops_leak_nothing() {
     // Each server counts the open files and the threads of the tool, its guard's parent, and the processes of this folder.
     let count = "tool=$(cut -d\" \" -f4 /proc/$PPID/stat); echo $(ls /proc/$tool/fd | wc -l) $(ls /proc/$tool/task | wc -l) >> counts; ";
     let command = simulator(port).replace("echo $$ > pid; ", &format!("{count}echo $$ >> pids; "));
-    let more = format!("{BY_LOG}    per_case: true\n");
+    let more = format!("{BY_LOG}    restart: case\n");
     yard.0
         .run(&(managed(port, &command, &more, "concurrency: 1, requests: 1") + "rounds: 50\n"));
     assert_eq!(

@@ -71,7 +71,11 @@ pub(crate) fn compile(source: &Source<'_>, mut review: Review) -> Result<Loaded,
     let plan = read(source, &mut review)
         .map(|tree| merge(tree, source, &mut review))
         .and_then(|merged| {
-            let resolved = resolve(check(&merged, env, &mut review), &mut review);
+            let checked = check(&merged, env, &mut review);
+            let resolved = match patches::are_declared(&merged.root) {
+                true => resolve_shared(&checked),
+                false => resolve(checked, &mut review),
+            };
             plan(&merged, &resolved, env, &mut review)
         });
     match plan.filter(|_| review.is_clean()) {
@@ -158,6 +162,21 @@ fn resolve(Checked { mut root, swept }: Checked, review: &mut Review) -> Resolve
     Resolved { root }
 }
 
+/// Fills in the defaults of what all variants and workloads share. The other sections stay as they are written, because defaults
+/// depend on keys that a variant or workload may change.
+fn resolve_shared(Checked { root, swept }: &Checked) -> Resolved {
+    let mut filled = root.clone();
+    defaults::fill(&mut filled, &SCENARIO, &|path| swept.contains(path));
+    values::number::draw(&mut filled, swept);
+    for section in patches::sections() {
+        filled.remove(section);
+        if let Some(entry) = root.entry(section) {
+            filled.set_key(section, entry.key_at, entry.value.clone());
+        }
+    }
+    Resolved { root: filled }
+}
+
 /// The tree of the cases with this variant and workload.
 fn combine(
     merged: &Merged,
@@ -184,7 +203,7 @@ fn combine(
         },
         review,
     );
-    review.help_since(known, || format!("This is the {}.", names.describe()));
+    review.explain_since(known, &format!("Found in: {}.", names.describe()));
     resolved.root
 }
 

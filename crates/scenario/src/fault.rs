@@ -120,6 +120,14 @@ impl Review {
         }
     }
 
+    /// Adds a line to the help of the errors after the first `count`.
+    pub fn explain_since(&mut self, count: usize, line: &str) {
+        for mistake in self.mistakes.iter_mut().skip(count) {
+            let help = mistake.help.take();
+            mistake.help = Some(help.map_or_else(|| line.to_owned(), |help| format!("{help}\n{line}")));
+        }
+    }
+
     /// Reports that the variable `name` in the text at `at` is not set.
     pub fn lacks(&mut self, at: Span, name: &str, mistake: Mistake) {
         self.record(Mistake {

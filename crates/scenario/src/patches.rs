@@ -90,6 +90,11 @@ pub(crate) fn nodes(root: &Node) -> impl Iterator<Item = &Node> {
     PATCHES.iter().flat_map(patches).map(|patch| &patch.value)
 }
 
+/// The sections that patches are merged into.
+pub(crate) fn sections() -> impl Iterator<Item = &'static str> {
+    PATCH.names().filter(|section| *section != "slo")
+}
+
 /// Whether a scenario has variants or workloads.
 pub(crate) fn are_declared(root: &Node) -> bool {
     PATCHES.iter().any(|kind| kind.names(root).next().is_some())

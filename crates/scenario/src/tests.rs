@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod plans;
+mod variants;
 
 use super::*;
 use llmscen_core::load::{Arrival, Shape, Warmup};

@@ -195,7 +195,7 @@ mod tests {
             ("{linear: [1, 8]}", "`linear` needs [FROM, TO, COUNT]"),
             ("{log: [1, 8, 0]}", "`log` needs [FROM, TO, COUNT]"),
             ("{log: [1, x, 2]}", "`log` needs [FROM, TO, COUNT]"),
-            ("{dubling: [1, 8]}", "an axis is a list, or a ladder: doubling, linear or log"),
+            ("{dubling: [1, 8]}", "an axis is a list, or a ladder: `doubling`, `linear` or `log`"),
             ("{log: [1, 2, 2], linear: [1, 2, 2]}", "a ladder has one key"),
         ] {
             assert_eq!(ladder(yaml, &whole), expected, "{yaml}");

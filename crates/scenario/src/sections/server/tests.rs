@@ -1,6 +1,7 @@
 use super::*;
 use crate::tests::load_with;
 use llmscen_core::plan::Plan;
+use llmscen_core::target::Restart;
 
 fn plan(target: &str, more: &str) -> Plan {
     let text = format!(
@@ -36,8 +37,8 @@ fn command_may_refer_to_the_target_and_has_defaults() {
         ]
     );
     assert_eq!(
-        (&own.ready, own.log.as_str(), own.per_case),
-        (&Readiness::Log("up".into()), "server.log", false)
+        (&own.ready, own.log.as_str(), own.restart),
+        (&Readiness::Log("up".into()), "server.log", Restart::Variant)
     );
     assert_eq!(
         (own.timeout.secs(), own.interval.secs(), own.grace.secs()),
@@ -88,7 +89,7 @@ fn preset_fills_in_missing_keys() {
 fn matrix_varies_arguments_that_the_scenario_omits() {
     let matrix = "matrix: { target.server.args.max_num_seqs: [64, 128] }\n";
     let plan = plan(
-        &format!("{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true }}"),
+        &format!("{URL}, server: {{ command: s, ready: {{ log: up }} }}"),
         matrix,
     );
     assert_eq!(
@@ -154,7 +155,7 @@ fn numbers_keep_their_notation() {
 fn swept_numbers_keep_their_notation() {
     let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
     let target = format!(
-        "{URL}, server: {{ command: s, ready: {{ log: up }}, per_case: true, args_style: snake }}"
+        "{URL}, server: {{ command: s, ready: {{ log: up }}, args_style: snake }}"
     );
     let plan = plan(&target, matrix);
     let seen: Vec<_> = (0..plan.cases.len())
