@@ -5,6 +5,7 @@ use crate::format::{counted, shorten, value};
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
 use llmscen_core::report::CaseReport;
+use std::collections::BTreeSet;
 
 /// The longest value of a plan in a note, in characters.
 const MAX_VALUE: usize = 60;
@@ -110,6 +111,11 @@ fn environment_changes(base: &Run, other: &Run) -> Vec<String> {
             machine.host, machine.cpu, machine.cores, machine.os, machine.kernel
         )
     };
+    let or_none = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not set".to_owned());
+    let [gpus_a, gpus_b] = [&a.machine, &b.machine].map(|machine| {
+        let parts = [&machine.gpu, &machine.gpu_driver, &machine.cuda];
+        parts.into_iter().flatten().cloned().collect::<Vec<_>>()
+    });
     let properties = [
         ("seed", a.seed.to_string(), b.seed.to_string()),
         (
@@ -118,8 +124,18 @@ fn environment_changes(base: &Run, other: &Run) -> Vec<String> {
             b.tool_version.clone(),
         ),
         ("host", host(a), host(b)),
+        (
+            "GPU, driver and CUDA version",
+            or_none((!gpus_a.is_empty()).then(|| gpus_a.join(", ")).as_ref()),
+            or_none((!gpus_b.is_empty()).then(|| gpus_b.join(", ")).as_ref()),
+        ),
     ];
-    let changed = properties.into_iter().filter(|(_, a, b)| a != b);
+    let names: BTreeSet<&String> = a.labels.keys().chain(b.labels.keys()).collect();
+    let labels = names.into_iter().map(|name| {
+        let [a, b] = [a, b].map(|manifest| or_none(manifest.labels.get(name)));
+        (name.as_str(), a, b)
+    });
+    let changed = labels.chain(properties).filter(|(_, a, b)| a != b);
     let mut notes: Vec<String> = changed
         .map(|(name, a, b)| format!("{name} of {}: {a} → {b}", other.label))
         .collect();
