@@ -1,6 +1,6 @@
 //! Comparison of runs: terminal table, CSV, Markdown, HTML and JSON.
 
-mod labels;
+pub(crate) mod labels;
 mod notes;
 mod pages;
 mod summary;

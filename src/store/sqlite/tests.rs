@@ -16,6 +16,7 @@ fn plan() -> Plan {
     Plan {
         id: "p".into(),
         name: "n".into(),
+        labels: Default::default(),
         description: None,
         seed: llmscen_core::seed::Seed(1),
         cases: Vec::new(),

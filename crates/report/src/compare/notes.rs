@@ -1,11 +1,11 @@
 //! Notes about compared runs: invalid and interrupted runs, differences between plans, hosts and verdicts.
 
 use crate::compare::labels;
+use crate::environment::{self, EnvironmentChange};
 use crate::format::{counted, shorten, value};
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
 use llmscen_core::report::CaseReport;
-use std::collections::BTreeSet;
 
 /// The longest value of a plan in a note, in characters.
 const MAX_VALUE: usize = 60;
@@ -104,50 +104,19 @@ fn same_run(base: &Run, other: &Run) -> Option<String> {
 
 fn environment_changes(base: &Run, other: &Run) -> Vec<String> {
     let (a, b) = (&base.report.manifest, &other.report.manifest);
-    let host = |manifest: &llmscen_core::manifest::Manifest| {
-        let machine = &manifest.machine;
-        format!(
-            "{} ({}, {} cores, {} {})",
-            machine.host, machine.cpu, machine.cores, machine.os, machine.kernel
-        )
+    let seeds =
+        (a.seed != b.seed).then(|| format!("seed of {}: {} → {}", other.label, a.seed, b.seed));
+    let changes = environment::changes(&a.into(), &b.into());
+    let line = |it: &EnvironmentChange| {
+        let EnvironmentChange {
+            what,
+            at,
+            before,
+            after,
+        } = it;
+        format!("{what} of {}{at}: {before} → {after}", other.label)
     };
-    let or_none = |text: Option<&String>| text.cloned().unwrap_or_else(|| "not set".to_owned());
-    let [gpus_a, gpus_b] = [&a.machine, &b.machine].map(|machine| {
-        let parts = [&machine.gpu, &machine.gpu_driver, &machine.cuda];
-        parts.into_iter().flatten().cloned().collect::<Vec<_>>()
-    });
-    let properties = [
-        ("seed", a.seed.to_string(), b.seed.to_string()),
-        (
-            "version of llmscen",
-            a.tool_version.clone(),
-            b.tool_version.clone(),
-        ),
-        ("host", host(a), host(b)),
-        (
-            "GPU, driver and CUDA version",
-            or_none((!gpus_a.is_empty()).then(|| gpus_a.join(", ")).as_ref()),
-            or_none((!gpus_b.is_empty()).then(|| gpus_b.join(", ")).as_ref()),
-        ),
-    ];
-    let names: BTreeSet<&String> = a.labels.keys().chain(b.labels.keys()).collect();
-    let labels = names.into_iter().map(|name| {
-        let [a, b] = [a, b].map(|manifest| or_none(manifest.labels.get(name)));
-        (name.as_str(), a, b)
-    });
-    let changed = labels.chain(properties).filter(|(_, a, b)| a != b);
-    let mut notes: Vec<String> = changed
-        .map(|(name, a, b)| format!("{name} of {}: {a} → {b}", other.label))
-        .collect();
-    for (url, server) in &b.targets {
-        if let Some(before) = a.targets.get(url).filter(|before| *before != server) {
-            notes.push(format!(
-                "server of {} at {url}: {before} → {server}",
-                other.label
-            ));
-        }
-    }
-    notes
+    seeds.into_iter().chain(changes.iter().map(line)).collect()
 }
 
 /// Cases whose worst verdict changed.
