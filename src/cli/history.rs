@@ -86,9 +86,12 @@ fn show(args: &HistoryArgs, terminal: &mut Terminal) -> Result<History, (Exit, S
     };
     let parent = to.parent().filter(|it| !it.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    let page_folder = parent
-        .canonicalize()
-        .map_err(|error| unreadable(parent, &error))?;
+    let page_folder = fs::create_dir_all(parent)
+        .and_then(|()| parent.canonicalize())
+        .map_err(|error| {
+            let why = format!("cannot create {}: {error}", parent.display());
+            (Exit::Error, why)
+        })?;
     let history = build(args, &folders, &page_folder);
     if history.runs.is_empty() {
         left_out(&history)

@@ -226,7 +226,7 @@ fn series_table(history: &History, shown: &[&Series]) -> Table {
 }
 
 /// The changes as a table of the page.
-fn change_table(history: &History, plans: &PlanDifferences, anchors: &[(&str, &str)]) -> Table {
+fn change_table(history: &History, anchors: &[(&str, &str)]) -> Table {
     let scenario = Column::text();
     let columns = vec![
         Column::text().html("Finding"),
@@ -242,7 +242,6 @@ fn change_table(history: &History, plans: &PlanDifferences, anchors: &[(&str, &s
         Column::number().html("Since"),
         Column::number().html("Change"),
         Column::number().html("p"),
-        Column::text().html("Differences to the run before"),
     ];
     let row = |(series, change): &(&Series, &Change)| {
         let unit = series.measure.metric.unit();
@@ -250,7 +249,7 @@ fn change_table(history: &History, plans: &PlanDifferences, anchors: &[(&str, &s
         let place = anchors.iter().position(|it| *it == key(series));
         let figure = |number| Cell::figure(value(number, unit), number);
         Row::new(vec![
-            Cell::verdict(finding, emphasis),
+            mark(finding, emphasis),
             Cell::prose(&series.scenario),
             place.map_or_else(
                 || Cell::code(&series.case),
@@ -262,12 +261,38 @@ fn change_table(history: &History, plans: &PlanDifferences, anchors: &[(&str, &s
             figure(change.after),
             Cell::figure(size(series, change), change.ratio()).emphasized(emphasis),
             Cell::figure(probability(Some(change.p)), change.p),
-            Cell::prose(&differences(history, change, plans).join("; ")),
         ])
         .case(&series.case)
         .metric(&series.measure.to_string())
     };
     Table::new(columns, changes(history).iter().map(row).collect()).sortable()
+}
+
+/// A finding; only those that need a look, or are welcome, have a symbol.
+fn mark(finding: &str, emphasis: Emphasis) -> Cell {
+    match emphasis {
+        Emphasis::Inconclusive => Cell::prose(finding).emphasized(emphasis),
+        _ => Cell::verdict(finding, emphasis),
+    }
+}
+
+/// Where levels changed, newest first, and what differs there.
+fn places(history: &History, plans: &PlanDifferences) -> Vec<Place> {
+    let mut counts: BTreeMap<(usize, usize), (usize, &Change)> = BTreeMap::new();
+    for (_, change) in changes(history) {
+        let (count, _) = counts
+            .entry((change.first, change.last))
+            .or_insert((0, change));
+        *count += 1;
+    }
+    let run = |index: usize| history.runs.get(index).map(RunLine::new);
+    let place = |((first, last), (count, change)): (&(usize, usize), &(usize, &Change))| Place {
+        last: run(*last),
+        first: run(*first),
+        changes: counted(*count, "change"),
+        differences: differences(history, change, plans).join("; "),
+    };
+    counts.iter().rev().map(place).collect()
 }
 
 /// Scenario and case.
@@ -329,6 +354,7 @@ struct Page {
     summary: String,
     tiles: Vec<Tile>,
     changes: String,
+    places: Vec<Place>,
     cases: Vec<Section>,
     runs: Vec<RunLine>,
     left_out: Vec<(String, String)>,
@@ -359,6 +385,15 @@ struct Trend {
     svg: String,
 }
 
+/// Two consecutive runs with different levels.
+#[derive(Serialize)]
+struct Place {
+    last: Option<RunLine>,
+    first: Option<RunLine>,
+    changes: String,
+    differences: String,
+}
+
 #[derive(Serialize)]
 struct RunLine {
     date: String,
@@ -367,6 +402,22 @@ struct RunLine {
     verdict: String,
     labels: Vec<String>,
     version: String,
+}
+
+impl RunLine {
+    fn new(run: &HistoryRun) -> RunLine {
+        let labels = run.results.labels.iter();
+        RunLine {
+            date: date(run),
+            folder: run.folder.clone(),
+            link: run.link.clone(),
+            verdict: run.results.verdict.clone(),
+            labels: labels
+                .map(|(name, value)| format!("{name} {value}"))
+                .collect(),
+            version: run.results.tool_version.clone(),
+        }
+    }
 }
 
 /// The page.
@@ -402,19 +453,6 @@ pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
         }
     };
     let sections = cases.iter().enumerate().map(section).collect();
-    let line = |run: &HistoryRun| RunLine {
-        date: date(run),
-        folder: run.folder.clone(),
-        link: run.link.clone(),
-        verdict: run.results.verdict.clone(),
-        labels: run
-            .results
-            .labels
-            .iter()
-            .map(|(name, value)| format!("{name} {value}"))
-            .collect(),
-        version: run.results.tool_version.clone(),
-    };
     let mut names: Vec<&str> = history
         .runs
         .iter()
@@ -431,9 +469,10 @@ pub fn html(history: &History, plans: &PlanDifferences) -> Result<String, ViewEr
         tone: emphasis.class(),
         summary: summary(history) + ".",
         tiles: tiles(history, &cases),
-        changes: change_table(history, plans, &cases).html("Changes"),
+        changes: change_table(history, &cases).html("Changes"),
+        places: places(history, plans),
         cases: sections,
-        runs: history.runs.iter().rev().map(line).collect(),
+        runs: history.runs.iter().rev().map(RunLine::new).collect(),
         left_out: history.left_out.clone(),
         explanation: explanation(history),
         styles: [STYLE, TREND_STYLE],
@@ -505,7 +544,10 @@ fn trend(history: &History, series: &Series, has_links: bool) -> Trend {
             format!("{} since {}", size(series, it), date_at(history, it.first))
         }),
         tone: emphasis.class(),
-        symbol: emphasis.symbol(),
+        symbol: match emphasis {
+            Emphasis::Inconclusive => "",
+            emphasis => emphasis.symbol(),
+        },
         svg: trend::svg(history, series, has_links),
     }
 }
@@ -514,4 +556,142 @@ fn trend(history: &History, series: &Series, has_links: bool) -> Trend {
 pub fn left_out(history: &History) -> Vec<String> {
     let line = |(folder, why): &(String, String)| format!("{} is left out: {why}", code(folder));
     history.left_out.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::history::{DEFAULT_MEASURES, HistoryOptions};
+
+    /// Runs of two cases, whose TTFT is `ttft` and half of it.
+    fn history(ttft: &[f64], commit: impl Fn(usize) -> String) -> History {
+        let case = |id: &str, ttft: f64| {
+            json!({
+                "id": id, "labels": { "load.concurrency": id }, "audit": { "valid": true }, "counts": { "scheduled": 100 },
+                "slo": [], "metrics": { "ttft_ms": { "p50": ttft, "p95": ttft * 1.5 }, "error_rate": 0.0 },
+            })
+        };
+        let run = |(index, ttft): (usize, &f64)| {
+            let results = json!({
+                "name": "chat", "run_id": format!("r{index}"), "tool_version": "0.1.0", "labels": { "commit": commit(index) },
+                "started_at": format!("2026-01-{:02}T02:00:00Z", index + 1), "verdict": "pass", "interrupted": false,
+                "machine": llmscen_core::manifest::Machine::default(), "targets": {}, "cases": [case("c=1", *ttft), case("c=2", ttft / 2.0)],
+            });
+            HistoryRun {
+                folder: format!("chat/{index}"),
+                link: Some(format!("chat/{index}/report.html")),
+                results: serde_json::from_value(results).unwrap(),
+                plan: String::new(),
+            }
+        };
+        let options = HistoryOptions {
+            measures: DEFAULT_MEASURES.to_vec(),
+            alpha: 0.05,
+            latest: 5,
+            max_regression: 0.05,
+        };
+        let left_out = vec![(
+            "chat/killed".to_owned(),
+            "the run was interrupted".to_owned(),
+        )];
+        History::new(
+            ttft.iter().enumerate().map(run).collect(),
+            left_out,
+            options,
+        )
+    }
+
+    /// 20 runs around 100 ms, the last one of 150 ms.
+    fn regression(commit: impl Fn(usize) -> String) -> History {
+        let mut ttft: Vec<f64> = (0..20)
+            .map(|index| 100.0 + f64::from(index * 7 % 5))
+            .collect();
+        ttft.push(150.0);
+        history(&ttft, commit)
+    }
+
+    #[test]
+    fn the_page_has_verdict_changes_labels_and_links() {
+        let history = regression(|index| format!("c{index}"));
+        let html = html(&history, &PlanDifferences::new()).unwrap();
+        let html = html.replace("&#x2f;", "/");
+        assert!(html.contains("<span class=\"badge fail\">REGRESSION</span>"));
+        assert_eq!(html.matches("<svg class=\"trend\"").count(), 6);
+        assert_eq!(html.matches("REGRESSION</td>").count(), 4);
+        for part in [
+            "commit: c19 → c20",
+            "<a href=\"chat/20/report.html\"",
+            "<code>chat/killed</code>: the run was interrupted",
+            "+47.",
+        ] {
+            assert!(html.contains(part), "{part}");
+        }
+        assert_eq!(
+            html.matches("<li><a href=").count(),
+            1,
+            "one line for the changes of one run"
+        );
+    }
+
+    #[test]
+    fn the_page_loads_nothing_and_text_never_becomes_script() {
+        let attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"";
+        let mut history = regression(|_| attack.to_owned());
+        for run in &mut history.runs {
+            run.folder = attack.to_owned();
+            run.results.verdict = attack.to_owned();
+        }
+        for series in &mut history.series {
+            series.case = attack.to_owned();
+        }
+        let html = html(&history, &PlanDifferences::new()).unwrap();
+        assert!(html.contains("default-src 'none'") && html.contains("&lt;script&gt;alert(1)"));
+        for foreign in [
+            "<script>alert",
+            "<img",
+            "<link",
+            "@import",
+            "url(",
+            "fetch(",
+        ] {
+            assert!(!html.contains(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_table_lists_every_series_and_the_verdict() {
+        let history = regression(|_| String::new());
+        let text = table(&history, None, false);
+        assert!(
+            text.contains("REGRESSION  c=1   ttft.p50 ↓      21  150 ms")
+                && text.contains("no change   c=1   error_rate ↓    21      0%")
+                && text.ends_with("REGRESSION: 21 runs, 6 series: 4 changes, 4 regressions in the latest 5 runs.\n"),
+            "{text}"
+        );
+        let few = table(&self::history(&[100.0; 3], |_| String::new()), None, false);
+        assert!(
+            few.contains("INCONCLUSIVE: 3 runs")
+                && few.contains("A test needs 6 valid runs of a case"),
+            "{few}"
+        );
+    }
+
+    #[test]
+    fn json_has_the_points_and_the_changes_of_each_series() {
+        let history = regression(|index| format!("c{index}"));
+        let document: Value =
+            serde_json::from_str(&json(&history, &PlanDifferences::new()).unwrap()).unwrap();
+        assert_eq!(document["verdict"], "regression");
+        let series = &document["series"][0];
+        assert_eq!(
+            (&series["case"], &series["metric"]),
+            (&json!("c=1"), &json!("ttft.p50"))
+        );
+        assert_eq!(series["points"].as_array().unwrap().len(), 21);
+        let change = &series["changes"][0];
+        assert_eq!(
+            (&change["first"], &change["test"], &change["differences"]),
+            (&json!(20), &json!("latest"), &json!(["commit: c19 → c20"]))
+        );
+    }
 }

@@ -386,8 +386,8 @@ impl<'a> Execution<'a> {
             result.tally.not_found,
             &mut self.manifest.served,
         );
-        // After the measurement, once per address, and only of a server that answers.
-        if result.tally.answered
+        // After the measurement, once per address, and only of a server that answered with tokens.
+        if result.tally.first_answer().is_some()
             && self.context.shard.is_first()
             && self.context.stop.level() == Level::Run
             && input.case.target.api != Api::Custom
