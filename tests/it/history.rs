@@ -43,7 +43,8 @@ fn the_history_finds_a_slowdown_of_the_latest_run_and_links_its_runs() {
         night(&lab, number, "30ms", &format!("c{number}"));
     }
     lab.file("reports/chat/killed/manifest.json", "{}");
-    let metric = ["--metric", "tpot.p50"];
+    // A machine that is busy for some of the runs does change their level, by little.
+    let metric = ["--metric", "tpot.p50", "--confidence", "0.999"];
     let before = lab.llmscen(&[&["history", "reports"], &metric[..]].concat());
     let before = before.expect(0);
     assert!(

@@ -501,7 +501,10 @@ fn subject(history: &History) -> Vec<String> {
 fn tiles(history: &History, cases: &[(&str, &str)]) -> Vec<Tile> {
     const MAX_TILES: usize = 6;
     let mut newest: Vec<(&Series, &Change)> = changes(history);
-    newest.retain(|(_, change)| change.first + history.options.latest >= history.runs.len());
+    newest.retain(|(series, change)| {
+        let since = series.points.iter().filter(|it| it.run >= change.first);
+        since.count() <= history.options.latest
+    });
     let tile = |(series, change): &(&Series, &Change)| {
         let (_, emphasis) = finding(series, change);
         let unit = series.measure.metric.unit();
