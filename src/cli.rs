@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod extras;
+mod history;
 mod import;
 mod init;
 mod inspect;
@@ -77,6 +78,7 @@ pub fn main(world: World) -> Exit {
         Command::Baseline(args) => baseline::baseline(&args, &world.env, &mut terminal),
         Command::Import(args) => import::import(&args, &mut terminal),
         Command::Compare(args) => compare::compare(&args, &world.env, &mut terminal),
+        Command::History(args) => history::history(&args, &mut terminal),
         Command::Simulate(args) => simulate::simulate(&args, &world.env, &mut terminal),
         Command::Guard => supervise_server(&mut terminal),
         Command::Init(args) => init::init(&args, &world.env, &mut terminal),

@@ -4,6 +4,7 @@ use crate::cli::baseline::BaselineArgs;
 use crate::cli::bodies::BodiesArgs;
 use crate::cli::compare::CompareArgs;
 use crate::cli::doctor::DoctorArgs;
+use crate::cli::history::HistoryArgs;
 use crate::cli::import::ImportArgs;
 use crate::cli::init::InitArgs;
 use crate::cli::load_scenarios::{Sources, parse_override};
@@ -60,6 +61,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 3] = [
                 "compare",
                 "llmscen compare reports/chat/before reports/chat/after",
             ),
+            ("history", "llmscen history reports/"),
             (
                 "baseline",
                 "llmscen baseline update reports/chat/latest --to baselines/chat.json",
@@ -136,6 +138,8 @@ pub enum Command {
     Import(ImportArgs),
     /// Compare runs case by case and flag significant regressions
     Compare(CompareArgs),
+    /// Show the trend of each case over many runs, its change points, and whether the latest runs are worse
+    History(HistoryArgs),
     /// Start the built-in simulated server
     Simulate(SimulateArgs),
     /// Supervise a managed server (started by `run`)

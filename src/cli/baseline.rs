@@ -60,7 +60,7 @@ struct DoctorArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub enum Format {
     /// A table
     Table,
     /// JSON

@@ -299,7 +299,7 @@ fn compare_runs(
 }
 
 /// The selected measures, or the default ones, in the order of the metrics and without duplicates.
-fn select_measures(args: &[Measures]) -> Vec<Measure> {
+pub fn select_measures(args: &[Measures]) -> Vec<Measure> {
     let selected = if args.is_empty() {
         default_measures()
     } else {
@@ -365,7 +365,7 @@ fn print_comparison(
     Ok(())
 }
 
-fn parse_measures(text: &str) -> Result<Measures, String> {
+pub fn parse_measures(text: &str) -> Result<Measures, String> {
     if text == "default" {
         return Ok(Measures(default_measures()));
     }
@@ -395,7 +395,7 @@ fn parse_measures(text: &str) -> Result<Measures, String> {
     }
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
+pub fn parse_percent(text: &str) -> Result<f64, String> {
     let value: Option<f64> = text
         .trim_end_matches('%')
         .trim()
@@ -407,7 +407,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a percentage of 0 or more, such as 5".to_owned())
 }
 
-fn parse_confidence(text: &str) -> Result<f64, String> {
+pub fn parse_confidence(text: &str) -> Result<f64, String> {
     let value = text
         .parse()
         .ok()

@@ -61,7 +61,16 @@ fn machine_facts(env: &BTreeMap<String, String>) -> Vec<(&'static str, String)> 
             format!("{limit}; a request in flight needs one (raise it: ulimit -n)")
         });
     let gpu = match Nvidia::find(&VisibleGpus::from_env(env, &["CUDA_VISIBLE_DEVICES"])) {
-        Ok(found) => plural(found.count(), "NVIDIA GPU"),
+        Ok(found) => {
+            let version = |name: &str, version: Option<String>| {
+                version.map_or_else(String::new, |version| format!(", {name} {version}"))
+            };
+            found
+                .describe()
+                .unwrap_or_else(|| plural(found.count(), "NVIDIA GPU"))
+                + &version("driver", found.driver_version())
+                + &version("CUDA", found.cuda_version())
+        }
         Err(why) => format!("none: {why}"),
     };
     let upper = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];

@@ -187,6 +187,7 @@ fn new_manifest(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest 
         run_id: timestamps::run_id(&plan.id, context.wall_ns),
         tool_version: env!("CARGO_PKG_VERSION").into(),
         name: plan.name.clone(),
+        labels: plan.labels.clone(),
         plan_id: plan.id.clone(),
         seed: plan.seed.0,
         started_at: timestamps::rfc3339(context.wall_ns),

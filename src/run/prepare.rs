@@ -38,6 +38,8 @@ use tokio::task::LocalSet;
 /// Attempts to connect to a target, and the pause between them.
 const CONNECT_ATTEMPTS: u32 = 3;
 const CONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// A server that takes longer to describe itself remains undescribed.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the switch is checked while a dataset is opened.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -527,10 +529,7 @@ pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap
         let proxy = proxy
             .map(|proxy| format!("through the proxy {proxy}"))
             .unwrap_or_default();
-        targets.insert(
-            case.target.redactor().redact_truncated(&redact_url(url)),
-            proxy,
-        );
+        targets.insert(target_name(case, url), proxy);
     }
     targets
 }
@@ -550,22 +549,50 @@ pub fn list_models(
     if !not_found || served.contains_key(&url) {
         return;
     }
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    else {
-        return;
-    };
-    let models = async {
-        http_client(&case.target, prepared, Instant::now())
-            .ok()??
-            .served_models()
-            .await
-    };
-    let names = LocalSet::new().block_on(&runtime, models);
-    runtime.shutdown_background();
+    let names = ask_server(case, prepared, async |client| client.served_models().await);
     // An empty list is stored too, so that the request is sent once.
     served.insert(url, names.unwrap_or_default());
+}
+
+/// Adds the engine and its version to the entry of the target in `targets`, if the target reports a version.
+pub fn record_engine(case: &Case, prepared: &PreparedCase, targets: &mut BTreeMap<String, String>) {
+    let TargetLocation::Url(url) = &case.target.location else {
+        return;
+    };
+    let found = ask_server(case, prepared, async |client| {
+        let identity = tokio::time::timeout(IDENTIFY_TIMEOUT, client.identify());
+        identity.await.ok()
+    });
+    let Some((version, owner)) = found.and_then(|found| Some((found.version?, found.owner))) else {
+        return;
+    };
+    let engine = owner.into_iter().chain([version]).collect::<Vec<_>>();
+    let known = targets.entry(target_name(case, url)).or_default();
+    let parts = [engine.join(" "), std::mem::take(known)];
+    let parts = parts.iter().map(String::as_str).filter(|it| !it.is_empty());
+    *known = parts.collect::<Vec<_>>().join(", ");
+}
+
+/// Asks the target of a case outside of rounds.
+fn ask_server<T>(
+    case: &Case,
+    prepared: &PreparedCase,
+    ask: impl AsyncFnOnce(HttpClient) -> Option<T>,
+) -> Option<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .ok()?;
+    let answer = LocalSet::new().block_on(&runtime, async {
+        ask(http_client(&case.target, prepared, Instant::now()).ok()??).await
+    });
+    runtime.shutdown_background();
+    answer
+}
+
+/// The URL of a target without its secrets.
+fn target_name(case: &Case, url: &str) -> String {
+    case.target.redactor().redact_truncated(&redact_url(url))
 }
 
 /// Raises the limit on open files to what the shard needs.

@@ -101,9 +101,15 @@ fn a_base_url_is_completed_and_every_place_shows_the_result() {
     let whole = format!("http://{address}/v1/chat/completions");
     let note = format!("target.url completed to {whole}");
     let ran = lab.run(&scenario).expect(0);
+    // After the measurement the server is asked for its engine and version.
     assert_eq!(
         *lines.lock().unwrap(),
-        ["POST /v1/chat/completions HTTP/1.1"]
+        [
+            "POST /v1/chat/completions HTTP/1.1",
+            "GET /v1/models HTTP/1.1",
+            "GET /version HTTP/1.1",
+            "GET /api/version HTTP/1.1",
+        ]
     );
     for err in [
         ran.err,

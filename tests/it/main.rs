@@ -18,6 +18,7 @@ mod first_steps;
 mod folders;
 mod foreign;
 mod gates;
+mod history;
 mod hostile;
 mod html;
 mod http_words;

@@ -36,7 +36,10 @@ fn recorder() -> (Server, Arc<Mutex<Vec<Vec<u8>>>>) {
                     }
                     let mut body = vec![0; length];
                     reader.read_exact(&mut body).unwrap();
-                    bodies.lock().unwrap().push(body);
+                    // A GET asks for the engine and its version.
+                    if !body.is_empty() {
+                        bodies.lock().unwrap().push(body);
+                    }
                     if !send(&mut writer, &stream_of_one()) {
                         return;
                     }

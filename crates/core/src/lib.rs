@@ -17,6 +17,7 @@ pub mod compare;
 pub mod dataset;
 pub mod early_stop;
 pub mod escape;
+pub mod history;
 pub mod label;
 pub mod load;
 pub mod local;

@@ -24,6 +24,15 @@ pub struct Machine {
     pub cores: usize,
     /// Memory in bytes.
     pub memory: u64,
+    /// The GPUs that were sampled: `8 x NVIDIA H200`; None if there were none.
+    #[serde(default)]
+    pub gpu: Option<String>,
+    /// Version of their driver.
+    #[serde(default)]
+    pub gpu_driver: Option<String>,
+    /// The CUDA version that the driver supports.
+    #[serde(default)]
+    pub cuda: Option<String>,
 }
 
 /// What is recorded of a run besides its requests.
@@ -35,6 +44,9 @@ pub struct Manifest {
     pub tool_version: String,
     /// Name of the scenario.
     pub name: String,
+    /// `labels` of the scenario.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Hex digest of the plan.
     pub plan_id: String,
     /// Seed.

@@ -15,6 +15,7 @@ use crate::target::{Restart, Target};
 use crate::telemetry::TelemetrySpec;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Thresholds of the self-audit.
@@ -305,6 +306,8 @@ pub struct Plan {
     pub name: String,
     /// Description.
     pub description: Option<String>,
+    /// What the run measures: `commit` → `4f2e91c`. Not part of the id.
+    pub labels: BTreeMap<String, String>,
     /// Seed of every random choice.
     pub seed: Seed,
     /// The cases, in the order in which they run.

@@ -1,5 +1,6 @@
 //! Statistics. Every function cites its source.
 
+pub mod change_points;
 pub mod comparison;
 pub mod design;
 pub mod distributions;

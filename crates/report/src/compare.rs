@@ -1,6 +1,6 @@
 //! Comparison of runs: terminal table, CSV, Markdown, HTML and JSON.
 
-mod labels;
+pub(crate) mod labels;
 mod notes;
 mod pages;
 mod summary;
@@ -63,6 +63,7 @@ fn run_json(run: &Run) -> Value {
         "name": manifest.name,
         "started_at": manifest.started_at,
         "tool_version": manifest.tool_version,
+        "labels": manifest.labels,
         "plan_id": manifest.plan_id,
         "seed": manifest.seed,
         "machine": manifest.machine,

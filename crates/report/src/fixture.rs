@@ -366,6 +366,7 @@ pub(crate) fn report_of(cases: Vec<CaseReport>, verdict: RunVerdict, exit_code: 
         cpu: "Some CPU @ 3.0 GHz".into(),
         cores: 16,
         memory: 64 << 30,
+        ..Machine::default()
     };
     let manifest = Manifest {
         run_id: "20260102T030405Z-1f2e".into(),

@@ -39,6 +39,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "description": report.description,
         "run_id": manifest.run_id,
         "tool_version": manifest.tool_version,
+        "labels": manifest.labels,
         "plan_id": manifest.plan_id,
         "seed": manifest.seed,
         "verdict": report.verdict,

@@ -259,6 +259,7 @@ pub(super) fn environment(report: &Report) -> Table {
     } else {
         String::new()
     };
+    let optional = |text: &Option<String>| Cell::prose(text.as_deref().unwrap_or_default());
     let rows = [
         ("Run", Cell::code(&manifest.run_id)),
         ("Started", Cell::prose(&manifest.started_at)),
@@ -271,7 +272,12 @@ pub(super) fn environment(report: &Report) -> Table {
         ("Kernel", Cell::prose(&machine.kernel)),
         ("CPU", Cell::prose(&machine.cpu)),
         ("Cores, memory", Cell::prose(&size)),
+        ("GPU", optional(&machine.gpu)),
+        ("GPU driver", optional(&machine.gpu_driver)),
+        ("CUDA", optional(&machine.cuda)),
     ];
+    let label =
+        |(name, value): (&String, &String)| Row::new(vec![Cell::code(name), Cell::prose(value)]);
     let target = |(url, server): (&String, &String)| {
         let text = [code(url), prose(server)].join(" ").trim_end().to_owned();
         (
@@ -295,7 +301,7 @@ pub(super) fn environment(report: &Report) -> Table {
             Column::text().markdown("").html("Property"),
             Column::text().markdown("").html("Value"),
         ],
-        rows.collect(),
+        manifest.labels.iter().map(label).chain(rows).collect(),
     )
 }
 

@@ -224,7 +224,7 @@ fn plan(
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
     let mut plan = Plan {
-        id: resolve::digest(&resolved),
+        id: resolve::plan_id(&resolved),
         resolved,
         secrets,
         ..plan

@@ -8,6 +8,7 @@ use serde_json::Value;
 const HARMLESS: &[&str] = &[
     "name",
     "description",
+    "labels",
     "report",
     "seed",
     "cache_seed",

@@ -3,6 +3,7 @@
 use crate::fault::{Mistake, Review};
 use crate::patches::{self, PATCHES, PatchNames, kind_of_axis};
 use crate::rules;
+use crate::secrets::by_name;
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
@@ -12,7 +13,7 @@ use crate::sections::{
 };
 use crate::sweep::case_labels::CaseLabels;
 use crate::sweep::{Point, Setting, patch_names, points};
-use crate::tree::{Node, last_segment};
+use crate::tree::{Node, Part, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
 use llmscen_core::dataset::DatasetSpec;
@@ -23,6 +24,7 @@ use llmscen_core::request::RequestSpec;
 use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
+use llmscen_core::url_secrets::is_secret_name;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Returns the tree of the cases that have a variant and a workload.
@@ -131,6 +133,7 @@ pub(crate) fn plan(
         id: String::new(),
         name: root.get("name")?.string()?,
         description: root.get("description").and_then(Node::string),
+        labels: root.get("labels").map_or_else(BTreeMap::new, labels),
         seed: shared.seed,
         cases,
         searches: quests,
@@ -188,6 +191,23 @@ fn combine_trees(
         }
     }
     trees
+}
+
+/// The labels of the run. Variables with the name of a secret stay names.
+fn labels(node: &Node) -> BTreeMap<String, String> {
+    let part = |part: &Part| match part {
+        Part::Literal(text) => text.clone(),
+        Part::Env { name, value } if !is_secret_name(name) => value.clone(),
+        Part::Env { .. } | Part::Ref(_) => by_name(part),
+    };
+    let value = |node: &Node| match &node.parts {
+        Some(parts) => Some(parts.iter().map(part).collect()),
+        None => node.string(),
+    };
+    node.entries()
+        .iter()
+        .filter_map(|entry| Some((entry.key.clone(), value(&entry.value)?)))
+        .collect()
 }
 
 /// Multiplies the points of the matrix by the values of the searched field.

@@ -45,9 +45,16 @@ pub(crate) fn resolve(root: &Node, table: &'static Block, review: &mut Review) -
     yaml::write(&value)
 }
 
-/// The id of a plan: 16 hex digits of SHA-256.
-pub(crate) fn digest(text: &str) -> String {
-    hex_digest(text, 8)
+/// The id of a plan: 16 hex digits of SHA-256. Labels describe what is measured, not how, so they are not part of it.
+pub(crate) fn plan_id(resolved: &str) -> String {
+    let mut is_label = false;
+    let lines = resolved.split_inclusive('\n').filter(|line| {
+        if !line.starts_with(' ') {
+            is_label = line.starts_with("labels:");
+        }
+        !is_label
+    });
+    hex_digest(&lines.collect::<String>(), 8)
 }
 
 /// The first bytes of a text's SHA-256, in hex.

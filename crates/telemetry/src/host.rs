@@ -210,6 +210,7 @@ pub fn machine() -> Machine {
         ),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         memory: system.total_memory(),
+        ..Machine::default()
     }
 }
 

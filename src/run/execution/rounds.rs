@@ -9,7 +9,7 @@ use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
-use crate::run::prepare::{Context, PreparedCase, list_models};
+use crate::run::prepare::{Context, PreparedCase, list_models, record_engine};
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
 use crate::run::round::{
@@ -22,13 +22,14 @@ use crate::store::{RunDir, manifest};
 use llmscen_analysis::Table;
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
+use llmscen_core::api::Api;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::shard::Split;
-use llmscen_core::target::{ManagedServer, Restart};
+use llmscen_core::target::{ManagedServer, Restart, TargetLocation};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,8 @@ pub struct Execution<'a> {
     lost_targets: Vec<String>,
     /// Managed servers that did not start or were lost, and why: their cases are not run.
     lost_servers: Vec<(ManagedServer, String)>,
+    /// URLs of targets that were asked for their engine and version.
+    identified: BTreeSet<String>,
     servers: ManagedServers,
     models: LocalModels,
     /// Pause between two rounds.
@@ -90,6 +93,7 @@ impl<'a> Execution<'a> {
     ) -> Result<Execution<'a>, RunError> {
         let journal = Writer::create(&folder.file(journal::FILE))?;
         let observer = Arc::new(Observer::new(plan, context));
+        observer.describe_gpus(&mut manifest.machine);
         if let Some(note) = &observer.note {
             manifest.notes.push(note.clone());
             let _ = context.events.send(Event::Note(note.clone()));
@@ -117,6 +121,7 @@ impl<'a> Execution<'a> {
             lost_targets: Vec::new(),
             lost_servers: Vec::new(),
             servers: ManagedServers::default(),
+            identified: BTreeSet::new(),
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
             has_run: false,
@@ -410,6 +415,16 @@ impl<'a> Execution<'a> {
             result.tally.not_found,
             &mut self.manifest.served,
         );
+        // After the measurement, once per address, and only of a server that answered with tokens.
+        if result.tally.first_answer().is_some()
+            && self.context.shard.is_first()
+            && self.context.stop.level() == Level::Run
+            && input.case.target.api != Api::Custom
+            && let TargetLocation::Url(url) = &input.case.target.location
+            && self.identified.insert(url.clone())
+        {
+            record_engine(input.case, input.prepared, &mut self.manifest.targets);
+        }
         let (case, round) = (input.index as u32, input.round);
         self.unwritten
             .extend(result.unwritten.into_iter().map(|outcome| CaseOutcome {

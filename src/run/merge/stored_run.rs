@@ -142,6 +142,7 @@ impl StoredRun<'_> {
             run_id: timestamps::run_id(&plan.id, started),
             tool_version: first.version,
             name: plan.name.clone(),
+            labels: plan.labels.clone(),
             plan_id: plan.id.clone(),
             seed: plan.seed.0,
             started_at: timestamps::rfc3339(started),

@@ -5,6 +5,7 @@ use crate::run::prepare::Context;
 use crate::store::{READINGS, RunDir};
 use llmscen_analysis::telemetry;
 use llmscen_core::check::{Check, Subject};
+use llmscen_core::manifest::Machine;
 use llmscen_core::metric::Requires;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::target::TargetLocation;
@@ -79,6 +80,15 @@ impl Observer {
             }
         }
         observer
+    }
+
+    /// Adds the detected GPUs to the description of the machine.
+    pub fn describe_gpus(&self, machine: &mut Machine) {
+        if let Some(gpus) = &self.nvidia {
+            machine.gpu = gpus.describe();
+            machine.gpu_driver = gpus.driver_version();
+            machine.cuda = gpus.cuda_version();
+        }
     }
 
     /// Starts to sample a round of `case`. `server`: the supervisor process of its managed server; `simulator`: the address of its

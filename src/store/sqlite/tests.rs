@@ -16,12 +16,12 @@ fn plan() -> Plan {
     Plan {
         id: "p".into(),
         name: "n".into(),
+        labels: Default::default(),
         description: None,
         seed: llmscen_core::seed::Seed(1),
         cases: Vec::new(),
         searches: Vec::new(),
         rounds: 1,
-        restart: false,
         pause: Nanos::ZERO,
         audit: Default::default(),
         telemetry: Default::default(),

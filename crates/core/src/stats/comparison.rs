@@ -58,6 +58,20 @@ impl Group {
         let spread = (self.variance? * (1.0 + 1.0 / self.n as f64)).sqrt();
         Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
+
+    /// Two-sided p-value of the mean of new replicates, if they are like these: Student's t = (mean − new mean) ÷ (s·√(1/n + 1/k))
+    /// for k new ones, with s from these alone. For one value, the test belongs to [`Group::prediction_half_width`]. The standard
+    /// deviation is at least `least`. None for fewer than two values, or without new ones.
+    pub fn p_of_new_mean(&self, new: &[f64], least: f64) -> Option<f64> {
+        let distance = (mean(new)? - self.mean).abs();
+        let scale = (1.0 / self.n as f64 + 1.0 / new.len() as f64).sqrt();
+        let error = self.variance?.sqrt().max(least) * scale;
+        Some(match () {
+            () if distance == 0.0 => 1.0,
+            () if error > 0.0 => (2.0 * t_above(distance / error, self.n as f64 - 1.0)).min(1.0),
+            () => 0.0,
+        })
+    }
 }
 
 /// Standard error of the difference of two means and its degrees of freedom (Welch, Biometrika 34, 1947). A group with a single
@@ -259,6 +273,7 @@ mod tests {
         // t(0.975; 4) · √2.5 · √1.2.
         let reach = 2.776445 * 2.5f64.sqrt() * 1.2f64.sqrt();
         assert!((many.prediction_half_width(0.975).unwrap() - reach).abs() < 1e-4);
+        assert!((many.p_of_new_mean(&[100.0 + reach], 0.0).unwrap() - 0.05).abs() < 1e-5);
         let edge = difference(group(&[100.0 + reach]), many, 0.975, 0.0).unwrap();
         assert!(
             (edge.p - 0.05).abs() < 1e-5 && edge.low.abs() < 1e-4,

@@ -1,7 +1,7 @@
 //! Texts shared by all output formats of a comparison.
 
 use crate::format::{ABSENT, against, counted, number, percent};
-use llmscen_core::compare::{Comparison, Contrast, Effect, Finding, Run, Span};
+use llmscen_core::compare::{Comparison, Contrast, Effect, Finding, Measure, Run, Span};
 use llmscen_core::report::RunVerdict;
 
 /// The longest folder in a legend, in characters.
@@ -9,10 +9,14 @@ const MAX_FOLDER: usize = 36;
 
 /// `ttft.p95 ↓`: the arrow is the direction of better values.
 pub(super) fn measure(contrast: &Contrast) -> String {
+    with_direction(contrast.measure)
+}
+
+/// A measure with its arrow.
+pub(crate) fn with_direction(measure: Measure) -> String {
     format!(
-        "{} {}",
-        contrast.measure,
-        if contrast.measure.metric.higher_is_better() {
+        "{measure} {}",
+        if measure.metric.higher_is_better() {
             "↑"
         } else {
             "↓"
@@ -58,7 +62,7 @@ pub(super) fn interval(contrast: &Contrast) -> String {
 }
 
 /// A ratio as a change: `+12.3%`; from 10 on as a factor: `×12.3`.
-pub(super) fn relative(ratio: f64) -> String {
+pub(crate) fn relative(ratio: f64) -> String {
     let change = (ratio - 1.0) * 100.0;
     match () {
         () if ratio >= 10.0 => format!("×{}", number(ratio)),
@@ -67,7 +71,7 @@ pub(super) fn relative(ratio: f64) -> String {
     }
 }
 
-fn percentage_points(difference: f64) -> String {
+pub(crate) fn percentage_points(difference: f64) -> String {
     if difference == 0.0 {
         "0 pp".to_owned()
     } else {
@@ -76,7 +80,7 @@ fn percentage_points(difference: f64) -> String {
 }
 
 /// `0.034`, `<0.001`.
-pub(super) fn probability(p: Option<f64>) -> String {
+pub(crate) fn probability(p: Option<f64>) -> String {
     match p {
         None => ABSENT.to_owned(),
         Some(p) if p < 0.001 => "<0.001".to_owned(),

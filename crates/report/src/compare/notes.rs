@@ -1,6 +1,7 @@
 //! Notes about compared runs: invalid and interrupted runs, differences between plans, hosts and verdicts.
 
 use crate::compare::labels;
+use crate::environment::{self, EnvironmentChange};
 use crate::format::{counted, shorten, value};
 use llmscen_core::check::Ruling;
 use llmscen_core::compare::{Comparison, Difference, Run};
@@ -103,35 +104,19 @@ fn same_run(base: &Run, other: &Run) -> Option<String> {
 
 fn environment_changes(base: &Run, other: &Run) -> Vec<String> {
     let (a, b) = (&base.report.manifest, &other.report.manifest);
-    let host = |manifest: &llmscen_core::manifest::Manifest| {
-        let machine = &manifest.machine;
-        format!(
-            "{} ({}, {} cores, {} {})",
-            machine.host, machine.cpu, machine.cores, machine.os, machine.kernel
-        )
+    let seeds =
+        (a.seed != b.seed).then(|| format!("seed of {}: {} → {}", other.label, a.seed, b.seed));
+    let changes = environment::changes(&a.into(), &b.into());
+    let line = |it: &EnvironmentChange| {
+        let EnvironmentChange {
+            what,
+            at,
+            before,
+            after,
+        } = it;
+        format!("{what} of {}{at}: {before} → {after}", other.label)
     };
-    let properties = [
-        ("seed", a.seed.to_string(), b.seed.to_string()),
-        (
-            "version of llmscen",
-            a.tool_version.clone(),
-            b.tool_version.clone(),
-        ),
-        ("host", host(a), host(b)),
-    ];
-    let changed = properties.into_iter().filter(|(_, a, b)| a != b);
-    let mut notes: Vec<String> = changed
-        .map(|(name, a, b)| format!("{name} of {}: {a} → {b}", other.label))
-        .collect();
-    for (url, server) in &b.targets {
-        if let Some(before) = a.targets.get(url).filter(|before| *before != server) {
-            notes.push(format!(
-                "server of {} at {url}: {before} → {server}",
-                other.label
-            ));
-        }
-    }
-    notes
+    seeds.into_iter().chain(changes.iter().map(line)).collect()
 }
 
 /// Cases whose worst verdict changed.

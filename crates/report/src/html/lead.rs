@@ -74,8 +74,11 @@ pub fn subject(report: &Report, plan: &str) -> Vec<String> {
         [only] => Some(only.load.clone()),
         cases => Some(counted(cases.len(), "case")),
     };
+    let labels = manifest.labels.iter();
+    let labels = labels.map(|(name, value)| Some(format!("{name} {value}")));
     [model, server, single, cores, started, elapsed]
         .into_iter()
+        .chain(labels)
         .flatten()
         .filter(|it| !it.is_empty())
         .collect()

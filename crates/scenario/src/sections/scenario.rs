@@ -19,6 +19,8 @@ pub(crate) static SCENARIO: Block = Block {
         field("version", Kind::Whole(1, 1), "Version of this format.").required().example("1"),
         field("name", Kind::Leaf(&NAME), "Name of the run folder.").required().example("chat"),
         field("description", Kind::Text, "One line for the top of the report.").example("Nightly gate"),
+        field("labels", Kind::Map(&Kind::Text), "What the run measures, such as the commit and the image: shown in reports, in `compare` and in `history`, and never part of the plan hash. A variable with the name of a secret is stored by its name.")
+            .example("{ commit: \"${GIT_COMMIT:-unknown}\", image: vllm-openai, gpu: H200 }"),
         field("extends", Kind::Text, "A base scenario: this one is merged into it, mappings are merged, lists are replaced; `presets` can add limits.")
             .example("base.yaml"),
         field("vars", Kind::Map(&Kind::Json), "Values for `{{ vars.x }}` in any text of the file.")

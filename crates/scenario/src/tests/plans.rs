@@ -513,3 +513,41 @@ fn command_dataset_has_seed_and_model_in_its_environment() {
         (seconds(60), true, Some("gen --n 5"))
     );
 }
+
+#[test]
+fn labels_are_values_of_the_run_and_not_of_its_plan() {
+    let base = text("{url: simulator}", "{}", "openqa", ASK);
+    let with = |labels: &str, commit: &str| {
+        let env = [("GIT_COMMIT", commit), ("API_KEY", "sk-hush-hush")];
+        let loaded = load_with(&format!("{base}labels: {labels}\n"), &env, &[]);
+        loaded.unwrap_or_else(|faults| panic!("{}", faults.render(false, 100)))
+    };
+    let labels = "{ commit: \"${GIT_COMMIT}\", image: a b, key: \"k ${API_KEY}\" }";
+    let numbers = with(labels, "0012345").plan;
+    let own: Vec<(&str, &str)> = numbers
+        .labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(
+        own,
+        [
+            ("commit", "0012345"),
+            ("image", "a b"),
+            ("key", "k ${API_KEY}")
+        ]
+    );
+    let again = reloaded(&numbers, &[("API_KEY", "other")]);
+    assert_eq!(again.labels, numbers.labels);
+    assert!(!numbers.resolved.contains("hush"));
+    assert_eq!(
+        [&numbers.id, &with(labels, "8a1b2c3").plan.id],
+        [&plan(&base).id; 2]
+    );
+    let several = messages(load_with(
+        &format!("{base}labels: {{ a: [1, 2] }}\n"),
+        &[],
+        &[],
+    ));
+    assert!(several[0].ends_with("`a` must be text"), "{several:?}");
+}

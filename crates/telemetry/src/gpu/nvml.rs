@@ -11,7 +11,8 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,6 +69,34 @@ impl Nvidia {
     /// Number of visible GPUs.
     pub fn count(&self) -> usize {
         self.devices.len()
+    }
+
+    /// The names of the visible GPUs, each with its number: `8 x NVIDIA H200`.
+    pub fn describe(&self) -> Option<String> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for &index in &self.devices {
+            let name = self.nvml.device_by_index(index).and_then(|gpu| gpu.name());
+            *counts.entry(name.ok()?).or_default() += 1;
+        }
+        let described = counts
+            .iter()
+            .map(|(name, count)| format!("{count} x {name}"));
+        Some(described.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Version of the driver.
+    pub fn driver_version(&self) -> Option<String> {
+        self.nvml.sys_driver_version().ok()
+    }
+
+    /// The CUDA version that the driver supports: `12.8`.
+    pub fn cuda_version(&self) -> Option<String> {
+        let version = self.nvml.sys_cuda_driver_version().ok()?;
+        Some(format!(
+            "{}.{}",
+            cuda_driver_version_major(version),
+            cuda_driver_version_minor(version)
+        ))
     }
 
     /// The source with this interval. It also reports the GPU memory of the processes of `server`.
