@@ -196,6 +196,9 @@ pub struct RunArgs {
     /// Write into an output folder that contains another run
     #[arg(long)]
     pub force: bool,
+    /// Go on with a run that was killed, interrupted or failed: the argument is its folder, and only the missing rounds run
+    #[arg(long = "continue", conflicts_with_all = ["set", "seed", "only", "skip", "output", "force", "shard"])]
+    pub continued: bool,
     /// Continue even if the first 20 requests all fail with the same HTTP status
     #[arg(long)]
     pub keep_going: bool,

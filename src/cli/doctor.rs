@@ -11,6 +11,7 @@ use crate::run::prepare::identify_server;
 use crate::run::single_request::SingleRequest;
 use clap::Args;
 use llmscen_client::http::ServerIdentity;
+use llmscen_core::plan::CaseFilter;
 use llmscen_core::plan::Plan;
 use llmscen_report::format::{bytes, millis, plain};
 use llmscen_telemetry::gpu::VisibleGpus;
@@ -162,7 +163,7 @@ pub fn identify(
 ) -> Result<ServerIdentity, Exit> {
     let plan = load_text(&scenario(url, "unknown"), env, terminal).ok_or(Exit::Scenario)?;
     let (events, _) = mpsc::channel();
-    let context = new_context(env, &Sources::default(), Stop::default(), events);
+    let context = new_context(env, CaseFilter::default(), Stop::default(), events);
     match identify_server(&plan, &context) {
         Ok(found) => Ok(found.unwrap_or_default()),
         Err(error) => {

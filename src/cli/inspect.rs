@@ -16,7 +16,7 @@ pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut T
     let Some(plans) = load_all(args, env, terminal) else {
         return Exit::Scenario;
     };
-    for Source { path, plan } in &plans {
+    for Source { path, plan, .. } in &plans {
         terminal.print(&format!(
             "{}: ok, {}\n",
             path.display(),

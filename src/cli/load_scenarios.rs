@@ -6,7 +6,7 @@ use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
 use clap::Args;
-use llmscen_core::plan::Plan;
+use llmscen_core::plan::{CaseFilter, Plan};
 use llmscen_scenario::{Faults, Input, Loaded};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,22 @@ pub struct Sources {
     /// Set the seed, as --set seed=N; repeats a run of a scenario with `seed: run`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
-    /// Run only cases whose id contains TEXT (repeatable)
-    #[arg(long, value_name = "TEXT")]
+    /// Run only these cases: a part of their ids, or labels such as variant=mtp3,concurrency=8..64 (repeatable)
+    #[arg(long, value_name = "CASES")]
     pub only: Vec<String>,
+    /// Do not run these cases (repeatable)
+    #[arg(long, value_name = "CASES")]
+    pub skip: Vec<String>,
+}
+
+impl Sources {
+    /// The cases that the options select.
+    pub fn filter(&self) -> CaseFilter {
+        CaseFilter {
+            only: self.only.clone(),
+            skip: self.skip.clone(),
+        }
+    }
 }
 
 /// Parses the value of `--set`.
@@ -40,6 +53,8 @@ pub fn parse_override(text: &str) -> Result<(String, String), String> {
 pub struct Source {
     pub path: PathBuf,
     pub plan: Plan,
+    /// The cases of the scenario that the plan has.
+    pub filter: CaseFilter,
 }
 
 /// Loads all scenarios. `None` after printing every error.
@@ -60,18 +75,23 @@ pub fn load_all(
         }
     }
     let mut plans = Vec::new();
+    let filter = sources.filter();
     let seed = sources
         .seed
         .map(|seed| ("seed".to_owned(), seed.to_string()));
     let set: Vec<(String, String)> = sources.set.iter().cloned().chain(seed).collect();
     for path in files {
         match load_one(&path, &set, env, terminal) {
-            Some(plan) => plans.push(Source { path, plan }),
+            Some(plan) => plans.push(Source {
+                path,
+                plan,
+                filter: filter.clone(),
+            }),
             None => valid = false,
         }
     }
-    if valid && !sources.only.is_empty() {
-        valid = select_cases(&mut plans, &sources.only, terminal);
+    if valid && !filter.is_empty() {
+        valid = select_cases(&mut plans, &filter, terminal);
     }
     valid.then_some(plans)
 }
@@ -243,20 +263,20 @@ fn scenario_files(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// Keeps the cases whose id contains one of the texts, and the plans that have such cases.
-fn select_cases(plans: &mut Vec<Source>, only: &[String], terminal: &mut Terminal) -> bool {
+/// Keeps the cases that the filter selects, and the plans that have such cases.
+fn select_cases(plans: &mut Vec<Source>, filter: &CaseFilter, terminal: &mut Terminal) -> bool {
     let ids: Vec<String> = plans
         .iter()
         .flat_map(|source| source.plan.cases.iter().map(|case| case.id.clone()))
         .collect();
     for source in plans.iter_mut() {
-        source.plan.select_cases(only);
+        source.plan.select_cases(filter);
     }
     plans.retain(|source| !source.plan.cases.is_empty());
     if plans.is_empty() {
         terminal.error(&format!(
-            "--only {}: no matching case; available: {}",
-            only.join(", "),
+            "{}: no matching case; available: {}",
+            filter.options().join(" "),
             ids.join("  ")
         ));
     }

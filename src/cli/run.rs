@@ -4,7 +4,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::display::WatchedRun;
 use crate::cli::exit::Exit;
 use crate::cli::last_run::change_since_last_run;
-use crate::cli::load_scenarios::{Source, Sources, load_all};
+use crate::cli::load_scenarios::{Source, Sources, load_all, open_run};
 use crate::cli::metrics::Endpoint;
 use crate::cli::output::{Summary, annotate, exit_of, print_report};
 use crate::cli::progress::{ProgressMode, show_progress};
@@ -18,7 +18,8 @@ use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{CompletedRun, run_plan, run_shard};
 use crate::run::forecast::{describe_logits, undecidable};
 use crate::run::prepare::Context;
-use llmscen_core::plan::Plan;
+use crate::store::{RunDir, StoreError, manifest};
+use llmscen_core::plan::{CaseFilter, Plan};
 use llmscen_core::report::RunVerdict;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_datasets::{CacheDir, DEFAULT_HUB, HUB_VARIABLE};
@@ -26,7 +27,7 @@ use llmscen_report::format::plain;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -72,7 +73,11 @@ fn run_all(
     began: Instant,
     terminal: &mut Terminal,
 ) -> Result<RunResult, Exit> {
-    let mut plans = load_all(&args.sources, env, terminal).ok_or(Exit::Scenario)?;
+    let sources = match args.continued {
+        true => &stored_sources(&args.sources, terminal).ok_or(Exit::Scenario)?,
+        false => &args.sources,
+    };
+    let mut plans = load_all(sources, env, terminal).ok_or(Exit::Scenario)?;
     plans
         .iter_mut()
         .for_each(|source| args.results.compat.add_to(&mut source.plan));
@@ -116,6 +121,25 @@ fn run_all(
         .iter()
         .for_each(|endpoint| endpoint.wait_for_scrape(linger, &session.stop));
     Ok(worst)
+}
+
+/// The plan of a run folder, with its case filter.
+fn stored_sources(sources: &Sources, terminal: &mut Terminal) -> Option<Sources> {
+    let [path] = sources.paths.as_slice() else {
+        terminal.error("--continue takes one run folder");
+        return None;
+    };
+    let folder = open_run(path, terminal)?;
+    let manifest = manifest::read(&folder)
+        .map_err(|error| terminal.error(&error.to_string()))
+        .ok()?;
+    Some(Sources {
+        paths: vec![folder.file("plan.yaml")],
+        set: Vec::new(),
+        seed: None,
+        only: manifest.filter.only,
+        skip: manifest.filter.skip,
+    })
 }
 
 fn start_endpoint(addr: SocketAddr, terminal: &mut Terminal) -> Result<Endpoint, Exit> {
@@ -163,10 +187,22 @@ fn run_one(
         shared: session.shared.clone(),
         ..new_context(
             env,
-            &args.sources,
+            source.filter.clone(),
             session.stop.clone(),
             session.events.clone(),
         )
+    };
+    let folder = source.path.parent().filter(|_| args.continued);
+    let context = match folder {
+        None => Ok(context),
+        Some(folder) => continued_context(folder, context),
+    };
+    let context = match context {
+        Ok(context) => context,
+        Err(error) => {
+            terminal.error(&error.to_string());
+            return RunResult::without_verdict(Exit::Error);
+        }
     };
     if let Some(shared) = &session.shared
         && !shared.reports(session.shard)
@@ -232,7 +268,7 @@ fn deliver(
 fn exit_of_error(error: &RunError) -> Exit {
     match error {
         RunError::Interrupted => Exit::Interrupted,
-        RunError::LoopbackServer { .. } => Exit::Scenario,
+        RunError::LoopbackServer { .. } | RunError::CannotContinue { .. } => Exit::Scenario,
         _ => Exit::Error,
     }
 }
@@ -257,10 +293,22 @@ fn run_as_shard(plan: &Plan, context: Context) -> Result<(), RunError> {
     result
 }
 
+/// The context of a run that goes on in its folder: times count from its start.
+fn continued_context(folder: &Path, context: Context) -> Result<Context, StoreError> {
+    let started = manifest::read(&RunDir::open(folder)?)?.started_unix_ns;
+    let since = Duration::from_nanos(context.wall_ns.saturating_sub(started));
+    Ok(Context {
+        continued: Some(folder.to_owned()),
+        origin: context.origin.checked_sub(since).unwrap_or(context.origin),
+        wall_ns: started,
+        ..context
+    })
+}
+
 /// The defaults of one request or run, now.
 pub fn new_context(
     env: &BTreeMap<String, String>,
-    sources: &Sources,
+    filter: CaseFilter,
     stop: Stop,
     events: mpsc::Sender<Event>,
 ) -> Context {
@@ -272,7 +320,8 @@ pub fn new_context(
         cache: cache_dir(env),
         tool: own_program(),
         output: None,
-        only: sources.only.clone(),
+        filter,
+        continued: None,
         shard: Shard::default(),
         force: false,
         keep_going: true,

@@ -105,7 +105,7 @@ pub fn send_request(
 ) -> Result<SingleRequest, RunError> {
     // Nothing receives the events.
     let (events, _) = mpsc::channel();
-    let context = new_context(env, sources, Stop::default(), events.clone());
+    let context = new_context(env, sources.filter(), Stop::default(), events.clone());
     signals::listen(context.stop.clone(), events).map_err(RunError::Thread)?;
     let location = RunLocation {
         explicit: Some(folder),

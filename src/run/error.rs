@@ -62,6 +62,14 @@ pub enum RunError {
         /// What failed.
         why: String,
     },
+    /// `--continue` for a run that cannot go on.
+    #[error("cannot continue the run in {}: {why}", folder.display())]
+    CannotContinue {
+        /// The run folder.
+        folder: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
     /// A managed server did not start, or exited.
     #[error(transparent)]
     Server(#[from] ServerError),

@@ -1,16 +1,19 @@
 //! Runs a plan from its preparation to its report: the order of cases and rounds, and their results.
 
+pub(crate) mod continuation;
 pub(crate) mod group;
 pub(crate) mod local_model;
 pub(crate) mod managed_server;
 pub mod panics;
 pub(crate) mod plan_digest;
+pub(crate) mod round_facts;
 pub(crate) mod rounds;
 pub mod stop;
 pub(crate) mod timestamps;
 
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
 use crate::run::execution::group::{GroupRun, remove_merged_files};
 use crate::run::execution::rounds::Execution;
 use crate::run::execution::stop::Level;
@@ -22,8 +25,7 @@ use crate::run::search::{PreparedSearch, run_search};
 use crate::run::sharding::ShardingError;
 use crate::store::{RunDir, RunLocation, manifest};
 use llmscen_analysis::Table;
-use llmscen_core::early_stop::EarlyStop;
-use llmscen_core::manifest::{Manifest, Part};
+use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::{Case, Plan, PlannedRound};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::Report;
@@ -46,13 +48,15 @@ pub struct CompletedRun {
 /// # Errors
 /// The run could not start, or its results cannot be written. A later fault is part of the result.
 pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError> {
-    let StartedRun {
-        prepared,
-        group,
-        mut manifest,
-        folder,
-    } = StartedRun::new(plan, context)?;
-    let (table, fault) = execute_rounds(plan, prepared, group, &folder, &mut manifest, context)?;
+    let continued = context
+        .continued
+        .as_deref()
+        .map(|path| Continuation::open(plan, path))
+        .transpose()?;
+    let started = StartedRun::new(plan, continued, context)?;
+    let mut manifest = started.manifest.clone();
+    let folder = started.folder.clone();
+    let (table, fault) = execute_rounds(plan, started, &mut manifest, context)?;
     manifest.elapsed_s = Some(context.origin.elapsed().as_secs_f64());
     manifest.error = fault.as_ref().map(RunError::brief);
     let manifest = redactor(plan).redact_value(manifest);
@@ -79,13 +83,9 @@ pub fn run_plan(plan: &Plan, context: &Context) -> Result<CompletedRun, RunError
 /// # Errors
 /// The shard could not run, or its rows could not be delivered.
 pub fn run_shard(plan: &Plan, context: &Context) -> Result<(), RunError> {
-    let StartedRun {
-        prepared,
-        group,
-        mut manifest,
-        folder,
-    } = StartedRun::new(plan, context)?;
-    let (_, fault) = execute_rounds(plan, prepared, group, &folder, &mut manifest, context)?;
+    let started = StartedRun::new(plan, None, context)?;
+    let mut manifest = started.manifest.clone();
+    let (_, fault) = execute_rounds(plan, started, &mut manifest, context)?;
     match fault {
         // Shard 0 has the verdict on these, and its report takes longer than the others run.
         Some(RunError::Sharding(ShardingError::EndedByFirst(_))) => Ok(()),
@@ -100,11 +100,17 @@ struct StartedRun {
     group: Option<GroupRun>,
     manifest: Manifest,
     folder: RunDir,
+    /// What an earlier process has measured.
+    finished: FinishedRounds,
 }
 
 impl StartedRun {
-    /// Prepares every case, meets the other shards, and creates the run folder.
-    fn new(plan: &Plan, context: &Context) -> Result<StartedRun, RunError> {
+    /// Prepares every case, meets the other shards, and creates the run folder, unless an earlier run goes on.
+    fn new(
+        plan: &Plan,
+        continued: Option<Continuation>,
+        context: &Context,
+    ) -> Result<StartedRun, RunError> {
         let prepared = PreparedRun::new(plan, context)
             .and_then(|prepared| raise_open_file_limit(plan, context.shard).map(|()| prepared));
         let (prepared, group) = match &context.shared {
@@ -114,9 +120,22 @@ impl StartedRun {
                 (prepared, Some(group))
             }
         };
-        let manifest = new_manifest(plan, prepared.notes(plan), context);
-        let folder = reach_all(prepared.cases(plan), context)
-            .and_then(|()| create_folder(plan, &manifest, redactor(plan), context));
+        let mut manifest = new_manifest(plan, prepared.notes(plan), context);
+        let reached = reach_all(prepared.cases(plan), context);
+        let mut finished = FinishedRounds::default();
+        let folder = match continued {
+            None => reached.and_then(|()| create_folder(plan, &manifest, redactor(plan), context)),
+            Some(continued) => reached.and_then(|()| {
+                let folder = continued.folder.with_redactor(redactor(plan));
+                manifest.notes.push(continued.finished.note(plan));
+                manifest.targets.extend(continued.manifest.targets);
+                manifest.served = continued.manifest.served;
+                manifest.parts = continued.manifest.parts;
+                finished = continued.finished;
+                let _ = context.events.send(Event::Folder(folder.path().to_owned()));
+                Ok(folder)
+            }),
+        };
         let stored = folder.and_then(|folder| match &group {
             Some(group) if group.leads() => group.store_plan(plan, &manifest).map(|()| folder),
             _ => Ok(folder),
@@ -127,6 +146,7 @@ impl StartedRun {
                 group,
                 manifest,
                 folder,
+                finished,
             }),
             Err(fault) => {
                 if let Some(mut group) = group {
@@ -194,7 +214,7 @@ fn new_manifest(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest 
         started_unix_ns: context.wall_ns,
         machine: machine(),
         targets: describe_targets(plan, &context.env),
-        only: context.only.clone(),
+        filter: context.filter.clone(),
         shard: (!context.shard.is_whole()).then_some(context.shard),
         attempt: context.shared.as_ref().map(|shared| shared.nonce.clone()),
         notes: note_insecure_tls(plan).into_iter().chain(notes).collect(),
@@ -242,13 +262,19 @@ fn create_folder(
 /// Runs every round of every case, up to the fault that ends the run early. Returns the rows.
 fn execute_rounds(
     plan: &Plan,
-    prepared: PreparedRun,
-    group: Option<GroupRun>,
-    folder: &RunDir,
+    started: StartedRun,
     manifest: &mut Manifest,
     context: &Context,
 ) -> Result<(Table, Option<RunError>), RunError> {
-    let mut execution = Execution::new(plan, folder, manifest, group, context)?;
+    let StartedRun {
+        prepared,
+        group,
+        folder,
+        finished,
+        ..
+    } = started;
+    let mut execution = Execution::new(plan, &folder, manifest, group, context)?;
+    execution.restore(&prepared.cases(plan), finished);
     let result = match prepared {
         PreparedRun::Search(search) => run_search(&mut execution, *search, plan, context),
         PreparedRun::Cases(prepared_cases) => run_cases(&mut execution, &prepared_cases, plan),
@@ -275,7 +301,9 @@ fn run_cases(
         let found = planned.find(|&(_, PlannedRound { round, case })| {
             let prepared = &prepared_cases[case];
             let case = &plan.cases[case];
-            !is_aborted(case, execution.manifest) && !execution.must_skip(case, round, prepared)
+            !is_aborted(&case.id, execution.manifest)
+                && !execution.has_finished(case, round)
+                && !execution.must_skip(case, round, prepared)
         });
         let number = found.map_or(0, |(number, _)| number);
         let wanted = found.map(|(_, PlannedRound { round, case })| {
@@ -295,13 +323,6 @@ fn run_cases(
         }
     }
     Ok(())
-}
-
-/// Whether an earlier round of the case was aborted, so that further rounds cannot change the verdict.
-fn is_aborted(case: &Case, manifest: &Manifest) -> bool {
-    let aborted =
-        |part: &Part| part.case == case.id && matches!(part.ending, Some(EarlyStop::Aborted(_)));
-    manifest.parts.iter().any(aborted)
 }
 
 /// Removes the secrets of a plan, also in their Markdown-escaped form.

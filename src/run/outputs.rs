@@ -10,7 +10,7 @@ use crate::run::outputs::summarize::summarize;
 use crate::run::round::telemetry;
 use crate::store::bodies::spool;
 use crate::store::sqlite::{self, Content};
-use crate::store::{DATABASE, ROWS, RunDir, StoreError, hlog, journal, manifest};
+use crate::store::{DATABASE, EARLIER, FACTS, ROWS, RunDir, StoreError, hlog, journal, manifest};
 use llmscen_analysis::{CaseFacts, Table, cases_csv};
 use llmscen_core::artifacts::Store;
 use llmscen_core::manifest::Manifest;
@@ -69,6 +69,11 @@ pub fn publish(
     manifest::write(folder, manifest)?;
     folder.seal()?;
     folder.remove(journal::FILE)?;
+    folder.remove(EARLIER)?;
+    // A run that did not finish may go on.
+    if manifest.error.is_none() && !manifest.interrupted {
+        folder.remove(FACTS)?;
+    }
     let report = summarize(plan, table, manifest);
     render(plan, table, &report, folder, inconclusive)?;
     Ok(report)

@@ -15,7 +15,7 @@ use llmscen_core::dataset::{DatasetSpec, OnExhausted};
 use llmscen_core::load::Shape;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::plan::{Case, Plan, TraceFile};
+use llmscen_core::plan::{Case, CaseFilter, Plan, TraceFile};
 use llmscen_core::schedule::Schedule;
 use llmscen_core::schedule::shard::{Shard, Split};
 use llmscen_core::seed::Seed;
@@ -58,8 +58,10 @@ pub struct Context {
     pub tool: PathBuf,
     /// `--output`: the run folder.
     pub output: Option<PathBuf>,
-    /// `--only`, for the manifest: the plan already holds only these cases.
-    pub only: Vec<String>,
+    /// `--only` and `--skip`, for the manifest: the plan already holds only these cases.
+    pub filter: CaseFilter,
+    /// `--continue`: the folder of the run that goes on.
+    pub continued: Option<PathBuf>,
     /// `--shard`: which requests of the plan this process sends.
     pub shard: Shard,
     /// Overwrite a folder that contains another run.

@@ -15,6 +15,10 @@ use std::sync::Arc;
 pub const MANIFEST: &str = "manifest.json";
 /// Name of the request table in a run folder.
 pub const ROWS: &str = "requests.parquet";
+/// Rows of the rounds that had finished before a run went on.
+pub const EARLIER: &str = "earlier.parquet";
+/// Facts of the finished rounds, one JSON line each, for a run that goes on.
+pub const FACTS: &str = "rounds.jsonl";
 /// Name of the telemetry table in a run folder.
 pub const READINGS: &str = "telemetry.parquet";
 /// Name of the SQLite database in a run folder.
@@ -30,6 +34,8 @@ const FILES: &[&str] = &[
     journal::FILE,
     "results.json",
     ROWS,
+    EARLIER,
+    FACTS,
     READINGS,
     checksums::FILE,
     "cases.csv",
@@ -285,6 +291,18 @@ impl RunDir {
             sums.insert(name, self.sum_file(name)?);
         }
         self.write_checksums(&sums)
+    }
+
+    /// Removes a file and its checksum, if it exists.
+    ///
+    /// # Errors
+    /// The file or the list cannot be written.
+    pub fn remove_listed(&self, name: &str) -> Result<(), StoreError> {
+        if !self.file(name).exists() {
+            return Ok(());
+        }
+        self.unlist_file(name)?;
+        self.remove(name)
     }
 
     /// Whether there are checksums. Early versions wrote none.

@@ -164,6 +164,16 @@ impl Table {
         })
     }
 
+    /// The rows with these keys, without telemetry.
+    pub fn keep(&self, is_kept: impl Fn(&RowKey<'_>) -> bool) -> Table {
+        let rows = self.row_keys().enumerate();
+        let kept: Vec<u32> = rows
+            .filter(|(_, key)| is_kept(key))
+            .map(|(row, _)| row as u32)
+            .collect();
+        Table::from_columns(self.columns.pick(&kept))
+    }
+
     /// Number of rows, warm-up included.
     pub fn len(&self) -> usize {
         self.columns.len()

@@ -42,7 +42,7 @@ impl Scalar {
     /// a text in which `*` stands for any characters.
     pub fn meets(&self, condition: &Scalar) -> bool {
         let same_number = || self.number().is_some() && self.number() == condition.number();
-        if self == condition || same_number() {
+        if self == condition || same_number() || self.to_string() == condition.to_string() {
             return true;
         }
         let Scalar::Text(pattern) = condition else {

@@ -2,6 +2,7 @@
 
 use crate::early_stop::EarlyStop;
 use crate::local::LocalRound;
+use crate::plan::CaseFilter;
 use crate::schedule::shard::Shard;
 use crate::search::Part as ProbePart;
 use crate::target::{ServerEnd, Startup};
@@ -61,9 +62,9 @@ pub struct Manifest {
     pub machine: Machine,
     /// Server header and version reported by each target, by target URL.
     pub targets: BTreeMap<String, String>,
-    /// `--only`: substrings of the ids of the selected cases; empty: every case ran.
-    #[serde(default)]
-    pub only: Vec<String>,
+    /// The cases that ran.
+    #[serde(flatten)]
+    pub filter: CaseFilter,
     /// The shard whose records these are; None if they are those of all shards, or of a run of one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,

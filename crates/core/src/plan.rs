@@ -332,6 +332,54 @@ pub struct Plan {
     pub secrets: Arc<[Secret]>,
 }
 
+/// The cases of a plan that run. Each text is a part of a case id, or conditions on labels: `variant=mtp3,concurrency=8..64`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CaseFilter {
+    /// `--only`: the cases that match one of these; empty: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
+    /// `--skip`: not the cases that match one of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skip: Vec<String>,
+}
+
+impl CaseFilter {
+    /// Whether every case is selected.
+    pub fn is_empty(&self) -> bool {
+        self.only.is_empty() && self.skip.is_empty()
+    }
+
+    /// The options of the command line: `--only 'variant=mtp3'`.
+    pub fn options(&self) -> Vec<String> {
+        let option = |name: &str, text: &String| format!("{name} '{}'", text.replace('\'', "'\\''"));
+        let only = self.only.iter().map(|text| option("--only", text));
+        only.chain(self.skip.iter().map(|text| option("--skip", text)))
+            .collect()
+    }
+
+    fn selects(&self, case: &Case) -> bool {
+        let matches = |texts: &[String]| texts.iter().any(|text| is_named(case, text));
+        (self.only.is_empty() || matches(&self.only)) && !matches(&self.skip)
+    }
+}
+
+/// Whether a text names a case: by conditions on its labels, whose paths may be shortened to the last segment, or by a part of its id.
+fn is_named(case: &Case, text: &str) -> bool {
+    let condition = |part: &str| {
+        let (name, wanted) = part.split_once('=')?;
+        let (_, value) = case.labels.0.iter().find(|(path, _)| {
+            path == name.trim() || path.rsplit('.').next() == Some(name.trim())
+        })?;
+        Some(value.meets(&Scalar::Text(wanted.trim().to_owned())))
+    };
+    let conditions: Option<Vec<bool>> = text.split(',').map(condition).collect();
+    match conditions {
+        Some(conditions) => conditions.into_iter().all(|meets| meets),
+        None => case.id.contains(text),
+    }
+}
+
 /// One round of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRound {
@@ -408,11 +456,9 @@ impl Plan {
         Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
     }
 
-    /// Keeps the cases whose id contains one of these texts, and the searches that have such a case with all their cases.
-    pub fn select_cases(&mut self, texts: &[String]) {
-        let chosen = |case: &Case| {
-            texts.is_empty() || texts.iter().any(|text| case.id.contains(text.as_str()))
-        };
+    /// Keeps the cases that the filter selects, and the searches that have such a case with all their cases.
+    pub fn select_cases(&mut self, filter: &CaseFilter) {
+        let chosen = |case: &Case| filter.selects(case);
         if self.searches.is_empty() {
             return self.cases.retain(chosen);
         }

@@ -270,9 +270,9 @@ fn first_case(report: &Report) -> usize {
 
 /// The command that repeats the run.
 fn rerun(report: &Report) -> String {
-    let only = |text: &String| format!(" --only '{}'", text.replace('\'', "'\\''"));
-    let filters: String = report.manifest.only.iter().map(only).collect();
-    format!("llmscen run plan.yaml{filters}")
+    let options = report.manifest.filter.options();
+    let words = ["llmscen run plan.yaml".to_owned()].into_iter().chain(options);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The notes of the run, then those of the cases, each once.

@@ -286,9 +286,10 @@ pub(super) fn environment(report: &Report) -> Table {
         )
     };
     let filters = manifest
-        .only
-        .iter()
-        .map(|text| ("Case filter", Cell::code(text)));
+        .filter
+        .options()
+        .into_iter()
+        .map(|option| ("Case filter", Cell::code(&option)));
     let rows = rows
         .into_iter()
         .chain(manifest.targets.iter().map(target))

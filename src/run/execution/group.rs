@@ -2,15 +2,14 @@
 
 use crate::run::collector::SharedCounts;
 use crate::run::collector::early_stop::GroupDecide;
-use crate::run::collector::tally::Replies;
 use crate::run::error::RunError;
 use crate::run::execution::plan_digest::digest_plan;
+use crate::run::execution::round_facts::RoundFacts;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::execution::{PreparedRun, redactor};
 use crate::run::merge::stored_run::{BASELINE, MANIFEST, PLAN};
 use crate::run::merge::{MergedRounds, ShardedRound, merge_rounds, merge_tables, reserve_memory};
 use crate::run::prepare::Context;
-use crate::run::requests::row_usage::SentRows;
 use crate::run::round::{RoundInput, RoundResult, RoundStart};
 use crate::run::sharding::{
     Decide, GroupRound, GroupSettings, HostFacts, NextRound, PlanDigest, RoundCounts, RoundOutput,
@@ -20,13 +19,11 @@ use crate::store::bodies::{Spool, spool};
 use crate::store::shared_store::Objects;
 use crate::store::{RunDir, StoreError, manifest};
 use llmscen_analysis::telemetry;
-use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Redactor;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_telemetry::host::machine;
-use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -73,20 +70,6 @@ pub struct GroupRun {
     gathered: Vec<ShardedRound>,
     /// Number of the latest round over all cases.
     number: u32,
-}
-
-/// What the report needs of a shard's round besides its rows and its [`Part`].
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct RoundFacts {
-    /// Dataset rows sent, per traffic class.
-    sent: Vec<SentRows>,
-    replies: Replies,
-    absurd: Option<ImplausibleCounts>,
-    /// Whether a response had status 404.
-    not_found: bool,
-    /// Whether any request got a response.
-    answered: bool,
 }
 
 impl GroupRun {
@@ -423,29 +406,6 @@ fn check_servers(plan: &Plan, prepared: &PreparedRun) -> Result<(), RunError> {
         }
     }
     Ok(())
-}
-
-impl RoundFacts {
-    fn new(result: &RoundResult) -> RoundFacts {
-        RoundFacts {
-            sent: result.sent.clone(),
-            replies: result.tally.replies.clone(),
-            absurd: result.absurd.clone(),
-            not_found: result.tally.not_found,
-            answered: result.tally.answered,
-        }
-    }
-
-    /// Adds the facts of another shard.
-    fn add_to(self, result: &mut RoundResult) {
-        for (sum, sent) in result.sent.iter_mut().zip(&self.sent) {
-            sum.add(sent);
-        }
-        result.absurd = ImplausibleCounts::joined(result.absurd.take(), self.absurd);
-        result
-            .tally
-            .add_shard(&self.replies, self.not_found, self.answered);
-    }
 }
 
 /// The facts that the other shards delivered.

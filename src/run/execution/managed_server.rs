@@ -115,9 +115,17 @@ pub struct ManagedServers {
     running: Option<ManagedProcess>,
     /// Number of starts per log name.
     starts: BTreeMap<String, usize>,
+    /// Number of starts.
+    started: u32,
 }
 
 impl ManagedServers {
+    /// Counts the starts of an earlier process.
+    pub fn continue_after(&mut self, parts: &[Part]) {
+        let numbers = parts.iter().filter_map(|part| part.server_start);
+        self.started = numbers.max().unwrap_or(0);
+    }
+
     /// The running server, if this round of the case can use it.
     pub fn current(&self, case: &Case, round: u32) -> Option<&ManagedProcess> {
         let spec = case.target.server.as_ref();
@@ -158,8 +166,13 @@ impl ManagedServers {
             if let (Some(spec), TargetLocation::Url(url)) =
                 (&case.target.server, &case.target.location)
             {
-                let log = self.next_log_name(&spec.log);
-                let number = self.starts.values().sum::<usize>() as u32;
+                let mut log = self.next_log_name(&spec.log);
+                // A run that goes on keeps its logs.
+                while folder.file(&log).exists() {
+                    log = self.next_log_name(&spec.log);
+                }
+                self.started += 1;
+                let number = self.started;
                 let start = Start {
                     spec,
                     url,

@@ -3,10 +3,12 @@
 use crate::run::collector::tally::{Replies, note_absurd_counts};
 use crate::run::error::RunError;
 use crate::run::event::Event;
+use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts};
 use crate::run::execution::group::GroupRun;
 use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
+use crate::run::execution::round_facts::RoundFacts;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
 use crate::run::prepare::{Context, PreparedCase, list_models, record_engine};
@@ -18,7 +20,7 @@ use crate::run::round::{
 use crate::run::sharding::{NextRound, RunEnd};
 use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
-use crate::store::{RunDir, manifest};
+use crate::store::{ROWS, RunDir, manifest};
 use llmscen_analysis::Table;
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
@@ -26,6 +28,7 @@ use llmscen_core::api::Api;
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::schedule::shard::Split;
+use llmscen_core::seed::Seed;
 use llmscen_core::target::{ManagedServer, Restart, TargetLocation};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
@@ -92,6 +95,11 @@ impl<'a> Execution<'a> {
         context: &'a Context,
     ) -> Result<Execution<'a>, RunError> {
         let journal = Writer::create(&folder.file(journal::FILE))?;
+        if context.continued.is_some() {
+            // The rows of the finished rounds are in another file; these would mark the run as complete.
+            folder.remove_listed(ROWS)?;
+            manifest::write(folder, manifest)?;
+        }
         let observer = Arc::new(Observer::new(plan, context));
         observer.describe_gpus(&mut manifest.machine);
         if let Some(note) = &observer.note {
@@ -128,6 +136,43 @@ impl<'a> Execution<'a> {
             group,
             undelivered: None,
         })
+    }
+
+    /// Restores the state after the rounds of an earlier process.
+    pub fn restore(&mut self, cases: &[(&Case, &PreparedCase)], finished: FinishedRounds) {
+        for FinishedRound { case, round, facts } in &finished.rounds {
+            let Some((case, prepared)) = cases.iter().find(|(known, _)| known.id == *case) else {
+                continue;
+            };
+            let planned = prepared.extent(case, self.round_seed(case, *round)).sessions;
+            let strides = self.row_usage.strides(case, prepared);
+            self.row_usage
+                .add_round(prepared, &strides, planned, &facts.sent);
+            self.add_facts(&case.id, facts.replies.clone(), facts.absurd.clone());
+            prepared.add_notes(&mut self.manifest.notes);
+        }
+        self.recorded = finished.recorded;
+        self.servers.continue_after(&self.manifest.parts);
+    }
+
+    fn round_seed(&self, case: &Case, round: u32) -> Seed {
+        self.plan
+            .seed
+            .child(case.id.as_str())
+            .child(u64::from(round))
+    }
+
+    fn add_facts(&mut self, case: &str, replies: Replies, absurd: Option<ImplausibleCounts>) {
+        self.replies.add(&replies);
+        if let Some(absurd) = ImplausibleCounts::joined(self.absurd.remove(case), absurd) {
+            self.absurd.insert(case.to_owned(), absurd);
+        }
+    }
+
+    /// Whether a round of an earlier process is kept.
+    pub fn has_finished(&self, case: &Case, round: u32) -> bool {
+        let is = |part: &Part| part.case == case.id && part.round == round;
+        self.manifest.parts.iter().any(is)
     }
 
     /// Whether this process chooses the rounds: it runs alone, or is shard 0.
@@ -217,11 +262,7 @@ impl<'a> Execution<'a> {
     {
         let (index, round) = (next.case, next.round);
         self.row_usage.advance(prepared, &next.row_marks);
-        let seed = self
-            .plan
-            .seed
-            .child(case.id.as_str())
-            .child(u64::from(round));
+        let seed = self.round_seed(case, round);
         let planned = prepared.extent(case, seed).sessions;
         let split = Split::new(self.context.shard, &case.load.shape);
         let earlier = self.fail_fast.get(&index).cloned().unwrap_or_default();
@@ -394,12 +435,16 @@ impl<'a> Execution<'a> {
         }
         self.row_usage
             .add_round(input.prepared, &input.strides, input.planned, &result.sent);
-        self.replies.add(&result.tally.replies);
-        if let Some(absurd) =
-            ImplausibleCounts::joined(self.absurd.remove(&input.case.id), result.absurd)
-        {
-            self.absurd.insert(input.case.id.clone(), absurd);
-        }
+        let finished = FinishedRound {
+            case: input.case.id.clone(),
+            round: input.round,
+            facts: RoundFacts::new(&result),
+        };
+        self.add_facts(
+            &input.case.id,
+            result.tally.replies.clone(),
+            result.absurd.take(),
+        );
         self.journal = Some(result.journal);
         self.manifest.parts.push(result.part);
         input.prepared.add_notes(&mut self.manifest.notes);
@@ -441,6 +486,10 @@ impl<'a> Execution<'a> {
             self.telemetry_checkpoint
                 .write(self.folder, &self.recorded, Instant::now())
         });
+        let stored = stored.and_then(|()| match &self.group {
+            None => Ok(append_facts(self.folder, &finished)?),
+            Some(_) => Ok(()),
+        });
         if let Some(fault) = result.fault.or(stored.err()) {
             self.record_fault(input, fault);
         }
@@ -464,7 +513,7 @@ impl<'a> Execution<'a> {
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
         let replayed = replay(
             self.plan,
-            &self.folder.file(journal::FILE),
+            self.folder,
             &self.unwritten,
             self.context.shard.index,
             &why,

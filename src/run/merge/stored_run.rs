@@ -105,7 +105,7 @@ impl StoredRun<'_> {
             Some(manifest) => manifest,
             None => self.basic_manifest(plan),
         };
-        plan.select_cases(&manifest.only);
+        plan.select_cases(&manifest.filter);
         manifest.parts.clear();
         manifest.shard = None;
         manifest.attempt = None;

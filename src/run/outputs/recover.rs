@@ -2,7 +2,7 @@
 
 use crate::run::error::RunError;
 use crate::store::journal::{self, Damage};
-use crate::store::{READINGS, ROWS, Record, RunDir, StoreError, manifest};
+use crate::store::{EARLIER, READINGS, ROWS, Record, RunDir, StoreError, manifest};
 use llmscen_analysis::{Builder, Table, TaggedOutcome, telemetry};
 use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Manifest, Part};
@@ -13,18 +13,17 @@ use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
 
 const KILLED: &str = "the run was killed; requests up to its last second are included";
 const FAILED: &str =
     "the run ended with an error before its report; requests up to then are included";
 const LIVE: &str = "the run has not ended yet; requests so far are included";
 
-/// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that `--only` excluded are
+/// The rows and the manifest of a stored run. They come from the journal if the run did not finish. Cases that `--only` or `--skip` excluded are
 /// removed from the plan.
 pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), RunError> {
     let mut manifest = manifest::read(folder)?;
-    plan.select_cases(&manifest.only);
+    plan.select_cases(&manifest.filter);
     if folder.is_complete()? {
         let path = folder.file(ROWS);
         let rows = File::open(&path).map_err(|source| StoreError::Read {
@@ -52,13 +51,23 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
         incomplete_bytes,
     } = replay(
         plan,
-        &folder.file(journal::FILE),
+        folder,
         &[],
         manifest.shard.map_or(0, |shard| shard.index),
         why,
     )?;
     // With a full disk, the end of a round may be in the manifest but not in the journal.
     let manifest_parts = std::mem::take(&mut manifest.parts);
+    let is_replayed = |part: &&Part| {
+        let is = |known: &Part| (&known.case, known.round) == (&part.case, part.round);
+        parts.iter().any(is)
+    };
+    // Rounds from before a run went on are not in its journal.
+    let earlier: Vec<Part> = manifest_parts
+        .iter()
+        .filter(|part| folder.file(EARLIER).exists() && !is_replayed(part))
+        .cloned()
+        .collect();
     let complete = |part: Part| {
         let same = manifest_parts
             .iter()
@@ -67,7 +76,10 @@ pub fn recover(plan: &mut Plan, folder: &RunDir) -> Result<(Table, Manifest), Ru
             .cloned()
             .unwrap_or(part)
     };
-    manifest.parts = parts.into_iter().map(complete).collect();
+    manifest.parts = earlier
+        .into_iter()
+        .chain(parts.into_iter().map(complete))
+        .collect();
     manifest.interrupted = true;
     let incomplete = (incomplete_bytes > 0).then(|| {
         format!(
@@ -138,18 +150,42 @@ pub fn settle_table(table: Table, plan: &Plan) -> Table {
     }
 }
 
-/// Reads the journal of a shard. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
+/// Reads the journal of a shard, and the rows of the rounds before a run went on. `unwritten`: outcomes that may be missing in it; `why`: why rounds did not finish.
 ///
 /// # Errors
 /// The journal cannot be read.
 pub fn replay(
     plan: &Plan,
-    journal: &Path,
+    folder: &RunDir,
     unwritten: &[CaseOutcome],
     shard: u32,
     why: &str,
 ) -> Result<Replayed, RunError> {
-    let builder = Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str()));
+    let mut builder = Builder::with_cases(plan.cases.iter().map(|case| case.id.as_str()));
+    let earlier = folder.file(EARLIER);
+    let mut kept: HashSet<(u32, u32)> = HashSet::new();
+    if earlier.exists() {
+        let failed = |source| RunError::Rows {
+            path: earlier.clone(),
+            source,
+        };
+        let open = || {
+            File::open(&earlier)
+                .map(BufReader::new)
+                .map_err(|source| StoreError::Read {
+                    path: earlier.clone(),
+                    source,
+                })
+        };
+        let table = Table::read_parquet(open()?).map_err(failed)?;
+        let index = |case: &str| plan.cases.iter().position(|known| known.id == case);
+        kept.extend(
+            table
+                .row_keys()
+                .filter_map(|key| Some((index(key.case)? as u32, key.round))),
+        );
+        builder.append_parquet(open()?).map_err(failed)?;
+    }
     let mut rows = ReplayedRows {
         plan,
         shard,
@@ -158,9 +194,12 @@ pub fn replay(
     };
     let mut parts: Vec<Part> = Vec::new();
     let mut written = HashSet::new();
-    let mut reader = journal::Reader::open(journal)?;
+    let mut reader = journal::Reader::open(&folder.file(journal::FILE))?;
     for record in reader.by_ref() {
         match record? {
+            // A process that was killed while it went on left both.
+            Record::Started { case, round, .. } | Record::Outcome { case, round, .. }
+                if kept.contains(&(case, round)) => {}
             Record::Started {
                 case,
                 round,

@@ -1,0 +1,45 @@
+//! Facts of a finished round that its rows do not hold.
+
+use crate::run::collector::tally::Replies;
+use crate::run::requests::row_usage::SentRows;
+use crate::run::round::RoundResult;
+use llmscen_client::counters::ImplausibleCounts;
+use serde::{Deserialize, Serialize};
+
+/// What a report needs of a round besides its rows and its [`Part`]: of a shard's round, or of a round of a run that goes on.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RoundFacts {
+    /// Dataset rows sent, per traffic class.
+    pub sent: Vec<SentRows>,
+    pub replies: Replies,
+    pub absurd: Option<ImplausibleCounts>,
+    /// Whether a response had status 404.
+    pub not_found: bool,
+    /// Whether any request got a response.
+    pub answered: bool,
+}
+
+impl RoundFacts {
+    pub fn new(result: &RoundResult) -> RoundFacts {
+        RoundFacts {
+            sent: result.sent.clone(),
+            replies: result.tally.replies.clone(),
+            absurd: result.absurd.clone(),
+            not_found: result.tally.not_found,
+            answered: result.tally.answered,
+        }
+    }
+
+    /// Adds the facts of another shard.
+    pub fn add_to(self, result: &mut RoundResult) {
+        for (sum, sent) in result.sent.iter_mut().zip(&self.sent) {
+            sum.add(sent);
+        }
+        result.absurd = ImplausibleCounts::joined(result.absurd.take(), self.absurd);
+        result
+            .tally
+            .add_shard(&self.replies, self.not_found, self.answered);
+    }
+}
+
