@@ -107,6 +107,9 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         "requests: {}\nexpected time: {}\n",
         forecast.requests, forecast.time
     ));
+    if let Some(starts) = &forecast.starts {
+        terminal.print(&format!("server starts: {starts}\n"));
+    }
     for (entry, body) in &forecast.first_bodies {
         let class = entry
             .as_ref()

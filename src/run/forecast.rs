@@ -18,6 +18,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::CacheDir;
 use llmscen_protocols::protocol;
+use llmscen_report::format::millis;
 use llmscen_scenario::render::Renderer;
 pub use logits::describe_logits;
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub struct Forecast {
     pub requests: String,
     /// Duration of all cases, rounds and pauses, in words.
     pub time: String,
+    /// Number of starts of managed servers and how long they took in the latest run, in words; None without a managed server.
+    pub starts: Option<String>,
     /// The body of the first request, indented; with a mix, one per entry and its name.
     pub first_bodies: Vec<(Option<String>, String)>,
     /// Objectives that cannot pass with the planned number of requests.
@@ -44,6 +47,7 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
         return Ok(Forecast {
             requests: "depends on the search".into(),
             time: "depends on the search".into(),
+            starts: describe_starts(plan),
             first_bodies: first_bodies(plan, cache)?,
             undecidable: undecidable(plan),
             short_data: Vec::new(),
@@ -53,10 +57,51 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
     Ok(Forecast {
         requests: describe_requests(plan, &extents),
         time: describe_time(plan, &extents),
+        starts: describe_starts(plan),
         first_bodies: first_bodies(plan, cache)?,
         undecidable: undecidable(plan),
         short_data: short_datasets(plan, cache)?,
     })
+}
+
+/// The number of starts, with the duration that the starts of the latest run suggest.
+fn describe_starts(plan: &Plan) -> Option<String> {
+    let starts = plan.server_starts();
+    if starts == 0 {
+        return None;
+    }
+    let measured = latest_startups(plan);
+    Some(match measured.len() {
+        0 => format!("{starts}, which take as long as the server needs"),
+        known => {
+            let mean = measured.iter().sum::<f64>() / known as f64;
+            format!(
+                "{starts}, about {} together (mean of the latest run: {})",
+                format_duration(mean * starts as f64),
+                millis(mean * 1e3)
+            )
+        }
+    })
+}
+
+/// Startup times of the latest run of the scenario, in seconds.
+fn latest_startups(plan: &Plan) -> Vec<f64> {
+    let list = |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned();
+    let cases = latest_results(plan).and_then(|results| list(&results, "cases"));
+    cases
+        .unwrap_or_default()
+        .iter()
+        .flat_map(|case| list(case, "startups").unwrap_or_default())
+        .filter_map(|start| start.get("ready_s").and_then(Value::as_f64))
+        .collect()
+}
+
+/// results.json of the latest run of the scenario.
+fn latest_results(plan: &Plan) -> Option<Value> {
+    let file = Path::new(&plan.report.dir)
+        .join(&plan.name)
+        .join("latest/results.json");
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
 /// The extent of a round of each case.
@@ -241,28 +286,27 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
     let latest = LatestResults::read(plan);
     let undecidable = cases.iter().flat_map(|case| {
         let reason = |check: &Check| {
-            Some((
-                why_undecidable(case, check, plan.rounds, &latest)?,
-                check.expr.clone(),
-                case.id.clone(),
-            ))
+            let why = why_undecidable(case, check, plan.rounds, &latest)?;
+            Some(((why.cause, check.expr.clone()), (case.id.clone(), why.most)))
         };
         case.checks.iter().filter_map(reason).collect::<Vec<_>>()
     });
-    // First the cases of each objective, then the objectives with the same reason and the same cases.
-    let by_check = group_by_key(undecidable.map(|(why, expr, case)| ((why, expr), case)));
+    // First the cases of each objective, then the objectives with the same cause and the same cases.
+    let by_check = group_by_key(undecidable);
     let by_reason = group_by_key(
         by_check
             .into_iter()
-            .map(|((why, expr), cases)| ((why, cases), expr)),
+            .map(|((cause, expr), cases)| ((cause, cases), expr)),
     );
-    let line = |((why, cases), exprs): ((Undecidable, Vec<String>), Vec<String>)| {
+    let line = |((cause, cases), exprs): ((Cause, Vec<(String, Option<u64>)>), Vec<String>)| {
+        let (names, most): (Vec<String>, Vec<Option<u64>>) = cases.into_iter().unzip();
         format!(
-            "{} {} in {}: {}",
+            "{} {} in {}: {}{}",
             list_names(&exprs, "objectives"),
-            why.consequence,
-            list_names(&cases, "cases"),
-            why.reason
+            cause.consequence,
+            list_names(&names, "cases"),
+            cause.reason,
+            describe_most(&most)
         )
     };
     by_reason
@@ -272,11 +316,28 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// Why an objective cannot be decided.
-#[derive(PartialEq)]
+/// Why an objective cannot be decided in a case.
 struct Undecidable {
+    cause: Cause,
+    /// Maximum number of measured requests, if that is the reason.
+    most: Option<u64>,
+}
+
+/// What cases may share.
+#[derive(PartialEq)]
+struct Cause {
     consequence: &'static str,
     reason: String,
+}
+
+/// `, at most 20 to 64 will be measured`; empty without a number.
+fn describe_most(most: &[Option<u64>]) -> String {
+    let known = || most.iter().flatten();
+    match (known().min(), known().max()) {
+        (Some(low), Some(high)) if low == high => format!(", at most {low} will be measured"),
+        (Some(low), Some(high)) => format!(", at most {low} to {high} will be measured"),
+        _ => String::new(),
+    }
 }
 
 /// Why an objective cannot pass, or may stay inconclusive; None if it can be decided.
@@ -288,18 +349,22 @@ fn why_undecidable(
 ) -> Option<Undecidable> {
     if let Some(reason) = judge::never_passes(check) {
         return Some(Undecidable {
-            consequence: NEVER_PASSES,
-            reason,
+            cause: Cause {
+                consequence: NEVER_PASSES,
+                reason,
+            },
+            most: None,
         });
     }
     let needed = judge::required_samples(check)?;
     let most = max_requests_of_check(case, check, rounds_of_check(check, rounds))?;
     if needed > most {
-        let reason =
-            format!("it needs at least {needed} requests, at most {most} will be measured");
         return Some(Undecidable {
-            consequence: NEVER_PASSES,
-            reason,
+            cause: Cause {
+                consequence: NEVER_PASSES,
+                reason: format!("it needs at least {needed} requests"),
+            },
+            most: Some(most),
         });
     }
     let (effect, source) = match latest.design_effect(case, check) {
@@ -313,9 +378,10 @@ fn why_undecidable(
     (correlated > most).then(|| {
         let reason = format!(
             "{needed} independent requests are enough, but consecutive requests are correlated (design effect {effect:.1}, {source}); \
-             about {correlated} are needed, at most {most} will be measured"
+             about {correlated} are needed"
         );
-        Undecidable { consequence: "may stay inconclusive", reason }
+        let cause = Cause { consequence: "may stay inconclusive", reason };
+        Undecidable { cause, most: Some(most) }
     })
 }
 
@@ -477,13 +543,7 @@ struct LatestResults(Option<Value>);
 
 impl LatestResults {
     fn read(plan: &Plan) -> LatestResults {
-        let file = Path::new(&plan.report.dir)
-            .join(&plan.name)
-            .join("latest/results.json");
-        let stored: Option<Value> = fs::read(file)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        LatestResults(stored.filter(|results| {
+        LatestResults(latest_results(plan).filter(|results| {
             results.get("plan_id").and_then(Value::as_str) == Some(plan.id.as_str())
         }))
     }

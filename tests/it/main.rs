@@ -41,6 +41,7 @@ mod numbers;
 mod outputs;
 mod packages;
 mod pipelines;
+mod plans;
 mod planted;
 mod protocols;
 mod random_sets;

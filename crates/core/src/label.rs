@@ -207,7 +207,11 @@ mod tests {
             (Scalar::Bool(true), "true*", false),
             (text("x"), "..", false),
         ] {
-            assert_eq!(value.meets(&text(condition)), expected, "{value} {condition}");
+            assert_eq!(
+                value.meets(&text(condition)),
+                expected,
+                "{value} {condition}"
+            );
         }
     }
 }

@@ -352,7 +352,8 @@ impl CaseFilter {
 
     /// The options of the command line: `--only 'variant=mtp3'`.
     pub fn options(&self) -> Vec<String> {
-        let option = |name: &str, text: &String| format!("{name} '{}'", text.replace('\'', "'\\''"));
+        let option =
+            |name: &str, text: &String| format!("{name} '{}'", text.replace('\'', "'\\''"));
         let only = self.only.iter().map(|text| option("--only", text));
         only.chain(self.skip.iter().map(|text| option("--skip", text)))
             .collect()
@@ -393,10 +394,15 @@ impl Plan {
     /// The rounds in the order in which they run. Cases alternate within a round, so that drift of the server affects all of them
     /// alike; a managed server that is not restarted for each round runs all rounds of its cases before the next one starts.
     pub fn rounds_in_order(&self) -> Vec<PlannedRound> {
-        let (kept, restarted): (Vec<_>, Vec<_>) = self.cases_by_server().into_iter().partition(|cases| {
-            let server = cases.first().and_then(|case| self.cases[*case].target.server.as_ref());
-            server.is_some_and(|server| matches!(server.restart, Restart::Never | Restart::Variant))
-        });
+        let (kept, restarted): (Vec<_>, Vec<_>) =
+            self.cases_by_server().into_iter().partition(|cases| {
+                let server = cases
+                    .first()
+                    .and_then(|case| self.cases[*case].target.server.as_ref());
+                server.is_some_and(|server| {
+                    matches!(server.restart, Restart::Never | Restart::Variant)
+                })
+            });
         let all_rounds = |cases: Vec<usize>| {
             (0..self.rounds).flat_map(move |round| {
                 let planned = move |case| PlannedRound { round, case };

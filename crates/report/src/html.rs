@@ -271,7 +271,9 @@ fn first_case(report: &Report) -> usize {
 /// The command that repeats the run.
 fn rerun(report: &Report) -> String {
     let options = report.manifest.filter.options();
-    let words = ["llmscen run plan.yaml".to_owned()].into_iter().chain(options);
+    let words = ["llmscen run plan.yaml".to_owned()]
+        .into_iter()
+        .chain(options);
     words.collect::<Vec<_>>().join(" ")
 }
 

@@ -5,16 +5,40 @@ use crate::objectives::multiple;
 use crate::search::describe_search;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Confidence};
+use llmscen_core::label::{Scalar, WORKLOAD};
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::units::Unit;
+use std::collections::BTreeMap;
 
 /// More objectives are only counted: a sweep with limits relative to a baseline has one for each case.
 const MAX_OBJECTIVES: usize = 24;
 
-/// The cases of a plan, one per line; of a search, only the case with the lowest load. `width`: of the terminal in characters;
-/// None: not a terminal.
+/// Plans with more cases are shown as a table of ladders, if their cases differ in the load.
+const MAX_LISTED: usize = 24;
+
+/// Ladders with more values are shown by their ends and their number.
+const MAX_VALUES: usize = 3;
+
+/// The cases of a plan, one per line; of a search, only the case with the lowest load; of a large sweep, one line per ladder of
+/// loads. `width`: of the terminal in characters; None: not a terminal.
 pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
+    if plan.searches.is_empty()
+        && plan.cases.len() > MAX_LISTED
+        && let Some((_, load)) = plan.cases.first().and_then(load_label)
+    {
+        let screen = Screen { width, color };
+        // A table of variants and workloads that does not fit has a line for each pair instead.
+        let tables = [true, false].map(|by_workload| ladder_table(plan, by_workload));
+        let mut texts = tables
+            .into_iter()
+            .flatten()
+            .map(|table| table.terminal(screen));
+        let fits = |text: &String| width.is_none() || !text.contains('…');
+        if let Some(text) = texts.find(fits) {
+            return format!("{} cases, by {load}:\n\n{text}", plan.cases.len());
+        }
+    }
     let columns = vec![
         Column::text().terminal("CASE", 0),
         Column::text().terminal("LOAD", 0),
@@ -32,6 +56,104 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
     match plan.searches.first() {
         Some(quest) => table + &describe_search(quest, plan.searches.len()),
         None => table,
+    }
+}
+
+/// A label of a load, which a ladder varies.
+fn is_load(path: &str) -> bool {
+    path.starts_with("load.")
+}
+
+/// A line for each combination of values except for the load; `by_workload`: with a column for each workload.
+fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
+    let (_, load) = load_label(plan.cases.first()?)?;
+    let others = |case: &Case| -> Vec<(String, String)> {
+        let labels = case.labels.0.iter().filter(|(path, _)| !is_load(path));
+        labels
+            .map(|(path, value)| (path.clone(), value.to_string()))
+            .collect()
+    };
+    let has_workload = |case: &Case| case.labels.get(WORKLOAD).is_some();
+    if by_workload && !plan.cases.iter().all(has_workload) {
+        return None;
+    }
+    let mut columns: Vec<String> = Vec::new();
+    let mut rows: Vec<(Vec<(String, String)>, BTreeMap<usize, Vec<Scalar>>)> = Vec::new();
+    for case in &plan.cases {
+        let (value, path) = load_label(case)?;
+        if path != load {
+            return None;
+        }
+        let mut key = others(case);
+        let column = match by_workload {
+            true => key
+                .iter()
+                .position(|(path, _)| path == WORKLOAD)
+                .map(|at| key.remove(at).1)?,
+            false => load.rsplit('.').next().unwrap_or(load).to_owned(),
+        };
+        let column = find_or_push(&mut columns, column);
+        let row = match rows.iter().position(|(known, _)| *known == key) {
+            Some(row) => row,
+            None => {
+                rows.push((key, BTreeMap::new()));
+                rows.len() - 1
+            }
+        };
+        rows[row].1.entry(column).or_default().push(value.clone());
+    }
+    let names = rows.first()?.0.iter().map(|(path, _)| last_segment(path));
+    let head: Vec<Column> = names
+        .chain(columns.iter().map(String::as_str))
+        .map(|name| Column::text().terminal(&name.to_uppercase(), 0))
+        .collect();
+    let row = |(key, ladders): &(Vec<(String, String)>, BTreeMap<usize, Vec<Scalar>>)| {
+        let names = key.iter().map(|(_, value)| value.clone());
+        let ladders = (0..columns.len()).map(|column| {
+            ladders
+                .get(&column)
+                .map_or("–".to_owned(), |values| ladder(values))
+        });
+        Row::new(
+            names
+                .chain(ladders)
+                .map(|text| Cell::prose(&text))
+                .collect(),
+        )
+    };
+    Some(Table::new(head, rows.iter().map(row).collect()))
+}
+
+/// The swept load of a case, and its path; None without one, or with several.
+fn load_label(case: &Case) -> Option<(&Scalar, &str)> {
+    let mut loads = case.labels.0.iter().filter(|(path, _)| is_load(path));
+    let (path, value) = loads.next()?;
+    loads.next().is_none().then_some((value, path.as_str()))
+}
+
+fn find_or_push(names: &mut Vec<String>, name: String) -> usize {
+    let known = names.iter().position(|known| *known == name);
+    known.unwrap_or_else(|| {
+        names.push(name);
+        names.len() - 1
+    })
+}
+
+fn last_segment(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or(path)
+}
+
+/// `4, 8, 16`, or `4..1024 (9 values)`.
+fn ladder(values: &[Scalar]) -> String {
+    match values {
+        [first, .., last] if values.len() > MAX_VALUES => {
+            format!("{first}..{last} ({} values)", values.len())
+        }
+        _ => values
+            .iter()
+            .map(Scalar::to_string)
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 

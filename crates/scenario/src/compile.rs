@@ -8,13 +8,13 @@
 //! where keys may be missing, and for each combination that the matrix has.
 
 use crate::fault::{Faults, Review};
+use crate::patches::PatchNames;
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
-use crate::patches::PatchNames;
 use crate::{
     Input, Loaded, defaults, expand, files, merge, patches, redactions, resolve, sweep, validate,
     values,

@@ -8,8 +8,8 @@ use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo,
-    target, telemetry,
+    Draft, baseline, dataset, load, mix, report, request, scenario, search, server, slo, target,
+    telemetry,
 };
 use crate::sweep::case_labels::CaseLabels;
 use crate::sweep::{Point, Setting, patch_names, points};
@@ -116,13 +116,7 @@ pub(crate) fn plan(
         review.section = "target".to_owned();
         server::check_same(&cases, root, &axes, review);
         review.section = "slo".to_owned();
-        slo::assign(
-            &limits,
-            &mut cases,
-            rounds.unwrap_or(1),
-            &context,
-            review,
-        );
+        slo::assign(&limits, &mut cases, rounds.unwrap_or(1), &context, review);
         if !quests.is_empty() {
             review.section = "search".to_owned();
             search::check_limits(root, &cases, review);
@@ -326,25 +320,9 @@ struct Workload {
     mix: Vec<MixEntry>,
 }
 
-fn decode_plain(
-    draft: &Draft<'_>,
-    sound: &CleanSections,
-    review: &mut Review,
-) -> Option<Workload> {
-    let dataset = decode_section(
-        "dataset",
-        sound.dataset,
-        draft,
-        review,
-        dataset::decode,
-    );
-    let request = decode_section(
-        "request",
-        sound.request,
-        draft,
-        review,
-        request::decode,
-    );
+fn decode_plain(draft: &Draft<'_>, sound: &CleanSections, review: &mut Review) -> Option<Workload> {
+    let dataset = decode_section("dataset", sound.dataset, draft, review, dataset::decode);
+    let request = decode_section("request", sound.request, draft, review, request::decode);
     Some(Workload {
         request: request?,
         dataset: dataset?,
@@ -353,11 +331,7 @@ fn decode_plain(
 }
 
 /// With a mix only its entries are decoded; they inherit from the top-level sections.
-fn decode_mixed(
-    draft: &Draft<'_>,
-    sound: &CleanSections,
-    review: &mut Review,
-) -> Option<Workload> {
+fn decode_mixed(draft: &Draft<'_>, sound: &CleanSections, review: &mut Review) -> Option<Workload> {
     let sound = sound.mix && sound.request && sound.dataset;
     let mix = decode_section("mix", sound, draft, review, mix::decode)?;
     let first = mix.first()?;

@@ -124,7 +124,8 @@ impl Review {
     pub fn explain_since(&mut self, count: usize, line: &str) {
         for mistake in self.mistakes.iter_mut().skip(count) {
             let help = mistake.help.take();
-            mistake.help = Some(help.map_or_else(|| line.to_owned(), |help| format!("{help}\n{line}")));
+            mistake.help =
+                Some(help.map_or_else(|| line.to_owned(), |help| format!("{help}\n{line}")));
         }
     }
 

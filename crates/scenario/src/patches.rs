@@ -15,17 +15,37 @@ pub(crate) static PATCH: Block = Block {
     doc: "A part of a scenario that is merged into it: mappings are merged, lists are replaced, `null` removes a key. A key may be a path such as `target.server.args`.",
     short: None,
     fields: &[
-        field("target", Kind::Over(&target::TARGET), "Merged into `target`.")
-            .example("{ server: { args: { speculative_tokens: 3 } }, gpus: 8 }"),
-        field("request", Kind::Over(&request::REQUEST), "Merged into `request`.")
-            .example("{ max_tokens: 256 }"),
-        field("dataset", Kind::Over(&dataset::DATASET), "Merged into `dataset`.")
-            .example("{ kind: random, tokens: 1024 }"),
-        field("mix", Kind::List(&Kind::Block(&mix::MIX)), "Replaces `mix`.")
-            .example("[{ name: chat, weight: 3 }, { name: batch, weight: 1 }]"),
+        field(
+            "target",
+            Kind::Over(&target::TARGET),
+            "Merged into `target`.",
+        )
+        .example("{ server: { args: { speculative_tokens: 3 } }, gpus: 8 }"),
+        field(
+            "request",
+            Kind::Over(&request::REQUEST),
+            "Merged into `request`.",
+        )
+        .example("{ max_tokens: 256 }"),
+        field(
+            "dataset",
+            Kind::Over(&dataset::DATASET),
+            "Merged into `dataset`.",
+        )
+        .example("{ kind: random, tokens: 1024 }"),
+        field(
+            "mix",
+            Kind::List(&Kind::Block(&mix::MIX)),
+            "Replaces `mix`.",
+        )
+        .example("[{ name: chat, weight: 3 }, { name: batch, weight: 1 }]"),
         field("load", Kind::Over(&load::LOAD), "Merged into `load`.").example("{ requests: 10x }"),
-        field("slo", Kind::List(&Kind::Block(&slo::SLO)), "Added to `slo`, for the cells of this variant or workload.")
-            .example("[\"ttft.p95 < 2s\"]"),
+        field(
+            "slo",
+            Kind::List(&Kind::Block(&slo::SLO)),
+            "Added to `slo`, for the cells of this variant or workload.",
+        )
+        .example("[\"ttft.p95 < 2s\"]"),
     ],
 };
 
@@ -291,7 +311,8 @@ pub(crate) fn check(root: &Node, review: &mut Review) {
             continue;
         };
         review.section = kind.section.to_owned();
-        if section.value.is_null() || matches!(&section.value.data, Data::Map(all) if all.is_empty())
+        if section.value.is_null()
+            || matches!(&section.value.data, Data::Map(all) if all.is_empty())
         {
             let mistake = Mistake::new(
                 section.key_at,
@@ -314,9 +335,9 @@ pub(crate) fn check(root: &Node, review: &mut Review) {
                     format!("`{}` is not a name of a {}", patch.key, kind.axis),
                     "becomes part of case ids",
                 );
-                review.push(mistake.help(
-                    "A name has letters, digits, `.`, `_` and `-`, and is not `all`.",
-                ));
+                review.push(
+                    mistake.help("A name has letters, digits, `.`, `_` and `-`, and is not `all`."),
+                );
             }
         }
     }

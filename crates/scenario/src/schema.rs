@@ -200,7 +200,9 @@ fn axis(items: Value) -> Value {
 
 /// The paths that a row of the matrix may have.
 fn row_paths(value: impl Fn(&str) -> Value) -> Map<String, Value> {
-    let names = PATCHES.each_ref().map(|kind| (kind.axis.to_owned(), json!({ "type": "string" })));
+    let names = PATCHES
+        .each_ref()
+        .map(|kind| (kind.axis.to_owned(), json!({ "type": "string" })));
     let paths = SCENARIO.scalar_paths().into_iter().map(|(path, _)| {
         let value = value(&path);
         (path, value)
@@ -211,7 +213,8 @@ fn row_paths(value: impl Fn(&str) -> Value) -> Map<String, Value> {
 /// A part of the scenario, with sections or paths as keys.
 fn patch_schema() -> Value {
     let sections = PATCH.fields.iter().map(|field| {
-        let schema = json!({ "$ref": format!("#/properties/{}", field.name), "description": field.doc });
+        let schema =
+            json!({ "$ref": format!("#/properties/{}", field.name), "description": field.doc });
         (field.name.to_owned(), schema)
     });
     let names: Vec<&str> = PATCH.names().collect();

@@ -246,7 +246,10 @@ fn keep_only(points: &mut Vec<Point>, rows: &[Point], review: &mut Review) {
         }
     }
     points.retain(|point| {
-        let mut own = rows.iter().filter(|(names, _)| is_in_row(point, names)).peekable();
+        let mut own = rows
+            .iter()
+            .filter(|(names, _)| is_in_row(point, names))
+            .peekable();
         own.peek().is_none() || own.any(|(_, row)| is_in_row(point, row))
     });
 }
@@ -381,13 +384,20 @@ fn check_unique(points: &[Point], review: &mut Review) {
 
 /// Replaces the ladders of a matrix by their values. Reports invalid ones.
 pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Review) {
-    let Some(Data::Map(entries)) = root.entry_mut("matrix").map(|matrix| &mut matrix.value.data)
+    let Some(Data::Map(entries)) = root
+        .entry_mut("matrix")
+        .map(|matrix| &mut matrix.value.data)
     else {
         return;
     };
     review.section = "matrix".to_owned();
     let mut axis = |entry: &mut Entry| {
-        ladder::spell_out(&entry.key, &mut entry.value, table.kind_at(&entry.key), review);
+        ladder::spell_out(
+            &entry.key,
+            &mut entry.value,
+            table.kind_at(&entry.key),
+            review,
+        );
     };
     for entry in entries {
         match (entry.key.as_str(), &mut entry.value.data) {

@@ -7,7 +7,7 @@ use crate::store::{EARLIER, FACTS, RunDir, StoreError};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::early_stop::EarlyStop;
 use llmscen_core::manifest::{Manifest, Part};
-use llmscen_core::plan::Plan;
+use llmscen_core::plan::{Plan, PlannedRound};
 use llmscen_core::telemetry::TelemetryRecord;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
@@ -70,10 +70,14 @@ impl Continuation {
             return Err(refuse("it is a capacity search, whose probes depend on each other; run the scenario again".to_owned()));
         }
         if plan.report.bodies != Bodies::None {
-            return Err(refuse("it stores bodies, which are written at its end; run the scenario again".to_owned()));
+            return Err(refuse(
+                "it stores bodies, which are written at its end; run the scenario again".to_owned(),
+            ));
         }
         if manifest.shard.is_some() || manifest.parts.iter().any(|part| !part.shards.is_empty()) {
-            return Err(refuse("several shards sent its load; run the scenario again".to_owned()));
+            return Err(refuse(
+                "several shards sent its load; run the scenario again".to_owned(),
+            ));
         }
         if manifest.plan_id != plan.id {
             return Err(refuse(format!(
@@ -81,28 +85,25 @@ impl Continuation {
                 plan.id, manifest.plan_id
             )));
         }
-        let facts = read_facts(&folder)?;
-        let has_facts = |part: &Part| {
-            facts
-                .iter()
-                .any(|known| (&known.case, known.round) == (&part.case, part.round))
+        manifest.parts.retain(is_finished);
+        let is_missing = |next: &PlannedRound| {
+            let case = &plan.cases[next.case].id;
+            !has_round(&manifest, case, next.round) && !is_aborted(case, &manifest)
         };
-        manifest.parts.retain(|part| is_finished(part) && has_facts(part));
-        let is_kept = |case: &str, round: u32| {
-            let is = |part: &Part| part.case == case && part.round == round;
-            manifest.parts.iter().any(is)
-        };
-        let is_missing = |case: &str, round| !is_kept(case, round) && !is_aborted(case, &manifest);
-        if !plan
-            .rounds_in_order()
-            .iter()
-            .any(|next| is_missing(&plan.cases[next.case].id, next.round))
-        {
+        if !plan.rounds_in_order().iter().any(is_missing) {
             return Err(refuse(format!(
                 "all its rounds have finished; write its report again with: llmscen report {}",
                 path.display()
             )));
         }
+        let mut facts = read_facts(&folder)?;
+        manifest.parts.retain(|part| {
+            facts
+                .iter()
+                .any(|known| (&known.case, known.round) == (&part.case, part.round))
+        });
+        facts.retain(|known| has_round(&manifest, &known.case, known.round));
+        let is_kept = |case: &str, round: u32| has_round(&manifest, case, round);
         let kept = table.keep(|key| is_kept(key.case, key.round));
         folder.write_with(EARLIER, |out| {
             kept.write_parquet(out).map_err(io::Error::other)
@@ -114,15 +115,18 @@ impl Continuation {
                     .filter(|recorded| is_kept(&recorded.case, recorded.round))
                     .cloned()
                     .collect(),
-                rounds: facts
-                    .into_iter()
-                    .filter(|known| is_kept(&known.case, known.round))
-                    .collect(),
+                rounds: facts,
             },
             folder,
             manifest,
         })
     }
+}
+
+/// Whether a manifest has a round.
+pub(crate) fn has_round(manifest: &Manifest, case: &str, round: u32) -> bool {
+    let is = |part: &Part| part.case == case && part.round == round;
+    manifest.parts.iter().any(is)
 }
 
 /// Whether nothing cut a round short.

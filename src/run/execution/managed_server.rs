@@ -12,9 +12,7 @@ use llmscen_client::server::{
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
-use llmscen_core::target::{
-    ManagedServer, Restart, ServerEnd, Startup, Target, TargetLocation,
-};
+use llmscen_core::target::{ManagedServer, Restart, ServerEnd, Startup, Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_scenario::behind_flags;
 use std::cell::{Cell, RefCell};

@@ -42,4 +42,3 @@ impl RoundFacts {
             .add_shard(&self.replies, self.not_found, self.answered);
     }
 }
-

@@ -3,7 +3,7 @@
 use crate::run::collector::tally::{Replies, note_absurd_counts};
 use crate::run::error::RunError;
 use crate::run::event::Event;
-use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts};
+use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
 use crate::run::execution::group::GroupRun;
 use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
@@ -144,7 +144,9 @@ impl<'a> Execution<'a> {
             let Some((case, prepared)) = cases.iter().find(|(known, _)| known.id == *case) else {
                 continue;
             };
-            let planned = prepared.extent(case, self.round_seed(case, *round)).sessions;
+            let planned = prepared
+                .extent(case, self.round_seed(case, *round))
+                .sessions;
             let strides = self.row_usage.strides(case, prepared);
             self.row_usage
                 .add_round(prepared, &strides, planned, &facts.sent);
@@ -171,8 +173,7 @@ impl<'a> Execution<'a> {
 
     /// Whether a round of an earlier process is kept.
     pub fn has_finished(&self, case: &Case, round: u32) -> bool {
-        let is = |part: &Part| part.case == case.id && part.round == round;
-        self.manifest.parts.iter().any(is)
+        has_round(self.manifest, &case.id, round)
     }
 
     /// Whether this process chooses the rounds: it runs alone, or is shard 0.

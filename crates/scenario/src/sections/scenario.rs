@@ -3,8 +3,7 @@
 use crate::patches::PATCH;
 use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target,
-    telemetry,
+    Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry,
 };
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;

@@ -28,7 +28,10 @@ const PRESET: Kind = Kind::Choice(
         ("trtllm", "`trtllm-serve`"),
         ("dynamo", "`python3 -m dynamo.frontend`, without workers"),
         ("atom", "`python3 -m atom.entrypoints.openai_server`"),
-        ("simulator", "`llmscen simulate`; `args` are settings of `target.simulator`"),
+        (
+            "simulator",
+            "`llmscen simulate`; `args` are settings of `target.simulator`",
+        ),
     ],
     &[],
 );
@@ -48,9 +51,18 @@ const STYLE: Kind = Kind::Choice(
 
 const RESTART: Kind = Kind::Choice(
     &[
-        ("never", "One start for the run; an error if cases need different servers"),
-        ("variant", "One start for each command and environment; it serves all rounds of its cases, one server after the other"),
-        ("round", "A start for each round, so that rounds include the variation between starts; the cases with the same server share it"),
+        (
+            "never",
+            "One start for the run; an error if cases need different servers",
+        ),
+        (
+            "variant",
+            "One start for each command and environment; it serves all rounds of its cases, one server after the other",
+        ),
+        (
+            "round",
+            "A start for each round, so that rounds include the variation between starts; the cases with the same server share it",
+        ),
         ("case", "A start for each round of each case"),
     ],
     &[],
@@ -439,7 +451,9 @@ pub(crate) fn check_same(
         .collect();
     let Some(first) = servers.first() else { return };
     if servers.iter().all(|server| server == first)
-        || servers.iter().all(|server| server.restart != Restart::Never)
+        || servers
+            .iter()
+            .all(|server| server.restart != Restart::Never)
     {
         return;
     }

@@ -41,7 +41,13 @@ pub(super) fn values(path: &str, node: &Node, kind: &Kind) -> Result<Vec<Node>, 
     let whole = matches!(kind, Kind::Whole(..));
     let mut numbers: Vec<f64> = (0..steps as usize)
         .map(|step| value(step as f64))
-        .map(|number| if whole { number.round() } else { six_digits(number) })
+        .map(|number| {
+            if whole {
+                number.round()
+            } else {
+                six_digits(number)
+            }
+        })
         .collect();
     numbers.dedup();
     let scalar = |number: f64| match (per_second, number.fract() == 0.0) {
@@ -182,7 +188,10 @@ mod tests {
         }
         let number = Kind::Number(0.0, f64::INFINITY);
         assert_eq!(ladder("{linear: [0, 1, 5]}", &number), "0 0.25 0.5 0.75 1");
-        assert_eq!(ladder("{doubling: [1/s, 8/s]}", &Kind::Text), "1/s 2/s 4/s 8/s");
+        assert_eq!(
+            ladder("{doubling: [1/s, 8/s]}", &Kind::Text),
+            "1/s 2/s 4/s 8/s"
+        );
     }
 
     #[test]
@@ -195,8 +204,14 @@ mod tests {
             ("{linear: [1, 8]}", "`linear` needs [FROM, TO, COUNT]"),
             ("{log: [1, 8, 0]}", "`log` needs [FROM, TO, COUNT]"),
             ("{log: [1, x, 2]}", "`log` needs [FROM, TO, COUNT]"),
-            ("{dubling: [1, 8]}", "an axis is a list, or a ladder: `doubling`, `linear` or `log`"),
-            ("{log: [1, 2, 2], linear: [1, 2, 2]}", "a ladder has one key"),
+            (
+                "{dubling: [1, 8]}",
+                "an axis is a list, or a ladder: `doubling`, `linear` or `log`",
+            ),
+            (
+                "{log: [1, 2, 2], linear: [1, 2, 2]}",
+                "a ladder has one key",
+            ),
         ] {
             assert_eq!(ladder(yaml, &whole), expected, "{yaml}");
         }

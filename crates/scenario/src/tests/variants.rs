@@ -50,7 +50,15 @@ fn a_cell_is_the_scenario_with_its_variant_and_workload() {
     );
     let commands: Vec<String> = [0, 4]
         .iter()
-        .map(|case| plan.cases[*case].target.server.as_ref().unwrap().command.join(" "))
+        .map(|case| {
+            plan.cases[*case]
+                .target
+                .server
+                .as_ref()
+                .unwrap()
+                .command
+                .join(" ")
+        })
         .collect();
     let base = "llmscen simulate --listen 127.0.0.1:9 --set target.simulator.alpha=1ms";
     assert_eq!(
@@ -111,7 +119,10 @@ fn rows_of_only_select_the_cells_of_their_variant() {
 #[test]
 fn one_start_serves_all_rounds_of_a_variant() {
     let order = |restart: &str| {
-        let text = FLEET.replace("preset: simulator", &format!("preset: simulator, restart: {restart}"));
+        let text = FLEET.replace(
+            "preset: simulator",
+            &format!("preset: simulator, restart: {restart}"),
+        );
         let plan = plan(&format!(
             "{text}matrix: {{ workload: chat, load.concurrency: [16, 32] }}\nrounds: 2\n"
         ));

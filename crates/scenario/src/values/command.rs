@@ -92,7 +92,10 @@ pub(crate) fn argument(entry: &Entry, style: &str) -> Vec<String> {
     if style == SIMULATOR_SETTING && !name.starts_with('-') {
         let value = entry.value.json();
         let value = value.as_str().map_or(value.to_string(), str::to_owned);
-        return vec!["--set".to_owned(), format!("target.simulator.{name}={value}")];
+        return vec![
+            "--set".to_owned(),
+            format!("target.simulator.{name}={value}"),
+        ];
     }
     let flag = match name {
         name if name.starts_with('-') => name.clone(),

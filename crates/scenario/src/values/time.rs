@@ -132,7 +132,10 @@ const WARMUP: &str =
 pub(crate) enum Times {
     Count(u64),
     /// A multiple of the concurrency, and a minimum.
-    Concurrency { times: u64, least: u64 },
+    Concurrency {
+        times: u64,
+        least: u64,
+    },
 }
 
 pub(crate) static REQUESTS_LEAF: Leaf = Leaf {

@@ -154,9 +154,8 @@ fn numbers_keep_their_notation() {
 #[test]
 fn swept_numbers_keep_their_notation() {
     let matrix = "matrix: { target.server.args.share: [0.80, 0.90, '0.950'], exclude: [{ target.server.args.share: 0.8 }] }\n";
-    let target = format!(
-        "{URL}, server: {{ command: s, ready: {{ log: up }}, args_style: snake }}"
-    );
+    let target =
+        format!("{URL}, server: {{ command: s, ready: {{ log: up }}, args_style: snake }}");
     let plan = plan(&target, matrix);
     let seen: Vec<_> = (0..plan.cases.len())
         .map(|case| {

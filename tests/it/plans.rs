@@ -1,0 +1,241 @@
+//! Plans of variants and workloads: their cells, the starts of their servers, and runs that go on.
+
+use crate::lab::*;
+use polars::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// Limits of the self-audit that a busy machine keeps.
+const LENIENT: &str =
+    "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, idle: 100%, stalled: 100% }\n";
+
+/// A free loopback port.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// Two workloads on several variants of a managed simulator; `more`: further variants.
+fn fleet(more: &str) -> String {
+    format!(
+        "version: 1\nname: fleet\ntarget: {{ url: 'http://127.0.0.1:{}/v1/chat/completions', model: sim, server: {{ preset: simulator }} }}\n\
+         variants:\n  base: {{}}\n  small: {{ target.server.args: {{ max_num_seqs: 2 }} }}\n{more}\
+         workloads:\n  chat: {{ dataset: {{ kind: openqa, path: builtin }}, slo: ['error_rate < 50%'] }}\n  \
+         long: {{ dataset: {{ kind: random, tokens: 64 }} }}\n\
+         request: {{ max_tokens: 4 }}\nload: {{ requests: 10 }}\nmatrix: {{ load.concurrency: [1, 2] }}\nrounds: 2\n\
+         {LENIENT}",
+        port()
+    )
+}
+
+#[test]
+fn one_start_serves_a_variant_and_a_failed_variant_costs_only_its_cells() {
+    let lab = Lab::new();
+    lab.file(
+        "s.yaml",
+        fleet("  broken: { target.server.args: { max_num_seqs: many } }\n"),
+    );
+    let ran = lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(3);
+    let results = lab.results();
+    let cases = results["cases"].as_array().unwrap();
+    let ok: Vec<(&str, u64)> = cases
+        .iter()
+        .map(|case| {
+            (
+                case["id"].as_str().unwrap(),
+                case["counts"]["ok"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let all = ["base", "small", "broken"]
+        .iter()
+        .flat_map(|variant| ["chat", "long"].map(|workload| format!("{variant},{workload}")))
+        .flat_map(|cell| [1, 2].map(|users| format!("{cell},concurrency={users}")));
+    let expected: Vec<(String, u64)> = all
+        .map(|id| {
+            let count = if id.starts_with("broken") { 0 } else { 20 };
+            (id, count)
+        })
+        .collect();
+    let found: Vec<(String, u64)> = ok.iter().map(|(id, ok)| ((*id).to_owned(), *ok)).collect();
+    assert_eq!(found, expected);
+    let logs = |name: &str| lab.path().join("out").join(name).exists();
+    assert!(logs("server-3.log") && !logs("server-4.log"), "{ran:?}");
+    let failed = lab.json("out/manifest.json")["failed"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let reasons: Vec<&str> = failed
+        .iter()
+        .map(|case| case["why"].as_str().unwrap())
+        .collect();
+    assert_eq!(reasons.len(), 4, "{failed:?}");
+    for why in &reasons {
+        assert!(why.contains("its log ends with: 1 error in --set"), "{why}");
+    }
+    assert!(
+        reasons[1].starts_with("not run: the server exited"),
+        "{reasons:?}"
+    );
+}
+
+/// The sent requests of a run: those of its columns that no server speed changes.
+fn requests(lab: &Lab, folder: &str) -> DataFrame {
+    let file = File::open(lab.path().join(folder).join("requests.parquet")).unwrap();
+    let columns = [
+        "case_id",
+        "round",
+        "seq",
+        "phase",
+        "request_id",
+        "bytes_out",
+        "prompt_tokens",
+        "outcome",
+    ];
+    ParquetReader::new(file)
+        .with_columns(Some(columns.map(str::to_owned).to_vec()))
+        .finish()
+        .unwrap()
+}
+
+fn facts(results: &Value) -> Vec<Value> {
+    let cases = results["cases"].as_array().unwrap();
+    cases
+        .iter()
+        .map(|case| {
+            let verdicts: Vec<&Value> = case["slo"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|slo| &slo["verdict"])
+                .collect();
+            serde_json::json!([
+                case["id"],
+                case["labels"],
+                case["rounds"],
+                case["counts"],
+                verdicts
+            ])
+        })
+        .collect()
+}
+
+#[test]
+fn a_killed_sweep_goes_on_and_reports_what_one_run_reports() {
+    let lab = Lab::new();
+    lab.file("s.yaml", fleet(""));
+    lab.llmscen(&["run", "s.yaml", "--output", "whole"])
+        .expect(0);
+    let child = lab.spawn(&["run", "s.yaml", "--output", "cut"]);
+    let (rounds, began) = (lab.path().join("cut/rounds.jsonl"), Instant::now());
+    let finished = || fs::read_to_string(&rounds).map_or(0, |text| text.lines().count());
+    while finished() < 5 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no five rounds");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    finish(child);
+    let kept = finished();
+    let ran = lab.llmscen(&["run", "--continue", "cut"]).expect(0);
+    assert!(
+        requests(&lab, "whole").equals_missing(&requests(&lab, "cut")),
+        "{ran:?}"
+    );
+    let (whole, cut) = (lab.json("whole/results.json"), lab.json("cut/results.json"));
+    assert_eq!(facts(&whole), facts(&cut));
+    assert_eq!(
+        (&whole["verdict"], &whole["plan_id"]),
+        (&cut["verdict"], &cut["plan_id"])
+    );
+    let notes = cut["notes"].to_string();
+    assert!(
+        notes.contains(&format!("{kept} of its 16 rounds are from before it"))
+            || notes.contains(&format!("{} of its 16 rounds are from before it", kept + 1)),
+        "{kept}: {notes}"
+    );
+    for left in ["rounds.jsonl", "earlier.parquet", "journal.bin"] {
+        assert!(!lab.path().join("cut").join(left).exists(), "{left}");
+    }
+    let again = lab.llmscen(&["run", "--continue", "cut"]).expect(2);
+    assert!(
+        again.err.contains(
+            "all its rounds have finished; write its report again with: llmscen report cut"
+        ),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn a_run_with_a_failed_variant_goes_on_after_its_report() {
+    let lab = Lab::new();
+    let server = port();
+    let scenario = format!(
+        "version: 1\nname: t\ntarget: {{ url: 'http://127.0.0.1:{server}/v1/chat/completions', model: sim, \
+         server: {{ command: '{{{{ vars.program }}}} simulate --listen 127.0.0.1:{server}', ready: {{ url: 'http://127.0.0.1:{server}/health' }} }} }}\n\
+         vars: {{ program: llmscen }}\n\
+         variants: {{ base: {{}}, late: {{ target.server.command: './late simulate --listen 127.0.0.1:{server}' }} }}\n\
+         dataset: {{ kind: prompt, text: x }}\nrequest: {{ max_tokens: 4 }}\nload: {{ concurrency: 1, requests: 5 }}\n{LENIENT}"
+    );
+    lab.file("s.yaml", scenario);
+    lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(3);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_llmscen"), lab.path().join("late")).unwrap();
+    lab.llmscen(&["run", "--continue", "out"]).expect(0);
+    let results = lab.results();
+    let ok: Vec<u64> = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["counts"]["ok"].as_u64().unwrap())
+        .collect();
+    assert_eq!(ok, [5, 5]);
+}
+
+#[test]
+fn a_plan_of_hundreds_of_cells_is_a_table_of_ladders() {
+    let lab = Lab::new();
+    let text = fleet("").replace("[1, 2]", "{ doubling: [1, 512] }, only: [{ variant: small, workload: long, load.concurrency: '4..8' }]");
+    lab.file("s.yaml", text);
+    let plan = lab.llmscen(&["plan", "s.yaml"]).expect(0);
+    assert!(
+        plan.out.starts_with(
+            "32 cases, by load.concurrency:\n\n\
+             VARIANT  CHAT                LONG\n\
+             base     1..512 (10 values)  1..512 (10 values)\n\
+             small    1..512 (10 values)  4, 8\n"
+        ),
+        "{}",
+        plan.out
+    );
+    assert!(
+        plan.out
+            .contains("server starts: 2, which take as long as the server needs"),
+        "{}",
+        plan.out
+    );
+    let only = [
+        "plan",
+        "s.yaml",
+        "--only",
+        "variant=base,concurrency=4..8",
+        "--skip",
+        "workload=long",
+    ];
+    let plan = lab.llmscen(&only).expect(0);
+    let ids: Vec<&str> = plan
+        .out
+        .lines()
+        .filter_map(|line| {
+            line.split_whitespace()
+                .next()
+                .filter(|word| word.starts_with("base,"))
+        })
+        .collect();
+    assert_eq!(ids, ["base,chat,concurrency=4", "base,chat,concurrency=8"]);
+}
