@@ -239,3 +239,66 @@ fn a_plan_of_hundreds_of_cells_is_a_table_of_ladders() {
         .collect();
     assert_eq!(ids, ["base,chat,concurrency=4", "base,chat,concurrency=8"]);
 }
+
+#[test]
+fn the_plans_of_pipelines_run_as_they_are() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/ci");
+    let mut names: Vec<String> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 6, "{names:?}");
+    let page = include_str!("../../docs/reference/scenarios.md");
+    for name in names {
+        assert!(
+            page.contains(&format!("scenarios/ci/{name}")),
+            "{name} is not in the list"
+        );
+        let lab = Lab::new();
+        let file = folder.join(&name);
+        let run = |args: &[&str]| {
+            let url = format!("http://127.0.0.1:{}/v1/chat/completions", port());
+            let mut command = lab.command(args);
+            Ran::of(command.env("LLM_URL", url).output().unwrap())
+        };
+        let file = file.to_str().unwrap();
+        run(&["validate", file]).expect(0);
+        let plan = run(&["plan", file]).expect(0);
+        assert!(!plan.err.contains("warning"), "{name}: {}", plan.err);
+        let lenient = [
+            "audit.lag_p99=10s",
+            "audit.stall_p99=10s",
+            "audit.cpu=100%",
+            "audit.achieved=1%",
+            "audit.idle=100%",
+            "audit.stalled=100%",
+        ];
+        let settings = lenient.iter().flat_map(|setting| ["--set", setting]);
+        let args: Vec<&str> = ["run", file, "--output", "out", "--seed", "7"]
+            .into_iter()
+            .chain(settings)
+            .collect();
+        run(&args).expect(0);
+        let results = lab.results();
+        for case in results["cases"].as_array().unwrap() {
+            let counts = &case["counts"];
+            assert!(counts["ok"].as_u64() > Some(0), "{name}: {case}");
+            assert_eq!(counts["ok"], counts["measured"], "{name}: {case}");
+        }
+        let variants: std::collections::BTreeSet<&str> = results["cases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|case| case["labels"]["variant"].as_str())
+            .collect();
+        let logs = fs::read_dir(lab.path().join("out"))
+            .unwrap()
+            .filter(|entry| {
+                let name = entry.as_ref().unwrap().file_name();
+                name.to_string_lossy().ends_with(".log")
+            })
+            .count();
+        assert_eq!(logs, variants.len().max(1), "{name}: one start per variant");
+    }
+}

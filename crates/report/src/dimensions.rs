@@ -1,6 +1,6 @@
 //! The swept keys of a report whose values differ between its cases.
 
-use llmscen_core::label::Scalar;
+use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
 use llmscen_core::report::Report;
 
 /// A swept key, or several that change together, with its values in order.
@@ -75,10 +75,12 @@ pub(crate) fn dimensions(report: &Report) -> Vec<Dimension> {
         let Some(dimension) = dimension(report, path, name) else {
             continue;
         };
-        match found
-            .iter_mut()
-            .find(|known| change_together(known, &dimension))
-        {
+        // A variant or workload keeps a column of its own, whatever changes with it.
+        let is_name = |name: &str| [VARIANT, WORKLOAD].contains(&name);
+        let joins = |known: &&mut Dimension| {
+            !is_name(&known.name) && !is_name(path) && change_together(known, &dimension)
+        };
+        match found.iter_mut().find(joins) {
             Some(known) => join(known, dimension),
             None => found.push(dimension),
         }
