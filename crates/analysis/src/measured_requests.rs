@@ -287,9 +287,10 @@ impl<'a> MeasuredRequest<'a> {
     /// are unknown, and for every other metric.
     pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
         let output_tokens = self.value(Metric::OutputTokens);
-        let amount = match throughput {
+        let amount = match throughput.undivided() {
             Metric::RequestThroughput => Some(1.0),
-            Metric::OutputTps | Metric::OutputTpsPerGpu => output_tokens,
+            Metric::InputTps => self.value(Metric::PromptTokens),
+            Metric::OutputTps => output_tokens,
             Metric::ItemThroughput => self.value(Metric::Items),
             Metric::TotalTps => self
                 .value(Metric::PromptTokens)

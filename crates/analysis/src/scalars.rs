@@ -48,12 +48,15 @@ pub(super) fn scalars(
         .gpus
         .filter(|&gpus| gpus > 0)
         .map(f64::from);
-    put(
+    put(Metric::InputTps, rate(Metric::InputTps));
+    for metric in [
+        Metric::InputTpsPerGpu,
         Metric::OutputTpsPerGpu,
-        rate(Metric::OutputTps)
-            .zip(gpus)
-            .map(|(tps, gpus)| tps / gpus),
-    );
+        Metric::TotalTpsPerGpu,
+    ] {
+        let tps = rate(metric.undivided());
+        put(metric, tps.zip(gpus).map(|(tps, gpus)| tps / gpus));
+    }
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
     put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
     put(

@@ -159,6 +159,8 @@ pub struct Amounts {
     pub items: f64,
     /// Output tokens.
     pub output: f64,
+    /// Prompt tokens.
+    pub input: f64,
     /// Prompt and output tokens.
     pub total: f64,
 }
@@ -170,15 +172,17 @@ impl Amounts {
         self.requests += other.requests;
         self.items += other.items;
         self.output += other.output;
+        self.input += other.input;
         self.total += other.total;
     }
 
     /// What counts towards this throughput; 0 for every other metric.
     pub(super) fn amount(&self, throughput: Metric) -> f64 {
-        match throughput {
+        match throughput.undivided() {
             Metric::RequestThroughput => self.requests,
             Metric::ItemThroughput => self.items,
-            Metric::OutputTps | Metric::OutputTpsPerGpu => self.output,
+            Metric::InputTps => self.input,
+            Metric::OutputTps => self.output,
             Metric::TotalTps => self.total,
             _ => 0.0,
         }
@@ -235,6 +239,7 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             requests: 1.0,
             items: row.items().map_or(0.0, |items| items as f64),
             output: at_end,
+            input: prompt.filter(|_| events.is_empty()).unwrap_or(0.0),
             total: at_end * counts_total
                 + if events.is_empty() {
                     prompt_tokens
@@ -261,6 +266,7 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
         add(
             bin,
             Amounts {
+                input: prompt_tokens,
                 total: prompt_tokens,
                 ..Amounts::default()
             },

@@ -172,7 +172,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 33));
+    assert_eq!((seen.requests.len(), results.len()), (5, 36));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

@@ -165,12 +165,18 @@ metrics! {
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns Throughput true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing Throughput true;
+    /// Prompt tokens of ok requests whose first token arrived in the throughput window / its length.
+    InputTps "input_tps" "input_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt and output tokens of ok requests that arrived in the throughput window / its length.
     TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing Throughput true;
     /// Mean over ok requests of output_tokens / e2e.
     OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing Latency true;
     /// output_tps / target.gpus.
     OutputTpsPerGpu "output_tps_per_gpu" "output_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
+    /// input_tps / target.gpus.
+    InputTpsPerGpu "input_tps_per_gpu" "input_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
+    /// total_tps / target.gpus.
+    TotalTpsPerGpu "total_tps_per_gpu" "total_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
     /// Output tokens that arrived while in-flight was at least 90 % of its plateau / that time.
     OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream Throughput true;
     /// Requests in flight, time-weighted mean over the window.
@@ -207,15 +213,36 @@ metrics! {
 
 impl Metric {
     /// Throughputs over the throughput window, without the drain.
-    pub const WINDOWED: [Metric; 7] = [
+    pub const WINDOWED: [Metric; 10] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
         Metric::SessionThroughput,
+        Metric::InputTps,
         Metric::OutputTps,
         Metric::TotalTps,
+        Metric::InputTpsPerGpu,
         Metric::OutputTpsPerGpu,
+        Metric::TotalTpsPerGpu,
         Metric::GoodputRate,
     ];
+
+    /// Whether it is a throughput of requests or tokens, which has a confidence interval and exists for each tag.
+    pub fn is_rate(self) -> bool {
+        matches!(
+            self.undivided(),
+            Metric::RequestThroughput | Metric::InputTps | Metric::OutputTps | Metric::TotalTps
+        )
+    }
+
+    /// The throughput that a throughput per GPU is a share of; any other metric itself.
+    pub fn undivided(self) -> Metric {
+        match self {
+            Metric::InputTpsPerGpu => Metric::InputTps,
+            Metric::OutputTpsPerGpu => Metric::OutputTps,
+            Metric::TotalTpsPerGpu => Metric::TotalTps,
+            metric => metric,
+        }
+    }
 
     /// Parses [`Metric::name`].
     pub fn parse(name: &str) -> Option<Metric> {

@@ -211,6 +211,7 @@ pub fn depends_on_output_tokens(metric: Metric) -> bool {
             | TotalTps
             | OutputTpsPerUser
             | OutputTpsPerGpu
+            | TotalTpsPerGpu
             | OutputTpsSteady
             | OutputTpsWithDrain
             | TotalTpsWithDrain

@@ -108,16 +108,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
 /// Whether a throughput is missing because there is no throughput window.
 fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
-    let throughputs = [
-        RequestThroughput,
-        OutputTps,
-        TotalTps,
-        OutputTpsPerGpu,
-        ItemThroughput,
-        SessionThroughput,
-        ThroughputWindow,
-    ];
-    throughputs.contains(&metric) && !case.scalars.contains_key(&ThroughputWindow)
+    let throughputs = [ItemThroughput, SessionThroughput, ThroughputWindow];
+    (metric.is_rate() || throughputs.contains(&metric))
+        && !case.scalars.contains_key(&ThroughputWindow)
 }
 
 /// The main metrics, and those of objectives, that have no value.

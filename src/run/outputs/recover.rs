@@ -316,7 +316,7 @@ mod tests {
         let text = "version: 1\nname: x\ntarget: { url: simulator }\ndataset: { kind: prompt, text: x }\n\
                     load: { concurrency: 1, requests: 9 }\nmatrix: { load.concurrency: [1, 2] }\n";
         let input = Input {
-            path: Path::new("x.yaml"),
+            path: std::path::Path::new("x.yaml"),
             text: Some(text.into()),
             env: &BTreeMap::new(),
             set: &[],
@@ -333,7 +333,15 @@ mod tests {
             outcome
         };
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(journal::FILE);
+        let run = RunDir::create(&crate::store::RunLocation {
+            explicit: Some(&folder.path().join("run")),
+            dir: folder.path(),
+            name: "x",
+            started: "now",
+            force: false,
+        })
+        .unwrap();
+        let path = run.file(journal::FILE);
         let mut writer = Writer::create(&path).unwrap();
         // The second case ran first, and its requests ended out of order.
         for (case, seq, due) in [(1, 2, 70), (1, 0, 50), (0, 1, 20), (0, 0, 10)] {
@@ -360,7 +368,7 @@ mod tests {
             round: 0,
             outcome,
         });
-        let replayed = replay(&plan, &path, &unwritten, 0, "cut").unwrap();
+        let replayed = replay(&plan, &run, &unwritten, 0, "cut").unwrap();
         let cells = |name: &str| {
             let values = replayed
                 .table

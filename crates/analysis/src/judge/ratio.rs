@@ -135,8 +135,7 @@ pub(super) fn throughput_units(
             };
             return Some(mean_of_units(requests.iter().filter_map(unit).unzip()));
         }
-        Metric::RequestThroughput | Metric::OutputTps | Metric::TotalTps => 1.0,
-        Metric::OutputTpsPerGpu => per_gpu(sample),
+        metric if metric.is_rate() => share_of_gpus(metric, sample),
         _ => return None,
     };
     let known = requests
@@ -204,8 +203,11 @@ fn request_seconds(sample: &Sample) -> f64 {
     select_quantile(&mut took, 0.5).unwrap_or(0.0)
 }
 
-/// One over the number of GPUs; 0 where it is unknown.
-fn per_gpu(sample: &Sample) -> f64 {
+/// One over the number of GPUs for a throughput per GPU, 0 where the number is unknown; 1 for other throughputs.
+fn share_of_gpus(metric: Metric, sample: &Sample) -> f64 {
+    if metric == metric.undivided() {
+        return 1.0;
+    }
     let scalar = |metric| {
         sample
             .scalars
@@ -213,8 +215,8 @@ fn per_gpu(sample: &Sample) -> f64 {
             .copied()
             .filter(|&value| value > 0.0)
     };
-    scalar(Metric::OutputTpsPerGpu)
-        .zip(scalar(Metric::OutputTps))
+    scalar(metric)
+        .zip(scalar(metric.undivided()))
         .map_or(0.0, |(one, all)| one / all)
 }
 

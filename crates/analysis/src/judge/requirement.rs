@@ -80,11 +80,7 @@ pub fn usual_design_effect(check: &Check, closed: bool) -> f64 {
 }
 
 fn is_throughput(metric: Metric) -> bool {
-    use Metric::{OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps};
-    matches!(
-        metric,
-        RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu | OutputTpsPerUser
-    )
+    metric.is_rate() || metric == Metric::OutputTpsPerUser
 }
 
 /// The share that may break a relative limit on a share if no request of this run breaks it; None where no number of requests

@@ -69,6 +69,10 @@ mod scalars {
             (Some(10.989011), Some(5.494505))
         );
         assert_eq!(of(Metric::TotalTps), Some(65.934066));
+        assert_eq!(
+            (of(Metric::InputTps), of(Metric::TotalTpsPerGpu)),
+            (Some(54.945055), Some(32.967033))
+        );
         // 3 / 0.2 s, 2 / 0.4 s, 2 / 0.1 s.
         assert_eq!(of(Metric::OutputTpsPerUser), Some(13.333333));
         assert_eq!(

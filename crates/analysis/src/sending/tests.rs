@@ -167,6 +167,7 @@ mod sending {
                 requests: 1.0,
                 items: 0.0,
                 output: 6.0,
+                input: 10.0,
                 total: 16.0
             }
         );

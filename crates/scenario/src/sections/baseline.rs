@@ -240,20 +240,7 @@ fn parse(text: &str) -> Result<Baseline, String> {
 
 /// Whether this is a throughput of an old baseline, which includes the drain.
 fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
-    use Metric::{
-        GoodputRate, ItemThroughput, OutputTps, OutputTpsPerGpu, RequestThroughput,
-        SessionThroughput, TotalTps,
-    };
-    const THROUGHPUTS: [Metric; 7] = [
-        RequestThroughput,
-        OutputTps,
-        TotalTps,
-        OutputTpsPerGpu,
-        ItemThroughput,
-        SessionThroughput,
-        GoodputRate,
-    ];
-    let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if THROUGHPUTS.contains(metric));
+    let of = |subject: &Subject| matches!(subject, Subject::Metric { metric, .. } if Metric::WINDOWED.contains(metric));
     of(&check.subject) && case.figure(Metric::ThroughputWindow.name()).is_none()
 }
 

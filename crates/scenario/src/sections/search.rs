@@ -10,7 +10,6 @@ use crate::values::load::{RATE, Rate, rate};
 use crate::values::number::{SHARE, share};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::check::{Check, Subject};
-use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::search::{Goal, SearchSpec};
 use std::collections::BTreeSet;
@@ -347,13 +346,6 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
 
 /// Whether a limit is easier to meet with more load, so that there is no largest load.
 fn grows_with_load(check: &Check) -> bool {
-    use Metric::{OutputTps, OutputTpsPerGpu, RequestThroughput, TotalTps};
-    let total = |metric| {
-        matches!(
-            metric,
-            RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu
-        )
-    };
-    matches!(check.subject, Subject::Metric { metric, .. } if total(metric))
+    matches!(check.subject, Subject::Metric { metric, .. } if metric.is_rate())
         && !check.op.is_ceiling()
 }

@@ -35,19 +35,11 @@ pub struct Side {
 /// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs and the
 /// error rate.
 pub fn is_comparable(measure: Measure) -> bool {
-    use Metric::{
-        ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps,
-    };
     match (measure.metric.per(), measure.stat) {
-        (Scope::Case, None) => [
-            ErrorRate,
-            OutputTps,
-            OutputTpsPerGpu,
-            OutputTpsPerUser,
-            RequestThroughput,
-            TotalTps,
-        ]
-        .contains(&measure.metric),
+        (Scope::Case, None) => {
+            let others = [Metric::ErrorRate, Metric::OutputTpsPerUser];
+            measure.metric.is_rate() || others.contains(&measure.metric)
+        }
         (Scope::Request | Scope::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
         (Scope::Request | Scope::Gap, Some(Stat::Mean)) => true,
         _ => false,

@@ -48,26 +48,27 @@ pub(super) fn check_measurable(
     }
 }
 
-/// Metrics of a case that can be restricted by tags.
-const APART: [Metric; 6] = [
-    Metric::ErrorRate,
-    Metric::RequestThroughput,
-    Metric::OutputTps,
-    Metric::TotalTps,
-    Metric::OutputTpsPerGpu,
-    Metric::OutputTpsPerUser,
-];
+/// Whether a metric of a case can be restricted by tags.
+fn is_taggable(metric: Metric) -> bool {
+    metric.is_rate() || [Metric::ErrorRate, Metric::OutputTpsPerUser].contains(&metric)
+}
 
 /// Reports a tag on a metric that only the whole case has.
 fn check_tags(limit: &Limit<'_>, metric: Metric, review: &mut Review) {
-    if metric.per() == Scope::Case && !APART.contains(&metric) {
+    if metric.per() == Scope::Case && !is_taggable(metric) {
         let at = word_span(limit, metric.name(), review);
         let mistake = Mistake::new(
             at,
             format!("`{metric}` is a metric of the whole case"),
             "has no tags",
         );
-        let taggable = list(APART.iter().map(|metric| metric.name()), "and");
+        let taggable = list(
+            Metric::ALL
+                .iter()
+                .filter(|metric| is_taggable(**metric))
+                .map(|metric| metric.name()),
+            "and",
+        );
         review.push(mistake.help(format!(
             "Tags can be used with metrics of single requests, and with {taggable}."
         )));

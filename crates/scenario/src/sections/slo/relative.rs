@@ -61,9 +61,7 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
 
 /// Why a metric has no confidence interval. None where it has one.
 fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
-    use Metric::{
-        ErrorRate, OutputTps, OutputTpsPerGpu, OutputTpsPerUser, RequestThroughput, TotalTps,
-    };
+    use Metric::{ErrorRate, OutputTpsPerUser};
     let Subject::Metric { metric, stat, .. } = subject else {
         return None;
     };
@@ -76,8 +74,8 @@ fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
         Some(Stat::Sd) => Some("a standard deviation is compared as a point estimate"),
         Some(Stat::Count) => Some("the plan defines the number of samples"),
         None => match metric {
-            ErrorRate | RequestThroughput | OutputTps | TotalTps | OutputTpsPerGpu
-            | OutputTpsPerUser => None,
+            ErrorRate | OutputTpsPerUser => None,
+            metric if metric.is_rate() => None,
             _ => Some("a single value per case, without a spread"),
         },
     }
