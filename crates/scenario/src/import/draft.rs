@@ -97,6 +97,14 @@ impl Draft {
         Ok(self.numbers(flag)?.last().copied())
     }
 
+    /// The last value of a flag as a rate; None for `inf`.
+    pub fn finite(&self, flag: &str) -> Result<Option<f64>, ImportError> {
+        match self.text(flag).as_deref() {
+            Some("inf") => Ok(None),
+            _ => self.number(flag),
+        }
+    }
+
     /// All values of a flag as numbers, which commas may separate.
     pub fn numbers(&self, flag: &str) -> Result<Vec<f64>, ImportError> {
         let texts = self.texts(flag);

@@ -313,7 +313,10 @@ impl Fields {
 
     /// Adds a field as a flag of the command; an unknown flag is listed as such.
     fn flag(&mut self, command: &Command, name: &str, path: &str, node: &Node) {
-        let name = name.replace('_', "-");
+        let name = match name.starts_with("--") {
+            true => name.replace('_', "-"),
+            false => name.to_owned(),
+        };
         let Some(flag) = command
             .flags()
             .find(|flag| flag.names().any(|known| known == name))
@@ -375,6 +378,9 @@ impl Fields {
                 Some((_, place)) if place.starts_with("--") => {
                     self.flag(command, place, &path, &entry.value);
                 }
+                Some((_, place)) if place.starts_with('=') => {
+                    self.placed(&path, &entry.value, &place[1..]);
+                }
                 Some((_, reason)) => self.dropped(&path, &entry.value, *reason),
                 None if !entry.value.entries().is_empty() => {
                     self.table(command, table, &path, &entry.value);
@@ -418,8 +424,8 @@ impl Fields {
     }
 }
 
-/// What becomes of fields, by their paths (separated by spaces): a flag of the tool's command that means the same, or the reason
-/// why they have no counterpart. A path that is not listed is itself the name of a flag.
+/// What becomes of fields, by their paths (separated by spaces): a flag of the tool's command that means the same, `=KEY` of the
+/// scenario, or the reason why they have no counterpart. A path that is not listed is itself the name of a flag.
 type Table = &'static [(&'static str, &'static str)];
 
 /// The values of a field: those of a list one by one. A mapping is JSON.
@@ -438,10 +444,16 @@ fn values(node: &Node) -> Vec<String> {
 /// The values of a field for the head of the scenario: not those of a block, which has a line of its own, and no secrets.
 fn shown(path: &str, node: &Node) -> Vec<String> {
     match &node.data {
-        Data::Map(_) | Data::List(_) => Vec::new(),
-        _ if path.rsplit('.').next().is_some_and(is_secret) => vec!["***".to_owned()],
+        Data::Map(_) => Vec::new(),
+        Data::List(items) if items.iter().any(|item| item.scalar().is_none()) => Vec::new(),
+        _ if path.rsplit('.').next().is_some_and(is_hidden) => vec!["***".to_owned()],
         _ => values(node),
     }
+}
+
+/// Whether the value of a name is never written.
+fn is_hidden(name: &str) -> bool {
+    is_secret(name) || name.to_lowercase().ends_with("token")
 }
 
 /// A value for the scenario.
@@ -456,3 +468,6 @@ fn scalar(node: &Node) -> Value {
 fn local(port: u16, route: &str) -> String {
     format!("http://127.0.0.1:{port}/{route}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -455,11 +455,11 @@ const PLACES: Table = &[
     ("benchmark.phases.profiling.users", "--num-users"),
     (
         "benchmark.phases.profiling.name benchmark.phases.warmup.name benchmark.phases.profiling.kind benchmark.phases.warmup.kind",
-        "a name of AIPerf",
+        "=load",
     ),
     (
         "benchmark.phases.profiling.seamless benchmark.phases.profiling.exclude_from_results benchmark.phases.warmup.exclude_from_results",
-        "the warm-up is never in the results",
+        "=load.warmup",
     ),
     ("benchmark.phases.warmup.requests", "--warmup-request-count"),
     (

@@ -37,7 +37,7 @@ const SPEC: Table = &[
     ("spec.outputs", "--output"),
     ("spec.metrics", "--metrics"),
     ("metadata version", "`description` can hold it"),
-    ("benchmarks", "see the list of tests"),
+    ("benchmarks", "=matrix"),
 ];
 
 /// The options of the older files.

@@ -51,8 +51,9 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
             for space in length.items_at("search-space") {
                 let (parallel, draft) = test(config, length, space)?;
                 let size = |key: &str| length.get(key).and_then(Node::integer).unwrap_or(0);
+                let name = format!("{}-{}-{}-{parallel}", entry.key, size("isl"), size("osl"));
                 tests.push(Test {
-                    name: format!("{}-{}-{}-{parallel}", entry.key, size("isl"), size("osl")),
+                    name: name.trim_end_matches('-').to_owned(),
                     // Another entry is another deployment, mostly on another machine.
                     group: entry.key.clone(),
                     draft,

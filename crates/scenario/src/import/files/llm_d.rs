@@ -6,6 +6,7 @@ use crate::import::draft::Draft;
 use crate::import::files::{Fields, Files, Test, guidellm, inference_perf, read, vllm};
 use crate::import::vllm::translate;
 use crate::tree::{Data, Node};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// The beginning of the texts that llm-d replaces.
@@ -166,7 +167,9 @@ fn profile(root: &Node, name: String) -> Result<Test, Mistake> {
         .iter()
         .any(|path| path.ends_with("url") || path == "target")
     {
-        draft.set_variable("target/url", "${LLM_URL}");
+        let url = draft.get("target/url").and_then(Value::as_str);
+        let variable = format!("${{LLM_URL:-{}}}", url.unwrap_or_default());
+        draft.set_variable("target/url", &variable);
     }
     Ok(Test {
         name,

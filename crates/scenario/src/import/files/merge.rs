@@ -11,9 +11,9 @@ use crate::sections::scenario::SCENARIO;
 use serde_json::{Map, Value};
 
 /// The sections that a matrix may vary.
-const VARIED: [&str; 4] = ["target.", "request.", "dataset.", "load."];
+const VARIED: [&str; 4] = ["target/", "request/", "dataset/", "load/"];
 
-/// The values of a case by dotted path.
+/// The values of a case by path; `/` separates its keys.
 type Leaves = Vec<(String, Value)>;
 
 /// Tests that one scenario can hold.
@@ -21,6 +21,7 @@ struct Group {
     key: (String, Leaves),
     names: Vec<String>,
     rows: Vec<Leaves>,
+    accounts: Accounts,
 }
 
 pub(super) fn merge(
@@ -34,7 +35,7 @@ pub(super) fn merge(
     let mut groups: Vec<Group> = Vec::new();
     for Test { name, group, draft } in tests {
         let converted: Converted = draft.complete();
-        accounts.add(converted.accounts);
+        accounts.add(&converted.accounts);
         for default in converted.defaults {
             if !defaults.contains(&default) {
                 defaults.push(default);
@@ -50,19 +51,23 @@ pub(super) fn merge(
         let index = match groups.iter().position(|known| known.key == key) {
             Some(index) => index,
             None => {
-                let (names, rows) = (Vec::new(), Vec::new());
-                groups.push(Group { key, names, rows });
+                groups.push(Group {
+                    key,
+                    names: Vec::new(),
+                    rows: Vec::new(),
+                    accounts: Accounts::default(),
+                });
                 groups.len() - 1
             }
         };
         if let Some(group) = groups.get_mut(index) {
             group.names.push(name);
+            group.accounts.add(&converted.accounts);
             group.rows.extend(points(matrix.as_ref(), varied));
         }
     }
-    let accounts = accounts.list();
     let several = groups.len() > 1;
-    let scenarios = groups.into_iter().map(|group| {
+    let scenarios = groups.into_iter().map(|mut group| {
         let first = group.names.first().filter(|_| several);
         let suffix = first.map_or_else(String::new, |first| name(first, ""));
         let called = name(&format!("{title} {suffix}"), spec.name);
@@ -70,7 +75,7 @@ pub(super) fn merge(
             source: spec.source,
             unit: "field",
             release: spec.release,
-            accounts: &accounts,
+            accounts: &std::mem::take(&mut group.accounts).list(),
             defaults: &defaults,
         }
         .text();
@@ -85,7 +90,7 @@ pub(super) fn merge(
     Ok(ImportedFile {
         format: spec.name,
         scenarios: scenarios.collect::<Result<_, ImportError>>()?,
-        accounts,
+        accounts: accounts.list(),
         tests: count,
     })
 }
@@ -125,35 +130,32 @@ fn scenario(group: Group) -> Map<String, Value> {
         .iter()
         .chain(first.iter().filter(|(path, _)| same.contains(path)))
     {
-        set(&mut tree, &path.replace('.', "/"), value.clone());
+        set(&mut tree, path, value.clone());
     }
     if differing.is_empty() {
         return tree;
     }
     if differing
         .iter()
-        .any(|path| path.starts_with("target.server."))
+        .any(|path| path.starts_with("target/server/"))
     {
         set(&mut tree, "target/server/per_case", Value::from(true));
     }
-    let cell = |path: &String| {
-        let column: Option<Vec<Value>> = rows.iter().map(|row| value(row, path)).collect();
-        column
-    };
-    let complete: Option<Vec<Vec<Value>>> = differing.iter().map(cell).collect();
-    let matrix = match complete {
-        Some(columns) => {
-            // The matrix overrides these values in each case.
-            for (path, column) in differing.iter().zip(&columns) {
-                let first = column.first().cloned().unwrap_or_default();
-                set(&mut tree, &path.replace('.', "/"), first);
-            }
-            axes(&differing, columns)
+    let column =
+        |path: &String| -> Option<Vec<Value>> { rows.iter().map(|row| value(row, path)).collect() };
+    let columns: Vec<Option<Vec<Value>>> = differing.iter().map(column).collect();
+    for (path, column) in differing.iter().zip(&columns) {
+        if let Some(first) = column.iter().flatten().next() {
+            // The matrix overrides this value in each case.
+            set(&mut tree, path, first.clone());
         }
+    }
+    let matrix = match columns.into_iter().collect::<Option<Vec<_>>>() {
+        Some(columns) => axes(&differing, columns),
         None => {
             let row = |row: &Leaves| {
                 let own = differing.iter();
-                let own = own.filter_map(|path| Some((path.clone(), value(row, path)?)));
+                let own = own.filter_map(|path| Some((dotted(path), value(row, path)?)));
                 Value::Object(own.collect())
             };
             Map::from_iter([("include".to_owned(), rows.iter().map(row).collect())])
@@ -165,7 +167,7 @@ fn scenario(group: Group) -> Map<String, Value> {
 
 /// Lists of values: an axis for each path whose values are combined with all others, and `zip` for the rest.
 fn axes(paths: &[String], mut columns: Vec<Vec<Value>>) -> Map<String, Value> {
-    let mut paths = paths.to_vec();
+    let mut paths: Vec<String> = paths.iter().map(|path| dotted(path)).collect();
     let mut found = Map::new();
     let mut at = 0;
     while at < paths.len() {
@@ -224,14 +226,11 @@ fn leaves(tree: &Map<String, Value>) -> Leaves {
         for (key, value) in tree {
             let path = format!("{prefix}{key}");
             let block = matches!(
-                SCENARIO.kind_at(&path),
+                SCENARIO.kind_at(&dotted(&path)),
                 Some(Kind::Block(_) | Kind::Over(_) | Kind::Map(_))
             );
             match value {
-                // The path of a key with a dot would not be that key.
-                Value::Object(inner) if block && !inner.keys().any(|key| key.contains('.')) => {
-                    collect(&format!("{path}."), inner, found);
-                }
+                Value::Object(inner) if block => collect(&format!("{path}/"), inner, found),
                 _ => found.push((path, value.clone())),
             }
         }
@@ -241,19 +240,28 @@ fn leaves(tree: &Map<String, Value>) -> Leaves {
     found
 }
 
+/// A path as the matrix writes it.
+fn dotted(path: &str) -> String {
+    path.replace('/', ".")
+}
+
 fn is_swept(path: &str, value: &Value) -> bool {
+    // The path of a key with a dot would not be that key.
+    if path.contains('.') {
+        return false;
+    }
     VARIED.iter().any(|section| path.starts_with(section))
         && !matches!(value, Value::Object(_) | Value::Array(_) | Value::Null)
-        && SCENARIO.kind_at(path).is_some_and(Kind::is_scalar)
+        && SCENARIO.kind_at(&dotted(path)).is_some_and(Kind::is_scalar)
 }
 
 /// The cases of one test: the points of its own matrix.
 fn points(matrix: Option<&Value>, values: Leaves) -> Vec<Leaves> {
     let mut axes: Vec<Vec<Leaves>> = Vec::new();
     let lists = |map: &Map<String, Value>| {
-        let lists = map
-            .iter()
-            .filter_map(|(path, values)| Some((path.clone(), values.as_array()?.clone())));
+        let lists = map.iter().filter_map(|(path, values)| {
+            Some((path.replace('.', "/"), values.as_array()?.clone()))
+        });
         lists.collect::<Vec<_>>()
     };
     if let Some(Value::Object(matrix)) = matrix {
@@ -306,7 +314,7 @@ struct Accounts(Vec<(String, Vec<String>, Account)>);
 const SHOWN: usize = 4;
 
 impl Accounts {
-    fn add(&mut self, accounts: Vec<Account>) {
+    fn add(&mut self, accounts: &[Account]) {
         for account in accounts {
             let (field, value) = match account.flag.split_once(' ') {
                 Some((field, value)) => (field.to_owned(), Some(value.to_owned())),
@@ -321,7 +329,9 @@ impl Accounts {
                 Some((_, values, _)) => {
                     values.extend(value.filter(|value| !values.contains(value)));
                 }
-                None => self.0.push((field, value.into_iter().collect(), account)),
+                None => self
+                    .0
+                    .push((field, value.into_iter().collect(), account.clone())),
             }
         }
     }

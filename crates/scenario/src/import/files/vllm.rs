@@ -5,8 +5,8 @@ use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::command::Command;
 use crate::import::draft::{Draft, number};
-use crate::import::files::{Fields, Files, Test, scalar, values};
-use crate::import::flags::{is_secret, variable};
+use crate::import::files::{Fields, Files, Test, UNREAD, is_hidden, scalar, values};
+use crate::import::flags::variable;
 use crate::import::vllm::translate;
 use crate::suggest::nearest;
 use crate::tree::{Data, Entry, Node};
@@ -130,12 +130,11 @@ fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draf
     serve(&mut draft, model, args);
     environment(&mut draft, &env);
     if rate == "inf"
-        && let Some(users) = users
+        && users.is_some()
         && let Ok(levels) = draft.numbers("--max-concurrency")
     {
         draft.one_or_axis("load/concurrency", levels.into_iter().map(number).collect());
         draft.account("--max-concurrency", &["load/concurrency"]);
-        debug_assert!(!users.is_null());
     }
     Ok(draft)
 }
@@ -178,15 +177,20 @@ fn serve(draft: &mut Draft, model: Option<String>, args: Map<String, Value>) {
         let gpus = tensor.unwrap_or(1.0) * pipeline.unwrap_or(1.0) * data.unwrap_or(1.0);
         draft.set("target/gpus", number(gpus));
     }
-    if !args.is_empty() {
-        draft.set("target/server/args", args);
+    for (name, value) in args {
+        let path = format!("target/server/args/{name}");
+        if is_hidden(&name) {
+            draft.set_variable(&path, &format!("${{{}}}", variable(&name)));
+        } else {
+            draft.set(&path, value);
+        }
     }
 }
 
 fn environment(draft: &mut Draft, env: &[&Entry]) {
     for entry in env {
         let path = format!("target/server/env/{}", entry.key);
-        if is_secret(&entry.key) || entry.key.ends_with("_TOKEN") {
+        if is_hidden(&entry.key) {
             draft.set_variable(&path, &format!("${{{}}}", variable(&entry.key)));
         } else {
             draft.set(&path, values(&entry.value).concat());
@@ -259,7 +263,12 @@ fn perf_eval_config(
         let path = format!("vllm.{}", entry.key);
         match entry.key.as_str() {
             "model" => fields.flag(command, "--model", &path, &entry.value),
-            "serve_args" | "attention_backends" | "moe_backends" => {
+            "serve_args" => {
+                // Not its text, which may contain a key.
+                let given = fields.push(UNREAD, &path, Vec::new(), entry.value.at);
+                given.keys = vec!["target.server.args".to_owned()];
+            }
+            "attention_backends" | "moe_backends" => {
                 fields.placed(&path, &entry.value, "target/server/args");
             }
             "env" => fields.placed(&path, &entry.value, "target/server/env"),
