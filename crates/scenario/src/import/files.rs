@@ -272,7 +272,20 @@ struct Test {
     name: String,
     /// Tests of different groups never share a scenario.
     group: String,
+    /// The names of its variant and its workload, if the file has them.
+    parts: Option<[String; 2]>,
     draft: Draft,
+}
+
+impl Test {
+    fn new(name: impl Into<String>, draft: Draft) -> Test {
+        Test {
+            name: name.into(),
+            group: String::new(),
+            parts: None,
+            draft,
+        }
+    }
 }
 
 /// The fields of one test, as flags of a command.

@@ -34,11 +34,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
         let variant = rendered(&variant, &variant)?;
         let mut fields = Fields::new(root.at);
         collect(&mut fields, &variant)?;
-        tests.push(Test {
-            name,
-            group: String::new(),
-            draft: fields.translate(translate)?,
-        });
+        tests.push(Test::new(name, fields.translate(translate)?));
     }
     Ok(tests)
 }

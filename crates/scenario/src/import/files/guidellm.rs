@@ -68,11 +68,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
         }
         let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
         fields.table(command(), SPEC, "", &tree);
-        tests.push(Test {
-            name: name.join(","),
-            group: String::new(),
-            draft: fields.translate(translate)?,
-        });
+        tests.push(Test::new(name.join(","), fields.translate(translate)?));
     }
     Ok(tests)
 }
@@ -94,9 +90,5 @@ pub(super) fn flat(root: &Node) -> Result<Test, Mistake> {
             }
         }
     }
-    Ok(Test {
-        name: String::new(),
-        group: String::new(),
-        draft: fields.translate(translate)?,
-    })
+    Ok(Test::new(String::new(), fields.translate(translate)?))
 }

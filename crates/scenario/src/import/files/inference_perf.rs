@@ -18,11 +18,7 @@ pub(super) fn recognizes(root: &Node) -> bool {
 }
 
 pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
-    Ok(vec![Test {
-        name: String::new(),
-        group: String::new(),
-        draft: test(root)?,
-    }])
+    Ok(vec![Test::new(String::new(), test(root)?)])
 }
 
 pub(super) fn test(root: &Node) -> Result<Draft, Mistake> {

@@ -51,12 +51,15 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
             for space in length.items_at("search-space") {
                 let (parallel, draft) = test(config, length, space)?;
                 let size = |key: &str| length.get(key).and_then(Node::integer).unwrap_or(0);
-                let name = format!("{}-{}-{}-{parallel}", entry.key, size("isl"), size("osl"));
+                let variant = format!("{}-{parallel}", entry.key);
+                let variant = variant.trim_end_matches('-').to_owned();
+                let workload = format!("{}-{}", size("isl"), size("osl"));
+                let runner = config.get("runner").and_then(Node::string);
                 tests.push(Test {
-                    name: name.trim_end_matches('-').to_owned(),
-                    // Another entry is another deployment, mostly on another machine.
-                    group: entry.key.clone(),
-                    draft,
+                    // Another runner is another machine.
+                    group: runner.unwrap_or_default(),
+                    parts: Some([variant.clone(), workload.clone()]),
+                    ..Test::new(format!("{variant}-{workload}"), draft)
                 });
             }
         }

@@ -171,11 +171,7 @@ fn profile(root: &Node, name: String) -> Result<Test, Mistake> {
         let variable = format!("${{LLM_URL:-{}}}", url.unwrap_or_default());
         draft.set_variable("target/url", &variable);
     }
-    Ok(Test {
-        name,
-        group: String::new(),
-        draft,
-    })
+    Ok(Test::new(name, draft))
 }
 
 /// The paths of texts that llm-d replaces: the URL and the model.

@@ -33,10 +33,10 @@ const PLANS: [(&str, &str, &[usize]); 12] = [
     ("perf-eval.yaml", "vllm-perf-eval", &[4]),
     ("inference-perf.yml", "inference-perf", &[1]),
     ("aiperf.yaml", "aiperf", &[6]),
-    ("aiperf-scenarios.yaml", "aiperf", &[1, 1]),
+    ("aiperf-scenarios.yaml", "aiperf", &[2]),
     ("guidellm.json", "guidellm", &[3]),
     ("guidellm-old.yaml", "guidellm", &[2]),
-    ("inferencex-master.yaml", "inferencex", &[8, 2, 2]),
+    ("inferencex-master.yaml", "inferencex", &[10, 2]),
     ("workload/experiments/pd.yaml", "llm-d", &[2]),
     ("llm-d-scenario.yaml", "llm-d", &[1]),
     ("llm-d-inference-perf.yaml.in", "llm-d", &[2]),
@@ -88,9 +88,9 @@ fn the_tests_of_a_file_can_be_selected() {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         import_file(&plan("inferencex-master.yaml"), None, &texts)
     };
-    let one = only(&["h200-vllm-1024"]).unwrap();
-    assert_eq!((one.tests, one.scenarios.len()), (2, 1));
-    assert_eq!(cases(&one.scenarios[0].yaml), 8);
+    let one = only(&["vllm-tp4", "trt"]).unwrap();
+    assert_eq!((one.tests, one.scenarios.len()), (2, 2));
+    assert_eq!(cases(&one.scenarios[0].yaml), 5);
     let none = only(&["h100"]).unwrap_err().to_string();
     assert!(
         none.starts_with("no test matches --only h100; the tests are m7b-fp8-h200"),

@@ -5,6 +5,7 @@ use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::command::Command;
 use crate::import::draft::{Draft, number};
+use crate::import::files::merge::NAMED;
 use crate::import::files::{Fields, Files, Test, UNREAD, is_hidden, scalar, values};
 use crate::import::flags::variable;
 use crate::import::vllm::translate;
@@ -57,11 +58,7 @@ pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>,
                 1 => name.clone(),
                 _ => format!("{name}_qps_{rate}"),
             };
-            tests.push(Test {
-                name,
-                group: String::new(),
-                draft,
-            });
+            tests.push(Test::new(name, draft));
         }
     }
     Ok(tests)
@@ -73,7 +70,7 @@ fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draf
     let mut fields = Fields::new(test.at);
     for entry in test.entries() {
         match entry.key.as_str() {
-            "test_name" => fields.dropped("test_name", &entry.value, "see the list of tests"),
+            "test_name" => fields.placed("test_name", &entry.value, NAMED),
             key if FIELDS.contains(&key) => {}
             key => {
                 let near = nearest(key, FIELDS).map(|near| format!("; did you mean `{near}`?"));
@@ -228,16 +225,15 @@ pub(super) fn perf_eval(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mis
                 .get("name")
                 .and_then(Node::string)
                 .unwrap_or_default();
-            let (name, flag) = match sweep {
-                Some((key, _)) => (format!("{name}-{backend}"), key.strip_suffix('s')),
-                None => (name, None),
-            };
             // `default` leaves the choice to vLLM.
-            let flag = flag.filter(|_| backend != "default");
+            let flag = sweep
+                .and_then(|(key, _)| key.strip_suffix('s'))
+                .filter(|_| backend != "default");
+            let draft = perf_eval_config(root, config, flag.map(|flag| (flag, backend.as_str())))?;
+            let full = format!("{name}-{backend}");
             tests.push(Test {
-                name,
-                group: String::new(),
-                draft: perf_eval_config(root, config, flag.map(|flag| (flag, backend.as_str())))?,
+                parts: Some([backend.clone(), name]),
+                ..Test::new(full.trim_end_matches('-'), draft)
             });
         }
     }
@@ -284,7 +280,7 @@ fn perf_eval_config(
         let path = format!("vllm_bench.configs.{}", entry.key);
         let flag = match entry.key.as_str() {
             "name" => {
-                fields.dropped(&path, &entry.value, "see the list of tests");
+                fields.placed(&path, &entry.value, NAMED);
                 continue;
             }
             "args" => {
