@@ -36,13 +36,8 @@ pub struct ImportArgs {
 }
 
 fn format_parser() -> impl TypedValueParser<Value = FileFormat> {
-    let names = FileFormat::ALL.map(FileFormat::name);
-    PossibleValuesParser::new(names).map(|name| {
-        let named = FileFormat::ALL
-            .into_iter()
-            .find(|format| format.name() == name);
-        named.unwrap_or(FileFormat::LlmD)
-    })
+    let parse = |name: String| FileFormat::parse(&name).ok_or("unknown format");
+    PossibleValuesParser::new(FileFormat::ALL.map(FileFormat::name)).try_map(parse)
 }
 
 /// Writes the scenario and reports the flags or fields that were dropped. An incomplete scenario is written, too.

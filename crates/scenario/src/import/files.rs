@@ -120,6 +120,13 @@ impl FileFormat {
         self.spec().name
     }
 
+    /// Parses [`FileFormat::name`].
+    pub fn parse(name: &str) -> Option<FileFormat> {
+        FileFormat::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+    }
+
     fn spec(self) -> &'static Spec {
         &SPECS[self as usize]
     }
@@ -284,6 +291,14 @@ impl Test {
             group: String::new(),
             parts: None,
             draft,
+        }
+    }
+
+    /// A test that the file does not name; `values` are what it differs in.
+    fn unnamed(values: String, draft: Draft) -> Test {
+        Test {
+            parts: Some(Default::default()),
+            ..Test::new(values, draft)
         }
     }
 }

@@ -34,7 +34,11 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
         let variant = rendered(&variant, &variant)?;
         let mut fields = Fields::new(root.at);
         collect(&mut fields, &variant)?;
-        tests.push(Test::new(name, fields.translate(translate)?));
+        let draft = fields.translate(translate)?;
+        tests.push(match name.contains('=') {
+            true => Test::unnamed(name, draft),
+            false => Test::new(name, draft),
+        });
     }
     Ok(tests)
 }

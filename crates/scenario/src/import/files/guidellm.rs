@@ -68,7 +68,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
         }
         let mut fields = Fields::new(overrides.get(index).unwrap_or(root).at);
         fields.table(command(), SPEC, "", &tree);
-        tests.push(Test::new(name.join(","), fields.translate(translate)?));
+        tests.push(Test::unnamed(name.join(","), fields.translate(translate)?));
     }
     Ok(tests)
 }

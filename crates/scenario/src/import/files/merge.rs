@@ -174,7 +174,10 @@ fn scenario(group: Group) -> Map<String, Value> {
     if differing.is_empty() {
         return tree;
     }
-    if let Some(matrix) = axes(&differing, &rows) {
+    // Named tests keep their names, unless they are steps of a ladder.
+    let is_named = |row: &Row| row.names.iter().any(Option::is_some);
+    let plain = !rows.iter().any(is_named) || differing.iter().all(|path| LEVELS.contains(path));
+    if let Some(matrix) = axes(&differing, &rows).filter(|_| plain) {
         for path in differing {
             // The matrix overrides this value in each case.
             if let Some(first) = rows.first().and_then(|row| row.get(path)) {
