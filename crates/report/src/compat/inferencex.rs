@@ -49,12 +49,9 @@ fn aggregate(case: &Measured<'_>) -> Map<String, Value> {
         ("osl", json!(fixed(case.case.request.max_tokens.as_ref()))),
         // A server that the run started runs on this machine alone.
         ("is_multinode", json!(managed.then_some(false))),
-        ("tp", json!(command.number(&TENSOR))),
-        ("ep", json!(command.number(&EXPERT))),
-        (
-            "dp_attention",
-            json!(command.has("--enable-dp-attention").then_some("true")),
-        ),
+        ("tp", json!(command.tensor())),
+        ("ep", json!(command.expert())),
+        ("dp_attention", json!(command.data_parallel_attention())),
         ("tput_per_gpu", json!(per_gpu(total))),
         ("output_tput_per_gpu", json!(per_gpu(output))),
         ("input_tput_per_gpu", json!(per_gpu(input))),
@@ -125,6 +122,26 @@ impl Command {
         self.0.get(at + 1)?.parse().ok()
     }
 
+    /// Tensor parallelism: without a flag the engines use one GPU.
+    fn tensor(&self) -> Option<u64> {
+        self.framework()?;
+        Some(self.number(&TENSOR).unwrap_or(1))
+    }
+
+    /// Expert parallelism: vLLM's is on or off, over all GPUs of a replica.
+    fn expert(&self) -> Option<u64> {
+        let tensor = self.tensor()?;
+        let whole = self.has("--enable-expert-parallel").then_some(tensor);
+        Some(self.number(&EXPERT).or(whole).unwrap_or(1))
+    }
+
+    /// As text, as in the files of InferenceX.
+    fn data_parallel_attention(&self) -> Option<&'static str> {
+        self.framework()?;
+        let is_on = self.has("--enable-dp-attention");
+        Some(if is_on { "true" } else { "false" })
+    }
+
     /// InferenceX's name of the engine.
     fn framework(&self) -> Option<&'static str> {
         let runs = |name: &str| {
@@ -171,13 +188,14 @@ mod tests {
             timeout: Nanos::from_millis(1),
             interval: Nanos::from_millis(1),
             log: "server.log".into(),
-            per_case: false,
+            restart: Default::default(),
             grace: Nanos::from_millis(1),
         });
         case.request.max_tokens = Some(Quantity::Fixed(3));
         let all = exported(&case);
         let known = json!({
-            "conc": 2, "model": "org/m-7b", "framework": "vllm", "osl": 3, "tp": 4, "is_multinode": false,
+            "conc": 2, "model": "org/m-7b", "framework": "vllm", "osl": 3, "tp": 4, "ep": 1,
+            "dp_attention": "false", "is_multinode": false,
             "tput_per_gpu": 6.25, "output_tput_per_gpu": 1.25, "input_tput_per_gpu": 5.0, "mean_ttft": 0.07,
         });
         for (key, value) in known.as_object().unwrap() {
