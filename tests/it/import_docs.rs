@@ -224,19 +224,27 @@ fn the_commands_of_lmdeploys_pages_import_and_run() {
     );
 }
 
+const PAGE: &str = include_str!("../../docs/how-to/import.md");
+
+fn blocks() -> Vec<&'static str> {
+    PAGE.split("```").skip(1).step_by(2).collect()
+}
+
+/// The block of the page that shows a text with this beginning.
+pub fn shown(start: &str) -> &'static str {
+    let text = |block: &&'static str| {
+        let text = block.strip_prefix("text\n")?;
+        text.starts_with(start).then_some(text)
+    };
+    let found = blocks().iter().find_map(text);
+    found.unwrap_or_else(|| panic!("no block `{start}`"))
+}
+
 #[test]
 fn the_blocks_of_the_page_are_true() {
-    let page = include_str!("../../docs/how-to/import.md");
-    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let blocks = blocks();
     let lab = Lab::new();
-    let text = |start: &str| {
-        let found = blocks.iter().find_map(|block| {
-            let text = block.strip_prefix("text\n")?;
-            text.starts_with(start).then_some(text)
-        });
-        found.unwrap_or_else(|| panic!("no block `{start}`"))
-    };
-    lab.file("serving-tests.json", text("{"));
+    lab.file("serving-tests.json", shown("{"));
     let mut seen = 0;
     for block in blocks
         .iter()
@@ -262,7 +270,7 @@ fn the_blocks_of_the_page_are_true() {
         ("serving.yaml", "matrix:"),
     ] {
         let written = lab.text(file);
-        assert!(written.contains(text(start)), "{written}");
+        assert!(written.contains(shown(start)), "{written}");
     }
     lab.llmscen(&["validate", "serving.yaml"]).expect(0);
 }

@@ -47,7 +47,7 @@ struct Spec {
     /// The release whose fields are implemented.
     release: &'static str,
     recognizes: fn(&Node) -> bool,
-    tests: fn(&mut Files<'_>, &Node) -> Result<Vec<Test>, Mistake>,
+    tests: fn(&mut Files<'_>, &Node) -> Tests,
 }
 
 /// In the order of [`FileFormat`], which is that of recognition: llm-d wraps files of other tools.
@@ -176,6 +176,11 @@ pub struct NamedScenario {
     pub yaml: String,
 }
 
+/// An error at a place of a file.
+fn mistake(at: Span, message: impl Into<String>, label: impl Into<String>) -> Box<Mistake> {
+    Box::new(Mistake::new(at, message, label))
+}
+
 /// The result of a conversion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportedFile {
@@ -224,14 +229,14 @@ pub fn import_file(
     let tests = match (spec.tests)(&mut files, &root) {
         Ok(tests) if tests.is_empty() => {
             let message = format!("{} without a test", spec.source);
-            Err(Mistake::new(root.at.before(), message, "no test in it"))
+            Err(mistake(root.at.before(), message, "no test in it"))
         }
         other => other,
     };
     let mut tests = match tests {
         Ok(tests) => tests,
-        Err(mistake) => {
-            review.push(mistake);
+        Err(found) => {
+            review.push(*found);
             return Err(review.faults().into());
         }
     };
@@ -302,6 +307,9 @@ impl Test {
         }
     }
 }
+
+/// The tests of a file, or the error in it.
+type Tests = Result<Vec<Test>, Box<Mistake>>;
 
 /// The fields of one test, as flags of a command.
 struct Fields {
@@ -422,7 +430,7 @@ impl Fields {
     fn translate(
         self,
         translate: fn(&mut Draft) -> Result<(), ImportError>,
-    ) -> Result<Draft, Mistake> {
+    ) -> Result<Draft, Box<Mistake>> {
         let places: Vec<(String, Span)> = self
             .given
             .iter()
@@ -432,10 +440,10 @@ impl Fields {
             variables: Vec::new(),
             given: self.given.into_iter().map(|(given, _)| given).collect(),
         });
-        let mistake = |error: ImportError| match error {
+        let located = |error: ImportError| match error {
             ImportError::Value { flag, expected, .. } => {
                 let at = places.iter().find(|(path, _)| *path == flag);
-                Mistake::new(
+                mistake(
                     at.map_or(self.at, |(_, at)| *at),
                     format!("`{flag}` has no counterpart"),
                     format!("expected {expected}"),
@@ -443,11 +451,11 @@ impl Fields {
             }
             ImportError::Missing(what) => {
                 let what = what.trim_start_matches('-').replace('-', "_");
-                Mistake::new(self.at.before(), format!("no `{what}`"), "in this test")
+                mistake(self.at.before(), format!("no `{what}`"), "in this test")
             }
-            other => Mistake::new(self.at, other.to_string(), "here"),
+            other => mistake(self.at, other.to_string(), "here"),
         };
-        translate(&mut draft).map_err(mistake)?;
+        translate(&mut draft).map_err(located)?;
         Ok(draft)
     }
 }

@@ -4,7 +4,7 @@ use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::aiperf::translate;
 use crate::import::command::Command;
-use crate::import::files::{Fields, Files, Table, Test};
+use crate::import::files::{Fields, Files, Table, Test, Tests, mistake};
 use crate::tree::{Data, Entry, Node};
 use llmscen_core::bounds;
 use minijinja::Value as Jinja;
@@ -20,7 +20,7 @@ pub(super) fn recognizes(root: &Node) -> bool {
         || benchmark("spec.benchmark")
 }
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     // An AIPerfJob of Kubernetes has the file as its `spec`.
     let mut file = snake(root.get("spec").unwrap_or(root));
     // A job has the fields of the file in `benchmark`.
@@ -77,7 +77,7 @@ fn snake(node: &Node) -> Node {
 }
 
 /// The runs of a sweep with their names, each as a file without a sweep.
-fn variants(file: &Node) -> Result<Vec<(String, Node)>, Mistake> {
+fn variants(file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
     let mut base = file.clone();
     normalize(&mut base);
     let Some(sweep) = base.remove("sweep").map(|entry| entry.value) else {
@@ -105,7 +105,7 @@ fn variants(file: &Node) -> Result<Vec<(String, Node)>, Mistake> {
         }
         "scenarios" => return Ok(scenarios(&base, &sweep)),
         _ => {
-            return Err(Mistake::new(
+            return Err(mistake(
                 sweep.at,
                 format!("a sweep of type `{kind}` has no counterpart"),
                 "expected grid, zip or scenarios; see `search` for searches",
@@ -223,7 +223,7 @@ fn normalize(file: &mut Node) {
 }
 
 /// Replaces `{{ expression }}` by the file's variables, and `${NAME:default}` by the default.
-fn rendered(node: &Node, file: &Node) -> Result<Node, Mistake> {
+fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
     let data = match &node.data {
         Data::Text(text) if text.contains("{{") => {
             let variables = file.get("variables").map(Node::json).unwrap_or_default();
@@ -233,7 +233,7 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Mistake> {
                 .and_then(|template| bounds::render(&template, Jinja::from(Serde(&variables))))
                 .map_err(|error| {
                     let why = error.detail().unwrap_or("invalid syntax").to_owned();
-                    Mistake::new(node.at, "this template cannot be rendered", why)
+                    mistake(node.at, "this template cannot be rendered", why)
                 })?;
             Data::plain(&rendered)
         }
@@ -256,13 +256,13 @@ fn rendered(node: &Node, file: &Node) -> Result<Node, Mistake> {
                         ..entry.clone()
                     })
                 })
-                .collect::<Result<_, Mistake>>()?,
+                .collect::<Result<_, Box<Mistake>>>()?,
         ),
         Data::List(items) => Data::List(
             items
                 .iter()
                 .map(|item| rendered(item, file))
-                .collect::<Result<_, Mistake>>()?,
+                .collect::<Result<_, Box<Mistake>>>()?,
         ),
         other => other.clone(),
     };
@@ -521,7 +521,7 @@ const SPANS: [(&str, &str); 4] = [
     ("benchmark.phases.warmup.duration", "--warmup-duration"),
 ];
 
-fn collect(fields: &mut Fields, file: &Node) -> Result<(), Mistake> {
+fn collect(fields: &mut Fields, file: &Node) -> Result<(), Box<Mistake>> {
     add(fields, "", file)?;
     // The type of the phase is AIPerf's arrival pattern, or its replay.
     if let Some(kind) = file.get("benchmark.phases.profiling.type") {
@@ -536,7 +536,7 @@ fn collect(fields: &mut Fields, file: &Node) -> Result<(), Mistake> {
             }
             Some("concurrency") => fields.placed(path, kind, "load"),
             _ => {
-                return Err(Mistake::new(
+                return Err(mistake(
                     kind.at,
                     "this type of phase has no counterpart",
                     "expected concurrency, poisson, gamma, constant or fixed_schedule",
@@ -547,7 +547,7 @@ fn collect(fields: &mut Fields, file: &Node) -> Result<(), Mistake> {
     Ok(())
 }
 
-fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Mistake> {
+fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Box<Mistake>> {
     for entry in node.entries() {
         let path = format!("{prefix}{}", entry.key);
         let (key, value) = (path.as_str(), &entry.value);
@@ -561,7 +561,7 @@ fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Mistake> {
         if let Some((_, flag)) = SPANS.iter().find(|(known, _)| *known == path) {
             let seconds = value.number().or_else(|| span(&value.text()?));
             let Some(seconds) = seconds else {
-                return Err(Mistake::new(
+                return Err(mistake(
                     value.at,
                     "not a duration",
                     "expected seconds, `30s` or `5m`",

@@ -4,7 +4,7 @@
 use crate::fault::Mistake;
 use crate::import::Tool;
 use crate::import::command::Command;
-use crate::import::files::{Fields, Files, Table, Test};
+use crate::import::files::{Fields, Files, Table, Test, Tests};
 use crate::import::guidellm::translate;
 use crate::tree::Node;
 
@@ -47,7 +47,7 @@ const FLAT: Table = &[
     ("max_error_rate max-error-rate", "--max-error-rate"),
 ];
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     if root.get("spec").is_none() {
         return Ok(vec![flat(root.get("args").unwrap_or(root))?]);
     }
@@ -74,7 +74,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
 }
 
 /// A file whose fields are options of `guidellm benchmark`.
-pub(super) fn flat(root: &Node) -> Result<Test, Mistake> {
+pub(super) fn flat(root: &Node) -> Result<Test, Box<Mistake>> {
     let mut fields = Fields::new(root.at);
     for entry in root.entries() {
         match FLAT

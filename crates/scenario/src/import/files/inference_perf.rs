@@ -5,7 +5,7 @@ use crate::import::command::Command;
 use crate::import::draft::{
     Draft, about, api_from_path, between, endpoint, number, per_second, seconds,
 };
-use crate::import::files::{Fields, Files, Test};
+use crate::import::files::{Fields, Files, Test, Tests};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use crate::tree::Node;
 use Takes::{Many, One, Secret};
@@ -17,11 +17,11 @@ pub(super) fn recognizes(root: &Node) -> bool {
     load && (has("server") || has("data.type") || has("api"))
 }
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     Ok(vec![Test::new(String::new(), test(root)?)])
 }
 
-pub(super) fn test(root: &Node) -> Result<Draft, Mistake> {
+pub(super) fn test(root: &Node) -> Result<Draft, Box<Mistake>> {
     let mut fields = Fields::new(root.at);
     collect(&mut fields, "", root);
     fields.translate(translate)

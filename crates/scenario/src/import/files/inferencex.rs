@@ -6,7 +6,7 @@
 
 use crate::fault::Mistake;
 use crate::import::draft::{Draft, between, number};
-use crate::import::files::{Fields, Files, Test, local};
+use crate::import::files::{Fields, Files, Test, Tests, local, mistake};
 use crate::tree::Node;
 use serde_json::Value;
 
@@ -39,7 +39,7 @@ const DROPPED: [(&str, &str); 7] = [
     ("router", SCRIPTS),
 ];
 
-pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     let mut tests = Vec::new();
     for entry in root.entries() {
         let config = &entry.value;
@@ -68,7 +68,7 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake
 }
 
 /// A deployment at one pair of lengths, with its name.
-fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), Mistake> {
+fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), Box<Mistake>> {
     let mut fields = Fields::new(space.at);
     for entry in config.entries() {
         let dropped = DROPPED.iter().find(|(key, _)| *key == entry.key);
@@ -88,7 +88,7 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), M
     let whole = |node: &Node, key: &str| node.get(key).and_then(Node::number);
     let required = |node: &Node, key: &str| {
         whole(node, key).ok_or_else(|| {
-            Mistake::new(
+            mistake(
                 node.at.before(),
                 format!("no `{key}`"),
                 "expected a whole number",
@@ -170,7 +170,7 @@ fn test(config: &Node, length: &Node, space: &Node) -> Result<(String, Draft), M
 }
 
 /// `conc-list`, or powers of two times `conc-start` up to `conc-end`, which is included.
-fn concurrency(space: &Node) -> Result<Vec<f64>, Mistake> {
+fn concurrency(space: &Node) -> Result<Vec<f64>, Box<Mistake>> {
     let listed: Vec<f64> = space
         .items_at("conc-list")
         .iter()
@@ -181,7 +181,7 @@ fn concurrency(space: &Node) -> Result<Vec<f64>, Mistake> {
     }
     let ends = ["conc-start", "conc-end"].map(|key| space.get(key).and_then(Node::number));
     let [Some(from), Some(to)] = ends.map(|end| end.filter(|end| *end >= 1.0)) else {
-        return Err(Mistake::new(
+        return Err(mistake(
             space.at,
             "a search space without concurrency",
             "expected `conc-list`, or `conc-start` and `conc-end`",

@@ -3,7 +3,9 @@
 
 use crate::fault::Mistake;
 use crate::import::draft::Draft;
-use crate::import::files::{Fields, Files, Test, guidellm, inference_perf, read, vllm};
+use crate::import::files::{
+    Fields, Files, Test, Tests, guidellm, inference_perf, mistake, read, vllm,
+};
 use crate::import::vllm::translate;
 use crate::tree::{Data, Node};
 use serde_json::Value;
@@ -24,7 +26,7 @@ pub(super) fn recognizes(root: &Node) -> bool {
         || has_placeholder()
 }
 
-pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Tests {
     if root.entry("scenario").is_some() {
         return scenario(files, root);
     }
@@ -35,12 +37,12 @@ pub(super) fn tests(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mis
 }
 
 /// Every treatment overrides values of one profile.
-fn experiment(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+fn experiment(files: &mut Files<'_>, root: &Node) -> Tests {
     let (Some(harness), Some(name)) = (
         root.get("experiment.harness"),
         root.get("experiment.profile"),
     ) else {
-        return Err(Mistake::new(
+        return Err(mistake(
             root.at.before(),
             "no `experiment.harness` and `experiment.profile`",
             "the profile that the treatments change",
@@ -81,14 +83,14 @@ fn experiment(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> 
 }
 
 /// A deployment on Kubernetes; llmscen takes its model and its load.
-fn scenario(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+fn scenario(files: &mut Files<'_>, root: &Node) -> Tests {
     let mut tests = Vec::new();
     for stack in root.items_at("scenario") {
         let (Some(harness), Some(name)) = (
             stack.get("harness.name"),
             stack.get("harness.experimentProfile"),
         ) else {
-            return Err(Mistake::new(
+            return Err(mistake(
                 stack.at.before(),
                 "no `harness.name` and `harness.experimentProfile`",
                 "the profile of the load",
@@ -106,7 +108,7 @@ fn scenario(files: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
 }
 
 /// Reads a profile: it is in `workload/profiles/HARNESS` of the repository that the file is in.
-fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Mistake> {
+fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Box<Mistake>> {
     let (folder, file) = (
         harness.string().unwrap_or_default(),
         name.string().unwrap_or_default(),
@@ -123,15 +125,15 @@ fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Mist
         .flat_map(|folder| [folder.join(&file), folder.join(format!("{file}.in"))])
         .find(|path| path.is_file());
     let Some(path) = found else {
-        return Err(Mistake::new(
+        return Err(Box::new(Mistake::new(
             name.at,
             format!("the profile `{file}` was not found"),
             format!("looked beside the file and in {}", relative.display()),
         )
-        .help("Import the file where it is in a copy of llm-d-benchmark, or import the profile itself."));
+        .help("Import the file where it is in a copy of llm-d-benchmark, or import the profile itself.")));
     };
     let broken = |why: String| {
-        Mistake::new(
+        mistake(
             name.at,
             format!("cannot read {}: {why}", path.display()),
             "this profile",
@@ -145,7 +147,7 @@ fn find(files: &mut Files<'_>, harness: &Node, name: &Node) -> Result<Node, Mist
 }
 
 /// A profile, in the format of its harness.
-fn profile(root: &Node, name: String) -> Result<Test, Mistake> {
+fn profile(root: &Node, name: String) -> Result<Test, Box<Mistake>> {
     let (mut known, placeholders) = (root.clone(), placeholders(root));
     for path in &placeholders {
         known.set(path, root.at, Node::new(root.at, Data::Null));
@@ -157,7 +159,7 @@ fn profile(root: &Node, name: String) -> Result<Test, Mistake> {
     } else if guidellm::recognizes(root) {
         guidellm::flat(&known)?.draft
     } else {
-        return Err(Mistake::new(
+        return Err(mistake(
             root.at.before(),
             "a profile of a harness that is not supported",
             "expected one of inference-perf, guidellm, vllm-benchmark or inferencemax",
@@ -196,7 +198,7 @@ fn placeholders(root: &Node) -> Vec<String> {
 }
 
 /// A profile of flags of `benchmark_serving.py`.
-fn bench(root: &Node) -> Result<Draft, Mistake> {
+fn bench(root: &Node) -> Result<Draft, Box<Mistake>> {
     let mut fields = Fields::new(root.at);
     for entry in root.entries() {
         match entry.key.as_str() {

@@ -6,7 +6,9 @@ use crate::import::Tool;
 use crate::import::command::Command;
 use crate::import::draft::{Draft, number};
 use crate::import::files::merge::NAMED;
-use crate::import::files::{Fields, Files, Test, UNREAD, is_hidden, scalar, values};
+use crate::import::files::{
+    Fields, Files, Test, Tests, UNREAD, is_hidden, mistake, scalar, values,
+};
 use crate::import::flags::variable;
 use crate::import::vllm::translate;
 use crate::suggest::nearest;
@@ -35,13 +37,13 @@ const FIELDS: [&str; 6] = [
     "client_parameters",
 ];
 
-pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Tests {
     let defaults = root.get("defaults");
     let mut tests = Vec::new();
     for test in root.items().iter().chain(root.items_at("tests")) {
         let named = test.get("test_name").and_then(Node::string);
         let Some(name) = named else {
-            return Err(Mistake::new(
+            return Err(mistake(
                 test.at.before(),
                 "a test without `test_name`",
                 "here",
@@ -64,7 +66,7 @@ pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>,
     Ok(tests)
 }
 
-fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draft, Mistake> {
+fn serving_test(test: &Node, defaults: Option<&Node>, rate: &str) -> Result<Draft, Box<Mistake>> {
     let command = bench_serve();
     let one = |key: &str| test.get(key).or_else(|| defaults?.get(key));
     let mut fields = Fields::new(test.at);
@@ -205,10 +207,10 @@ pub(super) fn is_perf_eval(root: &Node) -> bool {
 const GRADED: &str = "answers are not graded";
 const RUNNER: &str = "a setting of the pipeline that starts the workload";
 
-pub(super) fn perf_eval(_: &mut Files<'_>, root: &Node) -> Result<Vec<Test>, Mistake> {
+pub(super) fn perf_eval(_: &mut Files<'_>, root: &Node) -> Tests {
     let configs = root.items_at("vllm_bench.configs");
     if configs.is_empty() {
-        return Err(Mistake::new(
+        return Err(mistake(
             root.at.before(),
             "the workload measures no performance: it has no `vllm_bench.configs`",
             "accuracy alone",
@@ -244,7 +246,7 @@ fn perf_eval_config(
     root: &Node,
     config: &Node,
     backend: Option<(&str, &str)>,
-) -> Result<Draft, Mistake> {
+) -> Result<Draft, Box<Mistake>> {
     let command = bench_serve();
     let mut fields = Fields::new(config.at);
     for entry in root.entries() {
