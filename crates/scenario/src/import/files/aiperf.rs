@@ -31,6 +31,14 @@ pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
     }
     let mut tests = Vec::new();
     for (name, variant) in variants(&file)? {
+        let mut variant = variant;
+        // Variables may use each other.
+        for _ in 0..3 {
+            if let Some(variables) = variant.get("variables") {
+                let variables = rendered(variables, &variant)?;
+                variant.set_key("variables", variables.at, variables);
+            }
+        }
         let variant = rendered(&variant, &variant)?;
         let mut fields = Fields::new(root.at);
         collect(&mut fields, &variant)?;
@@ -325,7 +333,7 @@ const PLACES: Table = &[
     ),
     (
         "benchmark.dataset.name benchmark.dataset.type",
-        "the fields beside it define the kind",
+        "=dataset.kind",
     ),
     ("benchmark.dataset.entries", "--num-dataset-entries"),
     ("benchmark.dataset.sampling", "--dataset-sampling-strategy"),
@@ -611,6 +619,9 @@ fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Box<Mistake
                 if place.starts_with("--") && (!inner || *place == "--extra-inputs") =>
             {
                 fields.flag(command(), place, key, value);
+            }
+            (_, Some((_, place))) if place.starts_with('=') => {
+                fields.placed(key, value, &place[1..]);
             }
             (_, Some((_, reason)))
                 if !reason.starts_with("--") && (!inner || value.get("dir").is_none()) =>

@@ -483,7 +483,9 @@ fn leaves(tree: &Map<String, Value>) -> Leaves {
                 Some(Kind::Block(_) | Kind::Over(_) | Kind::Map(_))
             );
             match value {
-                Value::Object(inner) if block => collect(&format!("{path}/"), inner, found),
+                Value::Object(inner) if block && !inner.is_empty() => {
+                    collect(&format!("{path}/"), inner, found)
+                }
                 _ => found.push((path, value.clone())),
             }
         }

@@ -28,12 +28,13 @@ fn cases(yaml: &str) -> usize {
 }
 
 /// Each file with its format, and the number of cases of each scenario that it becomes.
-const PLANS: [(&str, &str, &[usize]); 12] = [
+const PLANS: [(&str, &str, &[usize]); 13] = [
     ("serving-tests.json", "vllm-serving-tests", &[6]),
     ("perf-eval.yaml", "vllm-perf-eval", &[4]),
     ("inference-perf.yml", "inference-perf", &[1]),
     ("aiperf.yaml", "aiperf", &[6]),
     ("aiperf-scenarios.yaml", "aiperf", &[2]),
+    ("aiperf-trace.yaml", "aiperf", &[1]),
     ("guidellm.json", "guidellm", &[3]),
     ("guidellm-old.yaml", "guidellm", &[2]),
     ("inferencex-master.yaml", "inferencex", &[10, 2]),
