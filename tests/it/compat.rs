@@ -8,7 +8,7 @@ const SCENARIO: &str = "version: 1\nname: t\ntarget: { api: simulator, model: or
     request: { max_tokens: 6 }\ndataset: { kind: prompt, text: hello there }\nload: { concurrency: 2, requests: 20, warmup: 4 }\n\
     matrix: { load.concurrency: [2, 4] }\naudit: { lag_p99: 10s, stall_p99: 10s, cpu: 100% }\n";
 
-const ALL: &str = "evalscope,vllm,aiperf,guidellm,lmdeploy";
+const ALL: &str = "evalscope,vllm,aiperf,guidellm,lmdeploy,llm-d,inferencex";
 
 /// Every file under a folder, by its path in it, in order.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -65,6 +65,10 @@ fn every_tool_finds_its_files() {
         "evalscope/org_sim/parallel_4_number_20/benchmark_summary.json",
         "guidellm/benchmarks.csv",
         "guidellm/benchmarks.json",
+        "inferencex/agg_concurrency=2.json",
+        "inferencex/agg_concurrency=4.json",
+        "llm-d/benchmark_report_v0.2,_concurrency=2.json",
+        "llm-d/benchmark_report_v0.2,_concurrency=4.json",
         "lmdeploy/1/profile_generation.csv",
         "lmdeploy/2/profile_generation.csv",
         "lmdeploy/2/profile_restful_api.csv",
@@ -108,6 +112,23 @@ fn every_tool_finds_its_files() {
         report["benchmarks"][1]["metrics"]["request_totals"]["total"],
         20
     );
+    // The keys that the schema of llm-d's report requires.
+    let report = json(&"llm-d/benchmark_report_v0.2,_concurrency=4.json".to_owned());
+    assert!(report["run"]["uid"].is_string() && report["version"] == "0.2");
+    let load = &report["scenario"]["load"]["standardized"];
+    for key in ["tool", "tool_version", "source", "input_seq_len"] {
+        assert!(!load[key].is_null(), "{key}: {report:#}");
+    }
+    let aggregate = &report["results"]["request_performance"]["aggregate"];
+    assert_eq!(
+        (&aggregate["requests"]["total"], &load["concurrency"]),
+        (&20.into(), &4.into())
+    );
+    let rates = &aggregate["throughput"];
+    assert!(rates["output_token_rate"]["mean"].as_f64().unwrap() > 0.0);
+    let agg = json(&"inferencex/agg_concurrency=4.json".to_owned());
+    assert_eq!((&agg["conc"], &agg["osl"]), (&4.into(), &6.into()));
+    assert!(agg["median_intvty"].as_f64().unwrap() > 0.0 && agg.get("hw").is_none());
     let table = lab.text("out/compat/lmdeploy/3/profile_throughput.csv");
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(
@@ -138,9 +159,9 @@ fn the_same_rows_give_the_same_bytes() {
         "report",
         "out",
         "--compat",
-        "vllm,lmdeploy",
+        "vllm,lmdeploy,inferencex",
         "--compat",
-        "evalscope,aiperf,guidellm",
+        "evalscope,aiperf,guidellm,llm-d",
     ])
     .expect(0);
     assert!(read() == first);
@@ -156,7 +177,7 @@ fn a_scenario_may_ask_for_them() {
     assert!(
         refused
             .err
-            .contains("evalscope, vllm, aiperf, guidellm, lmdeploy"),
+            .contains("evalscope, vllm, aiperf, guidellm, lmdeploy, llm-d, inferencex"),
         "{}",
         refused.err
     );

@@ -211,6 +211,7 @@ fn made() -> Lab {
         &Path::new(ROOT).join("tests/local/qwen2"),
         &lab.path().join("models/Qwen2.5-0.5B-Instruct"),
     );
+    lab.file("serving-tests.json", crate::import_docs::shown("{"));
     let relative =
         "slo: [ ttft.p95 <= 1.10 * baseline, goodput(ttft < 500ms) >= 0.98 * baseline ]\n";
     let own = FRAME.replace(

@@ -92,3 +92,118 @@ fn an_unknown_flag_is_an_error_with_a_hint() {
         ran.err
     );
 }
+
+const TESTS: &str = r#"{
+  "defaults": {
+    "max_concurrency_list": [1, 2],
+    "server_parameters": { "model": "m", "tensor_parallel_size": 1 },
+    "client_parameters": { "model": "m", "backend": "vllm", "num_prompts": 4, "skip-tokenizer-init": "" }
+  },
+  "tests": [
+    { "test_name": "serving_short", "client_parameters": { "dataset_name": "random", "random-input-len": 8, "random-output-len": 4 } },
+    { "test_name": "serving_long", "client_parameters": { "dataset_name": "random", "random-input-len": 16, "random-output-len": 4 } }
+  ]
+}"#;
+
+#[test]
+fn a_plan_file_becomes_one_scenario_that_runs() {
+    let lab = Lab::new();
+    lab.file("tests.json", TESTS);
+    let ran = lab
+        .llmscen(&["import", "tests.json", "--to", "s.yaml"])
+        .expect(0);
+    assert!(
+        ran.err.starts_with("converted 10 of 11 fields"),
+        "{}",
+        ran.err
+    );
+    lab.llmscen(&["validate", "s.yaml"]).expect(0);
+    let text = lab.text("s.yaml");
+    let mut plan: serde_json::Value = serde_yaml::from_str(&text).unwrap();
+    // The built-in server in place of the managed one.
+    plan["target"]
+        .as_object_mut()
+        .unwrap()
+        .shift_remove("server");
+    lab.file("short.yaml", serde_yaml::to_string(&plan).unwrap());
+    let args = [
+        "run",
+        "short.yaml",
+        "--output",
+        "out",
+        "--set",
+        "target.url=simulator",
+    ];
+    lab.llmscen(&[args.as_slice(), &["--set", CALM]].concat())
+        .expect(0);
+    let results = lab.results();
+    let ids: Vec<&str> = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["id"].as_str().unwrap())
+        .collect();
+    let known = [
+        "serving_short,concurrency=1",
+        "serving_short,concurrency=2",
+        "serving_long,concurrency=1",
+        "serving_long,concurrency=2",
+    ];
+    assert_eq!(ids, known);
+}
+
+#[test]
+fn several_scenarios_need_files() {
+    let lab = Lab::new();
+    let entry = |runner: &str| {
+        format!(
+            "m7b-{runner}:\n  image: i\n  model: m\n  runner: {runner}\n  framework: vllm\n  seq-len-configs:\n  \
+             - {{ isl: 8, osl: 4, search-space: [{{ tp: 1, conc-start: 1, conc-end: 4 }}] }}\n"
+        )
+    };
+    lab.file("master.yaml", format!("{}{}", entry("h200"), entry("b200")));
+    let refused = lab.llmscen(&["import", "master.yaml"]).expect(2);
+    assert!(
+        refused.err.contains("the file becomes 2 scenarios") && refused.err.contains("--to FILE"),
+        "{}",
+        refused.err
+    );
+    let ran = lab
+        .llmscen(&["import", "master.yaml", "--to", "s.yaml"])
+        .expect(0);
+    assert!(ran.err.contains("to 2 scenarios"), "{}", ran.err);
+    for name in ["s-h200.yaml", "s-b200.yaml"] {
+        lab.llmscen(&["validate", name]).expect(0);
+    }
+    let one = lab
+        .llmscen(&["import", "master.yaml", "--only", "h200"])
+        .expect(0);
+    assert!(one.out.contains("doubling:"), "{}", one.out);
+}
+
+#[test]
+fn a_file_without_a_known_format_is_refused() {
+    let lab = Lab::new();
+    lab.file("a.yaml", "a: 1\n");
+    let known =
+        "llm-d, inferencex, vllm-serving-tests, vllm-perf-eval, aiperf, inference-perf, guidellm";
+    let ran = lab.llmscen(&["import", "a.yaml"]).expect(2);
+    assert!(
+        ran.err
+            .contains(&format!("unknown format; known are {known}")),
+        "{}",
+        ran.err
+    );
+    let forced = lab
+        .llmscen(&["import", "a.yaml", "--from", "inference-perf"])
+        .expect(2);
+    assert!(forced.err.contains("a.yaml:1:1"), "{}", forced.err);
+    let missing = lab.llmscen(&["import", "vllm"]).expect(2);
+    assert!(
+        missing.err.contains("llmscen import vllm -- "),
+        "{}",
+        missing.err
+    );
+    let unknown = lab.llmscen(&["import", "k6", "--", "run"]).expect(2);
+    assert!(unknown.err.contains("unknown tool `k6`"), "{}", unknown.err);
+}

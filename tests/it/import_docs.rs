@@ -224,11 +224,27 @@ fn the_commands_of_lmdeploys_pages_import_and_run() {
     );
 }
 
+const PAGE: &str = include_str!("../../docs/how-to/import.md");
+
+fn blocks() -> Vec<&'static str> {
+    PAGE.split("```").skip(1).step_by(2).collect()
+}
+
+/// The block of the page that shows a text with this beginning.
+pub fn shown(start: &str) -> &'static str {
+    let text = |block: &&'static str| {
+        let text = block.strip_prefix("text\n")?;
+        text.starts_with(start).then_some(text)
+    };
+    let found = blocks().iter().find_map(text);
+    found.unwrap_or_else(|| panic!("no block `{start}`"))
+}
+
 #[test]
 fn the_blocks_of_the_page_are_true() {
-    let page = include_str!("../../docs/how-to/import.md");
-    let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let blocks = blocks();
     let lab = Lab::new();
+    lab.file("serving-tests.json", shown("{"));
     let mut seen = 0;
     for block in blocks
         .iter()
@@ -248,15 +264,13 @@ fn the_blocks_of_the_page_are_true() {
         assert_eq!(ran.err, printed, "{command}");
         seen += 1;
     }
-    assert_eq!(seen, 5);
-    let head = blocks
-        .iter()
-        .find(|block| block.contains("# Defaults of"))
-        .unwrap();
-    assert!(
-        lab.text("sglang.yaml")
-            .contains(head.trim_start_matches("text\n")),
-        "{}",
-        lab.text("sglang.yaml")
-    );
+    assert_eq!(seen, 6);
+    for (file, start) in [
+        ("sglang.yaml", "# Defaults of"),
+        ("serving.yaml", "matrix:"),
+    ] {
+        let written = lab.text(file);
+        assert!(written.contains(shown(start)), "{written}");
+    }
+    lab.llmscen(&["validate", "serving.yaml"]).expect(0);
 }

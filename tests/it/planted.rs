@@ -156,7 +156,7 @@ fn scenario(page: &Server) -> String {
          matrix: {{ request.extra.label: [plain, \"${{LABEL}}\"] }}\n\
          load: {{ concurrency: 2, requests: 12 }}\nslo: [ttft.p50 < 10s, error_rate < 90%]\n\
          audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n\
-         report: {{ formats: [md, html, json, csv, junit], store: [sqlite, hlog], bodies: all, compat: [evalscope, vllm, aiperf, guidellm, lmdeploy] }}\n",
+         report: {{ formats: [md, html, json, csv, junit], store: [sqlite, hlog], bodies: all, compat: [evalscope, vllm, aiperf, guidellm, lmdeploy, llm-d, inferencex] }}\n",
         page.addr
     )
 }

@@ -43,16 +43,22 @@ pub enum ExportFormat {
     Guidellm,
     /// LMDeploy's profiling scripts.
     Lmdeploy,
+    /// The benchmark report of llm-d.
+    LlmD,
+    /// InferenceX, formerly InferenceMAX.
+    InferenceX,
 }
 
 impl ExportFormat {
     /// All formats, in the order in which their files are written.
-    pub const ALL: [ExportFormat; 5] = [
+    pub const ALL: [ExportFormat; 7] = [
         ExportFormat::Evalscope,
         ExportFormat::Vllm,
         ExportFormat::Aiperf,
         ExportFormat::Guidellm,
         ExportFormat::Lmdeploy,
+        ExportFormat::LlmD,
+        ExportFormat::InferenceX,
     ];
 
     /// The name in `report.compat`, also used as folder name.
@@ -63,6 +69,8 @@ impl ExportFormat {
             ExportFormat::Aiperf => "aiperf",
             ExportFormat::Guidellm => "guidellm",
             ExportFormat::Lmdeploy => "lmdeploy",
+            ExportFormat::LlmD => "llm-d",
+            ExportFormat::InferenceX => "inferencex",
         }
     }
 

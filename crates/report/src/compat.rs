@@ -6,6 +6,8 @@
 mod aiperf;
 mod evalscope;
 mod guidellm;
+mod inferencex;
+mod llm_d;
 mod lmdeploy;
 mod measured;
 mod vllm;
@@ -50,6 +52,8 @@ pub fn export(peer: ExportFormat) -> Box<dyn Export> {
         ExportFormat::Aiperf => Box::<aiperf::Aiperf>::default(),
         ExportFormat::Guidellm => Box::<guidellm::Guidellm>::default(),
         ExportFormat::Lmdeploy => Box::<lmdeploy::Lmdeploy>::default(),
+        ExportFormat::LlmD => Box::<llm_d::LlmD>::default(),
+        ExportFormat::InferenceX => Box::<inferencex::InferenceX>::default(),
     }
 }
 

@@ -1,10 +1,12 @@
-//! Converts command lines of other tools to scenarios. Every flag is translated, or listed with the reason why it is not.
+//! Converts command lines and plan files of other tools to scenarios. Every flag and field is translated, or listed with the
+//! reason why it is not.
 
 mod aiperf;
 mod bench_serving;
 mod command;
 mod draft;
 mod evalscope;
+mod files;
 mod flags;
 mod guidellm;
 mod lmdeploy;
@@ -12,8 +14,9 @@ mod sglang;
 mod vllm;
 
 use crate::import::command::{Command, ToolSpec, recognize};
-use crate::import::draft::Draft;
 pub use crate::import::draft::{Account, Imported};
+use crate::import::draft::{Draft, Head};
+pub use crate::import::files::{FileError, FileFormat, ImportedFile, NamedScenario, import_file};
 pub use crate::import::flags::ImportError;
 
 /// A supported tool.
@@ -27,7 +30,7 @@ pub enum Tool {
     Aiperf,
     /// `guidellm run`, and the older `guidellm benchmark`
     Guidellm,
-    /// `python -m sglang.bench_serving`
+    /// `python -m sglang.bench_serving`, and `sglang.bench_one_batch_server`
     Sglang,
     /// LMDeploy's `profile_generation.py`, `profile_throughput.py` and `profile_restful_api.py`
     Lmdeploy,
@@ -82,19 +85,9 @@ static SPECS: [ToolSpec; 6] = [
     ToolSpec {
         name: "sglang",
         version: "0.5.23",
-        programs: &[
-            "sglang",
-            "sglang.bench_serving",
-            "sglang.benchmark.serving",
-            "bench_serving.py",
-            "serving.py",
-        ],
+        programs: &["sglang"],
         abbreviates: true,
-        commands: &[Command::new(
-            &[&["bench_serving"]],
-            sglang::FLAGS,
-            sglang::translate,
-        )],
+        commands: sglang::COMMANDS,
     },
     ToolSpec {
         name: "lmdeploy",
@@ -134,13 +127,19 @@ pub fn import(tool: Tool, args: &[String]) -> Result<Imported, ImportError> {
     let spec = tool.spec();
     let invocation = recognize(spec, args)?;
     let mut draft = Draft::new(invocation.parse(spec)?);
-    draft.set("version", 1);
     (invocation.command.translate)(&mut draft)?;
-    if draft.get("target/model").is_none() {
-        // The tools use the server's first model; a repeatable plan names it.
-        draft.set_variable("target/model", "${LLM_MODEL}");
-    }
-    draft.finish(spec.name, spec.version)
+    let converted = draft.complete();
+    let head = Head {
+        source: &format!("a command line of {}", spec.name),
+        unit: "flag",
+        release: &format!("{} {}", spec.name, spec.version),
+        accounts: &converted.accounts,
+        defaults: &converted.defaults,
+    };
+    Ok(Imported {
+        yaml: draft::write(&head.text(), converted.tree)?,
+        accounts: converted.accounts,
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::compat::{Export, File, Measured, Names, csv, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::units::Nanos;
 use serde_json::{Map, Value, json};
 
 /// The percentiles of both summaries.
@@ -91,8 +90,8 @@ fn summary(case: &Measured<'_>, figures: &[Tagged]) -> Map<String, Value> {
     );
     put("error_summary", json!(error_summary(case)));
     if let Some((from, to)) = case.bounds() {
-        put("start_time", json!(timestamp(case, from)));
-        put("end_time", json!(timestamp(case, to)));
+        put("start_time", json!(case.timestamp(from)));
+        put("end_time", json!(case.timestamp(to)));
     }
     out
 }
@@ -169,16 +168,6 @@ fn distribution_line(figure: &Tagged, spread: &SortedValues) -> Vec<String> {
     std::iter::once(figure.title())
         .chain(numbers.map(|number| format!("{number:.2}")))
         .collect()
-}
-
-/// UTC time as in `2026-01-02T03:04:05.250000`.
-fn timestamp(case: &Measured<'_>, at: Nanos) -> String {
-    let date = case.date(at);
-    let (hour, minute, second, micro) = date.to_hms_micro();
-    format!(
-        "{}T{hour:02}:{minute:02}:{second:02}.{micro:06}",
-        date.date()
-    )
 }
 
 /// A metric with its value.

@@ -149,6 +149,16 @@ impl Measured<'_> {
         OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
     }
 
+    /// An instant of the run in ISO 8601, UTC without a zone.
+    pub(super) fn timestamp(&self, at: Nanos) -> String {
+        let date = self.date(at);
+        let (hour, minute, second, micro) = date.to_hms_micro();
+        format!(
+            "{}T{hour:02}:{minute:02}:{second:02}.{micro:06}",
+            date.date()
+        )
+    }
+
     /// The first send time and the last end.
     pub(super) fn bounds(&self) -> Option<(Nanos, Nanos)> {
         let from = self.rows.iter().filter_map(|row| row.sent()).min()?;

@@ -92,6 +92,13 @@ fn backend(api: Api) -> &'static str {
     }
 }
 
+/// The values of the file without its lists.
+pub(super) fn summary(case: &Measured<'_>) -> Map<String, Value> {
+    let mut all = head(case);
+    all.extend(tail(case, case.case.target.api.generates()));
+    all
+}
+
 fn saved(case: &Measured<'_>) -> SavedResult {
     let generates = case.case.target.api.generates();
     let each = |get: &dyn Fn(&TimedRequest<'_>) -> Option<f64>| {

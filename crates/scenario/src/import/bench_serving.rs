@@ -320,9 +320,7 @@ pub(super) fn requests(draft: &mut Draft) -> Result<f64, ImportError> {
 
 /// `--num-prompts` at `--request-rate`, by `--max-concurrency` users, or all at once.
 pub(super) fn load(draft: &mut Draft) -> Result<(), ImportError> {
-    let rate = draft
-        .number("--request-rate")?
-        .filter(|rate| rate.is_finite());
+    let rate = draft.finite("--request-rate")?;
     let users = draft.number("--max-concurrency")?;
     requests(draft)?;
     match (rate, users) {

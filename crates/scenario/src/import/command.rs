@@ -187,6 +187,12 @@ pub(super) fn recognize(tool: &ToolSpec, args: &[String]) -> Result<Invocation, 
     let (command, length) = match (named, tool.commands) {
         (Some(found), _) => found,
         (None, [only]) => (only, 0),
+        // Flags alone are those of the first command, unless it has positional arguments.
+        (None, [first, ..])
+            if first.positional.is_empty() && words.first().is_none_or(|word| is_flag(word)) =>
+        {
+            (first, 0)
+        }
         (None, _) => {
             return Err(ImportError::Command {
                 tool: tool.name,

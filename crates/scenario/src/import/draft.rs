@@ -97,6 +97,14 @@ impl Draft {
         Ok(self.numbers(flag)?.last().copied())
     }
 
+    /// The last value of a flag as a rate; None for `inf`.
+    pub fn finite(&self, flag: &str) -> Result<Option<f64>, ImportError> {
+        match self.text(flag).as_deref() {
+            Some("inf") => Ok(None),
+            _ => self.number(flag),
+        }
+    }
+
     /// All values of a flag as numbers, which commas may separate.
     pub fn numbers(&self, flag: &str) -> Result<Vec<f64>, ImportError> {
         let texts = self.texts(flag);
@@ -439,29 +447,46 @@ impl Draft {
         }
     }
 
-    /// Writes the scenario, with the results for the flags as comments at its top.
-    pub fn finish(mut self, tool: &str, version: &str) -> Result<Imported, ImportError> {
+    /// Sets what every scenario needs, and hides secrets.
+    pub fn complete(mut self) -> Converted {
+        self.set("version", 1);
+        if self.get("target/model").is_none() {
+            // The tools use the server's first model; a repeatable plan names it.
+            self.set_variable("target/model", "${LLM_MODEL}");
+        }
         self.hide_secrets();
         self.place_variables();
-        let accounts = self.accounts();
-        let head = head(tool, version, &accounts, &self.defaults());
-        let mut ordered = Map::new();
-        for key in ORDER {
-            if let Some(value) = self.tree.shift_remove(key) {
-                ordered.insert(key.to_owned(), value);
-            }
+        Converted {
+            accounts: self.accounts(),
+            defaults: self.defaults(),
+            tree: self.tree,
         }
-        ordered.append(&mut self.tree);
-        let body = serde_yaml::to_string(&ordered)
-            .map_err(|error| ImportError::Write(error.to_string()))?;
-        Ok(Imported {
-            yaml: format!("{head}{body}"),
-            accounts,
-        })
     }
 }
 
-fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
+/// A translated scenario.
+pub(super) struct Converted {
+    pub tree: Map<String, Value>,
+    pub accounts: Vec<Account>,
+    /// The defaults of the tool in the scenario, as `key value`.
+    pub defaults: Vec<String>,
+}
+
+/// The scenario with `head` as comments at its top.
+pub(super) fn write(head: &str, mut tree: Map<String, Value>) -> Result<String, ImportError> {
+    let mut ordered = Map::new();
+    for key in ORDER {
+        if let Some(value) = tree.shift_remove(key) {
+            ordered.insert(key.to_owned(), value);
+        }
+    }
+    ordered.append(&mut tree);
+    let body =
+        serde_yaml::to_string(&ordered).map_err(|error| ImportError::Write(error.to_string()))?;
+    Ok(format!("{head}{body}"))
+}
+
+pub(super) fn set(tree: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('/') {
         None => {
             tree.insert(path.to_owned(), value);
@@ -620,28 +645,48 @@ pub(super) fn per_second(value: f64) -> Value {
     Value::from(format!("{value}/s"))
 }
 
-/// The comments at the top: the flags, what became of them, and the tool's defaults.
-fn head(tool: &str, version: &str, accounts: &[Account], defaults: &[String]) -> String {
-    let mut head = format!("# Converted from a command line of {tool}. Result per flag:\n");
-    let width = accounts
-        .iter()
-        .map(|account| account.flag.chars().count())
-        .max()
-        .unwrap_or(0)
-        .min(44);
-    for Account { flag, keys, note } in accounts {
-        let result = match (keys.is_empty(), note) {
-            (false, None) => keys.join(", "),
-            (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
-            (true, note) => format!("not carried over: {}", note.as_deref().unwrap_or_default()),
-        };
-        head.push_str(&format!("#   {flag:width$}  {result}\n"));
-    }
-    if !defaults.is_empty() {
-        head.push_str(&format!("# Defaults of {tool} {version}:\n"));
-        defaults
+/// The comments at the top of a scenario.
+pub(super) struct Head<'a> {
+    /// What was converted: `a command line of vllm`.
+    pub source: &'a str,
+    /// What the accounts are about: `flag` or `field`.
+    pub unit: &'a str,
+    /// The tool with its release, for its defaults.
+    pub release: &'a str,
+    pub accounts: &'a [Account],
+    pub defaults: &'a [String],
+}
+
+impl Head<'_> {
+    /// The flags or fields, what became of them, and the tool's defaults.
+    pub fn text(&self) -> String {
+        let mut head = format!(
+            "# Converted from {}. Result per {}:\n",
+            self.source, self.unit
+        );
+        let width = self
+            .accounts
             .iter()
-            .for_each(|default| head.push_str(&format!("#   {default}\n")));
+            .map(|account| account.flag.chars().count())
+            .max()
+            .unwrap_or(0)
+            .min(44);
+        for Account { flag, keys, note } in self.accounts {
+            let result = match (keys.is_empty(), note) {
+                (false, None) => keys.join(", "),
+                (false, Some(note)) => format!("{} ({note})", keys.join(", ")),
+                (true, note) => {
+                    format!("not carried over: {}", note.as_deref().unwrap_or_default())
+                }
+            };
+            head.push_str(&format!("#   {flag:width$}  {result}\n"));
+        }
+        if !self.defaults.is_empty() {
+            head.push_str(&format!("# Defaults of {}:\n", self.release));
+            for default in self.defaults {
+                head.push_str(&format!("#   {default}\n"));
+            }
+        }
+        head
     }
-    head
 }

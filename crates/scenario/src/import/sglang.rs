@@ -1,10 +1,36 @@
-//! `python -m sglang.bench_serving`, after its arguments of SGLang 0.5.23.
+//! `python -m sglang.bench_serving` and `sglang.bench_one_batch_server`, after their arguments of SGLang 0.5.23.
 
 use crate::import::bench_serving::{self, Script};
-use crate::import::draft::{Draft, name, number};
+use crate::import::command::Command;
+use crate::import::draft::{Draft, join, name, number};
 use crate::import::flags::{FlagGroup, ImportError, Takes, dropped, translated};
 use Takes::{Many, Nothing, One, Switch};
 use serde_json::Value;
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command::new(
+        &[
+            &["bench_serving"],
+            &["bench_serving.py"],
+            &["sglang.bench_serving"],
+            &["sglang.benchmark.serving"],
+            &["serving.py"],
+        ],
+        FLAGS,
+        translate,
+    ),
+    Command::new(
+        &[
+            &["bench_one_batch_server"],
+            &["bench_one_batch_server.py"],
+            &["sglang.bench_one_batch_server"],
+            &["sglang.benchmark.one_batch_server"],
+            &["one_batch_server.py"],
+        ],
+        BATCH_FLAGS,
+        translate_batch,
+    ),
+];
 
 const SCRIPT: Script = Script {
     name: "sglang-bench",
@@ -12,7 +38,7 @@ const SCRIPT: Script = Script {
     length: Some(1024.0),
 };
 
-pub(super) fn translate(draft: &mut Draft) -> Result<(), ImportError> {
+fn translate(draft: &mut Draft) -> Result<(), ImportError> {
     let tag = draft.text("--tag").unwrap_or_default();
     draft.carry_value("--tag", "name", name(&tag, SCRIPT.name));
     bench_serving::target(draft)?;
@@ -78,7 +104,185 @@ const DATA: &str = "its dataset is not supported";
 const TURNS: &str = "use a dataset with conversations: `dataset: { kind: sharegpt, turns: {} }`";
 const NATIVE: &str = "a field of /generate; set the server's field in `request.extra`";
 
-pub(super) const FLAGS: &[&[FlagGroup]] = &[
+/// Every batch size × prompt length × output length is a batch that is sent at once.
+fn translate_batch(draft: &mut Draft) -> Result<(), ImportError> {
+    let tag = draft.text("--run-name").unwrap_or_default();
+    draft.carry_value("--run-name", "name", name(&tag, "sglang-one-batch"));
+    draft.carry_number_or("--seed", "seed", 42.0)?;
+    let backend = draft.text("--backend").unwrap_or_else(|| "sglang".into());
+    let base = draft
+        .text("--base-url")
+        .unwrap_or_else(|| "http://127.0.0.1:30000".into());
+    draft.set("target/api", "openai-completions");
+    draft.account("--backend", &["target/api"]);
+    if backend == "sglang" {
+        draft.note(
+            "--backend",
+            "the server's /v1/completions instead of its /generate",
+        );
+    }
+    draft.carry_value("--base-url", "target/url", join(&base, "v1/completions"));
+    // `--model None` is how the script is told to use a server that runs.
+    match draft.text("--model") {
+        Some(model) if model != "None" => draft.carry("--model", "target/model"),
+        _ => draft.note("--model", "the model of the server at --base-url"),
+    }
+    let adapters = draft.texts("--lora-name");
+    if !adapters.is_empty() {
+        draft.carry_value("--lora-name", "target/model", adapters);
+    }
+    draft.carry("--local-tokenizer-path", "dataset/tokenizer");
+    draft.carry_number_or("--temperature", "request/temperature", 0.0)?;
+    draft.set("request/ignore_eos", !draft.has("--disable-ignore-eos"));
+    draft.account("--disable-ignore-eos", &["request/ignore_eos"]);
+    draft.carry_switch("--return-logprob", "request/logprobs", true);
+    batch_dataset(draft)?;
+    draft.set("load/static/rounds", 1);
+    draft.set(
+        "load/warmup",
+        if draft.has("--skip-warmup") { 0 } else { 1 },
+    );
+    draft.account("--skip-warmup", &["load/warmup"]);
+    for (flag, path, default) in [
+        ("--batch-size", "load/static/batch", 1.0),
+        ("--output-len", "request/max_tokens", 16.0),
+    ] {
+        axis(draft, flag, path, default)?;
+    }
+    Ok(())
+}
+
+fn axis(
+    draft: &mut Draft,
+    flag: &str,
+    path: &'static str,
+    default: f64,
+) -> Result<(), ImportError> {
+    draft.set_default(flag, path, number(default));
+    let values = draft.numbers(flag)?;
+    draft.one_or_axis(path, values.into_iter().map(number).collect());
+    draft.account(flag, &[path]);
+    Ok(())
+}
+
+fn batch_dataset(draft: &mut Draft) -> Result<(), ImportError> {
+    if let Some(file) = draft.text("--fixed-prompt-file") {
+        draft.set("dataset/kind", "prompt");
+        draft.carry_value("--fixed-prompt-file", "dataset/text", format!("@{file}"));
+        return Ok(());
+    }
+    let dataset = draft
+        .text("--dataset-name")
+        .unwrap_or_else(|| "random".into());
+    match dataset.as_str() {
+        "random" | "random-ids" => {
+            draft.set("dataset/kind", "random");
+            axis(draft, "--input-len", "dataset/tokens", 1024.0)?;
+        }
+        "generated-shared-prefix" => {
+            draft.set("dataset/kind", "prefix");
+            for (flag, path, default) in [
+                ("--gsp-num-groups", "dataset/groups", 1.0),
+                ("--gsp-system-prompt-len", "dataset/prefix_tokens", 2048.0),
+                ("--gsp-question-len", "dataset/tokens", 128.0),
+            ] {
+                draft.carry_number_or(flag, path, default)?;
+            }
+            draft.note("--gsp-output-len", "--output-len limits every request");
+        }
+        "sharegpt" | "custom" => {
+            draft.set("dataset/kind", "sharegpt");
+            if !draft.has("--dataset-path") {
+                return Err(ImportError::Missing("--dataset-path"));
+            }
+            draft.carry("--dataset-path", "dataset/path");
+        }
+        other => {
+            return Err(draft.invalid(
+                "--dataset-name",
+                other,
+                "random, random-ids, generated-shared-prefix, sharegpt or custom",
+            ));
+        }
+    }
+    draft.account("--dataset-name", &["dataset/kind"]);
+    Ok(())
+}
+
+const BATCH_FLAGS: &[&[FlagGroup]] = &[&[
+    translated(Many, "--batch-size --input-len --output-len --lora-name"),
+    translated(
+        One,
+        "--run-name --temperature --base-url --local-tokenizer-path --dataset-path --dataset-name \
+             --fixed-prompt-file --gsp-num-groups --gsp-system-prompt-len --gsp-question-len --gsp-output-len \
+             --seed --backend --model|--model-path",
+    ),
+    translated(
+        Nothing,
+        "--disable-ignore-eos --return-logprob --skip-warmup",
+    ),
+    dropped(
+        One,
+        "--client-stream-interval",
+        "set the server's field in `request.extra`",
+    ),
+    dropped(
+        One,
+        "--input-len-step-percentage --input-len-list",
+        "write the lengths as a distribution: `dataset.tokens`",
+    ),
+    dropped(
+        One,
+        "--cache-hit-rate",
+        "see `dataset.shared_prefix`: a prefix that the warm-up puts into the cache",
+    ),
+    dropped(
+        Nothing,
+        "--skip-token-capacity-check --enable-multi-batch",
+        "llmscen does not limit a batch by the server's capacity",
+    ),
+    dropped(
+        Nothing,
+        "--apply-chat-template",
+        "the server applies the template to messages: use `api: openai-chat`",
+    ),
+    dropped(Nothing, "--profile --profile-by-stage", PROFILER),
+    dropped(Many, "--profile-activities", PROFILER),
+    dropped(
+        One,
+        "--profile-start-step --profile-steps --profile-prefix --profile-output-dir",
+        PROFILER,
+    ),
+    dropped(
+        Nothing,
+        "--parallel-batch",
+        "requests of a batch are written together",
+    ),
+    dropped(
+        Nothing,
+        "--show-report --no-append-to-github-summary",
+        "see `report.formats`",
+    ),
+    dropped(One, "--result-filename --pydantic-result-filename", KEPT),
+    dropped(Many, "--server-args-for-metrics", KEPT),
+    dropped(
+        Nothing,
+        "--fake-prefill",
+        "set `bootstrap_host` and `bootstrap_room` in `request.extra`",
+    ),
+    dropped(
+        Nothing,
+        "--flush-hicache-storage",
+        "see `dataset.cache_bust`",
+    ),
+    dropped(
+        One,
+        "--lora-request-distribution --lora-zipf-alpha",
+        "each request draws a model from the seed",
+    ),
+]];
+
+const FLAGS: &[&[FlagGroup]] = &[
     bench_serving::FLAGS,
     &[
         translated(

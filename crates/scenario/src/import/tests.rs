@@ -120,6 +120,16 @@ const LINES: &[(Tool, &str, &str)] = &[
         "python -m sglang.bench_serving --backend vllm-chat --base-url http://h:8000 --model m --dataset-name generated-shared-prefix --gsp-num-groups 4 --gsp-question-len 64 --max-concurrency 8 --warmup-requests 3 --disable-ignore-eos",
     ),
     (
+        Tool::Sglang,
+        "sglang_batch",
+        "python3 -m sglang.bench_one_batch_server --model None --base-url http://h:30000 --batch-size 1 16 --input-len 1024 --output-len 8 64 --skip-warmup --show-report",
+    ),
+    (
+        Tool::Vllm,
+        "vllm_closed",
+        "vllm bench serve --model m --request-rate inf --max-concurrency 4 --num-prompts 32",
+    ),
+    (
         Tool::Lmdeploy,
         "lmdeploy_generation",
         "CUDA_VISIBLE_DEVICES=0 python3 benchmark/profile_generation.py models/qwen -c 1 8 -pt 1 512 -ct 2048 512 --backend pytorch --tp 2 --enable-prefix-caching",

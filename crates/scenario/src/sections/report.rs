@@ -89,6 +89,11 @@ static PEER: Kind = Kind::Choice(
         ),
         ("guidellm", "benchmarks.json and benchmarks.csv"),
         ("lmdeploy", "the profile CSV files of its three scripts"),
+        (
+            "llm-d",
+            "benchmark_report_v0.2,_CASE.json of llm-d-benchmark",
+        ),
+        ("inferencex", "agg_CASE.json of InferenceX"),
     ],
     &[],
 );

@@ -43,7 +43,7 @@ pub(super) fn status(row: &TimedRequest<'_>) -> usize {
 }
 
 /// Requests by status.
-pub(super) fn totals(case: &Measured<'_>) -> [usize; 3] {
+pub(in crate::compat) fn totals(case: &Measured<'_>) -> [usize; 3] {
     [0, 1, 2].map(|selected| {
         case.rows
             .iter()

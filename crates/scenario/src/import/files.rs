@@ -1,0 +1,509 @@
+//! Plan files of other tools: each test in them is translated as a command line of the tool, and the tests become one scenario.
+
+mod aiperf;
+mod guidellm;
+mod inference_perf;
+mod inferencex;
+mod llm_d;
+mod merge;
+mod vllm;
+
+use crate::fault::{Faults, Mistake, Review};
+use crate::import::command::Command;
+use crate::import::draft::{Account, Draft};
+use crate::import::files::merge::merge;
+use crate::import::flags::{CommandLine, Flag, GivenFlag, ImportError, Takes, is_secret};
+use crate::parse::parse;
+use crate::suggest::nearest;
+use crate::tree::{Data, Node, Span};
+use llmscen_core::bounds;
+use serde_json::Value;
+use std::path::Path;
+
+/// A supported format of plan files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Profiles, experiments and scenarios of llm-d-benchmark.
+    LlmD,
+    /// Master configs of InferenceX, formerly InferenceMAX.
+    InferenceX,
+    /// vLLM's serving-tests JSON.
+    VllmServingTests,
+    /// Workloads of vLLM's perf-eval.
+    VllmPerfEval,
+    /// AIPerf's config files.
+    Aiperf,
+    /// Config files of inference-perf.
+    InferencePerf,
+    /// GuideLLM's scenario files.
+    Guidellm,
+}
+
+/// The properties of a format.
+struct Spec {
+    name: &'static str,
+    /// What a file of it is.
+    source: &'static str,
+    /// The release whose fields are implemented.
+    release: &'static str,
+    recognizes: fn(&Node) -> bool,
+    tests: fn(&mut Files<'_>, &Node) -> Tests,
+}
+
+/// In the order of [`FileFormat`], which is that of recognition: llm-d wraps files of other tools.
+static SPECS: [Spec; 7] = [
+    Spec {
+        name: "llm-d",
+        source: "a file of llm-d-benchmark",
+        release: "llm-d-benchmark of 2026",
+        recognizes: llm_d::recognizes,
+        tests: llm_d::tests,
+    },
+    Spec {
+        name: "inferencex",
+        source: "a master config of InferenceX",
+        release: "InferenceX of 2026",
+        recognizes: inferencex::recognizes,
+        tests: inferencex::tests,
+    },
+    Spec {
+        name: "vllm-serving-tests",
+        source: "a serving-tests file of vLLM",
+        release: "vLLM of late 2026",
+        recognizes: vllm::is_serving_tests,
+        tests: vllm::serving_tests,
+    },
+    Spec {
+        name: "vllm-perf-eval",
+        source: "a workload of vLLM's perf-eval",
+        release: "perf-eval of 2026",
+        recognizes: vllm::is_perf_eval,
+        tests: vllm::perf_eval,
+    },
+    Spec {
+        name: "aiperf",
+        source: "a config file of AIPerf",
+        release: "aiperf 0.13",
+        recognizes: aiperf::recognizes,
+        tests: aiperf::tests,
+    },
+    Spec {
+        name: "inference-perf",
+        source: "a config file of inference-perf",
+        release: "inference-perf of 2026",
+        recognizes: inference_perf::recognizes,
+        tests: inference_perf::tests,
+    },
+    Spec {
+        name: "guidellm",
+        source: "a scenario of GuideLLM",
+        release: "guidellm 0.8",
+        recognizes: guidellm::recognizes,
+        tests: guidellm::tests,
+    },
+];
+
+impl FileFormat {
+    /// Every format.
+    pub const ALL: [FileFormat; 7] = [
+        FileFormat::LlmD,
+        FileFormat::InferenceX,
+        FileFormat::VllmServingTests,
+        FileFormat::VllmPerfEval,
+        FileFormat::Aiperf,
+        FileFormat::InferencePerf,
+        FileFormat::Guidellm,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Parses [`FileFormat::name`].
+    pub fn parse(name: &str) -> Option<FileFormat> {
+        FileFormat::ALL
+            .into_iter()
+            .find(|format| format.name() == name)
+    }
+
+    fn spec(self) -> &'static Spec {
+        &SPECS[self as usize]
+    }
+}
+
+/// Why a plan file cannot be converted.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {why}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why not.
+        why: std::io::Error,
+    },
+    /// No format has such a file.
+    #[error("{path}: unknown format; known are {known}")]
+    Format {
+        /// The file.
+        path: String,
+        /// The formats.
+        known: String,
+    },
+    /// No test has such a name.
+    #[error("no test matches --only {only}; the tests are {names}")]
+    Only {
+        /// The selection.
+        only: String,
+        /// The names of all tests.
+        names: String,
+    },
+    /// Errors in the file.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+    /// The scenario cannot be written.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+}
+
+/// A scenario with the tests that it holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedScenario {
+    /// The first test, as a part of a file name; empty if there is one scenario.
+    pub suffix: String,
+    /// The scenario; comments at its top list the fields and what became of them.
+    pub yaml: String,
+}
+
+/// An error at a place of a file.
+fn mistake(at: Span, message: impl Into<String>, label: impl Into<String>) -> Box<Mistake> {
+    Box::new(Mistake::new(at, message, label))
+}
+
+/// The result of a conversion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImportedFile {
+    /// The recognized format.
+    pub format: &'static str,
+    /// The scenarios: several where no single one can hold all tests.
+    pub scenarios: Vec<NamedScenario>,
+    /// The fields of the file, and what became of them; equal ones of several tests once.
+    pub accounts: Vec<Account>,
+    /// Number of tests.
+    pub tests: usize,
+}
+
+/// Converts a plan file. `only` selects tests whose name contains one of these texts; empty: all.
+///
+/// # Errors
+/// The file cannot be read, has an unknown format, or has a value without a counterpart.
+pub fn import_file(
+    path: &Path,
+    from: Option<FileFormat>,
+    only: &[String],
+) -> Result<ImportedFile, FileError> {
+    let shown = path.display().to_string();
+    let mut review = Review::default();
+    let Some(root) = read(path, &mut review).map_err(|why| FileError::Read {
+        path: shown.clone(),
+        why,
+    })?
+    else {
+        return Err(review.faults().into());
+    };
+    let recognized = || {
+        FileFormat::ALL
+            .into_iter()
+            .find(|format| (format.spec().recognizes)(&root))
+    };
+    let Some(format) = from.or_else(recognized) else {
+        let known = FileFormat::ALL.map(FileFormat::name).join(", ");
+        return Err(FileError::Format { path: shown, known });
+    };
+    let spec = format.spec();
+    let mut files = Files {
+        review: &mut review,
+        folder: path.parent().unwrap_or(Path::new("")),
+    };
+    let tests = match (spec.tests)(&mut files, &root) {
+        Ok(tests) if tests.is_empty() => {
+            let message = format!("{} without a test", spec.source);
+            Err(mistake(root.at.before(), message, "no test in it"))
+        }
+        other => other,
+    };
+    let mut tests = match tests {
+        Ok(tests) => tests,
+        Err(found) => {
+            review.push(*found);
+            return Err(review.faults().into());
+        }
+    };
+    if !only.is_empty() {
+        let names: Vec<String> = tests.iter().map(|test| test.name.clone()).collect();
+        tests.retain(|test| only.iter().any(|part| test.name.contains(part)));
+        if tests.is_empty() {
+            return Err(FileError::Only {
+                only: only.join(","),
+                names: names.join(", "),
+            });
+        }
+    }
+    Ok(merge(spec, &stem(path), tests)?)
+}
+
+/// The name of a file without `.yaml`, `.yaml.in` or `.json`.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Parses a file; None where it is not YAML.
+fn read(path: &Path, review: &mut Review) -> std::io::Result<Option<Node>> {
+    let mut text = bounds::read_text(path, bounds::TEXT)?;
+    if text.trim_start().starts_with(['{', '[']) {
+        // In JSON tabs are blanks; YAML does not accept them as indentation.
+        text = text.replace('\t', " ");
+    }
+    let name = path.display().to_string();
+    let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+    let file = review.sources.add(name, text.as_str(), folder);
+    Ok(parse(file, 0, &text, review).filter(|_| review.is_clean()))
+}
+
+/// What the translations of a file may read besides it.
+struct Files<'a> {
+    review: &'a mut Review,
+    /// The folder of the file.
+    folder: &'a Path,
+}
+
+/// A test of a plan file: a scenario of its own, until [`merge`] makes one of all.
+struct Test {
+    name: String,
+    /// Tests of different groups never share a scenario.
+    group: String,
+    /// The names of its variant and its workload, if the file has them.
+    parts: Option<[String; 2]>,
+    draft: Draft,
+}
+
+impl Test {
+    fn new(name: impl Into<String>, draft: Draft) -> Test {
+        Test {
+            name: name.into(),
+            group: String::new(),
+            parts: None,
+            draft,
+        }
+    }
+
+    /// A test that the file does not name; `values` are what it differs in.
+    fn unnamed(values: String, draft: Draft) -> Test {
+        Test {
+            parts: Some(Default::default()),
+            ..Test::new(values, draft)
+        }
+    }
+}
+
+/// The tests of a file, or the error in it.
+type Tests = Result<Vec<Test>, Box<Mistake>>;
+
+/// The fields of one test, as flags of a command.
+struct Fields {
+    /// The test.
+    at: Span,
+    given: Vec<(GivenFlag, Span)>,
+}
+
+/// A field that no translation reads.
+const UNREAD: Flag = Flag {
+    names: "",
+    takes: Takes::One,
+    reason: "",
+};
+
+impl Fields {
+    fn new(at: Span) -> Fields {
+        Fields {
+            at,
+            given: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, flag: Flag, path: &str, values: Vec<String>, at: Span) -> &mut GivenFlag {
+        let reason = Some(flag.reason).filter(|reason| !reason.is_empty());
+        let given = GivenFlag {
+            flag,
+            written: path.to_owned(),
+            values,
+            keys: Vec::new(),
+            note: reason.map(str::to_owned),
+        };
+        let index = self.given.len();
+        self.given.push((given, at));
+        &mut self.given[index].0
+    }
+
+    /// Adds a field as a flag of the command; an unknown flag is listed as such.
+    fn flag(&mut self, command: &Command, name: &str, path: &str, node: &Node) {
+        let name = match name.starts_with("--") {
+            true => name.replace('_', "-"),
+            false => name.to_owned(),
+        };
+        let Some(flag) = command
+            .flags()
+            .find(|flag| flag.names().any(|known| known == name))
+        else {
+            let near = nearest(&name, command.flags().flat_map(Flag::names));
+            let hint =
+                near.map(|near| format!("; did you mean `{}`?", near.trim_start_matches('-')));
+            return self.dropped(
+                path,
+                node,
+                format!("unknown field{}", hint.unwrap_or_default()),
+            );
+        };
+        if matches!(flag.takes, Takes::Nothing) {
+            match (&node.data, node.text().as_deref()) {
+                (Data::Bool(false), _) => return self.dropped(path, node, "off"),
+                (Data::Bool(true), _) | (_, Some("" | "none")) => {
+                    self.push(flag, path, Vec::new(), node.at);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        if node.is_null() {
+            return self.dropped(path, node, "no value");
+        }
+        self.push(flag, path, values(node), node.at);
+    }
+
+    /// Adds a field whose path is the name of a flag.
+    fn own(&mut self, command: &Command, path: &str, node: &Node) {
+        self.flag(command, path, path, node);
+    }
+
+    /// Adds a field that became these keys.
+    fn placed(&mut self, path: &str, node: &Node, key: &str) {
+        let keys = vec![key.replace('/', ".")];
+        self.push(UNREAD, path, shown(path, node), node.at).keys = keys;
+    }
+
+    /// Adds a field without a counterpart.
+    fn dropped(&mut self, path: &str, node: &Node, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.push(UNREAD, path, shown(path, node), node.at).note = Some(reason);
+    }
+
+    /// Adds the fields of a mapping by a table of their paths.
+    fn table(&mut self, command: &Command, table: Table, prefix: &str, node: &Node) {
+        for entry in node.entries() {
+            let path = if prefix.is_empty() {
+                entry.key.clone()
+            } else {
+                format!("{prefix}.{}", entry.key)
+            };
+            let row = table
+                .iter()
+                .find(|(paths, _)| paths.split_whitespace().any(|known| known == path));
+            match row {
+                Some((_, place)) if place.starts_with("--") => {
+                    self.flag(command, place, &path, &entry.value);
+                }
+                Some((_, place)) if place.starts_with('=') => {
+                    self.placed(&path, &entry.value, &place[1..]);
+                }
+                Some((_, reason)) => self.dropped(&path, &entry.value, *reason),
+                None if !entry.value.entries().is_empty() => {
+                    self.table(command, table, &path, &entry.value);
+                }
+                None => self.own(command, &path, &entry.value),
+            }
+        }
+    }
+
+    /// Translates the fields; an error points at its field.
+    fn translate(
+        self,
+        translate: fn(&mut Draft) -> Result<(), ImportError>,
+    ) -> Result<Draft, Box<Mistake>> {
+        let places: Vec<(String, Span)> = self
+            .given
+            .iter()
+            .map(|(given, at)| (given.written.clone(), *at))
+            .collect();
+        let mut draft = Draft::new(CommandLine {
+            variables: Vec::new(),
+            given: self.given.into_iter().map(|(given, _)| given).collect(),
+        });
+        let located = |error: ImportError| match error {
+            ImportError::Value { flag, expected, .. } => {
+                let at = places.iter().find(|(path, _)| *path == flag);
+                mistake(
+                    at.map_or(self.at, |(_, at)| *at),
+                    format!("`{flag}` has no counterpart"),
+                    format!("expected {expected}"),
+                )
+            }
+            ImportError::Missing(what) => {
+                let what = what.trim_start_matches('-').replace('-', "_");
+                mistake(self.at.before(), format!("no `{what}`"), "in this test")
+            }
+            other => mistake(self.at, other.to_string(), "here"),
+        };
+        translate(&mut draft).map_err(located)?;
+        Ok(draft)
+    }
+}
+
+/// What becomes of fields, by their paths (separated by spaces): a flag of the tool's command that means the same, `=KEY` of the
+/// scenario, or the reason why they have no counterpart. A path that is not listed is itself the name of a flag.
+type Table = &'static [(&'static str, &'static str)];
+
+/// The values of a field: those of a list one by one. A mapping is JSON.
+fn values(node: &Node) -> Vec<String> {
+    let text = |node: &Node| match node.scalar() {
+        Some(scalar) => scalar.to_string(),
+        None => node.json().to_string(),
+    };
+    match &node.data {
+        Data::Null => Vec::new(),
+        Data::List(items) => items.iter().map(text).collect(),
+        _ => vec![text(node)],
+    }
+}
+
+/// The values of a field for the head of the scenario: not those of a block, which has a line of its own, and no secrets.
+fn shown(path: &str, node: &Node) -> Vec<String> {
+    match &node.data {
+        Data::Map(_) => Vec::new(),
+        Data::List(items) if items.iter().any(|item| item.scalar().is_none()) => Vec::new(),
+        _ if path.rsplit('.').next().is_some_and(is_hidden) => vec!["***".to_owned()],
+        _ => values(node),
+    }
+}
+
+/// Whether the value of a name is never written.
+fn is_hidden(name: &str) -> bool {
+    is_secret(name) || name.to_lowercase().ends_with("token")
+}
+
+/// A value for the scenario.
+fn scalar(node: &Node) -> Value {
+    match &node.data {
+        Data::List(_) | Data::Map(_) => Value::from(node.json().to_string()),
+        _ => node.json(),
+    }
+}
+
+/// The URL of a server that the run starts.
+fn local(port: u16, route: &str) -> String {
+    format!("http://127.0.0.1:{port}/{route}")
+}
+
+#[cfg(test)]
+mod tests;

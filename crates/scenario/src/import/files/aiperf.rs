@@ -1,0 +1,671 @@
+//! AIPerf's config files (schema 2.0 of its release 0.13), also inside of an AIPerfJob: each field is a flag of `aiperf profile`.
+
+use crate::fault::Mistake;
+use crate::import::Tool;
+use crate::import::aiperf::translate;
+use crate::import::command::Command;
+use crate::import::files::{Fields, Files, Table, Test, Tests, mistake};
+use crate::tree::{Data, Entry, Node};
+use llmscen_core::bounds;
+use minijinja::Value as Jinja;
+use minijinja::value::Serde;
+
+fn command() -> &'static Command {
+    &Tool::Aiperf.spec().commands[0]
+}
+
+pub(super) fn recognizes(root: &Node) -> bool {
+    let benchmark = |at: &str| root.get(at).is_some_and(|node| !node.entries().is_empty());
+    benchmark("benchmark") && root.get("benchmark.endpoint").is_some()
+        || benchmark("spec.benchmark")
+}
+
+pub(super) fn tests(_: &mut Files<'_>, root: &Node) -> Tests {
+    // An AIPerfJob of Kubernetes has the file as its `spec`.
+    let mut file = snake(root.get("spec").unwrap_or(root));
+    // A job has the fields of the file in `benchmark`.
+    for key in ["variables", "random_seed", "sweep", "multi_run"] {
+        if let Some(value) = file.get(&format!("benchmark.{key}")).cloned() {
+            file.set(key, value.at, value);
+        }
+    }
+    let mut tests = Vec::new();
+    for (name, variant) in variants(&file)? {
+        let mut variant = variant;
+        // Variables may use each other.
+        for _ in 0..3 {
+            if let Some(variables) = variant.get("variables") {
+                let variables = rendered(variables, &variant)?;
+                variant.set_key("variables", variables.at, variables);
+            }
+        }
+        let variant = rendered(&variant, &variant)?;
+        let mut fields = Fields::new(root.at);
+        collect(&mut fields, &variant)?;
+        let draft = fields.translate(translate)?;
+        tests.push(match name.contains('=') {
+            true => Test::unnamed(name, draft),
+            false => Test::new(name, draft),
+        });
+    }
+    Ok(tests)
+}
+
+/// Keys whose mappings have names that are not AIPerf's.
+const FREE: [&str; 4] = ["headers", "extra", "variables", "parameters"];
+
+/// The tree with `camelCase` keys as `snake_case`: AIPerf accepts both.
+fn snake(node: &Node) -> Node {
+    let key = |key: &str| {
+        let letters = key.chars().flat_map(|c| {
+            let under = c.is_ascii_uppercase().then_some('_');
+            under.into_iter().chain([c.to_ascii_lowercase()])
+        });
+        letters.collect::<String>()
+    };
+    let data = match &node.data {
+        Data::Map(entries) => Data::Map(
+            entries
+                .iter()
+                .map(|entry| Entry {
+                    key: key(&entry.key),
+                    key_at: entry.key_at,
+                    value: if FREE.contains(&entry.key.as_str()) {
+                        entry.value.clone()
+                    } else {
+                        snake(&entry.value)
+                    },
+                })
+                .collect(),
+        ),
+        Data::List(items) => Data::List(items.iter().map(snake).collect()),
+        other => other.clone(),
+    };
+    Node::new(node.at, data)
+}
+
+/// The runs of a sweep with their names, each as a file without a sweep.
+fn variants(file: &Node) -> Result<Vec<(String, Node)>, Box<Mistake>> {
+    let mut base = file.clone();
+    normalize(&mut base);
+    let Some(sweep) = base.remove("sweep").map(|entry| entry.value) else {
+        return Ok(vec![(String::new(), base)]);
+    };
+    let kind = sweep.get("type").and_then(Node::string).unwrap_or_default();
+    let axes = sweep.entries_at("parameters");
+    // An index into the values of each axis.
+    let points: Vec<Vec<usize>> = match kind.as_str() {
+        "grid" => axes.iter().fold(vec![Vec::new()], |points, axis| {
+            let values = 0..axis.value.items().len();
+            let with = |point: &Vec<usize>| {
+                let point = point.clone();
+                values
+                    .clone()
+                    .map(move |value| [point.as_slice(), &[value]].concat())
+            };
+            points.iter().flat_map(with).collect()
+        }),
+        "zip" => {
+            let rows = axes.iter().map(|axis| axis.value.items().len()).min();
+            (0..rows.unwrap_or(0))
+                .map(|row| vec![row; axes.len()])
+                .collect()
+        }
+        "scenarios" => return Ok(scenarios(&base, &sweep)),
+        _ => {
+            return Err(mistake(
+                sweep.at,
+                format!("a sweep of type `{kind}` has no counterpart"),
+                "expected grid, zip or scenarios; see `search` for searches",
+            ));
+        }
+    };
+    let variant = |point: &Vec<usize>| {
+        let mut tree = base.clone();
+        let mut name = Vec::new();
+        for (axis, index) in axes.iter().zip(point) {
+            let Some(value) = axis.value.items().get(*index) else {
+                continue;
+            };
+            name.extend(value.scalar().map(|value| format!("{}={value}", axis.key)));
+            tree.set(&parameter(&axis.key), axis.key_at, value.clone());
+        }
+        (name.join(","), tree)
+    };
+    Ok(points.iter().map(variant).collect())
+}
+
+/// The path of a swept parameter: one without a section belongs to the measured phase.
+fn parameter(path: &str) -> String {
+    let path = path.trim_start_matches("benchmark.");
+    match path.split_once('.') {
+        None if path == "random_seed" => path.to_owned(),
+        None => format!("benchmark.phases.profiling.{path}"),
+        Some(("variables", _)) => path.to_owned(),
+        Some(("datasets", rest)) => {
+            let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
+            format!("benchmark.dataset.{rest}")
+        }
+        Some(_) => format!("benchmark.{path}"),
+    }
+}
+
+/// Named runs, each merged over the file.
+fn scenarios(base: &Node, sweep: &Node) -> Vec<(String, Node)> {
+    fn over(base: &mut Node, node: &Node) {
+        for entry in node.entries() {
+            match base.entry(&entry.key).map(|known| &known.value.data) {
+                Some(Data::Map(_)) if !entry.value.entries().is_empty() => {
+                    let mut inner = base.entry(&entry.key).map(|known| known.value.clone());
+                    if let Some(inner) = &mut inner {
+                        over(inner, &entry.value);
+                        base.set_key(&entry.key, entry.key_at, inner.clone());
+                    }
+                }
+                _ => base.set_key(&entry.key, entry.key_at, entry.value.clone()),
+            }
+        }
+    }
+    let run = |run: &Node| {
+        let mut tree = base.clone();
+        let mut own = run.clone();
+        let name = own.remove("name").and_then(|entry| entry.value.string());
+        normalize(&mut own);
+        over(&mut tree, &own);
+        (name.unwrap_or_default(), tree)
+    };
+    sweep.items_at("runs").iter().map(run).collect()
+}
+
+/// Gives the benchmark one shape: `dataset`, and `phases` as a mapping by name.
+fn normalize(file: &mut Node) {
+    let Some(mut benchmark) = file.remove("benchmark") else {
+        return;
+    };
+    let node = &mut benchmark.value;
+    if let Some(entry) = node.remove("datasets") {
+        let first = match &entry.value.data {
+            Data::List(items) => items.first().cloned(),
+            _ => Some(entry.value.clone()),
+        };
+        if let Some(first) = first {
+            node.set_key("dataset", entry.key_at, first);
+        }
+    }
+    for key in ["isl", "osl"] {
+        // A shorthand of the dataset.
+        if let Some(length) = node.get(&format!("dataset.{key}")).cloned() {
+            node.set(&format!("dataset.prompts.{key}"), length.at, length);
+            node.set(
+                &format!("dataset.{key}"),
+                node.at,
+                Node::new(node.at, Data::Null),
+            );
+        }
+    }
+    let mut phases = Node::new(node.at, Data::Map(Vec::new()));
+    for key in ["warmup", "profiling"] {
+        if let Some(entry) = node.remove(key) {
+            phases.set_key(key, entry.key_at, entry.value);
+        }
+    }
+    if let Some(entry) = node.remove("phases") {
+        let mut add = |phase: &Node| {
+            let excluded = phase.get("exclude_from_results").and_then(Node::flag) == Some(true);
+            let named = |key: &str| phase.get(key).and_then(Node::string);
+            let warms = excluded || named("kind").or(named("name")).as_deref() == Some("warmup");
+            let key = if warms { "warmup" } else { "profiling" };
+            if phases.entry(key).is_none() {
+                phases.set_key(key, phase.at, phase.clone());
+            }
+        };
+        match &entry.value.data {
+            Data::List(items) => items.iter().for_each(&mut add),
+            _ => add(&entry.value),
+        }
+    }
+    if !phases.entries().is_empty() {
+        node.set_key("phases", node.at, phases);
+    }
+    file.set_key("benchmark", benchmark.key_at, benchmark.value);
+}
+
+/// Replaces `{{ expression }}` by the file's variables, and `${NAME:default}` by the default.
+fn rendered(node: &Node, file: &Node) -> Result<Node, Box<Mistake>> {
+    let data = match &node.data {
+        Data::Text(text) if text.contains("{{") => {
+            let variables = file.get("variables").map(Node::json).unwrap_or_default();
+            let environment = bounds::environment();
+            let rendered = environment
+                .template_from_str(text)
+                .and_then(|template| bounds::render(&template, Jinja::from(Serde(&variables))))
+                .map_err(|error| {
+                    let why = error.detail().unwrap_or("invalid syntax").to_owned();
+                    mistake(node.at, "this template cannot be rendered", why)
+                })?;
+            Data::plain(&rendered)
+        }
+        Data::Text(text) if text.starts_with("${") && text.ends_with('}') => {
+            match text
+                .trim_start_matches("${")
+                .trim_end_matches('}')
+                .split_once(':')
+            {
+                Some((_, default)) => Data::plain(default.trim_start_matches('-')),
+                None => Data::Null,
+            }
+        }
+        Data::Map(entries) => Data::Map(
+            entries
+                .iter()
+                .map(|entry| {
+                    Ok(Entry {
+                        value: rendered(&entry.value, file)?,
+                        ..entry.clone()
+                    })
+                })
+                .collect::<Result<_, Box<Mistake>>>()?,
+        ),
+        Data::List(items) => Data::List(
+            items
+                .iter()
+                .map(|item| rendered(item, file))
+                .collect::<Result<_, Box<Mistake>>>()?,
+        ),
+        other => other.clone(),
+    };
+    Ok(Node::new(node.at, data))
+}
+
+const SHAPE: &str = "write `dataset.tokens` and `request.max_tokens` as a distribution";
+const OUTPUT: &str = "every run is stored in its own folder; see `report`";
+const INNER: &str = "internal to its processes; llmscen is a single process";
+const TRACKER: &str = "see `report.track`";
+const METRICS: &str = "see `target.metrics` and `telemetry`";
+
+const PLACES: Table = &[
+    ("schema_version", "the version of the format"),
+    ("variables", "replaced where they are used"),
+    ("random_seed", "--random-seed"),
+    ("plot", "see `report.formats`"),
+    ("multi_run.num_runs", "--num-profile-runs"),
+    (
+        "multi_run.cooldown_seconds",
+        "--profile-run-cooldown-seconds",
+    ),
+    ("multi_run.confidence_level", "--confidence-level"),
+    (
+        "multi_run.set_consistent_seed multi_run.vary_seed_per_trial",
+        "every round draws from the seed of the scenario",
+    ),
+    (
+        "multi_run.disable_warmup_after_first",
+        "every round has a warm-up",
+    ),
+    (
+        "multi_run.convergence",
+        "an INCONCLUSIVE limit reports how many requests it needs",
+    ),
+    (
+        "benchmark.variables benchmark.random_seed benchmark.sweep benchmark.multi_run",
+        "see above",
+    ),
+    ("benchmark.model benchmark.models", "--model"),
+    ("benchmark.endpoint.url benchmark.endpoint.urls", "--url"),
+    ("benchmark.endpoint.type", "--endpoint-type"),
+    ("benchmark.endpoint.path", "--endpoint"),
+    ("benchmark.endpoint.streaming", "--streaming"),
+    ("benchmark.endpoint.api_key", "--api-key"),
+    ("benchmark.endpoint.timeout", "--request-timeout-seconds"),
+    ("benchmark.endpoint.extra", "--extra-inputs"),
+    (
+        "benchmark.endpoint.connection_reuse",
+        "--connection-reuse-strategy",
+    ),
+    ("benchmark.endpoint.url_strategy", "--url-strategy"),
+    ("benchmark.endpoint.transport", "--transport"),
+    ("benchmark.endpoint.template", "see `api: custom`"),
+    ("benchmark.tokenizer.name", "--tokenizer"),
+    ("benchmark.tokenizer.revision", "--tokenizer-revision"),
+    (
+        "benchmark.tokenizer.trust_remote_code",
+        "--tokenizer-trust-remote-code",
+    ),
+    (
+        "benchmark.dataset.name benchmark.dataset.type",
+        "=dataset.kind",
+    ),
+    ("benchmark.dataset.entries", "--num-dataset-entries"),
+    ("benchmark.dataset.sampling", "--dataset-sampling-strategy"),
+    ("benchmark.dataset.path", "--input-file"),
+    ("benchmark.dataset.format", "--custom-dataset-type"),
+    ("benchmark.dataset.dataset", "--public-dataset"),
+    (
+        "benchmark.dataset.synthesis",
+        "a log is not synthesized: change the log itself",
+    ),
+    (
+        "benchmark.dataset.prompts.isl.mean benchmark.dataset.prompts.isl",
+        "--isl",
+    ),
+    ("benchmark.dataset.prompts.isl.stddev", "--isl-stddev"),
+    (
+        "benchmark.dataset.prompts.osl.mean benchmark.dataset.prompts.osl",
+        "--osl",
+    ),
+    ("benchmark.dataset.prompts.osl.stddev", "--osl-stddev"),
+    ("benchmark.dataset.prompts.batch_size", "--batch-size"),
+    (
+        "benchmark.dataset.prompts.cache_bust.target",
+        "--cache-bust",
+    ),
+    ("benchmark.dataset.prompts.corpus", "--prompt-corpus"),
+    (
+        "benchmark.dataset.prompts.sequence_distribution",
+        "--sequence-distribution",
+    ),
+    ("benchmark.dataset.prompts.block_size", "--isl-block-size"),
+    (
+        "benchmark.dataset.prefix_prompts.pool_size",
+        "--num-prefix-prompts",
+    ),
+    (
+        "benchmark.dataset.prefix_prompts.length",
+        "--prefix-prompt-length",
+    ),
+    (
+        "benchmark.dataset.prefix_prompts.shared_system_length",
+        "--shared-system-prompt-length",
+    ),
+    (
+        "benchmark.dataset.prefix_prompts.user_context_length",
+        "--user-context-prompt-length",
+    ),
+    (
+        "benchmark.dataset.turns.mean benchmark.dataset.turns",
+        "--session-turns-mean",
+    ),
+    ("benchmark.dataset.turns.stddev", "--session-turns-stddev"),
+    (
+        "benchmark.dataset.turn_delay.mean benchmark.dataset.turn_delay",
+        "--session-turn-delay-mean",
+    ),
+    (
+        "benchmark.dataset.turn_delay.stddev",
+        "--session-turn-delay-stddev",
+    ),
+    (
+        "benchmark.dataset.turn_delay_ratio",
+        "--session-delay-ratio",
+    ),
+    (
+        "benchmark.dataset.images.width.mean benchmark.dataset.images.width",
+        "--image-width-mean",
+    ),
+    (
+        "benchmark.dataset.images.height.mean benchmark.dataset.images.height",
+        "--image-height-mean",
+    ),
+    ("benchmark.dataset.images.batch_size", "--image-batch-size"),
+    ("benchmark.dataset.images.format", "--image-format"),
+    (
+        "benchmark.dataset.audio benchmark.dataset.video",
+        "audio and video are not supported; see `dataset: { kind: images }`",
+    ),
+    (
+        "benchmark.dataset.rankings.passages.mean benchmark.dataset.rankings.passages",
+        "--rankings-passages-mean",
+    ),
+    ("benchmark.phases.profiling.concurrency", "--concurrency"),
+    ("benchmark.phases.profiling.rate", "--request-rate"),
+    (
+        "benchmark.phases.profiling.smoothness",
+        "--arrival-smoothness",
+    ),
+    ("benchmark.phases.profiling.requests", "--request-count"),
+    ("benchmark.phases.profiling.sessions", "--num-conversations"),
+    (
+        "benchmark.phases.profiling.start_offset",
+        "--fixed-schedule-start-offset",
+    ),
+    (
+        "benchmark.phases.profiling.end_offset",
+        "--fixed-schedule-end-offset",
+    ),
+    (
+        "benchmark.phases.profiling.auto_offset",
+        "--fixed-schedule-auto-offset",
+    ),
+    (
+        "benchmark.phases.profiling.cancellation.rate",
+        "--request-cancellation-rate",
+    ),
+    (
+        "benchmark.phases.profiling.cancellation.delay",
+        "--request-cancellation-delay",
+    ),
+    (
+        "benchmark.phases.profiling.prefill_concurrency",
+        "--prefill-concurrency",
+    ),
+    (
+        "benchmark.phases.profiling.prefill_ramp",
+        "--prefill-concurrency-ramp-duration",
+    ),
+    (
+        "benchmark.phases.profiling.rate_ramp",
+        "--request-rate-ramp-duration",
+    ),
+    (
+        "benchmark.phases.profiling.rate_series",
+        "--request-rate-series",
+    ),
+    ("benchmark.phases.profiling.users", "--num-users"),
+    (
+        "benchmark.phases.profiling.name benchmark.phases.warmup.name benchmark.phases.profiling.kind benchmark.phases.warmup.kind",
+        "=load",
+    ),
+    (
+        "benchmark.phases.profiling.seamless benchmark.phases.profiling.exclude_from_results benchmark.phases.warmup.exclude_from_results",
+        "=load.warmup",
+    ),
+    ("benchmark.phases.warmup.requests", "--warmup-request-count"),
+    (
+        "benchmark.phases.warmup.concurrency",
+        "--warmup-concurrency",
+    ),
+    ("benchmark.phases.warmup.rate", "--warmup-request-rate"),
+    ("benchmark.phases.warmup.type", "--warmup-arrival-pattern"),
+    (
+        "benchmark.phases.warmup.grace_period",
+        "--warmup-grace-period",
+    ),
+    (
+        "benchmark.phases.warmup.concurrency_ramp",
+        "--warmup-concurrency-ramp-duration",
+    ),
+    (
+        "benchmark.phases.warmup.rate_ramp",
+        "--warmup-request-rate-ramp-duration",
+    ),
+    ("benchmark.phases.warmup.sessions", "--num-warmup-sessions"),
+    ("benchmark.phases.warmup.users", "--warmup-concurrency"),
+    ("benchmark.artifacts.dir", "--artifact-dir"),
+    ("benchmark.artifacts", OUTPUT),
+    (
+        "benchmark.server_metrics benchmark.gpu_telemetry benchmark.network_latency benchmark.otel",
+        METRICS,
+    ),
+    ("benchmark.mlflow benchmark.wandb", TRACKER),
+    (
+        "benchmark.runtime benchmark.logging benchmark.metrics",
+        INNER,
+    ),
+    ("benchmark.accuracy", "answers are not graded"),
+    (
+        "benchmark.scenario benchmark.unsafe_override",
+        "a lock on AIPerf's options",
+    ),
+    (
+        "image connections_per_worker pod_template",
+        "llmscen runs in this process",
+    ),
+];
+
+/// Durations: `30`, `30s`, `5m`.
+const SPANS: [(&str, &str); 4] = [
+    (
+        "benchmark.phases.profiling.duration",
+        "--benchmark-duration",
+    ),
+    (
+        "benchmark.phases.profiling.grace_period",
+        "--benchmark-grace-period",
+    ),
+    (
+        "benchmark.phases.profiling.concurrency_ramp",
+        "--concurrency-ramp-duration",
+    ),
+    ("benchmark.phases.warmup.duration", "--warmup-duration"),
+];
+
+fn collect(fields: &mut Fields, file: &Node) -> Result<(), Box<Mistake>> {
+    add(fields, "", file)?;
+    // The type of the phase is AIPerf's arrival pattern, or its replay.
+    if let Some(kind) = file.get("benchmark.phases.profiling.type") {
+        let path = "benchmark.phases.profiling.type";
+        match kind.text().as_deref() {
+            Some("poisson" | "gamma" | "constant") => {
+                fields.flag(command(), "--arrival-pattern", path, kind);
+            }
+            Some("fixed_schedule") => {
+                let on = Node::new(kind.at, Data::Text("true".into()));
+                fields.flag(command(), "--fixed-schedule", path, &on);
+            }
+            Some("concurrency") => fields.placed(path, kind, "load"),
+            _ => {
+                return Err(mistake(
+                    kind.at,
+                    "this type of phase has no counterpart",
+                    "expected concurrency, poisson, gamma, constant or fixed_schedule",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(fields: &mut Fields, prefix: &str, node: &Node) -> Result<(), Box<Mistake>> {
+    for entry in node.entries() {
+        let path = format!("{prefix}{}", entry.key);
+        let (key, value) = (path.as_str(), &entry.value);
+        let row = PLACES
+            .iter()
+            .find(|(paths, _)| paths.split(' ').any(|known| known == path));
+        let inner = !value.entries().is_empty();
+        if key == "benchmark.phases.profiling.type" {
+            continue;
+        }
+        if let Some((_, flag)) = SPANS.iter().find(|(known, _)| *known == path) {
+            let seconds = value.number().or_else(|| span(&value.text()?));
+            let Some(seconds) = seconds else {
+                return Err(mistake(
+                    value.at,
+                    "not a duration",
+                    "expected seconds, `30s` or `5m`",
+                ));
+            };
+            fields.flag(
+                command(),
+                flag,
+                key,
+                &Node::new(value.at, Data::Float(seconds)),
+            );
+            continue;
+        }
+        match (key, row) {
+            ("benchmark.endpoint.headers", _) => {
+                for header in value.entries() {
+                    let text = header.value.string().unwrap_or_default();
+                    let pair = Data::Text(format!("{}:{text}", header.key));
+                    fields.flag(
+                        command(),
+                        "--header",
+                        key,
+                        &Node::new(header.value.at, pair),
+                    );
+                }
+            }
+            ("benchmark.slos", _) => {
+                for slo in value.entries() {
+                    let limit = slo.value.scalar().map(|limit| limit.to_string());
+                    let pair = Data::Text(format!("{}:{}", slo.key, limit.unwrap_or_default()));
+                    fields.flag(command(), "--goodput", key, &Node::new(slo.value.at, pair));
+                }
+            }
+            ("benchmark.model" | "benchmark.models", _) if value.scalar().is_none() => {
+                let items = value.items_at("items");
+                let items = if items.is_empty() {
+                    value.items()
+                } else {
+                    items
+                };
+                for item in items {
+                    let name = item.get("name").unwrap_or(item);
+                    fields.flag(command(), "--model", key, name);
+                }
+            }
+            (_, Some((_, place)))
+                if place.starts_with("--") && (!inner || *place == "--extra-inputs") =>
+            {
+                fields.flag(command(), place, key, value);
+            }
+            (_, Some((_, place))) if place.starts_with('=') => {
+                fields.placed(key, value, &place[1..]);
+            }
+            (_, Some((_, reason)))
+                if !reason.starts_with("--") && (!inner || value.get("dir").is_none()) =>
+            {
+                fields.dropped(key, value, *reason);
+            }
+            _ if inner => add(fields, &format!("{path}."), value)?,
+            _ if key.contains(".isl.") || key.contains(".osl.") => {
+                fields.dropped(key, value, SHAPE)
+            }
+            _ if key.starts_with("benchmark.artifacts.") => fields.dropped(key, value, OUTPUT),
+            _ if value.is_null() => {}
+            _ => fields.own(command(), key, value),
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of `30s`, `500ms`, `5m` or `1h`.
+fn span(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" | "s" | "sec" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    digits
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .map(|value| value * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, seconds) in [("30", 30.0), ("30s", 30.0), ("500ms", 0.5), ("5m", 300.0)] {
+            assert_eq!(span(text), Some(seconds), "{text}");
+        }
+        assert_eq!(span("5 days"), None);
+    }
+}
