@@ -8,7 +8,7 @@ use crate::run::outputs::baseline::baseline_of_run;
 use crate::store::replace;
 use clap::{Args, Subcommand, ValueEnum};
 use llmscen_analysis::judge::baseline_noise;
-use llmscen_core::baseline::{Baseline, MIN_RUNS_FOR_SPREAD};
+use llmscen_core::baseline::{Baseline, BaselineCase, MIN_RUNS_FOR_SPREAD};
 use llmscen_core::bounds;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +22,7 @@ pub struct BaselineArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Add a run to the baseline file, for `ttft.p95 <= 1.10 * baseline` in later runs; the newest 20 runs are kept
+    /// Add runs to the baseline file, for `ttft.p95 <= 1.10 * baseline` in later runs; the newest 20 runs are kept
     Update(UpdateArgs),
     /// Show the contents of a baseline file
     Show {
@@ -35,13 +35,13 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct UpdateArgs {
-    /// Run folder
-    #[arg(value_name = "RUN_DIR")]
-    folder: PathBuf,
+    /// Run folders, such as those of ten nights
+    #[arg(value_name = "RUN_DIR", required = true)]
+    folders: Vec<PathBuf>,
     /// File to write [default: `baseline:` of the run's scenario]
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Replace all runs in the file with this run
+    /// Replace all runs in the file with these runs
     #[arg(long)]
     replace: bool,
     /// Save the run even if it is interrupted, invalid or failed
@@ -101,68 +101,37 @@ pub fn baseline(
     })
 }
 
+/// Adds all runs, or none of them if one is refused.
 fn update(
     args: &UpdateArgs,
     env: &BTreeMap<String, String>,
     terminal: &mut Terminal,
 ) -> Result<(), Failure> {
-    let folder = open_run(&args.folder, terminal).ok_or(Failure::Printed)?;
-    note_unchecked(&folder, terminal);
-    let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or(Failure::Printed)?;
-    let named = plan
-        .baseline
-        .as_ref()
-        .map(|baseline| PathBuf::from(&baseline.path));
-    let to = args
-        .to
-        .clone()
-        .or(named)
-        .ok_or("the run's scenario has no `baseline:`; pass --to FILE")?;
+    let mut runs = Vec::new();
+    let mut named = args.to.clone();
+    for path in &args.folders {
+        let run = read_run(path, args.force, env, terminal)?;
+        named = named.or(run.baseline_path);
+        runs.push(run.baseline);
+    }
+    let to = named.ok_or("the run's scenario has no `baseline:`; pass --to FILE")?;
     if to.is_dir() {
         return Err(format!("{} is a folder; pass --to FILE", to.display()).into());
     }
-    let (run, objection) =
-        baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
-    match objection {
-        Some(why) if !args.force => {
-            return Err(format!(
-                "{why}; refusing to save it as a baseline (pass --force to override)"
-            )
-            .into());
-        }
-        Some(why) => terminal.warn(&why),
-        None => {}
-    }
-    let id = run
-        .newest()
-        .map(|run| run.run_id.clone())
-        .unwrap_or_default();
-    let before = match to.exists() && !args.replace {
+    let mut before = match to.exists() && !args.replace {
         true => Some(read(&to).map_err(|why| {
             format!("{why}; pass another file with --to FILE, or replace this one with --replace")
         })?),
         false => None,
     };
-    if let Some(what) = before
-        .as_ref()
-        .and_then(|before| before.describe_plan_differences(&run.plan))
-    {
-        let to = to.display();
-        return Err(format!(
-            "{to} contains runs of a different plan ({what}); replace them with --replace"
-        )
-        .into());
+    let added: Vec<String> = runs
+        .iter()
+        .filter_map(|run| Some(run.newest()?.run_id.clone()))
+        .collect();
+    for run in runs {
+        before = Some(add_run(before, run, &to, terminal)?);
     }
-    let old_cases = before.iter().flat_map(|before| &before.cases);
-    for removed in old_cases.filter(|old| run.cases.iter().all(|case| case.labels != old.labels)) {
-        terminal.warn(&format!(
-            "removed case `{}`: it is in the old baseline but not in this run",
-            removed.id
-        ));
-    }
-    let baseline = before
-        .as_ref()
-        .map_or(run.clone(), |before| before.with(run));
+    let baseline = before.unwrap_or_default();
     let text = llmscen_report::baseline(&baseline).map_err(|error| error.to_string())?;
     replace(&to, |out| out.write_all(text.as_bytes()))
         .map_err(|error| format!("cannot write {}: {error}", to.display()))?;
@@ -171,12 +140,81 @@ fn update(
         "value",
     );
     let cases = plural(baseline.cases.len(), "case");
+    let added = match added.as_slice() {
+        [id] => format!("run {id}"),
+        ids => plural(ids.len(), "run"),
+    };
     terminal.status(&format!(
-        "wrote {}: {cases}, {values} of run {id}; {}",
+        "wrote {}: {cases}, {values} of {added}; {}",
         to.display(),
         describe_runs(&baseline)
     ));
     Ok(())
+}
+
+/// A run as a baseline of its own.
+struct RunBaseline {
+    baseline: Baseline,
+    /// The file that its scenario names.
+    baseline_path: Option<PathBuf>,
+}
+
+fn read_run(
+    path: &Path,
+    force: bool,
+    env: &BTreeMap<String, String>,
+    terminal: &mut Terminal,
+) -> Result<RunBaseline, Failure> {
+    let folder = open_run(path, terminal).ok_or(Failure::Printed)?;
+    note_unchecked(&folder, terminal);
+    let mut plan = load_stored(&folder.file("plan.yaml"), env, terminal).ok_or(Failure::Printed)?;
+    let baseline_path = plan
+        .baseline
+        .as_ref()
+        .map(|baseline| PathBuf::from(&baseline.path));
+    let (baseline, objection) =
+        baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
+    match objection {
+        Some(why) if !force => {
+            return Err(format!(
+                "{}: {why}; refusing to save it as a baseline (pass --force to override)",
+                path.display()
+            )
+            .into());
+        }
+        Some(why) => terminal.warn(&why),
+        None => {}
+    }
+    Ok(RunBaseline {
+        baseline,
+        baseline_path,
+    })
+}
+
+fn add_run(
+    before: Option<Baseline>,
+    run: Baseline,
+    to: &Path,
+    terminal: &mut Terminal,
+) -> Result<Baseline, Failure> {
+    let Some(before) = before else {
+        return Ok(run);
+    };
+    if let Some(what) = before.describe_plan_differences(&run.plan) {
+        return Err(format!(
+            "{} contains runs of a different plan ({what}); replace them with --replace",
+            to.display()
+        )
+        .into());
+    }
+    let is_removed = |old: &&BaselineCase| run.cases.iter().all(|case| case.labels != old.labels);
+    for removed in before.cases.iter().filter(is_removed) {
+        terminal.warn(&format!(
+            "removed case `{}`: it is in the old baseline but not in this run",
+            removed.id
+        ));
+    }
+    Ok(before.with(run))
 }
 
 /// The number of runs in a baseline, and how objectives use them.

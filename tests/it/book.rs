@@ -197,9 +197,10 @@ fn the_cli_page_is_the_help_of_the_program() {
 fn question(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().peekable();
-    assert_eq!(
-        lines.next(),
-        Some("# yaml-language-server: $schema=../docs/scenario.schema.json"),
+    let schema = lines.next().unwrap_or_default();
+    assert!(
+        schema.starts_with("# yaml-language-server: $schema=../")
+            && schema.ends_with("../docs/scenario.schema.json"),
         "{}",
         path.display()
     );
@@ -223,7 +224,9 @@ fn every_shipped_scenario_begins_with_its_question_and_is_in_the_index() {
             ))
         })
         .collect();
-    let files = scenarios();
+    let plans = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/ci")).unwrap();
+    let plans = plans.map(|entry| entry.unwrap().path());
+    let files: Vec<_> = scenarios().into_iter().chain(plans).collect();
     for path in &files {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let question = question(path);

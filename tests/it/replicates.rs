@@ -249,6 +249,36 @@ const GATE: &str =
     "baseline: { path: b.json, if_missing: inconclusive }\nslo: [tpot.p50 <= 1.5 * baseline]\n";
 
 #[test]
+fn several_runs_become_a_baseline_together_or_not_at_all() {
+    let lab = Lab::new();
+    for folder in ["r1", "r2", "r3"] {
+        made(&lab, folder, &quick("t", "5ms", GATE));
+    }
+    let refused = lab.llmscen(&["baseline", "update", "r1", "r2", "lost", "--to", "b.json"]);
+    assert!(
+        refused.code == 2 && refused.err.contains("lost is not a run folder"),
+        "{refused:?}"
+    );
+    assert!(!lab.path().join("b.json").exists());
+    let saved = lab
+        .llmscen(&["baseline", "update", "r3", "r1", "r2", "--to", "b.json"])
+        .expect(0);
+    assert!(
+        saved.err.contains("of 3 runs; 3 runs in the file"),
+        "{}",
+        saved.err
+    );
+    let ids = |name: &str| lab.json(name)["run_id"].as_str().unwrap().to_owned();
+    let runs = lab.json("b.json")["runs"].as_array().unwrap().clone();
+    let stored: Vec<String> = runs
+        .iter()
+        .map(|run| run["run_id"].as_str().unwrap().to_owned())
+        .collect();
+    let expected = ["r1", "r2", "r3"].map(|folder| ids(&format!("{folder}/manifest.json")));
+    assert_eq!(stored, expected, "by their start");
+}
+
+#[test]
 fn a_baseline_grows_by_a_run_and_decides_by_how_runs_vary() {
     let lab = Lab::new();
     let update = |folder: &str, more: &[&str]| {

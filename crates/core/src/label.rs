@@ -133,6 +133,14 @@ impl fmt::Display for Scalar {
     }
 }
 
+/// A label as text: `concurrency=16`; of a variant or workload the name alone, since it says what it is.
+pub fn describe(name: &str, value: impl fmt::Display) -> String {
+    match name {
+        VARIANT | WORKLOAD => value.to_string(),
+        name => format!("{name}={value}"),
+    }
+}
+
 /// The swept fields of one case and their values, in the order of the matrix: `load.concurrency` → 16.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]

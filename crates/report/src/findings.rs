@@ -6,7 +6,7 @@
 use crate::format::{against, check_title, counted, number, optional, percent, value};
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Subject, Verdict};
-use llmscen_core::label::Labels;
+use llmscen_core::label::{Labels, describe};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::signal::Signal;
@@ -417,7 +417,7 @@ fn by_load(report: &Report) -> Vec<(String, Vec<&CaseReport>)> {
         let others = labels.0.iter().filter(|(path, _)| !is_load(path));
         let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
         others
-            .map(|(path, value)| format!("{}={value}", last(path)))
+            .map(|(path, value)| describe(&last(path), value))
             .collect::<Vec<_>>()
             .join(", ")
     };

@@ -14,6 +14,7 @@ use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use crate::telemetry::terminal_lines;
 use crate::{local, search};
 use llmscen_core::check::{Ruling, Verdict};
+use llmscen_core::label::describe;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
 use llmscen_core::units::Unit;
@@ -365,9 +366,7 @@ impl<'a> CaseNames<'a> {
     fn new(report: &'a Report) -> CaseNames<'a> {
         let keys = distinct_keys(report);
         let name = |(index, case): (usize, &'a CaseReport)| {
-            let values = keys
-                .iter()
-                .map(|key| format!("{}={}", key.name, key.value(index)));
+            let values = keys.iter().map(|key| describe(&key.name, key.value(index)));
             let name = match keys.as_slice() {
                 _ if report.cases.len() == 1 => String::new(),
                 [] => case.id.clone(),

@@ -6,6 +6,7 @@ use crate::headline::excess;
 use crate::json::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
+use llmscen_core::label::describe;
 use llmscen_core::report::Report;
 use llmscen_core::search::{CapacitySearch, Extent, Goal, ProbeReport, SearchReport, SearchSpec};
 use serde_json::{Map, Value, json};
@@ -97,7 +98,7 @@ pub fn label_prefix(search: &SearchReport) -> String {
         .labels
         .0
         .iter()
-        .map(|(path, value)| format!("{path}={value}"))
+        .map(|(path, value)| describe(path, value))
         .collect();
     if labels.is_empty() {
         String::new()

@@ -17,7 +17,7 @@ use crate::tree::{Node, Part, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
 use llmscen_core::dataset::DatasetSpec;
-use llmscen_core::label::Labels;
+use llmscen_core::label::{Labels, describe};
 use llmscen_core::mix::MixEntry;
 use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
@@ -393,9 +393,6 @@ fn case_id(labels: &Labels, names: &BTreeMap<String, String>) -> String {
     let pairs = labels
         .0
         .iter()
-        .map(|(path, value)| match kind_of_axis(path) {
-            Some(_) => value.to_string(),
-            None => format!("{}={value}", names.get(path).unwrap_or(path)),
-        });
+        .map(|(path, value)| describe(names.get(path).unwrap_or(path), value));
     pairs.collect::<Vec<_>>().join(",")
 }

@@ -4,7 +4,7 @@ use crate::chart::axis::Axis;
 use crate::chart::pick::{CaseNames, evenly_spaced, shown};
 use crate::chart::style::{Stroke, category};
 use llmscen_core::check::Ruling;
-use llmscen_core::label::{Labels, STAGE};
+use llmscen_core::label::{Labels, STAGE, describe};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 
@@ -172,7 +172,7 @@ fn label_without_load(labels: &Labels) -> String {
         .filter(|(path, _)| path != "load.concurrency" && path != "load.rate" && path != STAGE);
     let short = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
     others
-        .map(|(path, value)| format!("{}={value}", short(path)))
+        .map(|(path, value)| describe(&short(path), value))
         .collect::<Vec<_>>()
         .join(", ")
 }
