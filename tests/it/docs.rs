@@ -1,7 +1,7 @@
 //! Every block of code in README.md and the book is true: scenarios validate and plan, commands run.
 
 use crate::ci::{commands, shell};
-use crate::lab::{Lab, Ran, each};
+use crate::lab::{Lab, Ran, each, port};
 use crate::numbers;
 use crate::shards::Simulator;
 use serde_yaml::{Mapping, Value};
@@ -647,11 +647,7 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     }
     let lab = Lab::new();
     // The port of the example may be in use on this machine.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = port();
     let name = format!("{stem}.yaml");
     lab.file(
         &name,

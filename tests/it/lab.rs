@@ -115,6 +115,15 @@ impl Lab {
     }
 }
 
+/// A free loopback port.
+pub fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
 /// Waits for a child that a test started.
 pub fn finish(child: Child) -> Ran {
     Ran::of(child.wait_with_output().expect("the child ends"))

@@ -17,14 +17,6 @@ impl Drop for Simulator {
     }
 }
 
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
 /// Starts a simulator and waits until it answers.
 fn simulator(lab: &Lab, port: u16) -> Simulator {
     let started = Simulator(lab.spawn(&["simulate", "--listen", &format!("127.0.0.1:{port}")]));

@@ -5,21 +5,11 @@ use polars::prelude::*;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 /// Limits of the self-audit that a busy machine keeps.
 const LENIENT: &str =
     "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, idle: 100%, stalled: 100% }\n";
-
-/// A free loopback port.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
 
 /// Two workloads on several variants of a managed simulator; `more`: further variants.
 fn fleet(more: &str) -> String {

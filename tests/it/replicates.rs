@@ -29,11 +29,7 @@ fn made(lab: &Lab, folder: &str, scenario: &str) {
 #[test]
 fn rounds_on_restarted_servers_are_marked_and_compared() {
     let lab = Lab::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = port();
     let scenario = format!(
         "version: 1\nname: t\ntarget:\n  url: http://127.0.0.1:{port}/v1/chat/completions\n  model: sim\n  server:\n    command: [llmscen, simulate, --listen, '127.0.0.1:{port}']\n    \
          ready: {{ log: 'http://' }}\n    restart: round\nrequest: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: hi }}\nload: {{ requests: 8, warmup: 1 }}\n\

@@ -104,15 +104,6 @@ fn tool() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_llmscen"))
 }
 
-/// A free port.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
-
 /// The simulator as a managed server that writes its process id to the file `pid`.
 fn simulator(port: u16) -> String {
     format!(

@@ -122,7 +122,7 @@ fn translate_batch(draft: &mut Draft) -> Result<(), ImportError> {
         );
     }
     draft.carry_value("--base-url", "target/url", join(&base, "v1/completions"));
-    // `--model None` is how the script is told to use a server that runs.
+    // With `--model None` the script uses a server that runs.
     match draft.text("--model") {
         Some(model) if model != "None" => draft.carry("--model", "target/model"),
         _ => draft.note("--model", "the model of the server at --base-url"),
