@@ -125,7 +125,7 @@ impl StartedRun {
         let mut finished = FinishedRounds::default();
         let folder = match continued {
             None => reached.and_then(|()| create_folder(plan, &manifest, redactor(plan), context)),
-            Some(continued) => reached.and_then(|()| {
+            Some(continued) => reached.map(|()| {
                 let folder = continued.folder.with_redactor(redactor(plan));
                 manifest.notes.push(continued.finished.note(plan));
                 manifest.targets.extend(continued.manifest.targets);
@@ -133,7 +133,7 @@ impl StartedRun {
                 manifest.parts = continued.manifest.parts;
                 finished = continued.finished;
                 let _ = context.events.send(Event::Folder(folder.path().to_owned()));
-                Ok(folder)
+                folder
             }),
         };
         let stored = folder.and_then(|folder| match &group {

@@ -298,7 +298,7 @@ pub fn undecidable(plan: &Plan) -> Vec<String> {
             .into_iter()
             .map(|((cause, expr), cases)| ((cause, cases), expr)),
     );
-    let line = |((cause, cases), exprs): ((Cause, Vec<(String, Option<u64>)>), Vec<String>)| {
+    let line = |((cause, cases), exprs): ((Cause, Vec<LimitedCase>), Vec<String>)| {
         let (names, most): (Vec<String>, Vec<Option<u64>>) = cases.into_iter().unzip();
         format!(
             "{} {} in {}: {}{}",
@@ -322,6 +322,9 @@ struct Undecidable {
     /// Maximum number of measured requests, if that is the reason.
     most: Option<u64>,
 }
+
+/// A case and the maximum number of its measured requests.
+type LimitedCase = (String, Option<u64>);
 
 /// What cases may share.
 #[derive(PartialEq)]

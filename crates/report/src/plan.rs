@@ -64,6 +64,14 @@ fn is_load(path: &str) -> bool {
     path.starts_with("load.")
 }
 
+/// A line of a table of ladders.
+struct LadderRow {
+    /// Its labels except for the load, and for the workload where that has columns.
+    labels: Vec<(String, String)>,
+    /// The loads by column.
+    ladders: BTreeMap<usize, Vec<Scalar>>,
+}
+
 /// A line for each combination of values except for the load; `by_workload`: with a column for each workload.
 fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
     let (_, load) = load_label(plan.cases.first()?)?;
@@ -78,7 +86,7 @@ fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
         return None;
     }
     let mut columns: Vec<String> = Vec::new();
-    let mut rows: Vec<(Vec<(String, String)>, BTreeMap<usize, Vec<Scalar>>)> = Vec::new();
+    let mut rows: Vec<LadderRow> = Vec::new();
     for case in &plan.cases {
         let (value, path) = load_label(case)?;
         if path != load {
@@ -93,22 +101,27 @@ fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
             false => load.rsplit('.').next().unwrap_or(load).to_owned(),
         };
         let column = find_or_push(&mut columns, column);
-        let row = match rows.iter().position(|(known, _)| *known == key) {
+        let row = match rows.iter().position(|row| row.labels == key) {
             Some(row) => row,
             None => {
-                rows.push((key, BTreeMap::new()));
+                rows.push(LadderRow {
+                    labels: key,
+                    ladders: BTreeMap::new(),
+                });
                 rows.len() - 1
             }
         };
-        rows[row].1.entry(column).or_default().push(value.clone());
+        let ladders = &mut rows[row].ladders;
+        ladders.entry(column).or_default().push(value.clone());
     }
-    let names = rows.first()?.0.iter().map(|(path, _)| last_segment(path));
+    let names = rows.first()?.labels.iter();
+    let names = names.map(|(path, _)| last_segment(path));
     let head: Vec<Column> = names
         .chain(columns.iter().map(String::as_str))
         .map(|name| Column::text().terminal(&name.to_uppercase(), 0))
         .collect();
-    let row = |(key, ladders): &(Vec<(String, String)>, BTreeMap<usize, Vec<Scalar>>)| {
-        let names = key.iter().map(|(_, value)| value.clone());
+    let row = |LadderRow { labels, ladders }: &LadderRow| {
+        let names = labels.iter().map(|(_, value)| value.clone());
         let ladders = (0..columns.len()).map(|column| {
             ladders
                 .get(&column)

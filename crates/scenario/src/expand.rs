@@ -25,6 +25,7 @@ use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::is_secret_name;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Returns the tree of the cases that have a variant and a workload.
@@ -178,10 +179,10 @@ fn combine_trees(
     }
     for point in points {
         let names = patch_names(point);
-        if !trees.contains_key(&names) {
-            let root = combine(&names, review);
+        if let Entry::Vacant(entry) = trees.entry(names) {
+            let root = combine(entry.key(), review);
             let sound = CleanSections::new(&root, review);
-            trees.insert(names, CombinedTree { root, sound });
+            entry.insert(CombinedTree { root, sound });
         }
     }
     trees
