@@ -28,8 +28,9 @@ fn cases(yaml: &str) -> usize {
 }
 
 /// Each file with its format, and the number of cases of each scenario that it becomes.
-const PLANS: [(&str, &str, &[usize]); 13] = [
+const PLANS: [(&str, &str, &[usize]); 14] = [
     ("serving-tests.json", "vllm-serving-tests", &[6]),
+    ("serving-tests-rates.json", "vllm-serving-tests", &[4, 4]),
     ("perf-eval.yaml", "vllm-perf-eval", &[4]),
     ("inference-perf.yml", "inference-perf", &[1]),
     ("aiperf.yaml", "aiperf", &[6]),

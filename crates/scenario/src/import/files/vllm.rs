@@ -56,11 +56,12 @@ pub(super) fn serving_tests(_: &mut Files<'_>, root: &Node) -> Tests {
         };
         for rate in &rates {
             let draft = serving_test(test, defaults, rate)?;
-            let name = match rates.len() {
-                1 => name.clone(),
-                _ => format!("{name}_qps_{rate}"),
-            };
-            tests.push(Test::new(name, draft));
+            // One ladder cannot have both users and rates.
+            let closed = draft.get("load/concurrency").is_some();
+            tests.push(Test {
+                group: if closed { "concurrency" } else { "rate" }.to_owned(),
+                ..Test::new(name.clone(), draft)
+            });
         }
     }
     Ok(tests)
