@@ -138,7 +138,7 @@ pub enum Command {
     Import(ImportArgs),
     /// Compare runs case by case and flag significant regressions
     Compare(CompareArgs),
-    /// Show the trend of each case over many runs, its change points, and whether the latest runs are worse
+    /// Show the trend of each case over many runs, and whether the latest are worse
     History(HistoryArgs),
     /// Start the built-in simulated server
     Simulate(SimulateArgs),

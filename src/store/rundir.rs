@@ -27,8 +27,8 @@ pub const DATABASE: &str = "requests.db";
 pub(super) const LOGITS: &str = "logits";
 /// Files from which every report is computed. Those that exist are listed with their checksums.
 const INPUTS: [&str; 5] = ["plan.yaml", "baseline.json", MANIFEST, ROWS, READINGS];
-/// Files of a run besides charts and logits. Any of the first [`MARKS`] shows that a folder contains a run.
-const FILES: &[&str] = &[
+/// Files that show that a folder contains a run.
+const MARKS: &[&str] = &[
     "plan.yaml",
     MANIFEST,
     journal::FILE,
@@ -38,6 +38,9 @@ const FILES: &[&str] = &[
     FACTS,
     READINGS,
     checksums::FILE,
+];
+/// The other files of a run, besides charts and logits.
+const OTHERS: &[&str] = &[
     "cases.csv",
     "report.md",
     "report.html",
@@ -47,10 +50,14 @@ const FILES: &[&str] = &[
     hlog::FILE,
     DATABASE,
 ];
-const MARKS: usize = 7;
 const CHARTS: &str = "charts";
 /// Maximum number of runs of one scenario that start in the same second.
 const MAX_RUNS_PER_SECOND: u32 = 1000;
+
+/// Files of a run besides charts and logits.
+fn files() -> impl DoubleEndedIterator<Item = &'static str> {
+    MARKS.iter().chain(OTHERS).copied()
+}
 
 /// The location of a new run folder.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +116,7 @@ impl RunDir {
             source,
         })?;
         let run = RunDir::at(path).claim()?;
-        let occupied = FILES[..MARKS].iter().any(|name| run.file(name).exists());
+        let occupied = MARKS.iter().any(|name| run.file(name).exists());
         if occupied && !force {
             return Err(StoreError::Occupied {
                 path: path.to_owned(),
@@ -167,9 +174,8 @@ impl RunDir {
                 "it does not exist".into()
             });
         }
-        let mut missing: Vec<&str> = FILES[..2]
-            .iter()
-            .copied()
+        let mut missing: Vec<&str> = ["plan.yaml", MANIFEST]
+            .into_iter()
             .filter(|name| !run.file(name).exists())
             .collect();
         if !run.file(journal::FILE).exists() && !run.file(ROWS).exists() {
@@ -197,10 +203,7 @@ impl RunDir {
     /// Removes the temporary files of a writer that was killed.
     fn remove_temporary_files(&self) {
         let is_temporary_file = |name: &str| {
-            is_temporary(name)
-                && FILES
-                    .iter()
-                    .any(|file| name.starts_with(&format!(".{file}.")))
+            is_temporary(name) && files().any(|file| name.starts_with(&format!(".{file}.")))
         };
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_temporary_file) {
@@ -452,8 +455,7 @@ impl RunDir {
         self.remove_charts(|_| false)?;
         self.remove_logits()?;
         // The marks last: after a crash in between, the folder is still recognized as that of a run.
-        FILES
-            .iter()
+        files()
             .rev()
             .try_for_each(|name| remove_if_exists(&self.file(name)))
     }
@@ -652,7 +654,7 @@ mod tests {
 
     #[test]
     fn a_folder_with_one_file_of_a_run_is_refused() {
-        for name in [ROWS, READINGS, checksums::FILE] {
+        for name in MARKS {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(name), "x").unwrap();
             let refused = RunDir::create(&location(Some(dir.path()), dir.path(), false));

@@ -269,7 +269,9 @@ fn the_plans_of_pipelines_run_as_they_are() {
             .into_iter()
             .chain(settings)
             .collect();
-        run(&args).expect(0);
+        let ran = run(&args);
+        // On a busy machine, objectives may fail or be inconclusive; nothing else may happen.
+        assert!([0, 1, 5].contains(&ran.code), "{name}: {ran:?}");
         let results = lab.results();
         for case in results["cases"].as_array().unwrap() {
             let counts = &case["counts"];
