@@ -226,6 +226,8 @@ def arrivals(row):
     output, prompt = row["output_tokens"], row["prompt_tokens"]
     yield row["end_ns"], "requests", 1
     yield row["end_ns"], "items", row["items"] or 0
+    if prompt is not None:
+        yield (events or [row["end_ns"]])[0], "input", prompt
     if output is None:
         return
     weights = row["token_weights"] or [row["tokens_per_event"]] * len(events)
@@ -259,16 +261,21 @@ def scalars(rounds, gpus, goodput):
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
     output = rate("output", tokens)
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
+    prompts = [row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None]
+    input_tps, total_tps = rate("input", prompts), rate("total", both)
     return {
         "request_throughput": rate("requests", True),
         "output_tps": output,
-        "total_tps": rate("total", both),
+        "input_tps": input_tps,
+        "total_tps": total_tps,
         "throughput_window_s": sending or None,
         "request_throughput_with_drain": ratio(len(ok), seconds),
         "output_tps_with_drain": ratio(sum(tokens), seconds) if tokens else None,
         "total_tps_with_drain": ratio(sum(row["output_tokens"] + row["prompt_tokens"] for row in both), seconds) if both else None,
         "output_tps_per_user": float(numpy.mean(users)) if users else None,
         "output_tps_per_gpu": ratio(output, gpus) if gpus else None,
+        "input_tps_per_gpu": ratio(input_tps, gpus) if gpus else None,
+        "total_tps_per_gpu": ratio(total_tps, gpus) if gpus else None,
         "output_tps_steady": ratio(total("steady_tokens"), total("steady_seconds")) if streamed else None,
         "concurrency_mean": ratio(total("area"), seconds),
         "concurrency_max": max((own.most for own in rounds), default=None) if seconds else None,

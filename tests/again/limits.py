@@ -271,7 +271,7 @@ def rate_errors(rounds, amounts, ended, request):
 
 def throughput(rows, case, name, tags):
     """The rate and its standard errors."""
-    what = {"request_throughput": "requests", "total_tps": "total"}.get(name, "output")
+    what = {"request": "requests", "input": "input", "total": "total"}.get(name.split("_")[0], "output")
     scale = 1 / case.gpus if name.endswith("gpu") else 1.0
     rounds = [own for own in case.rounds if own.sending]
     amounts, ended = [], 0
@@ -336,7 +336,7 @@ def judged(limit, rows, case):
     if limit.stat and limit.scheduled:
         found += [math.inf if limit.ceiling else -math.inf] * failed
     lost = any(map(math.isinf, found))
-    if limit.name in ("request_throughput", "output_tps", "total_tps", "output_tps_per_gpu"):
+    if re.fullmatch("request_throughput|(input|output|total)_tps(_per_gpu)?", limit.name):
         return limit.by_long_run(*throughput(rows, case, limit.name, limit.tags)), len(rows)
     units = None if lost else mean_units(limit, scheduled)
     if units is not None:

@@ -259,18 +259,21 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             },
         );
     }
-    if !row.ok() || output.is_none() {
+    if !row.ok() {
         return;
     }
     if let Some(bin) = events.first().and_then(|first| bin(*first, window)) {
         add(
             bin,
             Amounts {
-                input: prompt_tokens,
+                input: prompt.unwrap_or(0.0),
                 total: prompt_tokens,
                 ..Amounts::default()
             },
         );
+    }
+    if output.is_none() {
+        return;
     }
     let mut from = events.partition_point(|event| *event <= window.start);
     while let Some(bin_of_event) = events.get(from).and_then(|event| bin(*event, window)) {

@@ -99,7 +99,7 @@ fn the_binary_speaks_http_2_over_tls_by_itself() {
         .replace("concurrency: 1", "concurrency: 4");
     lab.run(&scenario).expect(0);
     assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 12);
-    assert_eq!(server.seen.count().1, 12);
+    assert_eq!(server.seen.requests_to("/v1/chat/completions"), 12);
 }
 
 #[test]

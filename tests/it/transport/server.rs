@@ -54,6 +54,12 @@ impl Seen {
             self.requests.load(Ordering::SeqCst),
         )
     }
+
+    /// Requests to this path: without those that ask which engine the server is.
+    pub fn requests_to(&self, path: &str) -> usize {
+        let heads = self.heads.lock().unwrap();
+        heads.iter().filter(|(uri, _)| uri.ends_with(path)).count()
+    }
 }
 
 pub struct Server {
