@@ -20,4 +20,6 @@ pub use crate::store::atomic::replace;
 pub use crate::store::error::StoreError;
 pub use crate::store::frames::Damage;
 pub use crate::store::journal::Record;
-pub use crate::store::rundir::{DATABASE, EARLIER, FACTS, READINGS, ROWS, RunDir, RunLocation};
+pub use crate::store::rundir::{
+    DATABASE, EARLIER, FACTS, READINGS, ROWS, RunDir, RunLocation, find_runs,
+};

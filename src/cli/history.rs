@@ -6,7 +6,7 @@ use crate::cli::compare::{
 };
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::store::replace;
+use crate::store::{find_runs, replace};
 use clap::Args;
 use llmscen_core::compare::Difference;
 use llmscen_core::history::{DEFAULT_MEASURES, History, HistoryOptions, HistoryRun, Results};
@@ -18,8 +18,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// Folders are searched down to this depth.
-const MAX_DEPTH: usize = 8;
 /// Fields of a plan that say nothing about a change, or that are shown otherwise.
 const IGNORED: [&str; 6] = [
     "name",
@@ -75,7 +73,7 @@ fn show(args: &HistoryArgs, terminal: &mut Terminal) -> Result<History, (Exit, S
     };
     let mut folders = Vec::new();
     for folder in &args.folders {
-        find_runs(folder, MAX_DEPTH, &mut folders).map_err(|error| unreadable(folder, &error))?;
+        folders.extend(find_runs(folder).map_err(|error| unreadable(folder, &error))?);
     }
     let to = match (&args.to, args.folders.first()) {
         (Some(file), _) => file.clone(),
@@ -126,26 +124,6 @@ fn show(args: &HistoryArgs, terminal: &mut Terminal) -> Result<History, (Exit, S
         .for_each(|line| terminal.status(&format!("note: {line}")));
     terminal.status(&format!("history: {}", to.display()));
     Ok(history)
-}
-
-/// Collects the run folders below a folder, in the order of their names. Links, such as `latest`, are not followed.
-fn find_runs(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    let is_run = |name: &str| folder.join(name).is_file();
-    if is_run("results.json") || is_run("manifest.json") {
-        found.push(folder.to_owned());
-        return Ok(());
-    }
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder)?
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .map(|entry| entry.path())
-        .collect();
-    entries.sort();
-    for entry in entries.iter().filter(|_| depth > 0) {
-        // A folder without permission inside is not the user's mistake.
-        let _ = find_runs(entry, depth - 1, found);
-    }
-    Ok(())
 }
 
 fn build(args: &HistoryArgs, folders: &[PathBuf], page_folder: &Path) -> History {

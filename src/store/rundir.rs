@@ -554,6 +554,38 @@ fn lock_holder(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
+/// Folders are searched for runs down to this depth.
+const MAX_DEPTH: usize = 8;
+
+/// The run folders below a folder, in the order of their names. Links, such as `latest`, are not followed.
+///
+/// # Errors
+/// The folder cannot be read; folders below it that cannot be read are left out.
+pub fn find_runs(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    collect_runs(folder, MAX_DEPTH, &mut found)?;
+    Ok(found)
+}
+
+fn collect_runs(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    let is_run = |name: &str| folder.join(name).is_file();
+    if is_run("results.json") || is_run(MANIFEST) {
+        found.push(folder.to_owned());
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)?
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    entries.sort();
+    for entry in entries.iter().filter(|_| depth > 0) {
+        // A folder without permission inside is not the user's mistake.
+        let _ = collect_runs(entry, depth - 1, found);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

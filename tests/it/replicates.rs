@@ -275,6 +275,68 @@ fn several_runs_become_a_baseline_together_or_not_at_all() {
 }
 
 #[test]
+fn the_newest_runs_of_a_folder_are_a_baseline() {
+    let lab = Lab::new();
+    let of_folder = GATE.replace(
+        "{ path: b.json, if_missing: inconclusive }",
+        "{ path: nights, runs: 5, of: median }",
+    );
+    lab.file("first.yaml", quick("t", "5ms", &of_folder));
+    std::fs::create_dir(lab.path().join("nights")).unwrap();
+    let none = lab.llmscen(&["plan", "first.yaml"]).expect(2);
+    assert!(
+        none.err.contains("`nights` cannot be used as a baseline")
+            && none.err.contains("no run in"),
+        "{}",
+        none.err
+    );
+    for number in 1..=6 {
+        made(&lab, &format!("nights/r{number}"), &quick("t", "5ms", GATE));
+    }
+    let other = quick("t", "5ms", GATE).replace("requests: 40", "requests: 41");
+    made(&lab, "nights/other/r0", &other);
+    std::fs::create_dir(lab.path().join("nights/broken")).unwrap();
+    lab.file("nights/broken/manifest.json", "{");
+    // The newest run has another plan than the six before, so it is alone.
+    let alone = lab.llmscen(&["plan", "first.yaml"]).expect(0);
+    assert!(
+        alone.err.contains("runs of other plans are left out of the baseline: 6 (first difference: `load.requests` was 41, is 40)")
+            && alone.err.contains("broken is left out: "),
+        "{}",
+        alone.err
+    );
+    std::fs::remove_dir_all(lab.path().join("nights/other")).unwrap();
+    std::fs::remove_dir_all(lab.path().join("nights/broken")).unwrap();
+    made(&lab, "out", &quick("t", "5ms", &of_folder));
+    let slo = &lab.json("out/results.json")["cases"][0]["slo"][0];
+    let mut values: Vec<f64> = (2..=6)
+        .map(|number| {
+            let results = lab.json(&format!("nights/r{number}/results.json"));
+            results["cases"][0]["slo"][0]["observed"].as_f64().unwrap()
+        })
+        .collect();
+    values.sort_by(f64::total_cmp);
+    assert_eq!(slo["relative"]["runs"], json!(5), "{slo:#}");
+    let value = slo["relative"]["value"].as_f64().unwrap();
+    assert!((value / values[2] - 1.0).abs() < 1e-4, "{value} {values:?}");
+    // The run folder keeps the baseline.
+    std::fs::remove_dir_all(lab.path().join("nights")).unwrap();
+    lab.llmscen(&["report", "out"]).expect(0);
+    let again = &lab.json("out/results.json")["cases"][0]["slo"][0];
+    assert_eq!(again, slo);
+    for wrong in ["runs: 0", "runs: 21", "of: mode", "nights: 5"] {
+        let text = of_folder.replace("runs: 5", wrong);
+        lab.file("wrong.yaml", quick("t", "5ms", &text));
+        let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+        assert!(
+            refused.err.contains("runs: 10, of: median"),
+            "{wrong}: {}",
+            refused.err
+        );
+    }
+}
+
+#[test]
 fn a_baseline_grows_by_a_run_and_decides_by_how_runs_vary() {
     let lab = Lab::new();
     let update = |folder: &str, more: &[&str]| {

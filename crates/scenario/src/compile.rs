@@ -237,12 +237,15 @@ fn plan(
 
 /// Warns if the baseline was recorded with other targets, requests, data or loads.
 fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) {
-    let BaselineState::Loaded(baseline, at) = state else {
+    let BaselineState::Loaded(loaded) = state else {
         return;
     };
-    if let Some(difference) = baseline.describe_plan_differences(&settings(resolved)) {
+    if let Some(difference) = loaded
+        .baseline
+        .describe_plan_differences(&settings(resolved))
+    {
         review.warn(
-            *at,
+            loaded.at,
             format!("the baseline was recorded with a different scenario: {difference}"),
         );
     }

@@ -60,8 +60,18 @@ impl Mistake {
     }
 }
 
-/// Converts a run folder to the text of a baseline, or returns why that is impossible.
-pub type Figures = fn(&Path) -> Result<String, String>;
+/// Converts a run folder, or the newest runs below a folder if their number is given, to a baseline, or returns why that is
+/// impossible.
+pub type Figures = fn(&Path, Option<usize>) -> Result<BaselineText, String>;
+
+/// The text of a baseline that was made from run folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaselineText {
+    /// The text, as in a baseline file.
+    pub text: String,
+    /// Which runs were left out, and why.
+    pub notes: Vec<String>,
+}
 
 /// Returns why the local model at a path is not supported.
 pub type Supports = fn(&Path) -> Result<(), String>;

@@ -38,7 +38,7 @@ pub(crate) mod values;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{Fault, Faults, Figures, Supports, Warning};
+pub use fault::{BaselineText, Fault, Faults, Figures, Supports, Warning};
 pub use reference::{FieldHelp, field_help, markdown};
 pub use schema::json_schema;
 pub use secrets::behind_flags;

@@ -3,7 +3,7 @@
 use crate::run::error::RunError;
 use crate::run::outputs::recover::{damage_notes, recover};
 use crate::run::outputs::summarize::{summarize, with_stages};
-use crate::store::RunDir;
+use crate::store::{RunDir, find_runs, manifest};
 use llmscen_analysis::{Sample, judge};
 use llmscen_core::baseline::{Baseline, BaselineCase, BaselineRun, Figure, LEVELS};
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Subject};
@@ -12,15 +12,76 @@ use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
 use llmscen_core::sample::Distribution;
-use llmscen_scenario::Input;
+use llmscen_scenario::{BaselineText, Input};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The text of the baseline of a run folder, for a scenario that names the folder.
+/// The baseline of a run folder, or of the newest `runs` below a folder, for a scenario that names the folder.
 ///
 /// # Errors
-/// The folder cannot be read, or its run is no valid baseline.
-pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
+/// The folder cannot be read, or no run in it is a valid baseline.
+pub fn baseline_of_folder(path: &Path, runs: Option<usize>) -> Result<BaselineText, String> {
+    let (baseline, notes) = match runs {
+        Some(runs) => newest_runs(path, runs)?,
+        None => (read_run(path)?, Vec::new()),
+    };
+    let text = llmscen_report::baseline(&baseline).map_err(|error| error.to_string())?;
+    Ok(BaselineText { text, notes })
+}
+
+/// The newest `count` runs below a folder that have the plan of the newest one, and notes on the runs left out.
+fn newest_runs(path: &Path, count: usize) -> Result<(Baseline, Vec<String>), String> {
+    let folders =
+        find_runs(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut all: Option<Baseline> = None;
+    let mut notes = Vec::new();
+    let mut starts: Vec<(String, PathBuf)> = Vec::new();
+    for folder in folders {
+        match RunDir::open(&folder).and_then(|run| manifest::read(&run)) {
+            Ok(manifest) => starts.push((manifest.started_at, folder)),
+            Err(error) => notes.push(format!("{} is left out: {error}", folder.display())),
+        }
+    }
+    starts.sort();
+    let mut different: Option<(usize, String)> = None;
+    for (_, folder) in starts.iter().rev() {
+        if all.as_ref().is_some_and(|all| all.runs.len() >= count) {
+            break;
+        }
+        let run = match read_run(folder) {
+            Ok(run) => run,
+            Err(why) => {
+                notes.push(format!("{} is left out: {why}", folder.display()));
+                continue;
+            }
+        };
+        let Some(newer) = all.take() else {
+            all = Some(run);
+            continue;
+        };
+        if let Some(what) = newer.describe_plan_differences(&run.plan) {
+            let (others, _) = different.get_or_insert((0, what));
+            *others += 1;
+            all = Some(newer);
+        } else {
+            all = Some(run.with(newer));
+        }
+    }
+    if let Some((others, what)) = different {
+        notes.push(format!(
+            "runs of other plans are left out of the baseline: {others} (first difference: {what})"
+        ));
+    }
+    match all {
+        Some(all) => Ok((all, notes)),
+        None => Err(notes
+            .pop()
+            .unwrap_or_else(|| format!("no run in {}", path.display()))),
+    }
+}
+
+/// The baseline of one run folder.
+fn read_run(path: &Path) -> Result<Baseline, String> {
     let folder = RunDir::open(path).map_err(|error| error.to_string())?;
     let file = folder.file("plan.yaml");
     let input = Input {
@@ -34,10 +95,7 @@ pub fn baseline_of_folder(path: &Path) -> Result<String, String> {
         .plan;
     let (baseline, objection) =
         baseline_of_run(&mut plan, &folder).map_err(|error| error.to_string())?;
-    match objection {
-        Some(why) => Err(why),
-        None => llmscen_report::baseline(&baseline).map_err(|error| error.to_string()),
-    }
+    objection.map_or(Ok(baseline), Err)
 }
 
 /// The baseline of a run, and why other runs should not be compared with it, if so.

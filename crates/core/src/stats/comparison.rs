@@ -29,6 +29,40 @@ pub struct Group {
     pub variance: Option<f64>,
 }
 
+/// The center of several values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Center {
+    /// The arithmetic mean.
+    #[default]
+    Mean,
+    /// The median, which a few outliers do not move.
+    Median,
+}
+
+impl Center {
+    /// The center of values; None without values.
+    pub fn of(self, values: &[f64]) -> Option<f64> {
+        match self {
+            Center::Mean => mean(values),
+            Center::Median => {
+                let mut sorted = values.to_vec();
+                sorted.sort_by(f64::total_cmp);
+                let (low, high) = ((sorted.len().checked_sub(1)?) / 2, sorted.len() / 2);
+                Some(f64::midpoint(*sorted.get(low)?, *sorted.get(high)?))
+            }
+        }
+    }
+
+    /// The variance of the center of n normal values, times n, for a variance of 1. For the median the limit π/2, which is above
+    /// the value of any finite n (Kenney and Keeping, "Mathematics of Statistics", part 2, section 10.9).
+    fn variance(self) -> f64 {
+        match self {
+            Center::Mean => 1.0,
+            Center::Median => std::f64::consts::FRAC_PI_2,
+        }
+    }
+}
+
 impl Group {
     /// Summarizes values; None without values.
     pub fn from_values(values: &[f64]) -> Option<Group> {
@@ -52,10 +86,11 @@ impl Group {
         Some((self.mean - half_width, self.mean + half_width))
     }
 
-    /// Half-width of the prediction interval for one more replicate, at one-sided confidence `level`: t·s·√(1 + 1/n). None for
-    /// fewer than two values.
-    pub fn prediction_half_width(&self, level: f64) -> Option<f64> {
-        let spread = (self.variance? * (1.0 + 1.0 / self.n as f64)).sqrt();
+    /// Half-width of the prediction interval for one more replicate around the `center`, at one-sided confidence `level`:
+    /// t·s·√(1 + c/n) with c = 1 for the mean and π/2 for the median (Hahn and Meeker, "Statistical Intervals", section 4.7). It
+    /// is that of the random-effects model value = level + run + noise, because both terms are in s. None for fewer than two values.
+    pub fn prediction_half_width(&self, level: f64, center: Center) -> Option<f64> {
+        let spread = (self.variance? * (1.0 + center.variance() / self.n as f64)).sqrt();
         Some(t_quantile(level, self.n as f64 - 1.0) * spread)
     }
 
@@ -272,7 +307,7 @@ mod tests {
         let many = group(&[98.0, 99.0, 100.0, 101.0, 102.0]);
         // t(0.975; 4) · √2.5 · √1.2.
         let reach = 2.776445 * 2.5f64.sqrt() * 1.2f64.sqrt();
-        assert!((many.prediction_half_width(0.975).unwrap() - reach).abs() < 1e-4);
+        assert!((many.prediction_half_width(0.975, Center::Mean).unwrap() - reach).abs() < 1e-4);
         assert!((many.p_of_new_mean(&[100.0 + reach], 0.0).unwrap() - 0.05).abs() < 1e-5);
         let edge = difference(group(&[100.0 + reach]), many, 0.975, 0.0).unwrap();
         assert!(

@@ -4,17 +4,17 @@ use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::Leaf;
 use crate::suggest::{list, nearest};
-use crate::tree::{Data, Node, Span};
+use crate::tree::{Data, Entry, Node, Span};
 use crate::values::{expect, object_schema};
 use llmscen_core::baseline::{
-    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MIN_RUNS_FOR_SPREAD, ReferenceValue,
-    SINGLE_SCHEMA, Spread,
+    BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS, MIN_RUNS_FOR_SPREAD,
+    ReferenceValue, SINGLE_SCHEMA, Spread,
 };
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{BaselineFile, Case};
-use llmscen_core::stats::comparison::Group;
+use llmscen_core::stats::comparison::{Center, Group};
 use llmscen_core::stats::share;
 use std::path::{Path, PathBuf};
 
@@ -24,39 +24,51 @@ pub(crate) const COPY: &str = "baseline.json";
 const MAKE: &str =
     "Create one: run with `--set baseline=none`, then `llmscen baseline update RUN_DIR --to FILE`.";
 
+const EXPECTED: &str = "a baseline file, a run folder, or `none`";
+
 pub(crate) static BASELINE: Leaf = Leaf {
-    expected: "a baseline file, a run folder, or `none`",
+    expected: EXPECTED,
     sweepable: false,
     schema: || {
-        let if_missing = serde_json::json!({ "enum": [ERROR, INCONCLUSIVE] });
-        let keys = serde_json::json!({ "path": { "type": "string" }, "if_missing": if_missing });
+        let keys = serde_json::json!({
+            "path": { "type": "string" },
+            "if_missing": { "enum": [ERROR, INCONCLUSIVE] },
+            "runs": { "type": "integer", "minimum": 1, "maximum": MAX_RUNS },
+            "of": { "enum": [MEAN, MEDIAN] },
+        });
         serde_json::json!({ "anyOf": [{ "type": "string" }, object_schema(keys, &["path"])] })
     },
     check: |node, review| {
-        let keys = |node: &Node| {
-            node.entries()
-                .iter()
-                .all(|entry| ["path", "if_missing"].contains(&entry.key.as_str()))
+        let valid = |entry: &Entry| {
+            let is_one_of = |words: [&str; 2]| {
+                entry
+                    .value
+                    .text()
+                    .is_some_and(|text| words.contains(&text.as_ref()))
+            };
+            match entry.key.as_str() {
+                "path" => entry.value.text().is_some(),
+                "if_missing" => is_one_of([ERROR, INCONCLUSIVE]),
+                "runs" => entry
+                    .value
+                    .integer()
+                    .is_some_and(|runs| (1..=MAX_RUNS as i128).contains(&runs.into())),
+                "of" => is_one_of([MEAN, MEDIAN]),
+                _ => false,
+            }
         };
-        let word = node.get("if_missing").map(|word| {
-            [ERROR, INCONCLUSIVE]
-                .iter()
-                .any(|allowed| word.text().as_deref() == Some(allowed))
-        });
-        let block = node.get("path").is_some_and(|path| path.text().is_some())
-            && keys(node)
-            && word != Some(false);
+        let block = node.get("path").is_some() && node.entries().iter().all(valid);
         if node.text().is_none() && !block {
-            let example = "`baselines/chat.json`, or `{ path: baselines/chat.json, if_missing: inconclusive }`";
-            expect(
-                node,
-                "a baseline file, a run folder, or `none`",
-                example,
-                review,
-            );
+            let example = "`baselines/chat.json`, `{ path: baselines/chat.json, if_missing: inconclusive }`, or \
+                           `{ path: reports/chat, runs: 10, of: median }` (at most 20 runs)";
+            expect(node, EXPECTED, example, review);
         }
     },
 };
+
+/// The center of several runs that a limit is a multiple of.
+const MEAN: &str = "mean";
+const MEDIAN: &str = "median";
 
 /// A missing file is an error (the default), or makes relative objectives inconclusive.
 const ERROR: &str = "error";
@@ -70,8 +82,17 @@ pub(crate) enum BaselineState {
     Missing,
     /// Unusable; the error is reported.
     Broken,
-    /// A baseline and its place in the scenario.
-    Loaded(Box<Baseline>, Span),
+    /// A usable baseline.
+    Loaded(Box<LoadedBaseline>),
+}
+
+/// A baseline, and how limits use it.
+pub(crate) struct LoadedBaseline {
+    pub baseline: Baseline,
+    /// The value of several runs that a limit is a multiple of.
+    pub center: Center,
+    /// Its place in the scenario.
+    pub at: Span,
 }
 
 /// Makes the path absolute, so that a stored plan finds the file.
@@ -105,17 +126,35 @@ pub(crate) fn normalize(root: &mut Node, review: &mut Review) {
             named.into_owned()
         }
     });
-    root.set(
-        "baseline",
-        entry.key_at,
-        Node::new(node.at, Data::Text(path)),
-    );
+    let path = Node::new(node.at, Data::Text(path));
+    let several = entry
+        .value
+        .entries()
+        .iter()
+        .filter(|entry| ["runs", "of"].contains(&entry.key.as_str()));
+    let several: Vec<Entry> = several.cloned().collect();
+    let value = if several.is_empty() {
+        path
+    } else {
+        let path = Entry {
+            key: "path".to_owned(),
+            key_at: entry.key_at,
+            value: path,
+        };
+        let entries = std::iter::once(path).chain(several).collect();
+        Node::new(entry.value.at, Data::Map(entries))
+    };
+    root.set("baseline", entry.key_at, value);
 }
 
 pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option<BaselineFile>) {
-    let Some(node) = root.get("baseline").filter(|node| node.text().is_some()) else {
+    let Some(block) = root.get("baseline") else {
         return (BaselineState::Unset, None);
     };
+    let node = block.get("path").unwrap_or(block);
+    if node.text().is_none() {
+        return (BaselineState::Unset, None);
+    }
     let named = node.text().unwrap_or_default().into_owned();
     if named == NONE {
         return (BaselineState::Missing, None);
@@ -140,12 +179,23 @@ pub(crate) fn decode(root: &Node, review: &mut Review) -> (BaselineState, Option
         review.push(mistake);
         return (BaselineState::Broken, None);
     };
-    let Some(text) = read_text(node, &named, &path, review) else {
+    let runs = block
+        .get("runs")
+        .and_then(Node::integer)
+        .and_then(|runs| usize::try_from(runs).ok());
+    let Some(text) = read_text(node, &named, (&path, runs), review) else {
         return (BaselineState::Broken, None);
     };
     match parse(&text) {
         Ok(baseline) => (
-            BaselineState::Loaded(Box::new(baseline), node.at),
+            BaselineState::Loaded(Box::new(LoadedBaseline {
+                baseline,
+                center: match block.get("of").and_then(Node::text).as_deref() {
+                    Some(MEDIAN) => Center::Median,
+                    _ => Center::Mean,
+                },
+                at: node.at,
+            })),
             Some(BaselineFile {
                 path: named,
                 text: Some(text),
@@ -182,7 +232,13 @@ fn locate(node: &Node, named: &str, review: &Review) -> Option<PathBuf> {
     }
 }
 
-fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Option<String> {
+/// The text of a baseline file, of a run folder, or of the newest `runs` below a folder.
+fn read_text(
+    node: &Node,
+    named: &str,
+    (path, runs): (&Path, Option<usize>),
+    review: &mut Review,
+) -> Option<String> {
     let results = path.file_name().is_some_and(|name| name == "results.json");
     let folder = if results {
         path.parent()
@@ -196,10 +252,15 @@ fn read_text(node: &Node, named: &str, path: &Path, review: &mut Review) -> Opti
     };
     let read = review.figures.map_or_else(
         || Err("a run folder cannot be read here".to_owned()),
-        |read| read(folder),
+        |read| read(folder, runs),
     );
     match read {
-        Ok(text) => Some(text),
+        Ok(read) => {
+            for note in read.notes {
+                review.warn(node.at, note);
+            }
+            Some(read.text)
+        }
         Err(why) => {
             review.push(
                 Mistake::new(
@@ -246,7 +307,9 @@ fn counts_drain(case: &BaselineCase, check: &Check) -> bool {
 
 /// The baseline's value for a check of a case; `place` is the span of the limit. Reports a missing value.
 pub(crate) fn find_value(
-    baseline: &Baseline,
+    LoadedBaseline {
+        baseline, center, ..
+    }: &LoadedBaseline,
     check: &Check,
     case: &Case,
     limit_at: Span,
@@ -308,12 +371,17 @@ pub(crate) fn find_value(
         return None;
     };
     Some(
-        spread_of_runs(figure, check, level).unwrap_or_else(|| figure.reference_value(Some(index))),
+        spread_of_runs(figure, check, (level, *center))
+            .unwrap_or_else(|| figure.reference_value(Some(index))),
     )
 }
 
 /// The value with the spread between runs. None where there are too few runs, or a value of 0, which has no logarithm.
-fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<ReferenceValue> {
+fn spread_of_runs(
+    figure: &Figure,
+    check: &Check,
+    (level, center): (f64, Center),
+) -> Option<ReferenceValue> {
     let values: Vec<f64> = figure.runs.iter().copied().flatten().collect();
     if values.len() < MIN_RUNS_FOR_SPREAD {
         return None;
@@ -328,20 +396,21 @@ fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Referenc
             }
     ) {
         let group = Group::from_values(&values)?;
-        // Bounds of a share from the number of requests of one run, at the mean of all runs.
+        let value = center.of(&values)?;
+        // Bounds of a share from the number of requests of one run, at the center of all runs.
         let n = figure.n as f64;
-        let low = share::lower(group.mean * n, n, level);
-        let high = share::upper(group.mean * n, n, level);
-        let low = Some(low.min(group.mean));
-        let high = Some(high.max(group.mean));
+        let low = share::lower(value * n, n, level);
+        let high = share::upper(value * n, n, level);
+        let low = Some(low.min(value));
+        let high = Some(high.max(value));
         return Some(ReferenceValue {
-            value: group.mean,
+            value,
             low,
             high,
             n: Some(figure.n),
             spread: Some(Spread {
                 runs,
-                reach: group.prediction_half_width(level)?,
+                reach: group.prediction_half_width(level, center)?,
             }),
         });
     }
@@ -351,16 +420,106 @@ fn spread_of_runs(figure: &Figure, check: &Check, level: f64) -> Option<Referenc
         .map(|value| value.ln())
         .collect();
     let group = Group::from_values(&logs).filter(|group| group.n == values.len())?;
-    let reach = group.prediction_half_width(level)?;
-    let of = |log: f64| Some(log.exp());
-    let value = group.mean.exp();
-    let low = of(group.mean - reach);
-    let high = of(group.mean + reach);
+    let reach = group.prediction_half_width(level, center)?;
+    let middle = center.of(&logs)?;
     Some(ReferenceValue {
-        value,
-        low,
-        high,
+        value: middle.exp(),
+        low: Some((middle - reach).exp()),
+        high: Some((middle + reach).exp()),
         n: Some(figure.n),
         spread: Some(Spread { runs, reach }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::check::Op;
+    use llmscen_core::stats::interval::predicted;
+
+    /// Standard normal values (Box and Muller) from splitmix64.
+    struct Normal(u64);
+
+    impl Normal {
+        fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut bits = self.0;
+            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        fn next(&mut self) -> f64 {
+            let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+            radius * (std::f64::consts::TAU * self.uniform()).cos()
+        }
+    }
+
+    /// Shares of new runs that FAIL `ttft.p95 <= baseline`, for runs whose TTFT has the standard deviation 3 % between runs.
+    fn failed(runs: usize, slowdown: f64, (level, center): (f64, Center), pairs: usize) -> f64 {
+        let check = crate::check::parse("ttft.p95 <= 1.0 * baseline").unwrap();
+        let check = Check {
+            expr: String::new(),
+            subject: check.subject,
+            op: Op::AtMost,
+            limit: 0.0,
+            relative: None,
+            confidence: Confidence::Level(level),
+            when: Labels::default(),
+            of: llmscen_core::check::RequestSet::Ok,
+            no_data: llmscen_core::check::NoData::Fail,
+            abort: None,
+        };
+        let mut normal = Normal(7);
+        let mut run = |level: f64| level * (0.03 * normal.next()).exp();
+        let mut count = 0;
+        for _ in 0..pairs {
+            let figure = Figure {
+                runs: (0..runs).map(|_| Some(run(100.0))).collect(),
+                ..Figure::default()
+            };
+            let known = spread_of_runs(&figure, &check, (level, center)).unwrap();
+            let reach = known.spread.unwrap().reach;
+            let compared = predicted(run(100.0 * slowdown), known.value, reach, 1.0);
+            count += usize::from(compared.interval.low > compared.limit);
+        }
+        count as f64 / pairs as f64
+    }
+
+    #[test]
+    fn false_alarms_against_earlier_runs_have_their_nominal_rate() {
+        for (level, center, bounds) in [
+            (0.95, Center::Mean, 0.045..=0.055),
+            (0.90, Center::Mean, 0.09..=0.11),
+            // The variance of the median is that of many runs, which is above that of ten.
+            (0.95, Center::Median, 0.035..=0.055),
+        ] {
+            let rate = failed(10, 1.0, (level, center), 20_000);
+            assert!(bounds.contains(&rate), "{level} {center:?}: {rate}");
+        }
+        // Three standard errors of 300 pairs.
+        let few = failed(10, 1.0, (0.95, Center::Mean), 300);
+        assert!(few <= 0.05 + 0.038, "{few}");
+    }
+
+    #[test]
+    fn a_slowdown_of_10_percent_is_found_against_earlier_runs() {
+        let power = |runs, level| failed(runs, 1.1, (level, Center::Mean), 20_000);
+        for (runs, level, bounds) in [
+            (10, 0.95, 0.83..=0.88),
+            (10, 0.90, 0.92..=0.96),
+            (20, 0.95, 0.88..=0.93),
+        ] {
+            let found = power(runs, level);
+            assert!(bounds.contains(&found), "{runs} runs at {level}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_median_of_runs_ignores_one_bad_night() {
+        assert_eq!(Center::Median.of(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(Center::Median.of(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(Center::Median.of(&[]), None);
+        assert_eq!(Center::Mean.of(&[1.0, 2.0, 6.0]), Some(3.0));
+    }
 }

@@ -83,7 +83,7 @@ pub(crate) static SCENARIO: Block = Block {
             .example("{ interval: 500ms }"),
         field("presets", Kind::Map(&Kind::List(&Kind::Block(&slo::SLO))), "Named limits for `{ preset: name }` in `slo`: because mappings are merged, a file adds them to those of its base.")
             .example("{ own/chat: [{ expr: ttft.p95 < 500ms }, { expr: error_rate < 1% }] }"),
-        field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run for limits such as `<= 1.10 * baseline`: a file from `llmscen baseline update`, or a run folder; `none` if there is none yet. `{ path, if_missing: inconclusive }` also runs without the file.")
+        field("baseline", Kind::Leaf(&baseline::BASELINE), "The earlier run for limits such as `<= 1.10 * baseline`: a file from `llmscen baseline update`, or a run folder; `none` if there is none yet. `{ path, if_missing: inconclusive }` also runs without the file; `{ path: reports/chat, runs: 10, of: median }` takes the newest ten runs of a folder.")
             .example("baselines/chat.json"),
         field("reference", Kind::Leaf(&reference::REFERENCE), "Values for limits such as `>= 0.95 * reference`: metric → a value, or values per case; a value may be `{ value, low, high }` or `{ value, sd }`.")
             .example("{ output_tps: { \"load.concurrency=1\": 420, \"load.concurrency=16\": 3100 } }"),

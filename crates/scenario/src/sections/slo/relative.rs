@@ -145,8 +145,8 @@ fn baseline_value(
     review: &mut Review,
 ) -> Option<ReferenceValue> {
     match &context.baseline {
-        BaselineState::Loaded(baseline, _) => {
-            baseline::find_value(baseline, check, case, limit_at, review)
+        BaselineState::Loaded(loaded) => {
+            baseline::find_value(loaded, check, case, limit_at, review)
         }
         BaselineState::Missing | BaselineState::Broken => None,
         BaselineState::Unset => {
