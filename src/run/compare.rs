@@ -1,6 +1,7 @@
 //! Loads stored runs for a comparison. Each is reduced to what the comparison needs before the next one is read.
 
 use crate::run::error::RunError;
+use crate::run::outputs::between_cases::with_other_cases;
 use crate::run::outputs::recover::recover;
 use crate::run::outputs::summarize::{
     Judged, build_report, cases_that_ran, judge_case, mark_judged_elsewhere, with_stages,
@@ -39,8 +40,9 @@ pub fn load_run(
     let mut cases = Vec::new();
     let mut sides = Vec::new();
     for case in cases_that_ran(plan, &manifest) {
+        let resolved = with_other_cases(plan, case, &table, &manifest);
         let mut reports = with_stages(
-            case,
+            resolved.as_ref(),
             &table,
             &manifest,
             |table, facts, case_evidence: Option<&CaseEvidence>| {

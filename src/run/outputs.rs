@@ -1,6 +1,7 @@
 //! Writes the results of a run: rows first, then everything that is computed from them.
 
 pub(crate) mod baseline;
+pub(crate) mod between_cases;
 pub(crate) mod hints;
 pub(crate) mod recover;
 pub(crate) mod summarize;

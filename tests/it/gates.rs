@@ -350,3 +350,165 @@ fn a_baseline_may_be_missing_where_the_scenario_allows_it() {
     lab.run(&gate("20ms", "{ file: base/t.json }", SLO))
         .expect(2);
 }
+
+/// Two variants of the simulator: `slow` takes twice the time for a step.
+const PAIR: &str = "version: 1\nname: t\ntarget: { url: simulator }\nrequest: { max_tokens: 6 }\n\
+    dataset: { kind: prompt, text: hello }\nload: { concurrency: 8, requests: 80 }\n\
+    variants:\n  base: { target.simulator: { alpha: 20ms } }\n  slow: { target.simulator: { alpha: 40ms } }\n\
+    audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }\n";
+
+#[test]
+fn a_limit_compares_cases_of_one_run() {
+    let lab = Lab::new();
+    let slo = "slo: [\"tpot.p50 <= 1.5 * case(variant=base)\", \"tpot.p50 >= 1.5 * case(variant=base)\", \
+               { expr: \"output_tps >= 1.2 * case(variant=slow)\", when: { variant: base } }, \
+               { expr: \"e2e.p50 >= 2 * case(variant=slow).tpot.p50\", when: { variant: base } }]\n";
+    let run = lab.run(&format!("{PAIR}{slo}")).expect(1);
+    let results = lab.results();
+    let verdicts = |case: usize| -> Vec<String> {
+        let slo = results["cases"][case]["slo"].as_array().unwrap();
+        let verdict = |slo: &serde_json::Value| slo["verdict"].as_str().unwrap().to_owned();
+        slo.iter().map(verdict).collect()
+    };
+    assert_eq!(
+        verdicts(0),
+        ["pass", "pass"],
+        "limits on base itself do not apply"
+    );
+    assert_eq!(verdicts(1), ["fail", "pass"]);
+    let slo = &results["cases"][1]["slo"][0];
+    assert_eq!(
+        (&slo["relative"]["to"], &slo["relative"]["case"]),
+        (&serde_json::json!("case"), &serde_json::json!("base"))
+    );
+    let base = &results["cases"][0]["slo"][1]["observed"];
+    assert!(base.is_number());
+    assert!(
+        run.out.contains("1.50 × case(variant=base) ("),
+        "{}",
+        run.out
+    );
+    let table = lab.text("out/report.md");
+    assert!(table.contains("1.50 × case(variant=base)"), "{table}");
+    // A case that was left out has no value.
+    let alone = lab.llmscen(&[
+        "run",
+        "s.yaml",
+        "--output",
+        "alone",
+        "--only",
+        "variant=slow",
+    ]);
+    assert_eq!(alone.code, 5, "{}", alone.err);
+    let note = &lab.json("alone/results.json")["cases"][0]["slo"][0]["note"];
+    assert_eq!(
+        note,
+        "not judged: no case(variant=base) value for this case"
+    );
+}
+
+#[test]
+fn interleaved_cases_are_judged_in_pairs() {
+    let lab = Lab::new();
+    let slo = "compare: interleave\nrounds: 6\nslo: [\"tpot.mean >= 1.5 * case(variant=base)\"]\n";
+    let pair = PAIR.replace("requests: 80", "requests: 16");
+    lab.run(&format!("{pair}{slo}")).expect(0);
+    let slo = &lab.results()["cases"][1]["slo"][0];
+    assert_eq!(
+        (&slo["relative"]["replicates"], &slo["relative"]["runs"]),
+        (&serde_json::json!("pairs"), &serde_json::json!(6))
+    );
+    let parts = lab.json("out/manifest.json")["parts"].clone();
+    let order: Vec<&str> = parts
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|part| part["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(order[..4], ["base", "slow", "slow", "base"]);
+    // t of the logarithms of the pairs, from the rows of the rounds.
+    let plan = lab.llmscen(&["plan", "s.yaml"]).expect(0);
+    assert!(plan.out.contains("case(variant=base)"), "{}", plan.out);
+}
+
+#[test]
+fn limits_between_cases_that_make_no_sense_are_errors() {
+    let lab = Lab::new();
+    for (more, expected) in [
+        (
+            "slo: [\"ttft.p50 <= case(variant=bose)\"]",
+            "no other case for `base`",
+        ),
+        (
+            "slo: [\"ttft.p50 <= case(load.rate=1)\"]",
+            "`load.rate` is not swept",
+        ),
+        (
+            "slo: [\"ttft.p50 <= case(variant=*)\"]",
+            "several other cases for `base`",
+        ),
+        (
+            "slo: [\"ttft.p50 <= case()\"]",
+            "another case is named by a swept value",
+        ),
+        (
+            "slo: [\"ttft.p50 <= 2 * case\"]",
+            "`(` is missing after `case`",
+        ),
+        (
+            "slo: [\"ttft.p50 <= 2 * case(variant=)\"]",
+            "`variant` has no value",
+        ),
+        (
+            "slo: [\"ttft.p50 <= case(variant=base).output_tps\"]",
+            "the two metrics have different units",
+        ),
+        (
+            "slo: [{ expr: \"ttft.p50 <= case(variant=base)\", abort: {} }]",
+            "`abort` on a relative limit",
+        ),
+        (
+            "compare: interleave\nrounds: 4",
+            "interleaved cases need at least 5 rounds",
+        ),
+        (
+            "compare: interleave\nrounds: 5\nmatrix: { variant: [base] }",
+            "there is a single case to interleave",
+        ),
+    ] {
+        lab.file("wrong.yaml", format!("{PAIR}{more}\n"));
+        let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+        assert!(refused.err.contains(expected), "{more}: {}", refused.err);
+    }
+    let single = PAIR.replace("  slow: { target.simulator: { alpha: 40ms } }\n", "");
+    lab.file(
+        "wrong.yaml",
+        format!("{single}slo: [\"ttft.p50 <= case(variant=base)\"]\n"),
+    );
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused
+            .err
+            .contains("this limit compares a case with itself"),
+        "{}",
+        refused.err
+    );
+    let managed = PAIR
+        .replace(
+            "url: simulator }",
+            "url: 'http://127.0.0.1:1/', model: sim, server: { preset: simulator } }",
+        )
+        .replace("target.simulator: { alpha", "target.server.args: { alpha");
+    lab.file(
+        "wrong.yaml",
+        format!("{managed}compare: interleave\nrounds: 6\n"),
+    );
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused
+            .err
+            .contains("managed servers cannot alternate without a restart"),
+        "{}",
+        refused.err
+    );
+}

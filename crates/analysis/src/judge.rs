@@ -4,6 +4,7 @@
 //! sample size, means and throughputs by batch means with Student's t, and everything else as a point estimate.
 
 mod assessment;
+mod between_cases;
 mod chance;
 pub mod compare;
 mod counted;
@@ -18,6 +19,7 @@ mod restarted;
 mod rule;
 mod watch;
 
+pub use between_cases::{CaseSamples, RoundDesign, value_of_other_case};
 pub use chance::{is_futile, pass_probability};
 pub use evidence::goodput_flags;
 pub use figure::{baseline_noise, figure};

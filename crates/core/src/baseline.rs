@@ -4,6 +4,7 @@
 //! the sample count and one-sided bounds at the levels of `confidences`. A check at another level uses the next higher level,
 //! which is conservative. `docs/reference/baselines.md` describes the file.
 
+use crate::check::Subject;
 use crate::label::Scalar;
 use crate::metric::Metric;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
@@ -33,6 +34,8 @@ pub enum ReferenceKind {
     Baseline,
     /// A table in the scenario.
     Reference,
+    /// Another case of the same run.
+    Case,
 }
 
 impl ReferenceKind {
@@ -41,6 +44,7 @@ impl ReferenceKind {
         match self {
             ReferenceKind::Baseline => "baseline",
             ReferenceKind::Reference => "reference",
+            ReferenceKind::Case => "case",
         }
     }
 }
@@ -56,23 +60,61 @@ pub struct ReferenceValue {
     pub high: Option<f64>,
     /// Sample count; None if unknown.
     pub n: Option<u64>,
-    /// Variation between runs; None if there were too few runs.
+    /// Variation between replicates; None if there were too few.
     #[serde(default)]
     pub spread: Option<Spread>,
 }
 
-/// Variation of a value between runs.
+/// Variation of a value between replicates, by which a comparison is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Number of runs.
+    /// Number of replicates.
     pub runs: u32,
-    /// Half-width of the prediction interval for one more run: t·s·√(1 + 1/runs) at the check's confidence, on the logarithms, or
-    /// on the plain scale for shares.
+    /// Half-width of the interval of the ratio at the check's confidence, on the logarithms; of the difference on the plain scale
+    /// for shares. For earlier runs, the prediction interval for one more run: t·s·√(1 + 1/runs).
     pub reach: f64,
+    /// What the replicates are.
+    #[serde(default)]
+    pub of: Replicates,
+}
+
+/// What is repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replicates {
+    /// Earlier runs, which one run is compared with.
+    #[default]
+    Runs,
+    /// Rounds of two cases, each on a separate start of its server.
+    Rounds,
+    /// Rounds of two cases that alternate; each pair has one ratio.
+    Pairs,
+}
+
+impl Replicates {
+    /// The plural noun.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Replicates::Runs => "runs",
+            Replicates::Rounds => "rounds",
+            Replicates::Pairs => "pairs of rounds",
+        }
+    }
+}
+
+/// Another case of the same run, whose value a limit is a multiple of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaseReference {
+    /// The swept values by which it differs from the case of the limit, as written: path → value.
+    pub labels: Vec<(String, String)>,
+    /// Its metric, where it is another one than that of the limit.
+    pub subject: Option<Subject>,
+    /// Its id; empty until the cases of the plan are known.
+    pub id: String,
 }
 
 /// The right side of a limit such as `<= 1.10 * baseline`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Relative {
     /// The reference.
     pub to: ReferenceKind,
@@ -80,9 +122,36 @@ pub struct Relative {
     pub factor: f64,
     /// The reference value for the case of the check; None if it does not exist (yet).
     pub known: Option<ReferenceValue>,
+    /// The other case, exactly if `to` is [`ReferenceKind::Case`].
+    #[serde(default)]
+    pub case: Option<CaseReference>,
 }
 
 impl Relative {
+    /// A multiple of an earlier run or of a table.
+    pub fn new(to: ReferenceKind, factor: f64, known: Option<ReferenceValue>) -> Relative {
+        Relative {
+            to,
+            factor,
+            known,
+            case: None,
+        }
+    }
+
+    /// The reference in the syntax of a limit: `baseline`, or `case(variant=base)`.
+    pub fn name(&self) -> String {
+        let Some(case) = &self.case else {
+            return self.to.name().to_owned();
+        };
+        let labels = case
+            .labels
+            .iter()
+            .map(|(path, value)| format!("{path}={value}"));
+        let labels: Vec<String> = labels.collect();
+        let subject = case.subject.as_ref().map(|subject| format!(".{subject}"));
+        format!("case({}){}", labels.join(", "), subject.unwrap_or_default())
+    }
+
     /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without a reference
     /// value.
     pub fn limit(&self) -> f64 {
@@ -614,22 +683,13 @@ mod tests {
             spread: None,
         });
         assert_eq!(
-            Relative {
-                to: ReferenceKind::Baseline,
-                factor: 1.1,
-                known
-            }
-            .limit(),
+            Relative::new(ReferenceKind::Baseline, 1.1, known).limit(),
             563.2
         );
         assert!(
-            Relative {
-                to: ReferenceKind::Baseline,
-                factor: 1.1,
-                known: None
-            }
-            .limit()
-            .is_nan()
+            Relative::new(ReferenceKind::Baseline, 1.1, None)
+                .limit()
+                .is_nan()
         );
     }
 

@@ -268,6 +268,18 @@ pub struct Verdict {
 }
 
 impl Subject {
+    /// Whether it is a share of the requests, which has exact binomial bounds.
+    pub fn is_share(&self) -> bool {
+        matches!(
+            self,
+            Subject::Goodput(_)
+                | Subject::Metric {
+                    metric: Metric::ErrorRate,
+                    ..
+                }
+        )
+    }
+
     /// The unit of the values: a share for goodput, a plain count for `.count`.
     pub fn unit(&self) -> Unit {
         match self {
@@ -301,9 +313,9 @@ impl Check {
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.subject, self.op)?;
-        match self.relative {
-            Some(relative) if relative.factor == 1.0 => f.write_str(relative.to.name()),
-            Some(relative) => write!(f, "{} * {}", relative.factor, relative.to.name()),
+        match &self.relative {
+            Some(relative) if relative.factor == 1.0 => f.write_str(&relative.name()),
+            Some(relative) => write!(f, "{} * {}", relative.factor, relative.name()),
             None => f.write_str(&self.subject.unit().threshold(self.limit)),
         }
     }

@@ -316,6 +316,8 @@ pub struct Plan {
     pub searches: Vec<CapacitySearch>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
+    /// Whether every second round runs the cases in reverse order, so that a drift of the machine cancels in pairs of cases.
+    pub alternate: bool,
     /// Pause between cases.
     pub pause: Nanos,
     /// Thresholds of the self-audit.
@@ -405,14 +407,28 @@ impl Plan {
             });
         let all_rounds = |cases: Vec<usize>| {
             (0..self.rounds).flat_map(move |round| {
-                let planned = move |case| PlannedRound { round, case };
-                cases.clone().into_iter().map(planned)
+                let mut cases = cases.clone();
+                if self.alternate && round % 2 == 1 {
+                    cases.reverse();
+                }
+                cases
+                    .into_iter()
+                    .map(move |case| PlannedRound { round, case })
             })
         };
         kept.into_iter()
             .chain([restarted.concat()])
             .flat_map(all_rounds)
             .collect()
+    }
+
+    /// Whether the rounds of two cases alternate: round n of both is before round n + 1 of either.
+    pub fn alternates(&self, a: &str, b: &str) -> bool {
+        let id = |round: &PlannedRound| self.cases.get(round.case).map(|case| case.id.as_str());
+        let is_of = |round: &PlannedRound| [Some(a), Some(b)].contains(&id(round));
+        let rounds = self.rounds_in_order().into_iter().filter(is_of);
+        let rounds: Vec<u32> = rounds.map(|round| round.round).collect();
+        a != b && rounds.is_sorted()
     }
 
     /// The indexes of the cases, grouped by managed server in the order of its first case; one group of cases without one.

@@ -167,6 +167,7 @@ fn fail_reason(report: &Report) -> String {
         Some(_) => {
             let limit = check
                 .relative
+                .as_ref()
                 .map(|_| format!(", limit {}", limit_text(verdict)))
                 .unwrap_or_default();
             format!(

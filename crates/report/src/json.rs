@@ -161,7 +161,7 @@ pub(super) fn slo_json(verdict: &Verdict) -> Value {
         "observed": verdict.observed,
         "bound": verdict.bound,
         "limit": verdict.check.limit,
-        "relative": verdict.check.relative.map(relative_json),
+        "relative": verdict.check.relative.as_ref().map(relative_json),
         "unit": unit,
         "n": verdict.n,
         "effective_n": verdict.effective_n,
@@ -171,16 +171,18 @@ pub(super) fn slo_json(verdict: &Verdict) -> Value {
 }
 
 /// The reference of a relative limit.
-fn relative_json(relative: Relative) -> Value {
+fn relative_json(relative: &Relative) -> Value {
     let known = relative.known;
     json!({
         "to": relative.to,
+        "case": relative.case.as_ref().map(|case| &case.id),
         "factor": relative.factor,
         "value": known.map(|known| known.value),
         "low": known.and_then(|known| known.low),
         "high": known.and_then(|known| known.high),
         "n": known.and_then(|known| known.n),
         "runs": known.and_then(|known| known.spread).map(|spread| spread.runs),
+        "replicates": known.and_then(|known| known.spread).map(|spread| spread.of),
     })
 }
 
@@ -371,11 +373,7 @@ mod tests {
         };
         let with_reference = |known| {
             let mut report = sweep(1);
-            let relative = Relative {
-                to: ReferenceKind::Baseline,
-                factor: 1.1,
-                known,
-            };
+            let relative = Relative::new(ReferenceKind::Baseline, 1.1, known);
             let check = &mut report.cases[0].verdicts[0].check;
             (check.limit, check.relative) = (relative.limit(), Some(relative));
             rendered(&report)

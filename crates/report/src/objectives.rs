@@ -156,8 +156,8 @@ fn remark(verdict: &Verdict) -> String {
 
 /// A relative limit as a multiple of its reference and its bounds: `1.10 × baseline (512 ms, 498 ms to 530 ms)`.
 pub(crate) fn multiple(check: &Check) -> Option<String> {
-    let relative = check.relative?;
-    let (to, unit) = (relative.to.name(), check.subject.unit());
+    let relative = check.relative.as_ref()?;
+    let (to, unit) = (relative.name(), check.subject.unit());
     let factor = format!("{:.2}", relative.factor);
     let factor = if factor.parse() == Ok(relative.factor) {
         factor
@@ -176,7 +176,7 @@ pub(crate) fn multiple(check: &Check) -> Option<String> {
     };
     let runs = known
         .spread
-        .map(|spread| format!(", {} runs", spread.runs))
+        .map(|spread| format!(", {} {}", spread.runs, spread.of.noun()))
         .unwrap_or_default();
     Some(format!(
         "{factor} × {to} ({}{ends}{runs})",
@@ -263,11 +263,7 @@ mod tests {
 
     fn relative_verdict(factor: f64, known: Option<ReferenceValue>) -> Verdict {
         let verdict = case(4).verdicts[0].clone();
-        let relative = Relative {
-            to: ReferenceKind::Baseline,
-            factor,
-            known,
-        };
+        let relative = Relative::new(ReferenceKind::Baseline, factor, known);
         Verdict {
             check: Check {
                 limit: relative.limit(),

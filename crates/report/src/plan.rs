@@ -223,6 +223,7 @@ pub fn plan_limits(plan: &Plan) -> String {
         for check in case.checks.iter().chain(&case.stage_checks) {
             let prefix = check
                 .relative
+                .as_ref()
                 .map(|_| format!("{}: ", case.id))
                 .unwrap_or_default();
             let line = format!("  {prefix}{}", describe_check(check));

@@ -4,7 +4,8 @@
 //! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
 //!            | signal "." stat op value [ unit ]                       signal := "server.waiting", "gpu.power", …
 //!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
-//! multiple  := [ factor "*" ] ( "baseline" | "reference" )            with `<`, `<=`, `>` or `>=`
+//! multiple  := [ factor "*" ] ( "baseline" | "reference" | case )     with `<`, `<=`, `>` or `>=`
+//! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." metric [ tags ] [ "." stat ] ]
 //! limit     := metric op value [ unit ]
 //! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
@@ -19,7 +20,7 @@ mod limit;
 
 use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
-use llmscen_core::baseline::ReferenceKind;
+use llmscen_core::baseline::Relative;
 use llmscen_core::check::{Op, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
@@ -32,8 +33,8 @@ pub(crate) struct Assertion {
     pub op: Op,
     /// Threshold, in the unit of the left side; 0 where it is relative.
     pub limit: f64,
-    /// The other run, and the factor.
-    pub relative: Option<(ReferenceKind, f64)>,
+    /// What it is relative to, without a value yet.
+    pub relative: Option<Relative>,
 }
 
 /// Parses an assertion.
@@ -68,15 +69,28 @@ fn parse_left(
 fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, CheckError> {
     let op = cursor.op()?;
     let start = *cursor;
-    if let Some(multiple) = limit::parse_multiple(cursor, op)? {
+    if let Some(relative) = limit::parse_multiple(cursor, op)? {
         if let Subject::Signal { signal, .. } = subject {
             return Err(no_multiple(&start, signal));
+        }
+        let other = relative
+            .case
+            .as_ref()
+            .and_then(|case| case.subject.as_ref());
+        if let Some(other) = other.filter(|other| other.unit() != subject.unit()) {
+            let at = start.visible(start.next_range());
+            let label = format!("`{other}` is no value in the unit of `{subject}`");
+            return Err(CheckError::new(
+                at,
+                "the two metrics have different units",
+                label,
+            ));
         }
         return Ok(Assertion {
             subject,
             op,
             limit: 0.0,
-            relative: Some(multiple),
+            relative: Some(relative),
         });
     }
     let limit = limit::parse_limit(cursor, name_of(&subject), subject.unit())?;

@@ -23,6 +23,7 @@ use llmscen_core::plan::{AuditLimits, Case, Plan, ReportSpec};
 use llmscen_core::request::RequestSpec;
 use llmscen_core::search::CapacitySearch;
 use llmscen_core::seed::Seed;
+use llmscen_core::target::Restart;
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::is_secret_name;
 use std::collections::hash_map::Entry;
@@ -93,11 +94,6 @@ pub(crate) fn plan(
         axes: &BTreeSet::new(),
     })
     .unwrap_or_default();
-    let context = RelativeContext {
-        root,
-        baseline,
-        telemetry: telemetry.clone(),
-    };
     let names = axis_names(&points);
     let given = CaseInputs {
         env,
@@ -114,8 +110,19 @@ pub(crate) fn plan(
         .read("rounds", Node::integer)
         .and_then(|count| u32::try_from(count).ok());
     if cases.len() == points.len() {
+        let identities: Vec<(String, Labels)> = cases
+            .iter()
+            .map(|case| (case.id.clone(), case.labels.clone()))
+            .collect();
+        let context = RelativeContext {
+            root,
+            baseline: &baseline,
+            telemetry: &telemetry,
+            cases: &identities,
+        };
         review.section = "target".to_owned();
         server::check_same(&cases, root, &axes, review);
+        check_interleaved(&cases, root, rounds, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.unwrap_or(1), &context, review);
         if !quests.is_empty() {
@@ -133,6 +140,7 @@ pub(crate) fn plan(
         cases,
         searches: quests,
         rounds: rounds?,
+        alternate: root.get("compare").is_some(),
         pause: shared.pause,
         audit: shared.audit,
         telemetry,
@@ -141,7 +149,65 @@ pub(crate) fn plan(
         resolved: String::new(),
         secrets: Default::default(),
     };
-    Some((plan, context.baseline))
+    Some((plan, baseline))
+}
+
+/// Minimum number of rounds of interleaved cases: their pairs decide.
+const MIN_PAIRS: u32 = 5;
+
+/// Reports interleaved cases that cannot alternate, or that have too few rounds for a decision.
+fn check_interleaved(cases: &[Case], root: &Node, rounds: Option<u32>, review: &mut Review) {
+    let Some(compare) = root.entry_at("compare") else {
+        return;
+    };
+    if let Some(search) = root.entry_at("search") {
+        let mistake = Mistake::new(
+            compare.key_at,
+            "a capacity search cannot be interleaved",
+            "its probes have no counterpart",
+        );
+        review.push(
+            mistake
+                .also(search.key_at, "the search")
+                .help("Remove one of them."),
+        );
+    }
+    if cases.len() < 2 {
+        let mistake = Mistake::new(
+            compare.key_at,
+            "there is a single case to interleave",
+            "needs two or more",
+        );
+        review.push(mistake.help("Write `variants:` with the two sides, or a matrix."));
+    }
+    if rounds.is_some_and(|rounds| rounds < MIN_PAIRS) {
+        let mistake = Mistake::new(
+            compare.key_at,
+            format!("interleaved cases need at least {MIN_PAIRS} rounds"),
+            "pairs of rounds decide",
+        );
+        let at = root.entry_at("rounds").map(|entry| entry.key_at);
+        review.push(
+            mistake
+                .also_if(at, "too few")
+                .help("Write `rounds: 20`; short rounds are enough."),
+        );
+    }
+    let kept = cases.iter().filter_map(|case| case.target.server.as_ref());
+    let kept: Vec<_> = kept
+        .filter(|server| matches!(server.restart, Restart::Never | Restart::Variant))
+        .collect();
+    if kept.iter().any(|server| Some(server) != kept.first()) {
+        let mistake = Mistake::new(
+            compare.key_at,
+            "managed servers cannot alternate without a restart",
+            "one managed server runs at a time",
+        );
+        let at = root.entry_at("target.server").map(|entry| entry.key_at);
+        review.push(mistake.also_if(at, "here").help(
+            "Write `target.server.restart: round`; or start all servers yourself and give each variant its `target.url`.",
+        ));
+    }
 }
 
 /// Reports cases without a variant or workload where the scenario declares some.

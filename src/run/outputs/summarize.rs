@@ -3,6 +3,7 @@
 use crate::run::audit::{
     Audited, ShardAudit, audit_shards, note_stall, note_unknown_cache, ttft_notes,
 };
+use crate::run::outputs::between_cases::{reject_by_other_cases, with_other_cases};
 use crate::run::outputs::hints::hints;
 use crate::run::search::search_reports;
 use llmscen_analysis::{CaseFacts, Sample, Table, judge};
@@ -50,6 +51,7 @@ pub(crate) fn build_report(
     mut cases: Vec<CaseReport>,
     searches: Vec<SearchReport>,
 ) -> Report {
+    reject_by_other_cases(&mut cases);
     let verdict = match &manifest.error {
         Some(_) => RunVerdict::Error,
         None if searches.is_empty() => judge::run_verdict(&cases),
@@ -175,6 +177,8 @@ fn summarize_with_stages(
     table: &Table,
     manifest: &Manifest,
 ) -> Vec<CaseReport> {
+    let resolved = with_other_cases(plan, case, table, manifest);
+    let case = resolved.as_ref();
     let mut reports = with_stages(
         case,
         table,

@@ -22,6 +22,7 @@ fn plan() -> Plan {
         cases: Vec::new(),
         searches: Vec::new(),
         rounds: 1,
+        alternate: false,
         pause: Nanos::ZERO,
         audit: Default::default(),
         telemetry: Default::default(),

@@ -4,7 +4,7 @@ use crate::judge::assessment::Assessment;
 use crate::judge::evidence::Evidence;
 use crate::judge::figure::ends;
 use crate::judge::requirement::required_samples;
-use llmscen_core::baseline::{ReferenceValue, Relative, Spread};
+use llmscen_core::baseline::{ReferenceValue, Relative, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;
@@ -20,7 +20,7 @@ pub(super) fn judge_relative(
     let counts = !matches!(evidence, Evidence::Ratio(_) | Evidence::Figure(..));
     let point = Assessment::point(check.op.holds(observed, check.limit), observed, n);
     let Some(known) = relative.known else {
-        let note = format!("not judged: no {} value for this case", relative.to.name());
+        let note = format!("not judged: no {} value for this case", relative.name());
         return Assessment {
             ruling: Ruling::Inconclusive,
             ..point
@@ -42,7 +42,7 @@ pub(super) fn judge_relative(
         None => Interval::exact(observed),
     };
     let base = interval(known.value, known.low, known.high);
-    let compared = compare_with_runs(estimate, base, (known, *relative), share);
+    let compared = compare_with_runs(estimate, base, (known, relative.factor), share);
     let interval = compared.interval;
     let (worst, best) = if check.op.is_ceiling() {
         (interval.high, interval.low)
@@ -66,7 +66,7 @@ pub(super) fn judge_relative(
         let by_requests = || {
             format!(
                 "more requests will not decide this: the uncertainty of the {} is larger than the distance to the limit",
-                relative.to.name()
+                relative.name()
             )
         };
         known.spread.map_or_else(by_requests, |spread| undecidable_by_one_run(spread, share))
@@ -103,15 +103,15 @@ fn interval(value: f64, low: Option<f64>, high: Option<f64>) -> Interval {
 pub(super) fn compare_with_runs(
     estimate: Interval,
     base: Interval,
-    (known, relative): (ReferenceValue, Relative),
+    (known, factor): (ReferenceValue, f64),
     share: bool,
 ) -> Compared {
-    let by_requests = || compare_with_multiple(estimate, base, relative.factor, share);
+    let by_requests = || compare_with_multiple(estimate, base, factor, share);
     match known.spread {
         // Runs without any failure do not differ; then the requests give the wider interval.
-        Some(spread) if share => by_requests().widen_to(spread.reach * relative.factor.max(1.0)),
+        Some(spread) if share => by_requests().widen_to(spread.reach * factor.max(1.0)),
         Some(spread) if estimate.value > 0.0 && estimate.value.is_finite() => {
-            predicted(estimate.value, known.value, spread.reach, relative.factor)
+            predicted(estimate.value, known.value, spread.reach, factor)
         }
         Some(_) | None => by_requests(),
     }
@@ -124,16 +124,23 @@ pub(super) fn undecidable_by_one_run(spread: Spread, share: bool) -> String {
     } else {
         spread.reach.exp_m1()
     };
-    format!(
-        "one run cannot decide this: the {} runs of the baseline vary too much, a single run only shows differences above {}; \
-         `llmscen baseline doctor` shows how many runs are needed for less",
-        spread.runs,
-        if share {
-            format!("{:.2} pp", reach * 100.0)
-        } else {
-            format!("{:.1} %", reach * 100.0)
-        }
-    )
+    let reach = if share {
+        format!("{:.2} pp", reach * 100.0)
+    } else {
+        format!("{:.1} %", reach * 100.0)
+    };
+    match spread.of {
+        Replicates::Runs => format!(
+            "one run cannot decide this: the {} runs of the baseline vary too much, a single run only shows differences above {reach}; \
+             `llmscen baseline doctor` shows how many runs are needed for less",
+            spread.runs
+        ),
+        of => format!(
+            "the {} {} show differences above {reach}; more rounds show less",
+            spread.runs,
+            of.noun()
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -22,15 +22,8 @@ pub fn required_samples(check: &Check) -> Option<u64> {
             .then(|| quantile_bound::needed(tail, level, 0))
             .flatten()
     };
-    let shares = matches!(
-        &check.subject,
-        Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            }
-    );
-    if let Some(relative) = check.relative.filter(|_| shares) {
+    let shares = check.subject.is_share();
+    if let Some(relative) = check.relative.as_ref().filter(|_| shares) {
         let tail = breaking_share(check, &relative.known?, relative.factor)?;
         return (tail < 1.0)
             .then(|| quantile_bound::needed(tail, level, 0))
@@ -103,10 +96,12 @@ pub(super) fn breaking_share(check: &Check, known: &ReferenceValue, factor: f64)
 
 /// Why a relative limit can never pass with any number of requests; None where it can.
 pub fn never_passes(check: &Check) -> Option<String> {
-    let relative = check.relative?;
-    let to = relative.to.name();
+    let relative = check.relative.as_ref()?;
+    let to = relative.name();
     let Some(known) = relative.known else {
         return Some(match relative.to {
+            // The other case is measured in the same run.
+            ReferenceKind::Case => return None,
             ReferenceKind::Baseline => {
                 "no baseline yet; create one with `llmscen baseline update RUN_DIR --to FILE`"
                     .to_owned()
@@ -117,14 +112,7 @@ pub fn never_passes(check: &Check) -> Option<String> {
     if !matches!(check.confidence, Confidence::Level(_)) {
         return None;
     }
-    let shares = matches!(
-        &check.subject,
-        Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            }
-    );
+    let shares = check.subject.is_share();
     if shares {
         let zero = known.value == 0.0 && check.op.is_ceiling();
         let why = if zero {

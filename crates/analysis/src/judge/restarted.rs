@@ -5,7 +5,6 @@ use crate::judge::figure::figure;
 use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, RequestSet, Ruling, Subject, Verdict};
 use llmscen_core::compare::Measure;
-use llmscen_core::metric::Metric;
 use llmscen_core::stats::comparison::Group;
 use llmscen_core::stats::distributions::t_quantile;
 
@@ -43,14 +42,7 @@ pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
     if missing > 0 && check.of == RequestSet::Scheduled {
         return verdict;
     }
-    let share = matches!(
-        check.subject,
-        Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            }
-    );
+    let share = check.subject.is_share();
     let logs = !share && values.iter().all(|value| *value > 0.0);
     let scaled: Vec<f64> = values
         .iter()
@@ -138,7 +130,7 @@ mod tests {
     use super::*;
     use crate::judge::fixture::{check, failed, ok, sample};
     use llmscen_core::check::Op;
-    use llmscen_core::metric::Stat;
+    use llmscen_core::metric::{Metric, Stat};
 
     fn rounds(values: &[f64]) -> Vec<Sample> {
         values

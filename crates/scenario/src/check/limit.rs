@@ -1,9 +1,10 @@
 //! The right side of a comparison: a number with its unit, converted to the unit of the metric, or a multiple of another run.
 
 use crate::check::cursor::{CheckError, Cursor};
+use crate::check::parse_left;
 use crate::suggest::{meant_or, nearest};
 use crate::values::number::{SIZE_UNITS, factor, percent};
-use llmscen_core::baseline::ReferenceKind;
+use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
 use llmscen_core::check::Op;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
@@ -120,7 +121,7 @@ fn product_error(cursor: &mut Cursor<'_>, start: usize) -> CheckError {
         return inside_goodput(range);
     }
     let error = CheckError::new(range, "a limit is one number", "this is a product");
-    error.help("Only `baseline` and `reference` can be multiplied.")
+    error.help("Only `baseline`, `reference` and `case(…)` can be multiplied.")
 }
 
 /// The error of a relative limit inside of goodput.
@@ -218,8 +219,12 @@ fn example_value(number: &str, unit: Unit) -> String {
     }
 }
 
-const WORDS: [ReferenceKind; 2] = [ReferenceKind::Baseline, ReferenceKind::Reference];
-const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, or `baseline` alone.";
+const WORDS: [ReferenceKind; 3] = [
+    ReferenceKind::Baseline,
+    ReferenceKind::Reference,
+    ReferenceKind::Case,
+];
+const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * case(variant=base)`, or `baseline` alone.";
 
 fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)
@@ -236,7 +241,7 @@ struct Multiple {
 pub(super) fn parse_multiple(
     cursor: &mut Cursor<'_>,
     op: Op,
-) -> Result<Option<(ReferenceKind, f64)>, CheckError> {
+) -> Result<Option<Relative>, CheckError> {
     let start = *cursor;
     let (number, number_at) = cursor.number();
     let (unit, unit_at) = cursor.unit();
@@ -278,7 +283,57 @@ pub(super) fn parse_multiple(
         );
         return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
     }
-    Ok(Some((to, factor)))
+    let case = match to {
+        ReferenceKind::Case => Some(parse_case(cursor)?),
+        ReferenceKind::Baseline | ReferenceKind::Reference => None,
+    };
+    Ok(Some(Relative {
+        case,
+        ..Relative::new(to, factor, None)
+    }))
+}
+
+/// Parses what follows `case`: `(variant=base)`, or `(variant=base).ttft.p50`.
+fn parse_case(cursor: &mut Cursor<'_>) -> Result<CaseReference, CheckError> {
+    cursor.expect('(', "after `case`")?;
+    let mut labels = Vec::new();
+    loop {
+        let (path, path_at) = cursor.stat();
+        if path.is_empty() {
+            let error = CheckError::new(
+                cursor.visible(path_at),
+                "another case is named by a swept value",
+                "expected for example `variant=base`",
+            );
+            return Err(error.help(FORM));
+        }
+        cursor.expect('=', "between a path and its value")?;
+        let (value, at) = cursor.until(&[',', ')']);
+        if value.is_empty() {
+            let at = cursor.visible(at);
+            return Err(CheckError::new(
+                at,
+                format!("`{path}` has no value"),
+                "expected a value",
+            ));
+        }
+        labels.push((path.to_owned(), value.to_owned()));
+        if !cursor.eat(',') {
+            break;
+        }
+    }
+    cursor.expect(')', "after the other case")?;
+    let subject = if cursor.eat('.') {
+        let (name, at) = cursor.word();
+        Some(parse_left(cursor, name, at)?)
+    } else {
+        None
+    };
+    Ok(CaseReference {
+        labels,
+        subject,
+        id: String::new(),
+    })
 }
 
 /// Parses the part behind the factor of `1.10 * baseline`; `unit` is what follows the factor.
@@ -293,10 +348,10 @@ fn parse_product(
     let (word, word_at) = cursor.word();
     let Some(to) = parse_against(word) else {
         let meant = nearest(word, WORDS.iter().map(|against| against.name()));
-        let label = meant_or(meant, "expected `baseline` or `reference`");
+        let label = meant_or(meant, "expected `baseline`, `reference` or `case(…)`");
         return Err(CheckError::new(
             cursor.visible(word_at),
-            "a product must refer to another run",
+            "a product must refer to another run or case",
             label,
         )
         .help(FORM));

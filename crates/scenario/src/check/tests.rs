@@ -1,7 +1,7 @@
 //! The grammar of limits: what is parsed, and where errors point to.
 
 use super::*;
-use llmscen_core::baseline::Relative;
+use llmscen_core::baseline::{CaseReference, ReferenceKind};
 use llmscen_core::check::{Check, Confidence, NoData, RequestSet};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Stat;
@@ -15,11 +15,7 @@ fn check(assertion: Assertion) -> Check {
         subject: assertion.subject,
         op: assertion.op,
         limit: assertion.limit,
-        relative: assertion.relative.map(|(to, factor)| Relative {
-            to,
-            factor,
-            known: None,
-        }),
+        relative: assertion.relative,
         confidence: Confidence::Point,
         when: Labels::default(),
         of: RequestSet::Ok,
@@ -145,10 +141,24 @@ fn relative_limits_are_parsed() {
     ] {
         assert_eq!(
             parse(text).map(|found| (found.relative, found.limit)),
-            Ok((Some(relative), 0.0)),
+            Ok((Some(Relative::new(relative.0, relative.1, None)), 0.0)),
             "{text}"
         );
     }
+    let text = "ttft.p99 <= 3 * case(variant=base, load.concurrency=1).ttft{turn=first}.p50";
+    let parsed = parse(text).unwrap();
+    assert_eq!(check(parsed.clone()).to_string(), text);
+    assert_eq!(
+        parsed.relative.unwrap().case,
+        Some(CaseReference {
+            labels: vec![
+                ("variant".to_owned(), "base".to_owned()),
+                ("load.concurrency".to_owned(), "1".to_owned())
+            ],
+            subject: parse_subject("ttft{turn=first}.p50").ok(),
+            id: String::new(),
+        })
+    );
     assert_eq!(
         parse_subject(" ttft{model=a}.p95").unwrap().to_string(),
         "ttft{model=a}.p95"
@@ -344,14 +354,14 @@ fn every_syntax_error_has_a_position() {
         (
             "ttft.p95 <= 1.1 * basline",
             "basline",
-            "a product must refer to another run",
+            "a product must refer to another run or case",
             "did you mean `baseline`?",
         ),
         (
             "ttft.p95 <= 2 * 3",
             "3",
-            "a product must refer to another run",
-            "expected `baseline` or `reference`",
+            "a product must refer to another run or case",
+            "expected `baseline`, `reference` or `case(…)`",
         ),
         (
             "ttft.p95 <= baseline * 1.1",
@@ -522,13 +532,14 @@ fn assertions() -> impl Strategy<Value = Assertion> {
     let relative = relative.prop_map(|(assertion, hundredths, up)| Assertion {
         op: if up { Op::AtLeast } else { Op::Less },
         limit: 0.0,
-        relative: Some((
+        relative: Some(Relative::new(
             if up {
                 ReferenceKind::Reference
             } else {
                 ReferenceKind::Baseline
             },
             f64::from(hundredths) / 100.0,
+            None,
         )),
         ..assertion
     });

@@ -8,7 +8,7 @@ use crate::tree::{Data, Entry, Node, Span};
 use crate::values::{expect, object_schema};
 use llmscen_core::baseline::{
     BASELINE_SCHEMA, Baseline, BaselineCase, Figure, LEVELS, MAX_RUNS, MIN_RUNS_FOR_SPREAD,
-    ReferenceValue, SINGLE_SCHEMA, Spread,
+    ReferenceValue, Replicates, SINGLE_SCHEMA, Spread,
 };
 use llmscen_core::check::{Check, Confidence, Subject};
 use llmscen_core::label::Labels;
@@ -387,14 +387,7 @@ fn spread_of_runs(
         return None;
     }
     let runs = values.len() as u32;
-    if matches!(
-        check.subject,
-        Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            }
-    ) {
+    if check.subject.is_share() {
         let group = Group::from_values(&values)?;
         let value = center.of(&values)?;
         // Bounds of a share from the number of requests of one run, at the center of all runs.
@@ -410,6 +403,7 @@ fn spread_of_runs(
             n: Some(figure.n),
             spread: Some(Spread {
                 runs,
+                of: Replicates::Runs,
                 reach: group.prediction_half_width(level, center)?,
             }),
         });
@@ -427,7 +421,11 @@ fn spread_of_runs(
         low: Some((middle - reach).exp()),
         high: Some((middle + reach).exp()),
         n: Some(figure.n),
-        spread: Some(Spread { runs, reach }),
+        spread: Some(Spread {
+            runs,
+            reach,
+            of: Replicates::Runs,
+        }),
     })
 }
 

@@ -67,6 +67,8 @@ pub(crate) static SCENARIO: Block = Block {
         field("rounds", Kind::Whole(1, 1000), "Number of rounds per case, interleaved. `target.server.restart` says whether a managed server is restarted between the rounds.")
             .default("1")
             .example("5"),
+        field("compare", Kind::Choice(&[("interleave", "Every second round runs the cases in reverse order")], &[]), "`interleave`: the cases alternate in short rounds and are compared in pairs, the sharpest test on a machine that drifts. Limits such as `output_tps >= 1.05 * case(variant=base)` use the pairs.")
+            .example("interleave"),
         field("pause", Kind::Leaf(&DURATION), "Pause between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The objectives of the run.")
             .example("[\"ttft.p95 < 500ms\"]"),

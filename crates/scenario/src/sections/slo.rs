@@ -14,7 +14,7 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
-use llmscen_core::baseline::Relative;
+use llmscen_core::baseline::ReferenceKind;
 use llmscen_core::check::{Abort, Check, NoData, RequestSet, Subject};
 use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::metric::Scope;
@@ -70,7 +70,7 @@ pub(crate) static SLO: Block = Block {
     doc: "An objective. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline` or `0.95 * reference`.")
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
@@ -115,11 +115,7 @@ fn decode_limit<'a>(
         subject: assertion.subject,
         op: assertion.op,
         limit: assertion.limit,
-        relative: assertion.relative.map(|(to, factor)| Relative {
-            to,
-            factor,
-            known: None,
-        }),
+        relative: assertion.relative,
         confidence: node.read("confidence", confidence)?,
         when: decode_condition(node, swept_paths, review)?,
         of: if node.get("of")?.text()? == "scheduled" {
@@ -264,8 +260,10 @@ pub(crate) fn assign(
             } else {
                 case.labels.clone()
             };
-            if all.covers(&limit.check.when) {
-                check_measurable(limit, case, rounds, &context.telemetry, review);
+            if all.covers(&limit.check.when)
+                && !relative::is_own_reference(limit, case, context.cases)
+            {
+                check_measurable(limit, case, rounds, context.telemetry, review);
                 // Each round is tested separately and may abort the case.
                 let share = |abort: Abort| Abort {
                     alpha: abort.alpha / f64::from(rounds.max(1)),
@@ -302,6 +300,10 @@ fn assign_stages(
     context: &RelativeContext<'_>,
     review: &mut Review,
 ) -> Option<Vec<Check>> {
+    // The value of another case is that of all its stages.
+    if matches!(&limit.check.relative, Some(relative) if relative.to == ReferenceKind::Case) {
+        return None;
+    }
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about
         .into_iter()
@@ -312,7 +314,7 @@ fn assign_stages(
         .first()
         .filter(|_| limit.check.when.get(STAGE).is_some())
     {
-        check_measurable(limit, stage, rounds, &context.telemetry, review);
+        check_measurable(limit, stage, rounds, context.telemetry, review);
     }
     (!about.is_empty()).then(|| {
         relative::stage_checks(limit, &about, context, review)
@@ -323,7 +325,7 @@ fn assign_stages(
 
 fn report_unmatched(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
     let Some(when) = limit.node.entry_at("when") else {
-        return;
+        return relative::report_no_other_case(limit, review);
     };
     let fixed = when
         .value

@@ -16,7 +16,7 @@ fn exprs(plan: &Plan) -> Vec<String> {
 }
 
 fn known(check: &Check) -> ReferenceValue {
-    check.relative.unwrap().known.unwrap()
+    check.relative.clone().unwrap().known.unwrap()
 }
 
 /// A baseline of two cases.
@@ -119,9 +119,11 @@ fn missing_baseline_must_be_declared() {
     ));
     let check = &none.cases[0].checks[0];
     assert!(
-        check.limit.is_nan() && check.relative.unwrap().known.is_none() && none.baseline.is_none()
+        check.limit.is_nan()
+            && check.relative.clone().unwrap().known.is_none()
+            && none.baseline.is_none()
     );
-    assert_eq!(check.relative.unwrap().to, ReferenceKind::Baseline);
+    assert_eq!(check.relative.clone().unwrap().to, ReferenceKind::Baseline);
     let forgotten = load_with(
         &format!("{BASE}slo: [ttft.p95 <= 1.10 * baseline]\n"),
         &[],

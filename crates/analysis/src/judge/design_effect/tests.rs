@@ -114,11 +114,7 @@ fn a_relative_limit_at_the_truth_is_decided_no_more_often_than_it_may() {
                 n: Some(base.n),
                 spread: None,
             };
-            let relative = Relative {
-                to: ReferenceKind::Baseline,
-                factor: 1.0,
-                known: Some(known),
-            };
+            let relative = Relative::new(ReferenceKind::Baseline, 1.0, Some(known));
             let wanted = Check {
                 limit: relative.limit(),
                 relative: Some(relative),

@@ -8,11 +8,7 @@ mod relative {
     use llmscen_core::metric::{Metric, Stat};
 
     fn to(check: Check, factor: f64, known: Option<ReferenceValue>) -> Check {
-        let relative = Relative {
-            to: ReferenceKind::Baseline,
-            factor,
-            known,
-        };
+        let relative = Relative::new(ReferenceKind::Baseline, factor, known);
         Check {
             limit: relative.limit(),
             relative: Some(relative),
@@ -262,16 +258,16 @@ mod prediction {
             low: Some(low),
             high: Some(high),
             n: Some(400),
-            spread: Some(Spread { runs: 10, reach }),
+            spread: Some(Spread {
+                runs: 10,
+                reach,
+                of: Replicates::Runs,
+            }),
         }
     }
 
     fn ruled(check: Check, factor: f64, known: ReferenceValue, rows: Vec<TestRequest>) -> Verdict {
-        let relative = Relative {
-            to: ReferenceKind::Baseline,
-            factor,
-            known: Some(known),
-        };
+        let relative = Relative::new(ReferenceKind::Baseline, factor, Some(known));
         let check = Check {
             limit: relative.limit(),
             relative: Some(relative),

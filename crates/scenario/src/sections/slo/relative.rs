@@ -4,10 +4,11 @@ use crate::fault::{Mistake, Review};
 use crate::sections::baseline::{self, BaselineState};
 use crate::sections::reference;
 use crate::sections::slo::limit::{Limit, word_span};
+use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Node, Span};
-use llmscen_core::baseline::{ReferenceKind, ReferenceValue, Relative};
+use llmscen_core::baseline::{CaseReference, ReferenceKind, ReferenceValue, Relative};
 use llmscen_core::check::{Check, Confidence, Subject};
-use llmscen_core::label::{STAGE, Scalar};
+use llmscen_core::label::{Labels, STAGE, Scalar};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::plan::Case;
 use llmscen_core::telemetry::TelemetrySpec;
@@ -15,14 +16,16 @@ use llmscen_core::telemetry::TelemetrySpec;
 /// The inputs of relative limits.
 pub(crate) struct RelativeContext<'a> {
     pub root: &'a Node,
-    pub baseline: BaselineState,
-    pub telemetry: TelemetrySpec,
+    pub baseline: &'a BaselineState,
+    pub telemetry: &'a TelemetrySpec,
+    /// The ids and labels of the cases of the plan.
+    pub cases: &'a [(String, Labels)],
 }
 
 /// Reports relative limits on a metric without a confidence interval, or with `abort`.
 pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
     let check = &limit.check;
-    let Some(relative) = check.relative else {
+    let Some(relative) = &check.relative else {
         return;
     };
     if let Some(entry) = limit.node.entry_at("abort") {
@@ -89,12 +92,19 @@ pub(super) fn resolve_limit(
     review: &mut Review,
 ) -> Check {
     let check = limit.check.clone();
-    let Some(relative) = check.relative else {
+    let Some(mut relative) = check.relative.clone() else {
         return check;
     };
     let limit_at = place_of(limit, relative.to, review);
     let known =
         match relative.to {
+            ReferenceKind::Case => {
+                if let Some(reference) = &mut relative.case {
+                    reference.id =
+                        find_case(reference, case, context, limit_at, review).unwrap_or_default();
+                }
+                None
+            }
             ReferenceKind::Baseline => baseline_value(&check, case, context, limit_at, review),
             ReferenceKind::Reference if context.root.get("reference").is_none() => {
                 let mistake = Mistake::new(
@@ -144,7 +154,7 @@ fn baseline_value(
     limit_at: Span,
     review: &mut Review,
 ) -> Option<ReferenceValue> {
-    match &context.baseline {
+    match context.baseline {
         BaselineState::Loaded(loaded) => {
             baseline::find_value(loaded, check, case, limit_at, review)
         }
@@ -162,7 +172,117 @@ fn baseline_value(
     }
 }
 
-/// The span of `baseline` or `reference` in a limit.
+/// The case with the labels of `own`, except those of the reference. Reports a missing one.
+fn find_case(
+    reference: &CaseReference,
+    own: &Case,
+    context: &RelativeContext<'_>,
+    limit_at: Span,
+    review: &mut Review,
+) -> Option<String> {
+    let swept = || own.labels.0.iter().map(|(path, _)| path.as_str());
+    if let Some((path, _)) = reference
+        .labels
+        .iter()
+        .find(|(path, _)| own.labels.get(path).is_none())
+    {
+        let label = meant_or(nearest(path, swept()), "is not swept");
+        let mistake = Mistake::new(limit_at, format!("`{path}` is not swept"), label);
+        let paths = if own.labels.0.is_empty() {
+            "the plan has a single case".to_owned()
+        } else {
+            format!("here {}", list(swept(), "and"))
+        };
+        review.push(mistake.help(format!(
+            "`case(…)` has values of the matrix, of `variant` and of `workload`; {paths}."
+        )));
+        return None;
+    }
+    let found: Vec<&str> = matching_cases(reference, own, context.cases).collect();
+    if let [id] = found.as_slice() {
+        return Some((*id).to_owned());
+    }
+    let labels = reference
+        .labels
+        .iter()
+        .map(|(path, value)| format!("`{path}={value}`"))
+        .collect::<Vec<_>>();
+    let labels = list(labels.iter().map(String::as_str), "and");
+    let (message, label) = if found.is_empty() {
+        (
+            format!("no other case for `{}`", own.id),
+            format!("no case has {labels} and its other values"),
+        )
+    } else {
+        (
+            format!("several other cases for `{}`", own.id),
+            list(found.iter().copied(), "and"),
+        )
+    };
+    let ids = context.cases.iter().map(|(id, _)| id.as_str()).take(12);
+    review.push(Mistake::new(limit_at, message, label).help(format!(
+        "Restrict the limit with `when`, or name one case. Cases are {}.",
+        list(ids, "and")
+    )));
+    None
+}
+
+/// The ids of the cases with the labels of `own`, except those of the reference.
+fn matching_cases<'a>(
+    reference: &'a CaseReference,
+    own: &'a Case,
+    cases: &'a [(String, Labels)],
+) -> impl Iterator<Item = &'a str> {
+    let is_other = move |labels: &Labels| {
+        labels.0.len() == own.labels.0.len()
+            && labels.0.iter().all(|(path, value)| {
+                let named = reference.labels.iter().find(|(key, _)| key == path);
+                match named {
+                    Some((_, named)) => value.meets(&Scalar::Text(named.clone())),
+                    None => own.labels.get(path) == Some(value),
+                }
+            })
+    };
+    cases
+        .iter()
+        .filter(move |(_, labels)| is_other(labels))
+        .map(|(id, _)| id.as_str())
+}
+
+/// Whether a limit would compare a case with itself; it does not apply to that case.
+pub(super) fn is_own_reference(limit: &Limit<'_>, own: &Case, cases: &[(String, Labels)]) -> bool {
+    let reference = limit
+        .check
+        .relative
+        .as_ref()
+        .and_then(|it| it.case.as_ref());
+    reference.is_some_and(|reference| {
+        let is_swept = |(path, _): &(String, String)| own.labels.get(path).is_some();
+        reference.labels.iter().all(is_swept)
+            && matching_cases(reference, own, cases).eq([own.id.as_str()])
+    })
+}
+
+/// Reports a limit relative to another case that only that case itself matches.
+pub(super) fn report_no_other_case(limit: &Limit<'_>, review: &mut Review) {
+    if limit
+        .check
+        .relative
+        .as_ref()
+        .is_none_or(|it| it.case.is_none())
+    {
+        return;
+    }
+    let at = place_of(limit, ReferenceKind::Case, review);
+    let mistake = Mistake::new(
+        at,
+        "this limit compares a case with itself",
+        "there is no second case",
+    );
+    review.push(mistake.help("Sweep the value, so that there are cases to compare with it."));
+}
+
+/// The span of `baseline`, `reference` or `case` in a limit.
 fn place_of(limit: &Limit<'_>, to: ReferenceKind, review: &Review) -> Span {
     word_span(limit, to.name(), review)
 }
