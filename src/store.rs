@@ -21,5 +21,5 @@ pub use crate::store::error::StoreError;
 pub use crate::store::frames::Damage;
 pub use crate::store::journal::Record;
 pub use crate::store::rundir::{
-    DATABASE, EARLIER, FACTS, READINGS, ROWS, RunDir, RunLocation, find_runs,
+    DATABASE, EARLIER, FACTS, HOOKS_LOG, READINGS, ROWS, RunDir, RunLocation, THEN_LOG, find_runs,
 };

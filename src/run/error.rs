@@ -73,6 +73,19 @@ pub enum RunError {
     /// A managed server did not start, or exited.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// An action before a round failed.
+    #[error("`{point}` of `{case}` failed: {why}")]
+    Hook {
+        /// `before_variant` or `before_case`.
+        point: &'static str,
+        /// The case.
+        case: String,
+        /// The action and its failure.
+        why: String,
+    },
+    /// An action before the run failed.
+    #[error("`before_run` failed: {0}")]
+    BeforeRun(String),
     /// A signal came before the first request.
     #[error("interrupted before the first request; nothing was measured")]
     Interrupted,
@@ -242,6 +255,7 @@ impl RunError {
         matches!(
             self,
             RunError::Server(_)
+                | RunError::Hook { .. }
                 | RunError::TargetLost(_)
                 | RunError::AllFailed(_)
                 | RunError::NotRun { .. }

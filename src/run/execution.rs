@@ -2,6 +2,7 @@
 
 pub(crate) mod continuation;
 pub(crate) mod group;
+pub(crate) mod hooks;
 pub(crate) mod local_model;
 pub(crate) mod managed_server;
 pub mod panics;

@@ -23,6 +23,10 @@ pub const FACTS: &str = "rounds.jsonl";
 pub const READINGS: &str = "telemetry.parquet";
 /// Name of the SQLite database in a run folder.
 pub const DATABASE: &str = "requests.db";
+/// Output of the commands of hooks.
+pub const HOOKS_LOG: &str = "hooks.log";
+/// Output of the commands after the load.
+pub const THEN_LOG: &str = "then.log";
 /// The folder of all logits.
 pub(super) const LOGITS: &str = "logits";
 /// Files from which every report is computed. Those that exist are listed with their checksums.
@@ -46,6 +50,8 @@ const OTHERS: &[&str] = &[
     "report.html",
     "junit.xml",
     "baseline.json",
+    HOOKS_LOG,
+    THEN_LOG,
     bodies::spool::FILE,
     hlog::FILE,
     DATABASE,

@@ -18,6 +18,8 @@ pub fn commands(value: &Value, found: &mut Vec<String>) {
         Value::Mapping(map) => {
             for (key, value) in map {
                 match (key.as_str(), value) {
+                    // Commands of a scenario.
+                    (Some("hooks" | "then"), _) => {}
                     (Some("run"), Value::String(command)) => found.push(command.clone()),
                     (Some("script"), Value::Sequence(lines)) => found.extend(
                         lines

@@ -363,7 +363,8 @@ fn a_limit_compares_cases_of_one_run() {
     let slo = "slo: [\"tpot.p50 <= 1.5 * case(variant=base)\", \"tpot.p50 >= 1.5 * case(variant=base)\", \
                { expr: \"output_tps >= 1.2 * case(variant=slow)\", when: { variant: base } }, \
                { expr: \"e2e.p50 >= 2 * case(variant=slow).tpot.p50\", when: { variant: base } }]\n";
-    let run = lab.run(&format!("{PAIR}{slo}")).expect(1);
+    let pair = PAIR.replace("requests: 80", "requests: 24");
+    let run = lab.run(&format!("{pair}rounds: 5\n{slo}")).expect(1);
     let results = lab.results();
     let verdicts = |case: usize| -> Vec<String> {
         let slo = results["cases"][case]["slo"].as_array().unwrap();

@@ -19,6 +19,7 @@ mod folders;
 mod foreign;
 mod gates;
 mod history;
+mod hooks;
 mod hostile;
 mod html;
 mod http_words;

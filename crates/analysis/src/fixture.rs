@@ -138,6 +138,7 @@ pub(super) fn case(shape: Shape) -> Case {
         dataset: DatasetSpec::new(Source::Prompt("x".into())),
         mix: Vec::new(),
         load,
+        hooks: Default::default(),
         trace: None,
         checks: Vec::new(),
         stage_checks: Vec::new(),

@@ -18,6 +18,7 @@ pub mod dataset;
 pub mod early_stop;
 pub mod escape;
 pub mod history;
+pub mod hooks;
 pub mod label;
 pub mod load;
 pub mod local;

@@ -1,6 +1,7 @@
 //! The run manifest (`manifest.json`): what is recorded of a run besides its requests.
 
 use crate::early_stop::EarlyStop;
+use crate::hooks::CommandResult;
 use crate::local::LocalRound;
 use crate::plan::CaseFilter;
 use crate::schedule::shard::Shard;
@@ -83,6 +84,9 @@ pub struct Manifest {
     pub served: BTreeMap<String, Vec<String>>,
     /// The rounds of all cases, in the order in which they ran.
     pub parts: Vec<Part>,
+    /// The commands after the load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub then: Vec<CommandResult>,
     /// Notes for the reader.
     pub notes: Vec<String>,
 }

@@ -3,6 +3,7 @@
 use crate::artifacts::{Bodies, ExportFormat, Store, Trackers};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
+use crate::hooks::Hooks;
 use crate::label::{Labels, STAGE, Scalar};
 use crate::load::{Load, Shape, Warmup};
 use crate::mix::{EntryLoad, MixEntry, is_in_group};
@@ -128,6 +129,8 @@ pub struct Case {
     pub mix: Vec<MixEntry>,
     /// The load.
     pub load: Load,
+    /// Actions around its rounds.
+    pub hooks: Hooks,
     /// The file of `load.trace`; None: a replay uses the arrivals of the dataset.
     pub trace: Option<TraceFile>,
     /// The objectives of this case.

@@ -1,5 +1,6 @@
 //! The verdict on a run and its reason, in one line.
 
+use crate::commands;
 use crate::findings;
 use crate::format::{against, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
@@ -157,10 +158,13 @@ fn fail_reason(report: &Report) -> String {
         .iter()
         .max_by(|a, b| excess(a.1).total_cmp(&excess(b.1)))
     else {
-        return format!(
-            "{}; the run failed although every judged objective passed.",
-            extent(report)
-        );
+        return match commands::failed(report) {
+            Some(failed) => format!("{failed} {}.", capitalize(&extent(report))),
+            None => format!(
+                "{}; the run failed although every judged objective passed.",
+                extent(report)
+            ),
+        };
     };
     let (check, unit) = (&verdict.check, verdict.check.subject.unit());
     let observed = match verdict.observed {

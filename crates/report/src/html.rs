@@ -14,8 +14,8 @@ use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
-    ViewError, audit, cases, findings, headline, local, markdown, notes, percentiles, repeats,
-    search, server, shards, telemetry,
+    ViewError, audit, cases, commands, findings, headline, local, markdown, notes, percentiles,
+    repeats, search, server, shards, telemetry,
 };
 use lead::Tile;
 use llmscen_core::check::Ruling;
@@ -89,6 +89,7 @@ struct Page<'a> {
     failures_folded: bool,
     retries: String,
     servers: String,
+    commands: String,
     server_ends: Vec<ServerEnd>,
     audit: String,
     audit_limits: String,
@@ -229,6 +230,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         failures: failures.html("Failures"),
         retries: cases::retries(report).html("Retries and client cancellations"),
         servers: server::starts_table(report).html("Server starts"),
+        commands: commands::table(report).html("Commands after the load"),
         server_ends: server::server_exits(report)
             .into_iter()
             .map(|end| ServerEnd {

@@ -51,6 +51,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "machine": manifest.machine,
         "targets": manifest.targets,
         "notes": manifest.notes,
+        "then": manifest.then,
         "throughput_definition": THROUGHPUT_DEFINITION,
         "cases": cases,
         "search": search::json(report)?,
@@ -380,7 +381,7 @@ mod tests {
         };
         let present = with_reference(Some(known));
         let missing = with_reference(None);
-        let expected = json!({ "to": "baseline", "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null });
+        let expected = json!({ "to": "baseline", "case": null, "factor": 1.1, "value": 512.0, "low": null, "high": 530.0, "n": 400, "runs": null, "replicates": null });
         let slo = &present["cases"][0]["slo"][0];
         assert_eq!(
             (&slo["relative"], &slo["limit"]),

@@ -12,7 +12,7 @@
 //!
 //! Three more test cases exist for problems that belong to no objective: `self-audit` for an invalid case without objectives,
 //! `dataset` (inconclusive) for a dataset that ended before `load.requests`, and the suite `run` for a run that was interrupted
-//! or failed.
+//! or failed. That suite also has the commands after the load (`then`).
 
 use crate::format::{against, check_title, plain, value};
 use crate::objectives::{limit_text, subject_mark};
@@ -261,6 +261,14 @@ fn run_suite(report: &Report) -> Option<TestSuite> {
             &class_name(report, "run"),
             status,
         ));
+    }
+    for result in &report.manifest.then {
+        let status = match &result.failure {
+            None => TestCaseStatus::success(),
+            Some(why) => failed_status(NonSuccessKind::Failure, "fail", &plain(why)),
+        };
+        let name = plain(&format!("{} after {}", result.name, result.case));
+        suite.add_test_case(test(name, &class_name(report, "run"), status));
     }
     (suite.tests > 0).then_some(suite)
 }

@@ -11,6 +11,7 @@ mod audit;
 mod baseline;
 mod cases;
 pub mod chart;
+mod commands;
 pub mod compare;
 pub mod compat;
 mod dimensions;

@@ -6,8 +6,8 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, cases, findings, headline, local, notes, percentiles, repeats, search,
-    server, shards, telemetry,
+    ViewError, audit, cases, commands, findings, headline, local, notes, percentiles, repeats,
+    search, server, shards, telemetry,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -57,6 +57,7 @@ struct Page {
     failures: String,
     retries: String,
     servers: String,
+    commands: String,
     server_ends: Vec<ServerEnd>,
     audit: String,
     audit_limits: String,
@@ -153,6 +154,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         failures: cases::failures(all()).markdown(),
         retries: cases::retries(report).markdown(),
         servers: server::starts_table(report).markdown(),
+        commands: commands::table(report).markdown(),
         server_ends: server::server_exits(report)
             .into_iter()
             .map(|end| ServerEnd {

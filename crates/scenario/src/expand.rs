@@ -5,6 +5,7 @@ use crate::patches::{self, PATCHES, PatchNames, kind_of_axis};
 use crate::rules;
 use crate::secrets::by_name;
 use crate::sections::baseline::BaselineState;
+use crate::sections::hooks;
 use crate::sections::scenario::SCENARIO;
 use crate::sections::slo::RelativeContext;
 use crate::sections::{
@@ -366,9 +367,11 @@ fn decode_case(point: &Point, given: &CaseInputs<'_>, review: &mut Review) -> Op
             mix,
         },
     ) = (target?, load?, asked?);
+    let hooks = hooks::decode(&draft, &target, review);
     Some(Case {
         id: case_id(&labels, given.names),
         labels,
+        hooks,
         target,
         request,
         dataset,

@@ -2,6 +2,7 @@
 
 pub(crate) mod baseline;
 pub(crate) mod dataset;
+pub(crate) mod hooks;
 pub(crate) mod load;
 pub(crate) mod local;
 pub(crate) mod mix;

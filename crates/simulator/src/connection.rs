@@ -87,6 +87,10 @@ impl Connection {
                 );
                 out.extend_from_slice(page.as_bytes());
             }
+            ("POST", RESET_CACHE) => {
+                self.server.reset_prefix_cache();
+                http::head(&mut out, 200, "text/plain", &Framing::Length(0), about)
+            }
             (method, path) => {
                 let refusal = unknown_endpoint(method, path);
                 let error = match apis::protocol_for(path) {
@@ -191,6 +195,9 @@ impl Connection {
         let _ = tokio::time::timeout(LINGER, rest).await;
     }
 }
+
+/// Endpoint that empties the prefix cache, as in vLLM.
+const RESET_CACHE: &str = "/reset_prefix_cache";
 
 /// Endpoints for GET.
 const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];

@@ -120,6 +120,14 @@ impl Engine {
         .map(drop)
     }
 
+    /// Empties the prefix cache. Sequences that were queued keep their cached tokens.
+    pub fn reset_prefix_cache(&mut self) {
+        self.prefixes = PrefixCache {
+            most: self.prefixes.most,
+            ..PrefixCache::default()
+        };
+    }
+
     /// Queues a sequence; `now` must not decrease. Returns the number of cached prompt tokens: those of leading blocks of earlier
     /// prompts, without the last prompt token.
     pub fn take(&mut self, job: Job, now: Nanos) -> Result<u64, TooLong> {

@@ -180,6 +180,11 @@ impl Server {
         }
     }
 
+    /// Empties the prefix cache.
+    pub(super) fn reset_prefix_cache(&self) {
+        self.engine.borrow_mut().reset_prefix_cache();
+    }
+
     /// The text of `/metrics`.
     pub(super) fn metrics(&self) -> String {
         self.meters

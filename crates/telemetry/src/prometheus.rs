@@ -12,7 +12,7 @@ use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url as address;
 use names::FAMILIES;
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
 };
 use reqwest::{Certificate, Client, Identity, Response, Url, redirect};
 use std::collections::{BTreeSet, HashSet};
@@ -269,24 +269,30 @@ const MAX_REDIRECTS: usize = 3;
 
 /// Why a page cannot be fetched.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
+pub enum FetchError {
+    /// An invalid address, header or certificate.
     #[error("{0}")]
     Settings(String),
+    /// The server cannot be reached, or closed the connection.
     #[error("{0}")]
     Connection(String),
+    /// The response took longer than this.
     #[error("no complete response within {} ms", .0.as_millis())]
     Late(Duration),
+    /// The HTTP status.
     #[error("the server answered {0}")]
     Status(u16),
+    /// The page has too many bytes.
     #[error("the page is larger than {} MiB", MAX_PAGE_BYTES / 1024 / 1024)]
     Large,
+    /// The page is not UTF-8.
     #[error("the page is not text: {0}")]
     Binary(String),
 }
 
 /// A client for one endpoint.
 #[derive(Debug)]
-pub(crate) struct Fetch {
+pub struct Fetch {
     url: Url,
     client: Client,
     headers: HeaderMap,
@@ -353,6 +359,37 @@ impl Fetch {
                 .map_err(|_| FetchError::Late(self.timeout))?
         })?;
         String::from_utf8(bytes).map_err(|error| FetchError::Binary(error.utf8_error().to_string()))
+    }
+
+    /// Sends a GET, or a POST with a JSON body, and reads the response, which must have a status from 200 to 299.
+    ///
+    /// # Errors
+    /// The server cannot be reached, answers with another status, or too late.
+    pub fn call(&self, body: Option<String>) -> Result<(), FetchError> {
+        self.runtime.block_on(async {
+            let request = match body {
+                None => self.client.get(self.url.clone()),
+                Some(body) => self
+                    .client
+                    .post(self.url.clone())
+                    .header(CONTENT_TYPE, "application/json")
+                    .body(body),
+            };
+            let call = async {
+                let response = request
+                    .headers(self.headers.clone())
+                    .send()
+                    .await
+                    .map_err(|error| FetchError::Connection(innermost(&error)))?;
+                match response.status() {
+                    status if status.is_success() => Ok(()),
+                    status => Err(FetchError::Status(status.as_u16())),
+                }
+            };
+            tokio::time::timeout(self.timeout, call)
+                .await
+                .map_err(|_| FetchError::Late(self.timeout))?
+        })
     }
 }
 

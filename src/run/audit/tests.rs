@@ -62,6 +62,7 @@ pub(crate) fn case(url: &str) -> Case {
         dataset: DatasetSpec::new(Source::Prompt("x".into())),
         mix: Vec::new(),
         load: Load::new(Shape::Closed { users: 1 }),
+        hooks: Default::default(),
         trace: None,
         checks: Vec::new(),
         stage_checks: Vec::new(),

@@ -37,6 +37,11 @@ pub struct ManagedProcess {
 }
 
 impl ManagedProcess {
+    /// Number of the start within the run, from 1.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The supervisor process, whose descendants are the processes of the server.
     pub fn supervisor(&self) -> u32 {
         self.server.supervisor_pid()

@@ -5,6 +5,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
 use crate::run::execution::group::GroupRun;
+use crate::run::execution::hooks::{Beside, HookState, RoundHooks, is_last_on_server};
 use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
@@ -74,6 +75,7 @@ pub struct Execution<'a> {
     /// URLs of targets that were asked for their engine and version.
     identified: BTreeSet<String>,
     servers: ManagedServers,
+    hooks: HookState,
     models: LocalModels,
     /// Pause between two rounds.
     pause: Duration,
@@ -129,6 +131,7 @@ impl<'a> Execution<'a> {
             lost_targets: Vec::new(),
             lost_servers: Vec::new(),
             servers: ManagedServers::default(),
+            hooks: HookState::default(),
             identified: BTreeSet::new(),
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
@@ -332,6 +335,9 @@ impl<'a> Execution<'a> {
         number: usize,
         parts: usize,
     ) -> Result<(), RunError> {
+        if self.leads() {
+            self.hooks.before_run(input, self.context)?;
+        }
         let prepared_round = self.prepare_round(input, servers)?;
         // Shard 0 starts a managed server; the others wait at the barrier.
         let server = if self.leads() {
@@ -345,6 +351,10 @@ impl<'a> Execution<'a> {
         } else {
             None
         };
+        if self.leads() {
+            let start = server.map(ManagedProcess::number);
+            self.hooks.before_round(input, start, self.context)?;
+        }
         let model = self
             .models
             .load(&input.case.target, self.plan.seed, self.context)?;
@@ -359,8 +369,23 @@ impl<'a> Execution<'a> {
             return Ok(());
         };
         self.announce(&input, number, parts);
+        let hooks = RoundHooks {
+            input: &input,
+            context: self.context,
+        };
+        let beside = self.leads().then(|| hooks.start_beside());
         let group = self.group.as_mut();
-        match run_round(&input, prepared_round, journal, group, self.context) {
+        let result = run_round(&input, prepared_round, journal, group, self.context);
+        self.manifest
+            .notes
+            .extend(beside.map(Beside::stop).unwrap_or_default());
+        if self.leads() && self.context.stop.level() == Level::Run {
+            self.manifest.notes.extend(hooks.after_case());
+            if is_last_on_server(self.plan, input.index, input.round) {
+                self.manifest.then.extend(hooks.then());
+            }
+        }
+        match result {
             Ok(result) => self.record_result(&input, result),
             Err(RunError::Interrupted) => return Err(RunError::Interrupted),
             Err(fault) => self.fault = Some(fault),

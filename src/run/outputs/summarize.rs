@@ -57,6 +57,12 @@ pub(crate) fn build_report(
         None if searches.is_empty() => judge::run_verdict(&cases),
         None => judge::search_verdict(&searches, &cases),
     };
+    let has_failed = manifest.then.iter().any(|result| result.failure.is_some());
+    let verdict = match verdict {
+        RunVerdict::Error => verdict,
+        _ if has_failed => RunVerdict::Fail,
+        verdict => verdict,
+    };
     if verdict == RunVerdict::Error && !manifest.interrupted {
         cases.iter_mut().for_each(reject_without_success);
     }

@@ -3,7 +3,8 @@
 use crate::patches::PATCH;
 use crate::schema_table::{Block, Default, Field, Kind, field};
 use crate::sections::{
-    Draft, baseline, dataset, load, mix, reference, report, request, search, slo, target, telemetry,
+    Draft, baseline, dataset, hooks, load, mix, reference, report, request, search, slo, target,
+    telemetry,
 };
 use crate::values::number::{SEED, SHARE, share};
 use crate::values::text::NAME;
@@ -74,6 +75,10 @@ pub(crate) static SCENARIO: Block = Block {
             .example("[\"ttft.p95 < 500ms\"]"),
         field("search", Kind::Block(&search::SEARCH), "Finds the largest load that meets all limits.")
             .example("{ vary: load.concurrency, range: [1, 1024] }"),
+        field("hooks", Kind::Block(&hooks::HOOKS), "Actions around the load: reset a cache, load an adapter, profile, run a command.")
+            .example("{ before_case: [reset_cache], after_case: [{ run: ./collect.sh }] }"),
+        field("then", Kind::List(&Kind::Block(&hooks::THEN)), "Commands against the still running server after its last round, such as an accuracy test; an exit status other than 0 fails the run.")
+            .example("[{ name: gsm8k, run: \"lm_eval --model local-completions --tasks gsm8k\" }]"),
         field("report", Kind::Block(&report::REPORT), "Output formats and folder.")
             .defaults(Default::Empty)
             .example("{ formats: [md, junit] }"),

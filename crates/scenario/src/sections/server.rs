@@ -229,7 +229,7 @@ pub(crate) fn decode(
     };
     let preset = draft
         .text("target.server.preset")
-        .and_then(|name| PRESETS.iter().find(|preset| preset.name == name));
+        .and_then(|name| find_preset(&name));
     let (root, host, port) = split_origin(url);
     let model = models
         .and_then(<[ModelShare]>::first)
@@ -269,7 +269,7 @@ pub(crate) fn decode(
 }
 
 /// `http://HOST:PORT`, the host without brackets, and the port of a URL.
-fn split_origin(url: &str) -> (String, &str, &str) {
+pub(crate) fn split_origin(url: &str) -> (String, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
@@ -498,7 +498,7 @@ impl Endpoint<'_> {
 }
 
 /// A known server.
-struct Preset {
+pub(crate) struct Preset {
     name: &'static str,
     /// Its command; `MODEL`, `HOST` and `PORT` are replaced.
     command: &'static str,
@@ -510,6 +510,25 @@ struct Preset {
     ready: &'static str,
     /// Path of its metrics.
     metrics: Option<&'static str>,
+    /// Paths of its actions, by name, for POST.
+    actions: &'static [(&'static str, &'static str)],
+}
+
+/// The actions of vLLM; `reset_cache` needs `VLLM_SERVER_DEV_MODE=1`, the profiler `VLLM_TORCH_PROFILER_DIR`.
+const VLLM_ACTIONS: &[(&str, &str)] = &[
+    ("reset_cache", "/reset_prefix_cache"),
+    ("start_profile", "/start_profile"),
+    ("stop_profile", "/stop_profile"),
+];
+const SGLANG_ACTIONS: &[(&str, &str)] = &[
+    ("reset_cache", "/flush_cache"),
+    ("start_profile", "/start_profile"),
+    ("stop_profile", "/stop_profile"),
+];
+
+/// The preset of this name.
+pub(crate) fn find_preset(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
 }
 
 const fn preset(
@@ -524,25 +543,32 @@ const fn preset(
         style: "kebab",
         ready: "/health",
         metrics,
+        actions: &[],
     }
 }
 
-const PRESETS: [Preset; 11] = [
-    preset(
-        "vllm",
-        "vllm serve MODEL --host HOST --port PORT",
-        Some("/metrics"),
-    ),
+static PRESETS: [Preset; 11] = [
+    Preset {
+        actions: VLLM_ACTIONS,
+        ..preset(
+            "vllm",
+            "vllm serve MODEL --host HOST --port PORT",
+            Some("/metrics"),
+        )
+    },
     preset(
         "lmdeploy",
         "lmdeploy serve api_server MODEL --server-name HOST --server-port PORT",
         Some("/metrics"),
     ),
-    preset(
-        "sglang",
-        "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
-        Some("/metrics"),
-    ),
+    Preset {
+        actions: SGLANG_ACTIONS,
+        ..preset(
+            "sglang",
+            "python3 -m sglang.launch_server --model-path MODEL --host HOST --port PORT --enable-metrics",
+            Some("/metrics"),
+        )
+    },
     preset(
         "llama-server",
         "llama-server -m MODEL --host HOST --port PORT --metrics",
@@ -583,6 +609,7 @@ const PRESETS: [Preset; 11] = [
     },
     Preset {
         style: SIMULATOR_SETTING,
+        actions: &[("reset_cache", "/reset_prefix_cache")],
         ..preset(
             "simulator",
             "llmscen simulate --listen HOST:PORT",
@@ -592,6 +619,12 @@ const PRESETS: [Preset; 11] = [
 ];
 
 impl Preset {
+    /// The path of an action, if the engine has it.
+    pub fn action(&self, name: &str) -> Option<&'static str> {
+        let action = self.actions.iter().find(|(own, _)| *own == name);
+        action.map(|(_, path)| *path)
+    }
+
     fn command(&self, on: &Endpoint<'_>) -> Vec<String> {
         let word = |word| match word {
             "MODEL" => on.model.to_owned(),

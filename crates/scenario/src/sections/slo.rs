@@ -197,7 +197,7 @@ fn check_single_stage(node: &Node, check: &Check, review: &mut Review) {
     review.push(mistake.help("Remove `abort`, or write `load.stage: all` for the whole case."));
 }
 
-fn decode_condition(
+pub(crate) fn decode_condition(
     node: &Node,
     swept_paths: &BTreeSet<String>,
     review: &mut Review,

@@ -1,0 +1,286 @@
+//! `hooks` and `then`: actions around the rounds, beside the load, and after it.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Kind, field};
+use crate::sections::Draft;
+use crate::sections::server::{find_preset, split_origin};
+use crate::sections::slo::decode_condition;
+use crate::suggest::list;
+use crate::tree::Node;
+use crate::values::time::{SPAN, duration};
+use llmscen_core::hooks::{Action, Command, Hooks, Method, Repeated, Step};
+use llmscen_core::target::{Target, TargetLocation};
+use std::collections::BTreeSet;
+
+const ACTION_NAME: Kind = Kind::Choice(
+    &[
+        ("reset_cache", "Empties the prefix cache"),
+        ("start_profile", "Starts the profiler of the engine"),
+        ("stop_profile", "Stops it and writes the profile"),
+    ],
+    &[],
+);
+
+/// The keys of an action, one of which says what it does.
+const STEPS: [&str; 4] = ["action", "run", "post", "get"];
+
+static ACTION: Block = Block {
+    doc: "One of `action`, `run`, `post` and `get`. A plain text is an `action`: known by name for the engines of the presets `vllm`, `sglang` and `simulator`.",
+    short: Some("action"),
+    fields: &[
+        field("action", ACTION_NAME, "An action of the engine, by its own endpoint.").example("reset_cache"),
+        field("run", Kind::Text, "A command for `sh -c`. Its environment has `LLMSCEN_URL`, `LLMSCEN_MODEL`, `LLMSCEN_CASE`, `LLMSCEN_ROUND` and `LLMSCEN_RUN_DIR`; its output is in `hooks.log`.")
+            .example("nvidia-smi -lgc 1500"),
+        field("post", Kind::Text, "POST to this URL, or to this path of the target's server, with its key and headers.")
+            .example("/v1/load_lora_adapter"),
+        field("get", Kind::Text, "GET of this URL or path.").example("/health"),
+        field("body", Kind::Json, "The JSON body of `post`.").example("{ lora_name: a, lora_path: /adapters/a }"),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum time.").default("1m").example("10m"),
+        field("every", Kind::Leaf(&SPAN), "In `beside`: time from one start to the next; 1s by default.").example("5s"),
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these values, as `when` of an objective.").example("{ variant: lora }"),
+    ],
+};
+
+const ACTIONS: Kind = Kind::List(&Kind::Block(&ACTION));
+
+pub(crate) static HOOKS: Block = Block {
+    doc: "Actions around the load, run by the first shard. An action that fails ends the round, which is then not run.",
+    short: None,
+    fields: &[
+        field(
+            "before_run",
+            ACTIONS,
+            "Before everything else; no managed server runs yet.",
+        )
+        .example("[{ run: ./lock-clocks.sh }]"),
+        field(
+            "before_variant",
+            ACTIONS,
+            "After each start of a managed server, else before the first round of a variant.",
+        )
+        .example(
+            "[{ post: /v1/load_lora_adapter, body: { lora_name: a, lora_path: /adapters/a } }]",
+        ),
+        field("before_case", ACTIONS, "Before each round of each case.").example("[reset_cache]"),
+        field(
+            "after_case",
+            ACTIONS,
+            "After each round of each case. A failure is a note.",
+        )
+        .example("[{ run: ./collect.sh }]"),
+        field(
+            "beside",
+            ACTIONS,
+            "Repeated while requests are sent; the report has their number and their failures.",
+        )
+        .example("[{ post: /v1/load_lora_adapter, every: 1s }]"),
+    ],
+};
+
+pub(crate) static THEN: Block = Block {
+    doc: "A command against the still running server, after its last round. An exit status other than 0 fails the run.",
+    short: Some("run"),
+    fields: &[
+        field(
+            "run",
+            Kind::Text,
+            "A command for `sh -c`, with the environment of `hooks`; its output is in `then.log`.",
+        )
+        .required()
+        .example("lm_eval --model local-completions --tasks gsm8k"),
+        field(
+            "name",
+            Kind::Text,
+            "Its name in the report; by default the first word of the command.",
+        )
+        .example("gsm8k"),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum time.")
+            .default("1h")
+            .example("30m"),
+        field(
+            "when",
+            Kind::Map(&Kind::Json),
+            "Only for cases with these values, as `when` of an objective.",
+        )
+        .example("{ variant: mtp3 }"),
+    ],
+};
+
+/// The hooks of a case. Reports actions without a server, and those that its engine does not have.
+pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) -> Hooks {
+    let actions = |point: &str, review: &mut Review| -> Vec<(Action, Option<&Node>)> {
+        let items = draft.items_at(&format!("hooks.{point}"));
+        items
+            .iter()
+            .filter_map(|item| {
+                let action = decode_action(item, draft, target, point, review)?;
+                Some((action, item.get("every")))
+            })
+            .collect()
+    };
+    review.section = "hooks".to_owned();
+    let plain = |point: &str, review: &mut Review| -> Vec<Action> {
+        let found = actions(point, review);
+        if let Some(every) = found.iter().find_map(|(_, every)| *every) {
+            let mistake = Mistake::new(every.at, "`every` outside of `beside`", "runs once");
+            review.push(mistake.help("Move the action to `beside`, or remove `every`."));
+        }
+        found.into_iter().map(|(action, _)| action).collect()
+    };
+    let before_run = plain("before_run", review);
+    let before_variant = plain("before_variant", review);
+    let before_case = plain("before_case", review);
+    let after_case = plain("after_case", review);
+    let repeated = |(action, every): (Action, Option<&Node>)| Repeated {
+        action,
+        every: every
+            .and_then(duration)
+            .unwrap_or(llmscen_core::units::Nanos::from_millis(1000)),
+    };
+    let beside = actions("beside", review)
+        .into_iter()
+        .map(repeated)
+        .collect();
+    review.section = "then".to_owned();
+    let then = draft
+        .items_at("then")
+        .iter()
+        .filter_map(|item| decode_command(item, draft, review))
+        .collect();
+    review.section.clear();
+    Hooks {
+        before_run,
+        before_variant,
+        before_case,
+        after_case,
+        beside,
+        then,
+    }
+}
+
+/// Whether the item applies to the case of the draft.
+fn applies(item: &Node, draft: &Draft<'_>, review: &mut Review) -> bool {
+    let swept: BTreeSet<String> = draft
+        .labels
+        .0
+        .iter()
+        .map(|(path, _)| path.clone())
+        .collect();
+    decode_condition(item, &swept, review).is_some_and(|when| draft.labels.covers(&when))
+}
+
+fn decode_action(
+    item: &Node,
+    draft: &Draft<'_>,
+    target: &Target,
+    point: &str,
+    review: &mut Review,
+) -> Option<Action> {
+    if !applies(item, draft, review) {
+        return None;
+    }
+    let steps: Vec<&str> = STEPS
+        .into_iter()
+        .filter(|key| item.get(key).is_some())
+        .collect();
+    let [key] = steps.as_slice() else {
+        let label = if steps.is_empty() {
+            "says nothing to do".to_owned()
+        } else {
+            format!("has {}", list(steps.iter().copied(), "and"))
+        };
+        let mistake = Mistake::new(item.at, "an action does one thing", label);
+        review.push(mistake.help("Write one of `run`, `post`, `get`, or the name of an action."));
+        return None;
+    };
+    let node = item.get(key)?;
+    let text = node.string()?;
+    let step = match *key {
+        "run" => Step::Run(text),
+        key => {
+            let (method, path) = match key {
+                "get" => (Method::Get, text),
+                "post" => (Method::Post, text),
+                _ => (Method::Post, engine_path(&text, node, draft, review)?),
+            };
+            Step::Call {
+                method,
+                url: url_of(&path, node, target, point, review)?,
+                body: item.get("body").map(Node::json),
+            }
+        }
+    };
+    Some(Action {
+        step,
+        timeout: item.read("timeout", duration)?,
+    })
+}
+
+/// The path of a named action of the engine.
+fn engine_path(name: &str, node: &Node, draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+    let preset = draft.text("target.server.preset");
+    let path = preset
+        .as_deref()
+        .and_then(find_preset)
+        .and_then(|preset| preset.action(name));
+    if path.is_none() {
+        let label = match &preset {
+            Some(preset) => format!("`{preset}` has no such endpoint"),
+            None => "the engine is unknown without `target.server.preset`".to_owned(),
+        };
+        let mistake = Mistake::new(node.at, format!("no endpoint for `{name}`"), label);
+        review.push(mistake.help("Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or `post: /flush_cache` (SGLang)."));
+    }
+    path.map(str::to_owned)
+}
+
+/// The URL of a path of the target's server. Reports a target without one.
+fn url_of(
+    path: &str,
+    node: &Node,
+    target: &Target,
+    point: &str,
+    review: &mut Review,
+) -> Option<String> {
+    if path.starts_with("http://") || path.starts_with("https://") {
+        return Some(path.to_owned());
+    }
+    if !path.starts_with('/') {
+        let mistake = Mistake::new(node.at, "this is not a URL", "expected a path or a URL");
+        review.push(mistake.help("Write for example `/reset_prefix_cache`."));
+        return None;
+    }
+    let TargetLocation::Url(url) = &target.location else {
+        let mistake = Mistake::new(
+            node.at,
+            "this hook has no server",
+            "the target is part of llmscen",
+        );
+        review.push(mistake.help("Write a whole URL, or set `target.url` to that of a server. `target.server: { preset: simulator }` starts the simulator as a server."));
+        return None;
+    };
+    if point == "before_run" && target.server.is_some() {
+        let mistake = Mistake::new(
+            node.at,
+            "this hook has no server yet",
+            "the managed server starts later",
+        );
+        review.push(mistake.help("Move it to `before_variant`, which runs after each start."));
+        return None;
+    }
+    Some(format!("{}{path}", split_origin(url).0))
+}
+
+fn decode_command(item: &Node, draft: &Draft<'_>, review: &mut Review) -> Option<Command> {
+    if !applies(item, draft, review) {
+        return None;
+    }
+    let command = item.get("run")?.string()?;
+    let name = item.get("name").and_then(Node::string);
+    let first = || command.split_whitespace().next().unwrap_or_default();
+    Some(Command {
+        name: name.unwrap_or_else(|| first().rsplit('/').next().unwrap_or_default().to_owned()),
+        timeout: item.read("timeout", duration)?,
+        command,
+    })
+}

@@ -1,0 +1,227 @@
+//! Hooks around the load, and commands after it.
+
+use crate::lab::*;
+use serde_json::json;
+
+/// A managed simulator with two variants; `more`: further keys.
+fn scenario(more: &str) -> String {
+    format!(
+        "version: 1\nname: t\ntarget: {{ url: 'http://127.0.0.1:{}/v1/chat/completions', model: sim, api_key: sk-secret-key, \
+         server: {{ preset: simulator, args: {{ prefix_cache: true }} }} }}\n\
+         variants: {{ a: {{}}, b: {{ target.server.args: {{ max_num_seqs: 4 }} }} }}\n\
+         request: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: '{}' }}\nload: {{ concurrency: 1, requests: 3 }}\nrounds: 2\n\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, cache: 100%, idle: 100%, stalled: 100% }}\n{more}",
+        port(),
+        "word ".repeat(200)
+    )
+}
+
+#[test]
+fn hooks_run_around_the_rounds_and_commands_after_them() {
+    let lab = Lab::new();
+    let say = |point: &str| {
+        format!(
+            "{point}: [{{ run: 'echo {point} $LLMSCEN_CASE $LLMSCEN_ROUND >> order.txt; echo sk-secret-key' }}]"
+        )
+    };
+    let points = ["before_run", "before_variant", "before_case", "after_case"];
+    let hooks = points.map(say).join(", ");
+    let then = "then: [{ run: 'curl --version > /dev/null || true; echo then $LLMSCEN_CASE >> order.txt; echo score 0.71' }, \
+                { name: gate, run: 'exit 4', when: { variant: b } }]\n";
+    let ran = lab
+        .run(&scenario(&format!("hooks: {{ {hooks} }}\n{then}")))
+        .expect(1);
+    let order = lab.text("order.txt");
+    let expected: Vec<String> = ["a", "b"]
+        .iter()
+        .flat_map(|case| {
+            let rounds = [1, 2].into_iter().flat_map(move |round| {
+                let fresh = (round == 1).then(|| format!("before_variant {case} 1"));
+                fresh.into_iter().chain([
+                    format!("before_case {case} {round}"),
+                    format!("after_case {case} {round}"),
+                ])
+            });
+            rounds.chain([format!("then {case}")])
+        })
+        .collect();
+    let expected = [vec!["before_run a 1".to_owned()], expected].concat();
+    assert_eq!(order.lines().collect::<Vec<_>>(), expected);
+    let log = lab.text("out/hooks.log");
+    assert!(
+        !log.contains("sk-secret-key") && log.contains("[redacted]"),
+        "{log}"
+    );
+    assert!(lab.text("out/then.log").contains("score 0.71"));
+    let results = lab.results();
+    let commands: Vec<_> = results["then"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|command| {
+            (
+                command["name"].clone(),
+                command["case"].clone(),
+                command["exit_code"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        commands,
+        [
+            (json!("curl"), json!("a"), json!(0)),
+            (json!("curl"), json!("b"), json!(0)),
+            (json!("gate"), json!("b"), json!(4)),
+        ]
+    );
+    assert_eq!(
+        (&results["verdict"], &results["exit_code"]),
+        (&json!("fail"), &json!(1))
+    );
+    let why = "`gate` after `b` failed: exit status 4.";
+    assert!(
+        ran.out.contains("`gate` after `b` failed: exit status 4"),
+        "{}",
+        ran.out
+    );
+    let report = lab.text("out/report.md");
+    assert!(
+        report.contains("## Commands after the load") && report.contains(why),
+        "{report}"
+    );
+    assert!(
+        lab.text("out/report.html")
+            .contains("Commands after the load")
+    );
+    let again = lab.llmscen(&["report", "out"]).expect(1);
+    assert!(
+        again.out.contains("`gate` after `b` failed"),
+        "{}",
+        again.out
+    );
+}
+
+#[test]
+fn a_cache_is_reset_by_the_endpoint_of_the_engine() {
+    let lab = Lab::new();
+    let cached = |lab: &Lab| {
+        let results = lab.results();
+        results["cases"][1]["audit"]["cached"].as_f64().unwrap()
+    };
+    lab.run(&scenario("")).expect(0);
+    let kept = cached(&lab);
+    lab.run(&scenario("hooks: { before_case: [reset_cache] }\n"))
+        .expect(0);
+    let reset = cached(&lab);
+    // Without the reset only the first of six prompts is not cached; with it the first of each round.
+    assert!((reset / kept - 4.0 / 5.0).abs() < 0.01, "{reset} {kept}");
+}
+
+#[test]
+fn an_action_that_fails_costs_its_round_and_is_named() {
+    let lab = Lab::new();
+    let post = "hooks: { before_case: [{ post: /no_such_endpoint, when: { variant: b } }], after_case: [{ run: 'echo lost; exit 3' }] }\n";
+    let ran = lab.run(&scenario(post)).expect(3);
+    let failed = lab.json("out/manifest.json")["failed"].clone();
+    assert_eq!(failed[0]["case"], "b");
+    let why = failed[0]["why"].as_str().unwrap();
+    assert!(
+        why.starts_with("`before_case` of `b` failed: POST http://127.0.0.1:")
+            && why.ends_with("/no_such_endpoint: the server answered 404"),
+        "{why}"
+    );
+    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 6, "{}", ran.err);
+    let notes = lab.json("out/manifest.json")["notes"].to_string();
+    assert!(
+        notes.contains("`after_case` of `a` failed: echo lost; exit 3: exit status 3: lost"),
+        "{notes}"
+    );
+    let late = "hooks: { before_run: [{ run: 'sleep 60', timeout: 200ms }] }\n";
+    let ran = lab.run(&scenario(late)).expect(3);
+    assert!(
+        ran.err
+            .contains("`before_run` failed: sleep 60: no end within 0.2 s"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn actions_beside_the_load_are_counted() {
+    let lab = Lab::new();
+    let beside = "hooks: { beside: [{ get: /health, every: 10ms, when: { variant: a } }] }\n";
+    lab.run(&scenario(beside)).expect(0);
+    let manifest = lab.json("out/manifest.json");
+    let notes: Vec<&str> = manifest["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|note| note.as_str())
+        .filter(|note| note.contains("beside"))
+        .collect();
+    assert_eq!(notes.len(), 2, "one per round: {notes:?}");
+    for note in notes {
+        let count: u64 = note
+            .split(" ran ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next())
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(
+            count > 0 && note.ends_with("times beside `a`, 0 failed."),
+            "{note}"
+        );
+    }
+}
+
+#[test]
+fn hooks_that_make_no_sense_are_errors() {
+    let lab = Lab::new();
+    for (more, expected) in [
+        (
+            "hooks: { before_run: [reset_cache] }",
+            "this hook has no server yet",
+        ),
+        (
+            "hooks: { before_case: [start_profile] }",
+            "no endpoint for `start_profile`",
+        ),
+        ("hooks: { before_case: [empty_cache] }", "empty_cache"),
+        (
+            "hooks: { before_case: [{ run: a, post: /b }] }",
+            "an action does one thing",
+        ),
+        (
+            "hooks: { before_case: [{ timeout: 1s }] }",
+            "an action does one thing",
+        ),
+        (
+            "hooks: { before_case: [{ post: reset }] }",
+            "this is not a URL",
+        ),
+        (
+            "hooks: { before_case: [{ run: a, every: 1s }] }",
+            "`every` outside of `beside`",
+        ),
+        (
+            "hooks: { before_case: [{ run: a, when: { varient: b } }] }",
+            "`varient` is not swept",
+        ),
+        ("hooks: { before_cases: [] }", "unknown key `before_cases`"),
+        ("then: [{ name: x }]", "run"),
+    ] {
+        lab.file("wrong.yaml", scenario(&format!("{more}\n")));
+        let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+        assert!(refused.err.contains(expected), "{more}: {}", refused.err);
+    }
+    let inside = "version: 1\nname: t\ntarget: { url: simulator }\ndataset: { kind: prompt, text: hi }\nload: { concurrency: 1, requests: 2 }\n\
+                  hooks: { before_case: [{ post: /reset }] }\n";
+    lab.file("wrong.yaml", inside);
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused.err.contains("this hook has no server"),
+        "{}",
+        refused.err
+    );
+}
