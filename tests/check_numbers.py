@@ -33,7 +33,12 @@ class Case:
     """A case of results.json with its rows, and its figures computed again."""
 
     def __init__(self, case, rows, plan, parts):
-        self.id, self.open_loop, self.gpus = case["id"], "/s" in case["load"], plan["target"].get("gpus")
+        self.id, self.open_loop = case["id"], "/s" in case["load"]
+        self.target = dict(plan["target"])
+        for axis, section in (("variant", "variants"), ("workload", "workloads")):
+            patch = plan.get(section, {}).get(case["labels"].get(axis)) or {}
+            self.target.update({key: patch["target"][key] for key in ("gpus", "cost") if key in patch.get("target", {})})
+        self.gpus = self.target.get("gpus")
         load = dict(plan["load"])
         for path, value in case["labels"].items():
             if path.startswith("load.static."):
@@ -56,7 +61,7 @@ class Case:
         ]
         good = (re.search(r"goodput\((.*)\)", slo["expr"]) for slo in self.limits)
         self.unknown = [] if {"concurrency", "rate"} & set(load) else UNKNOWN
-        self.known = scalars(self.rounds, self.gpus, next((request_limits(found[1]) for found in good if found), None))
+        self.known = scalars(self.rounds, self.target, next((request_limits(found[1]) for found in good if found), None))
 
 
 def check_metrics(case, printed, line):

@@ -157,6 +157,7 @@ fn metric_text(metric: Metric) -> String {
         Requires::ManagedServer => "`target.server`",
         Requires::Power => "GPUs that report their power",
         Requires::Hardware => "`target.hardware`",
+        Requires::Cost => "`target.cost`",
     };
     if !needs.is_empty() {
         let _ = write!(text, "\n  needs     {needs}");

@@ -30,8 +30,10 @@ use llmscen_core::manifest::Manifest;
 use llmscen_core::plan::{Case, Plan, PlannedRound};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::Report;
+use llmscen_core::target::Cost;
 use llmscen_report::prose;
 use llmscen_telemetry::host::machine;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A finished run, whatever its verdict.
@@ -218,9 +220,33 @@ fn new_manifest(plan: &Plan, notes: Vec<String>, context: &Context) -> Manifest 
         filter: context.filter.clone(),
         shard: (!context.shard.is_whole()).then_some(context.shard),
         attempt: context.shared.as_ref().map(|shared| shared.nonce.clone()),
-        notes: note_insecure_tls(plan).into_iter().chain(notes).collect(),
+        notes: note_insecure_tls(plan)
+            .into_iter()
+            .chain(note_costs(plan))
+            .chain(notes)
+            .collect(),
         ..Manifest::default()
     }
+}
+
+/// The prices that costs are computed from.
+fn note_costs(plan: &Plan) -> Option<String> {
+    let costs = plan
+        .cases
+        .iter()
+        .filter_map(|case| case.target.cost.as_ref());
+    let describe = |cost: &Cost| {
+        let per = if cost.per_gpu { " and GPU" } else { "" };
+        format!("{} {} per hour{per}", cost.per_hour, cost.currency)
+    };
+    let prices: BTreeSet<String> = costs.map(describe).collect();
+    let prices: Vec<String> = prices.into_iter().collect();
+    (!prices.is_empty()).then(|| {
+        format!(
+            "Costs are at the measured load of a target that is never idle, at {}.",
+            prices.join(" or ")
+        )
+    })
 }
 
 fn note_insecure_tls(plan: &Plan) -> Option<String> {

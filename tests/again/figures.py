@@ -245,7 +245,21 @@ def span_of(text):
     return sum(float(number) * UNITS[unit] for number, unit in pieces)
 
 
-def scalars(rounds, gpus, goodput):
+def price_of(target):
+    """`target.cost` in units of money per second; None without one."""
+    if "cost" not in target:
+        return None
+    number, unit, *rest = target["cost"].split()
+    assert unit.endswith("/h") and rest in ([], ["per", "gpu"]), target["cost"]
+    return float(number) * (target["gpus"] if rest else 1) / 3600
+
+
+def costs(price, rates):
+    """The price of an amount at a rate per second, by the name of the amount."""
+    return {f"cost_per_{name}": price * amount / rate if price and rate else None for name, (amount, rate) in rates.items()}
+
+
+def scalars(rounds, target, goodput):
     """"Metrics of a case" of docs/reference/metrics.md: the figures that a case has one of."""
     rows = [row for own in rounds for row in own.measured]
     ok = [row for row in rows if row["outcome"] == "ok"]
@@ -259,6 +273,8 @@ def scalars(rounds, gpus, goodput):
     both = [row for row in ok if row["output_tokens"] is not None and row["prompt_tokens"] is not None]
     items = [row["items"] for row in ok if row["items"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
+    sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None
+    gpus, price = target.get("gpus"), price_of(target)
     output = rate("output", tokens)
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
     prompts = [row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None]
@@ -276,6 +292,7 @@ def scalars(rounds, gpus, goodput):
         "output_tps_per_gpu": ratio(output, gpus) if gpus else None,
         "input_tps_per_gpu": ratio(input_tps, gpus) if gpus else None,
         "total_tps_per_gpu": ratio(total_tps, gpus) if gpus else None,
+        **costs(price, {"million_input_tokens": (1e6, input_tps), "million_output_tokens": (1e6, output), "million_tokens": (1e6, total_tps), "thousand_requests": (1e3, rate("requests", True)), "thousand_sessions": (1e3, sessions)}),
         "output_tps_steady": ratio(total("steady_tokens"), total("steady_seconds")) if streamed else None,
         "concurrency_mean": ratio(total("area"), seconds),
         "concurrency_max": max((own.most for own in rounds), default=None) if seconds else None,
@@ -283,7 +300,7 @@ def scalars(rounds, gpus, goodput):
         "rate_achieved": ratio(total("sent"), total("took")),
         "error_rate": ratio(sum(row["outcome"] != "ok" for row in stayed(rows)), len(stayed(rows))),
         "item_throughput": rate("items", items),
-        "session_throughput": ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None,
+        "session_throughput": sessions,
         "goodput_rate": ratio(sum(meets(row, goodput) for row in ended), sending) if goodput else None,
         "window_s": seconds or None,
     }

@@ -359,8 +359,8 @@ def bears(own, tag, value):
     return own == value or tag == "group" and own.startswith(value + "/")
 
 
-# Figures that requests.parquet does not have.
-ELSEWHERE = re.compile(r"\s*(startup|energy_per_token|mfu|mbu|(server|gpu|host)\.)|.*\*\s*(baseline|reference)")
+# Figures that requests.parquet does not have, and costs, whose limits are those of throughputs.
+ELSEWHERE = re.compile(r"\s*(cost_per_\w+|startup|energy_per_token|mfu|mbu|(server|gpu|host)\.)|.*\*\s*(baseline|reference)")
 
 
 def check(slo, plan, case):

@@ -294,3 +294,87 @@ fn the_plans_of_pipelines_run_as_they_are() {
         assert_eq!(logs, variants.len().max(1), "{name}: one start per variant");
     }
 }
+
+#[test]
+fn variants_are_ranked_by_their_capacity_and_cost() {
+    let lab = Lab::new();
+    // A request takes about 60 ms; with more users than slots, it waits for another one first.
+    let scenario = format!(
+        "version: 1\nname: t\ntarget: {{ url: simulator, cost: 3.60 USD/h per gpu, simulator: {{ alpha: 10ms }} }}\n\
+         variants:\n  big: {{ target: {{ gpus: 4, simulator: {{ max_num_seqs: 8 }} }} }}\n  \
+         small: {{ target: {{ gpus: 1, simulator: {{ max_num_seqs: 4 }} }} }}\n\
+         matrix: {{ load.concurrency: [2, 4, 8, 16] }}\n\
+         request: {{ max_tokens: 6 }}\ndataset: {{ kind: prompt, text: hello }}\nload: {{ requests: 120 }}\n\
+         slo: [{{ expr: ttft.p50 < 45ms, confidence: point }}, 'cost_per_million_output_tokens < 1000']\n{LENIENT}"
+    );
+    let ran = lab.run(&scenario);
+    let report = lab.text("out/report.md");
+    let start = report.find("## Capacity of each configuration").unwrap();
+    let rows: Vec<Vec<&str>> = report[start..]
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(2)
+        .take(2)
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    let known: Vec<_> = rows.iter().map(|row| row[..6].to_vec()).collect();
+    assert_eq!(
+        known,
+        [
+            ["1", "small", "4", "8 does not pass", "1", "4"],
+            ["2", "big", "8", "16 does not pass", "4", "2"],
+        ],
+        "{report}"
+    );
+    assert!(
+        ran.out.contains("CONFIGURATION") && ran.out.contains("PER GPU"),
+        "{}",
+        ran.out
+    );
+    let results = lab.results();
+    let metrics = &results["cases"][0]["metrics"];
+    let figure = |name: &str| metrics[name].as_f64().unwrap();
+    // 4 GPUs at 3.60 per hour are 0.004 per second.
+    let expected = 0.004 * 1e6 / figure("output_tps");
+    assert!((figure("cost_per_million_output_tokens") / expected - 1.0).abs() < 1e-9);
+    assert!(metrics["cost_per_thousand_sessions"].is_null());
+    let cost = &results["cases"][0]["slo"][1];
+    assert_eq!(cost["verdict"], "pass", "{cost:#}");
+    let (observed, bound) = (
+        cost["observed"].as_f64().unwrap(),
+        cost["bound"].as_f64().unwrap(),
+    );
+    assert!(observed < bound && bound < 1000.0, "{cost:#}");
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("at 3.6 USD per hour and GPU"), "{notes}");
+    crate::numbers::agree(&[lab.path().join("out")]);
+    for (cost, expected) in [
+        ("3.60 USD", "a price such as"),
+        ("free", "a price such as"),
+        ("-1 USD/h", "a price such as"),
+        ("2 USD/h per node", "a price such as"),
+    ] {
+        lab.file("wrong.yaml", scenario.replace("3.60 USD/h per gpu", cost));
+        let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+        assert!(refused.err.contains(expected), "{cost}: {}", refused.err);
+    }
+    lab.file("wrong.yaml", scenario.replace("gpus: 1, ", ""));
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused
+            .err
+            .contains("a price per GPU, but the number of GPUs is not known"),
+        "{}",
+        refused.err
+    );
+    lab.file(
+        "wrong.yaml",
+        scenario.replace("cost: 3.60 USD/h per gpu, ", ""),
+    );
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused.err.contains("the price of the target is not known"),
+        "{}",
+        refused.err
+    );
+}

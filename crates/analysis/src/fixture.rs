@@ -166,6 +166,7 @@ fn target() -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        cost: None,
         server: None,
         metrics: None,
         hardware: None,

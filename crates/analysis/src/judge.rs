@@ -7,6 +7,7 @@ mod assessment;
 mod between_cases;
 mod chance;
 pub mod compare;
+mod cost;
 mod counted;
 mod design_effect;
 mod evidence;

@@ -57,6 +57,23 @@ pub(super) fn scalars(
         let tps = rate(metric.undivided());
         put(metric, tps.zip(gpus).map(|(tps, gpus)| tps / gpus));
     }
+    let cost = facts.case.target.cost_per_second();
+    let costs = Metric::ALL
+        .iter()
+        .filter_map(|metric| Some((*metric, metric.cost_basis()?)));
+    for (metric, (throughput, amount)) in costs {
+        let rate = match throughput {
+            Metric::SessionThroughput => complete_sessions(rounds, facts)
+                .filter(|_| sending > 0.0)
+                .map(|sessions| sessions / sending),
+            throughput => rate(throughput),
+        };
+        let rate = rate.filter(|rate| *rate > 0.0);
+        put(
+            metric,
+            cost.zip(rate).map(|(cost, rate)| cost * amount / rate),
+        );
+    }
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
     put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
     put(

@@ -12,6 +12,7 @@ use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::target::Cost;
 use llmscen_core::target::Startup;
 use llmscen_core::telemetry::{Hardware, Source, TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
@@ -83,6 +84,11 @@ fn requests() -> Vec<Outcome> {
 fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
+    case.target.cost = Some(Cost {
+        per_hour: 1.8,
+        per_gpu: true,
+        currency: "USD".into(),
+    });
     case.target.hardware = Some(Hardware {
         parameters: 1e9,
         weight_bytes: 2e9,
@@ -172,7 +178,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 36));
+    assert_eq!((seen.requests.len(), results.len()), (5, 41));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

@@ -26,6 +26,17 @@ pub enum Op {
 }
 
 impl Op {
+    /// The operator between the reciprocals of two positive numbers.
+    pub fn reciprocal(self) -> Op {
+        match self {
+            Op::Less => Op::More,
+            Op::AtMost => Op::AtLeast,
+            Op::More => Op::Less,
+            Op::AtLeast => Op::AtMost,
+            Op::Equal | Op::Unequal => self,
+        }
+    }
+
     /// The operator as text.
     pub fn symbol(self) -> &'static str {
         match self {

@@ -40,6 +40,8 @@ pub enum Requires {
     Power,
     /// `target.hardware`.
     Hardware,
+    /// `target.cost`.
+    Cost,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -177,6 +179,16 @@ metrics! {
     InputTpsPerGpu "input_tps_per_gpu" "input_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
     /// total_tps / target.gpus.
     TotalTpsPerGpu "total_tps_per_gpu" "total_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
+    /// target.cost per hour / (input_tps × 3600) × 1,000,000.
+    CostPerMillionInputTokens "cost_per_million_input_tokens" "cost_per_million_input_tokens" Cost Case Cost Throughput false;
+    /// target.cost per hour / (output_tps × 3600) × 1,000,000.
+    CostPerMillionOutputTokens "cost_per_million_output_tokens" "cost_per_million_output_tokens" Cost Case Cost Throughput false;
+    /// target.cost per hour / (total_tps × 3600) × 1,000,000.
+    CostPerMillionTokens "cost_per_million_tokens" "cost_per_million_tokens" Cost Case Cost Throughput false;
+    /// target.cost per hour / (request_throughput × 3600) × 1,000.
+    CostPerThousandRequests "cost_per_thousand_requests" "cost_per_thousand_requests" Cost Case Cost Throughput false;
+    /// target.cost per hour / (session_throughput × 3600) × 1,000.
+    CostPerThousandSessions "cost_per_thousand_sessions" "cost_per_thousand_sessions" Cost Case Cost Throughput false;
     /// Output tokens that arrived while in-flight was at least 90 % of its plateau / that time.
     OutputTpsSteady "output_tps_steady" "output_tps_steady" TokensPerSecond Case Stream Throughput true;
     /// Requests in flight, time-weighted mean over the window.
@@ -241,6 +253,19 @@ impl Metric {
             Metric::OutputTpsPerGpu => Metric::OutputTps,
             Metric::TotalTpsPerGpu => Metric::TotalTps,
             metric => metric,
+        }
+    }
+
+    /// The throughput that a cost is inversely proportional to, and the amount whose cost it is: 1,000,000 tokens; None for other
+    /// metrics.
+    pub fn cost_basis(self) -> Option<(Metric, f64)> {
+        match self {
+            Metric::CostPerMillionInputTokens => Some((Metric::InputTps, 1e6)),
+            Metric::CostPerMillionOutputTokens => Some((Metric::OutputTps, 1e6)),
+            Metric::CostPerMillionTokens => Some((Metric::TotalTps, 1e6)),
+            Metric::CostPerThousandRequests => Some((Metric::RequestThroughput, 1e3)),
+            Metric::CostPerThousandSessions => Some((Metric::SessionThroughput, 1e3)),
+            _ => None,
         }
     }
 

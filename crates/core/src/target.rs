@@ -135,6 +135,8 @@ pub struct Target {
     pub compression: Compression,
     /// Number of GPUs of the target, for per-GPU metrics.
     pub gpus: Option<u32>,
+    /// Its price.
+    pub cost: Option<Cost>,
     /// The managed server; None: the server is already running.
     pub server: Option<ManagedServer>,
     /// Its /metrics endpoint.
@@ -145,7 +147,29 @@ pub struct Target {
     pub scenario_secrets: Arc<[Secret]>,
 }
 
+/// The price of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Price per hour.
+    pub per_hour: f64,
+    /// Whether it is the price of one GPU; otherwise of the whole target.
+    pub per_gpu: bool,
+    /// Currency, such as `USD`.
+    pub currency: String,
+}
+
 impl Target {
+    /// The price per second, in the currency of `cost`; None if it is unknown.
+    pub fn cost_per_second(&self) -> Option<f64> {
+        let cost = self.cost.as_ref()?;
+        let count = if cost.per_gpu {
+            f64::from(self.gpus?)
+        } else {
+            1.0
+        };
+        Some(cost.per_hour * count / 3600.0)
+    }
+
     /// A redactor for its key, header values, URL credentials, and the secrets of the scenario. For a value such as
     /// `Bearer sk-1`, the last word is a secret too.
     pub fn redactor(&self) -> Redactor {

@@ -101,6 +101,8 @@ pub enum Unit {
     Watts,
     /// Joules.
     Joules,
+    /// Money, in the currency of `target.cost`.
+    Cost,
     /// Megahertz.
     Megahertz,
     /// Degrees Celsius.
@@ -140,6 +142,7 @@ impl Unit {
             Unit::BytesPerSecond => "B/s",
             Unit::Watts => "W",
             Unit::Joules => "J",
+            Unit::Cost => "",
             Unit::Megahertz => "MHz",
             Unit::Celsius => "°C",
         }

@@ -116,7 +116,7 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
         Unit::PerSecond => format!("{}{}", compact(value, significant), unit.symbol()),
         Unit::Bytes => bytes_in(value, significant),
         Unit::BytesPerSecond => format!("{}/s", bytes_in(value, significant)),
-        Unit::Count => digits(value, significant),
+        Unit::Count | Unit::Cost => digits(value, significant),
     }
 }
 
@@ -215,6 +215,8 @@ pub fn depends_on_output_tokens(metric: Metric) -> bool {
             | OutputTpsSteady
             | OutputTpsWithDrain
             | TotalTpsWithDrain
+            | CostPerMillionOutputTokens
+            | CostPerMillionTokens
             | EnergyPerToken
             | Mfu
             | Mbu

@@ -14,8 +14,8 @@ use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
-    ViewError, audit, cases, commands, findings, headline, local, markdown, notes, percentiles,
-    repeats, search, server, shards, telemetry,
+    ViewError, audit, capacity, cases, commands, findings, headline, local, markdown, notes,
+    percentiles, repeats, search, server, shards, telemetry,
 };
 use lead::Tile;
 use llmscen_core::check::Ruling;
@@ -68,6 +68,7 @@ struct Page<'a> {
     interruption: Option<String>,
     description: Option<&'a str>,
     searches: Vec<Search>,
+    capacities: String,
     slo_total: usize,
     /// The objectives of a single case; the matrix has those of several.
     slo: String,
@@ -192,6 +193,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         interruption: headline::interruption(report),
         description: report.description.as_deref(),
         searches: report.searches.iter().enumerate().map(search).collect(),
+        capacities: capacity::table(report).html("Capacity of each configuration"),
         slo_total: verdicts.clone().count(),
         slo: if is_single {
             objectives(report, |_| true)

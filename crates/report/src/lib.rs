@@ -9,6 +9,7 @@
 
 mod audit;
 mod baseline;
+mod capacity;
 mod cases;
 pub mod chart;
 mod commands;

@@ -6,8 +6,8 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, cases, commands, findings, headline, local, notes, percentiles, repeats,
-    search, server, shards, telemetry,
+    ViewError, audit, capacity, cases, commands, findings, headline, local, notes, percentiles,
+    repeats, search, server, shards, telemetry,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -33,6 +33,7 @@ struct Page {
     interruption: Option<String>,
     description: Option<String>,
     searches: Vec<Search>,
+    capacities: String,
     slo: String,
     slo_open: String,
     slo_open_total: usize,
@@ -124,6 +125,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),
         searches: searches(report),
+        capacities: capacity::table(report).markdown(),
         slo: slo.markdown(),
         slo_open: slo_open.markdown(),
         slo_open_total: slo_open.rows.len(),

@@ -101,6 +101,7 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::ManagedServer => "needs `target.server`",
         Requires::Power => "no GPU reported its power",
         Requires::Hardware => "needs `target.hardware`",
+        Requires::Cost => "needs `target.cost`",
         Requires::Nothing => "not reported by the server, and cannot be counted",
     }
 }

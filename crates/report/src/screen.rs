@@ -12,7 +12,7 @@ use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use crate::telemetry::terminal_lines;
-use crate::{local, search};
+use crate::{capacity, local, search};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::describe;
 use llmscen_core::metric::Metric;
@@ -60,6 +60,7 @@ pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
         local::terminal_lines(report).join("\n"),
         local::speed_table(report, inner.width, inner.color),
         metrics(report, inner),
+        capacity::table(report).terminal(inner),
         closing.join("\n"),
     ];
     let indented = blocks

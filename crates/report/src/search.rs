@@ -212,7 +212,7 @@ fn result(search: &SearchReport) -> String {
     }
 }
 
-fn interval(search: &SearchReport) -> String {
+pub(crate) fn interval(search: &SearchReport) -> String {
     let ((low, high), (_, unit)) = (search.finding.interval, varied_key(&search.spec));
     let lower = low.map_or_else(
         || format!("below {}", search.spec.low),

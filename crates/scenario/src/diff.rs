@@ -18,6 +18,7 @@ const HARMLESS: &[&str] = &[
     "target.metrics",
     "target.hardware",
     "target.gpus",
+    "target.cost",
     "target.local",
     "slo",
     "audit",

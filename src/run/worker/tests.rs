@@ -36,6 +36,7 @@ fn worker(
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        cost: None,
         server: None,
         metrics: None,
         hardware: None,

@@ -47,6 +47,7 @@ pub fn target(url: &str) -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        cost: None,
         server: None,
         metrics: None,
         hardware: None,

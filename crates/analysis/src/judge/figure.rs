@@ -1,5 +1,6 @@
 //! An estimate with its bounds at several confidence levels, for baselines and relative limits.
 
+use crate::judge::cost::CostLimit;
 use crate::judge::design_effect;
 use crate::judge::evidence::{Evidence, estimate};
 
@@ -20,6 +21,9 @@ pub(super) type Ends = (Option<f64>, Option<f64>);
 /// The estimate that a check is about, with its bounds at each of `levels`; None without data, or where it is infinite. Only the
 /// subject of the check and its requests matter.
 pub fn figure(check: &Check, sample: &Sample, levels: &[f64]) -> Option<Figure> {
+    if let Some(limit) = CostLimit::of(check, sample) {
+        return Some(limit.to_cost_figure(figure(&limit.check, sample, levels)?));
+    }
     let mut evidence = Evidence::collect(check, sample);
     let (value, n) = estimate(&mut evidence);
     let value = value.filter(|value| value.is_finite())?;

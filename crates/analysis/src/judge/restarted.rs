@@ -105,10 +105,12 @@ pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
 fn is_replicable(check: &Check) -> bool {
     match &check.subject {
         Subject::Goodput(_) => true,
-        Subject::Metric { metric, stat, .. } => is_comparable(Measure {
-            metric: *metric,
-            stat: *stat,
-        }),
+        Subject::Metric { metric, stat, .. } => {
+            is_comparable(Measure {
+                metric: *metric,
+                stat: *stat,
+            }) || metric.cost_basis().is_some()
+        }
         Subject::Signal { .. } => false,
     }
 }

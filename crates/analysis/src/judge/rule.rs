@@ -1,6 +1,7 @@
 //! The verdict on one check of one case.
 
 use crate::judge::assessment::Assessment;
+use crate::judge::cost::CostLimit;
 use crate::judge::counted::{Samples, judge_quantile, judge_share, stricter};
 use crate::judge::design_effect;
 use crate::judge::evidence::{
@@ -63,6 +64,9 @@ pub fn rule(check: &Check, sample: &Sample, conditions: &Conditions) -> Verdict 
 fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment {
     if let Some((seen, n)) = histogram_bound(check, sample) {
         return judge_histogram_bound(check, seen, n);
+    }
+    if let Some(limit) = CostLimit::of(check, sample) {
+        return limit.to_cost(assess(&limit.check, sample, conditions));
     }
     let mut evidence = Evidence::collect(check, sample);
     let (Some(observed), n) = estimate(&mut evidence) else {

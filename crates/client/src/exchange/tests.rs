@@ -29,6 +29,7 @@ pub fn target() -> Target {
         version: Default::default(),
         compression: Default::default(),
         gpus: None,
+        cost: None,
         server: None,
         metrics: None,
         hardware: None,

@@ -194,6 +194,7 @@ fn unit_noun(unit: Unit) -> &'static str {
         Unit::BytesPerSecond => "bytes per second",
         Unit::Watts => "watts",
         Unit::Joules => "joules",
+        Unit::Cost => "plain numbers, in the currency of `target.cost`",
         Unit::Megahertz => "megahertz",
         Unit::Celsius => "degrees Celsius",
     }
@@ -202,7 +203,7 @@ fn unit_noun(unit: Unit) -> &'static str {
 fn list_units(unit: Unit) -> String {
     match unit {
         Unit::Millis | Unit::Seconds => "`ns`, `us`, `ms`, `s`, `m` or `h`".to_owned(),
-        Unit::Count => "no unit".to_owned(),
+        Unit::Count | Unit::Cost => "no unit".to_owned(),
         Unit::Celsius => "`C` or `°C`".to_owned(),
         Unit::Bytes => "`B`, `MB`, `GB`, `MiB` or `GiB`".to_owned(),
         Unit::BytesPerSecond => "`B/s`, `MB/s`, `GB/s`, `MiB/s` or `GiB/s`".to_owned(),

@@ -76,7 +76,7 @@ pub(crate) static SCENARIO: Block = Block {
         field("search", Kind::Block(&search::SEARCH), "Finds the largest load that meets all limits.")
             .example("{ vary: load.concurrency, range: [1, 1024] }"),
         field("hooks", Kind::Block(&hooks::HOOKS), "Actions around the load: reset a cache, load an adapter, profile, run a command.")
-            .example("{ before_case: [reset_cache], after_case: [{ run: ./collect.sh }] }"),
+            .example("{ before_case: [{ action: reset_cache }], after_case: [{ run: ./collect.sh }] }"),
         field("then", Kind::List(&Kind::Block(&hooks::THEN)), "Commands against the still running server after its last round, such as an accuracy test; an exit status other than 0 fails the run.")
             .example("[{ name: gsm8k, run: \"lm_eval --model local-completions --tasks gsm8k\" }]"),
         field("report", Kind::Block(&report::REPORT), "Output formats and folder.")

@@ -3,10 +3,11 @@
 pub(crate) mod url;
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, conflicts_with, field, only_with, requires};
+use crate::schema_table::{Block, Default, Kind, Leaf, conflicts_with, field, only_with, requires};
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
+use crate::values::expect;
 use crate::values::number::{
     BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size,
 };
@@ -17,7 +18,9 @@ use crate::values::target::{
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::redact::Secret;
-use llmscen_core::target::{Compression, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls};
+use llmscen_core::target::{
+    Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
+};
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
 
@@ -197,6 +200,7 @@ pub(crate) static TARGET: Block = Block {
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "HTTP options.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
+        field("cost", Kind::Leaf(&COST), "Price of the target, for the `cost_per_…` metrics: per hour, of all of it or per GPU.").example("2.50 USD/h per gpu"),
         field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
@@ -224,6 +228,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let headers = draft.headers("target.headers", review);
     let request_id = decode_request_id(draft, review);
     let tls = decode_tls(draft, review);
+    check_cost(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
@@ -254,11 +259,60 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             .get("target.gpus")
             .and_then(Node::integer)
             .and_then(|n| u32::try_from(n).ok()),
+        cost: draft.read("target.cost", cost),
         server,
         metrics,
         hardware: decode_hardware(draft),
         scenario_secrets: Arc::default(),
     })
+}
+
+static COST: Leaf = Leaf {
+    expected: "a price such as `2.50 USD/h per gpu`, or `20 USD/h` for the whole target",
+    sweepable: true,
+    schema: || serde_json::json!({ "type": "string", "pattern": "^\\s*[0-9.]+\\s*[A-Za-z$€£¥]+\\s*/\\s*h(\\s+per\\s+gpu)?\\s*$" }),
+    check: |node, review| {
+        if cost(node).is_none() {
+            expect(node, COST.expected, "", review);
+        }
+    },
+};
+
+/// Parses `2.50 USD/h per gpu`.
+fn cost(node: &Node) -> Option<Cost> {
+    let text = node.text()?;
+    let mut words = text.split_whitespace();
+    let (price, unit) = (words.next()?, words.next()?);
+    let rest: Vec<&str> = words.collect();
+    let per_gpu = match rest.as_slice() {
+        [] => false,
+        ["per", "gpu" | "GPU"] => true,
+        _ => return None,
+    };
+    let currency = unit.strip_suffix("/h")?;
+    let per_hour: f64 = price.parse().ok()?;
+    let is_valid = per_hour > 0.0 && per_hour.is_finite() && !currency.is_empty();
+    is_valid.then(|| Cost {
+        per_hour,
+        per_gpu,
+        currency: currency.to_owned(),
+    })
+}
+
+/// Reports a price per GPU for an unknown number of GPUs.
+fn check_cost(draft: &Draft<'_>, review: &mut Review) {
+    let Some(entry) = draft.entry("target.cost") else {
+        return;
+    };
+    let per_gpu = cost(&entry.value).is_some_and(|cost| cost.per_gpu);
+    if per_gpu && draft.get("target.gpus").is_none() {
+        let mistake = Mistake::new(
+            entry.value.at,
+            "a price per GPU, but the number of GPUs is not known",
+            "needs `target.gpus`",
+        );
+        review.push(mistake.help("Set `target.gpus` to the number of GPUs behind the target."));
+    }
 }
 
 fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<TargetLocation> {

@@ -97,7 +97,8 @@ pub(super) fn case_name(case: &Case) -> String {
 }
 
 /// Metrics of generated text, streamed or not.
-const GENERATED: [Metric; 9] = [
+const GENERATED: [Metric; 10] = [
+    Metric::CostPerMillionOutputTokens,
     Metric::OutputTokens,
     Metric::ReasoningTokens,
     Metric::Ntpot,
@@ -146,6 +147,14 @@ fn case_lacks(
         )),
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
+        }
+        Requires::Cost if case.target.cost_per_second().is_none() => {
+            Some(("the price of the target is not known", "Set `target.cost`"))
+        }
+        Requires::Cost
+            if metric == Metric::CostPerThousandSessions && case.dataset.turns.is_none() =>
+        {
+            Some(("there are no conversations", "Set `dataset.turns`"))
         }
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,

@@ -78,7 +78,7 @@ fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
         Some(Stat::Count) => Some("the plan defines the number of samples"),
         None => match metric {
             ErrorRate | OutputTpsPerUser => None,
-            metric if metric.is_rate() => None,
+            metric if metric.is_rate() || metric.cost_basis().is_some() => None,
             _ => Some("a single value per case, without a spread"),
         },
     }
