@@ -10,6 +10,7 @@ pub(crate) mod forecast;
 pub mod merge;
 pub(crate) mod outputs;
 pub mod prepare;
+pub(crate) mod readiness;
 pub mod requests;
 pub mod round;
 pub(crate) mod search;

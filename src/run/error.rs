@@ -36,6 +36,14 @@ pub enum RunError {
         /// Time from the first attempt to the last, seconds.
         seconds: f64,
     },
+    /// The conditions of `target.ready` were not met in time.
+    #[error("the target was not ready after {seconds} s:\n  {}", missing.join("\n  "))]
+    NotReady {
+        /// Time limit in seconds.
+        seconds: f64,
+        /// What was not ready, one line each.
+        missing: Vec<String>,
+    },
     /// The server of a capacity search stopped responding.
     #[error(
         "target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})"

@@ -4,6 +4,7 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::group::SharedRun;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::readiness::wait_for_targets;
 use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
@@ -399,7 +400,9 @@ pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Resul
     let running = cases
         .into_iter()
         .filter(|(case, _)| case.target.server.is_none());
-    let reached = LocalSet::new().block_on(&runtime, reach_targets(running, context));
+    let running: Vec<_> = running.collect();
+    wait_for_targets(running.iter().map(|(case, _)| &case.target), context)?;
+    let reached = LocalSet::new().block_on(&runtime, reach_targets(running.into_iter(), context));
     // A host name may still be resolving; do not wait for it.
     runtime.shutdown_background();
     reached

@@ -225,3 +225,94 @@ fn hooks_that_make_no_sense_are_errors() {
         refused.err
     );
 }
+
+/// A scenario for a server that is started elsewhere.
+fn outside(port: u16, ready: &str) -> String {
+    format!(
+        "version: 1\nname: t\ntarget: {{ url: 'http://127.0.0.1:{port}/v1/chat/completions', model: sim, api_key: sk-secret-key, \
+         metrics: 'http://127.0.0.1:{port}/metrics', ready: {ready} }}\n\
+         request: {{ max_tokens: 4 }}\ndataset: {{ kind: prompt, text: hi }}\nload: {{ concurrency: 1, requests: 3 }}\n\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, idle: 100%, stalled: 100% }}\n"
+    )
+}
+
+#[test]
+fn a_run_waits_until_the_server_is_ready() {
+    let lab = Lab::new();
+    let port = port();
+    lab.file(
+        "s.yaml",
+        outside(
+            port,
+            "{ url: /health, models: [sim], metrics: 1, timeout: 60s }",
+        ),
+    );
+    let run = lab
+        .command(&["run", "s.yaml", "--output", "out"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let mut server = lab.spawn(&["simulate", "--listen", &format!("127.0.0.1:{port}")]);
+    let ended = run.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{err}");
+    assert!(
+        err.contains("waiting until the target is ready: GET http://127.0.0.1:")
+            && err.contains("/health: "),
+        "{err}"
+    );
+    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+}
+
+#[test]
+fn a_target_that_is_not_ready_in_time_ends_the_run_and_is_named() {
+    let lab = Lab::new();
+    let port = port();
+    let mut server = lab.spawn(&["simulate", "--listen", &format!("127.0.0.1:{port}")]);
+    let ready = "{ url: [/health, /late], models: [sim, other], metrics: 2, timeout: 2s }";
+    lab.file("s.yaml", outside(port, ready));
+    let ran = lab.llmscen(&["run", "s.yaml", "--output", "out"]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    for expected in [
+        "the target was not ready after 2 s:",
+        "/late: the server answered 404",
+        "/v1/models does not list the model `other`",
+        "has 1 of 2 addresses",
+    ] {
+        assert!(ran.err.contains(expected), "{expected}: {}", ran.err);
+    }
+    assert!(
+        !ran.err.contains("model `sim`") && !ran.err.contains("sk-secret-key"),
+        "{}",
+        ran.err
+    );
+    for (ready, expected) in [
+        ("{ timeout: 1s }", "`ready` has no condition"),
+        ("health", "a URL, a path, or a list of them"),
+        ("{ url: [] }", "a URL, a path, or a list of them"),
+        ("{ metrics: 0 }", "from 1 to"),
+    ] {
+        lab.file("wrong.yaml", outside(port, ready));
+        let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+        assert!(refused.err.contains(expected), "{ready}: {}", refused.err);
+    }
+    let managed = outside(port, "/health").replace(
+        "ready: /health",
+        "ready: /health, server: { preset: simulator }",
+    );
+    lab.file("wrong.yaml", managed);
+    let refused = lab.llmscen(&["plan", "wrong.yaml"]).expect(2);
+    assert!(
+        refused
+            .err
+            .contains("would be checked before the server starts"),
+        "{}",
+        refused.err
+    );
+}

@@ -167,6 +167,7 @@ fn target() -> Target {
         request_id: None,
         gpus: None,
         cost: None,
+        ready: None,
         server: None,
         metrics: None,
         hardware: None,

@@ -137,6 +137,8 @@ pub struct Target {
     pub gpus: Option<u32>,
     /// Its price.
     pub cost: Option<Cost>,
+    /// What a server that is already running must answer before the run; None: its port alone.
+    pub ready: Option<Awaited>,
     /// The managed server; None: the server is already running.
     pub server: Option<ManagedServer>,
     /// Its /metrics endpoint.
@@ -145,6 +147,19 @@ pub struct Target {
     pub hardware: Option<Hardware>,
     /// All secrets of the scenario, for redaction only.
     pub scenario_secrets: Arc<[Secret]>,
+}
+
+/// The conditions under which a server that the run does not start is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// URLs that must answer with a status from 200 to 299.
+    pub urls: Vec<String>,
+    /// Models that `/v1/models` must list.
+    pub models: Vec<String>,
+    /// Number of addresses of the host of the metrics page that must answer with their page.
+    pub pages: Option<u32>,
+    /// Maximum time.
+    pub timeout: Nanos,
 }
 
 /// The price of a target.
@@ -159,6 +174,21 @@ pub struct Cost {
 }
 
 impl Target {
+    /// The headers of requests other than those of the load: its headers, and its key.
+    pub fn request_headers(&self) -> Vec<(String, Secret)> {
+        let mut headers = self.headers.clone();
+        let is_key = |(name, _): &(String, Secret)| name.eq_ignore_ascii_case("authorization");
+        if let Some(key) = self
+            .api_key
+            .as_ref()
+            .filter(|_| !headers.iter().any(is_key))
+        {
+            let value = Secret::new(format!("Bearer {}", key.expose()));
+            headers.push(("Authorization".to_owned(), value));
+        }
+        headers
+    }
+
     /// The price per second, in the currency of `cost`; None if it is unknown.
     pub fn cost_per_second(&self) -> Option<f64> {
         let cost = self.cost.as_ref()?;

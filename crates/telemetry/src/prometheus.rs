@@ -18,7 +18,7 @@ use reqwest::{Certificate, Client, Identity, Response, Url, redirect};
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use text::Page;
 use tokio::runtime::{Builder, Runtime};
@@ -309,6 +309,20 @@ impl Fetch {
         tls: &Tls,
         timeout: Duration,
     ) -> Result<Fetch, FetchError> {
+        Fetch::at(url, headers, tls, timeout, None)
+    }
+
+    /// As [`Fetch::new`], at this address of the host if there is one.
+    ///
+    /// # Errors
+    /// As of [`Fetch::new`].
+    pub fn at(
+        url: &str,
+        headers: &[(String, Secret)],
+        tls: &Tls,
+        timeout: Duration,
+        address: Option<SocketAddr>,
+    ) -> Result<Fetch, FetchError> {
         let settings = |error: &dyn std::fmt::Display| FetchError::Settings(error.to_string());
         let url = Url::parse(url).map_err(|error| settings(&error))?;
         let mut all = HeaderMap::new();
@@ -324,7 +338,7 @@ impl Fetch {
             value.set_sensitive(true);
             all.insert(name, value);
         }
-        let client = build_client(&url, tls, timeout)?;
+        let client = build_client(&url, tls, timeout, address)?;
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
@@ -393,7 +407,12 @@ impl Fetch {
     }
 }
 
-fn build_client(url: &Url, tls: &Tls, timeout: Duration) -> Result<Client, FetchError> {
+fn build_client(
+    url: &Url,
+    tls: &Tls,
+    timeout: Duration,
+    address: Option<SocketAddr>,
+) -> Result<Client, FetchError> {
     let settings = |error: &dyn std::fmt::Display| FetchError::Settings(error.to_string());
     // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -409,8 +428,11 @@ fn build_client(url: &Url, tls: &Tls, timeout: Duration) -> Result<Client, Fetch
         .redirect(follow)
         .connect_timeout(timeout)
         .pool_max_idle_per_host(1);
-    if is_loopback(url) {
+    if is_loopback(url) || address.is_some() {
         builder = builder.no_proxy();
+    }
+    if let (Some(host), Some(address)) = (url.host_str(), address) {
+        builder = builder.resolve(host, address);
     }
     let read = |path: &str| {
         bounds::read(path.as_ref(), bounds::TEXT)

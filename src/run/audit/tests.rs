@@ -47,6 +47,7 @@ pub(crate) fn case(url: &str) -> Case {
         request_id: None,
         gpus: None,
         cost: None,
+        ready: None,
         server: None,
         metrics: None,
         hardware: None,

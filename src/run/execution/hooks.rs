@@ -8,7 +8,7 @@ use crate::run::round::RoundInput;
 use crate::store::{HOOKS_LOG, RunDir, THEN_LOG};
 use llmscen_core::hooks::{Action, CommandResult, Method, Repeated, Step};
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::redact::{Redactor, Secret};
+use llmscen_core::redact::Redactor;
 use llmscen_core::target::{Target, TargetLocation};
 use llmscen_telemetry::prometheus::{Fetch, FetchError};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -316,17 +316,7 @@ impl Runner {
         body: Option<&serde_json::Value>,
         timeout: Duration,
     ) -> Result<(), FetchError> {
-        let mut headers = self.target.headers.clone();
-        let has_key = |(name, _): &(String, Secret)| name.eq_ignore_ascii_case("authorization");
-        if let Some(key) = self
-            .target
-            .api_key
-            .as_ref()
-            .filter(|_| !headers.iter().any(has_key))
-        {
-            let value = Secret::new(format!("Bearer {}", key.expose()));
-            headers.push(("Authorization".to_owned(), value));
-        }
+        let headers = self.target.request_headers();
         let body = match method {
             Method::Get => None,
             Method::Post => Some(body.map(ToString::to_string).unwrap_or_default()),

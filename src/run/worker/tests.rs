@@ -37,6 +37,7 @@ fn worker(
         request_id: None,
         gpus: None,
         cost: None,
+        ready: None,
         server: None,
         metrics: None,
         hardware: None,

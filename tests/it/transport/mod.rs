@@ -48,6 +48,7 @@ pub fn target(url: &str) -> Target {
         request_id: None,
         gpus: None,
         cost: None,
+        ready: None,
         server: None,
         metrics: None,
         hardware: None,

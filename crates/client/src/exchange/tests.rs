@@ -30,6 +30,7 @@ pub fn target() -> Target {
         compression: Default::default(),
         gpus: None,
         cost: None,
+        ready: None,
         server: None,
         metrics: None,
         hardware: None,

@@ -19,7 +19,7 @@ use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
-    Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
+    Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
 };
 use llmscen_core::telemetry::Hardware;
 use std::sync::Arc;
@@ -204,6 +204,7 @@ pub(crate) static TARGET: Block = Block {
         field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
+        field("ready", Kind::Block(&AWAITED), "Wait before the first request until a server that is already starting, or all of its workers, are ready.").example("{ url: /health, models: [llama], timeout: 30m }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.server"], &[]).reason("would be checked before the server starts").beside("this server is started by the run").help("Write `target.server.ready`."), conflicts_with(&["target.url"], &["simulator*"]).reason("is always ready").beside("this target is part of llmscen").help("Remove it.")]),
         field("server", Kind::Block(&server::SERVER), "A server that the run starts and stops.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is part of llmscen").help("Remove it, or write its URL: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
         field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, scraped during the run.")
             .example("http://127.0.0.1:8000/metrics").rules(&[WITHOUT_LOCAL]),
@@ -233,7 +234,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
     Some(Target {
         api,
-        location: place?,
+        location: place.clone()?,
         models: models?,
         api_key: draft
             .text("target.api_key")
@@ -260,11 +261,100 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             .and_then(Node::integer)
             .and_then(|n| u32::try_from(n).ok()),
         cost: draft.read("target.cost", cost),
+        ready: decode_awaited(draft, place.as_ref(), metrics.is_some(), review),
         server,
         metrics,
         hardware: decode_hardware(draft),
         scenario_secrets: Arc::default(),
     })
+}
+
+static AWAITED: Block = Block {
+    doc: "When a server that the run does not start is ready: all conditions are checked once a second.",
+    short: Some("url"),
+    fields: &[
+        field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of the target's server, returns a status from 200 to 299; several URLs are all required.")
+            .example("[/health, \"http://worker-2:8000/health\"]"),
+        field("models", Kind::List(&Kind::Text), "Models that `/v1/models` lists.").example("[llama-70b]"),
+        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the host of `target.metrics` answer with their page, for example the pods behind one DNS name.").example("8"),
+        field("timeout", Kind::Leaf(&SPAN), "Maximum time; then the run ends and names what is not ready.").default("10m").example("30m"),
+    ],
+};
+
+static READY_URLS: Leaf = Leaf {
+    expected: "a URL, a path, or a list of them",
+    sweepable: false,
+    schema: || serde_json::json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
+    check: |node, review| {
+        let one_or_more = std::slice::from_ref(node);
+        let items = if node.items().is_empty() {
+            one_or_more
+        } else {
+            node.items()
+        };
+        let is_url = |item: &Node| {
+            item.text().is_some_and(|text| {
+                text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
+            })
+        };
+        if let Some(wrong) = items.iter().find(|item| !is_url(item)) {
+            expect(wrong, READY_URLS.expected, "", review);
+        }
+    },
+};
+
+/// The conditions of `target.ready`. Reports a block without any, and pages without `target.metrics`.
+fn decode_awaited(
+    draft: &Draft<'_>,
+    place: Option<&TargetLocation>,
+    has_metrics: bool,
+    review: &mut Review,
+) -> Option<Awaited> {
+    let entry = draft.entry("target.ready")?;
+    let Some(TargetLocation::Url(target)) = place else {
+        return None;
+    };
+    let urls = draft.get("target.ready.url").map_or(Vec::new(), |node| {
+        let alone = std::slice::from_ref(node);
+        let items = if node.items().is_empty() {
+            alone
+        } else {
+            node.items()
+        };
+        let url = |item: &Node| {
+            let text = item.string()?;
+            Some(if text.starts_with('/') {
+                format!("{}{text}", server::split_origin(target).0)
+            } else {
+                text
+            })
+        };
+        items.iter().filter_map(url).collect()
+    });
+    let models = draft.items_at("target.ready.models").iter();
+    let awaited = Awaited {
+        urls,
+        models: models.filter_map(Node::string).collect(),
+        pages: draft.count("target.ready.metrics"),
+        timeout: draft.read("target.ready.timeout", duration)?,
+    };
+    if awaited.urls.is_empty() && awaited.models.is_empty() && awaited.pages.is_none() {
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`ready` has no condition",
+            "needs `url`, `models` or `metrics`",
+        );
+        review.push(mistake.help("For example `ready: /health`."));
+    }
+    if let Some(pages) = draft.entry("target.ready.metrics").filter(|_| !has_metrics) {
+        let mistake = Mistake::new(
+            pages.key_at,
+            "there is no metrics page to wait for",
+            "needs `target.metrics`",
+        );
+        review.push(mistake.help("Set `target.metrics` to the page of the server."));
+    }
+    Some(awaited)
 }
 
 static COST: Leaf = Leaf {

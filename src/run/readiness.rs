@@ -1,0 +1,198 @@
+//! Waits until a server that the run does not start, or all of its workers, are ready.
+
+use crate::run::error::RunError;
+use crate::run::event::{Event, Preparing};
+use crate::run::execution::stop::Level;
+use crate::run::prepare::Context;
+use llmscen_core::target::{Awaited, Target, TargetLocation};
+use llmscen_telemetry::prometheus::{Fetch, FetchError};
+use reqwest::Url;
+use serde_json::Value;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Time between two checks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit of one request.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which a signal is noticed.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Waits for the targets that have conditions, each once.
+///
+/// # Errors
+/// A target is not ready in time: [`RunError::NotReady`]; or a signal came.
+pub(crate) fn wait_for_targets<'a>(
+    targets: impl Iterator<Item = &'a Target>,
+    context: &Context,
+) -> Result<(), RunError> {
+    let mut ready: Vec<(&TargetLocation, &Awaited)> = Vec::new();
+    for target in targets {
+        let Some(awaited) = &target.ready else {
+            continue;
+        };
+        if !ready.contains(&(&target.location, awaited)) {
+            wait(target, awaited, context)?;
+            ready.push((&target.location, awaited));
+        }
+    }
+    Ok(())
+}
+
+fn wait(target: &Target, awaited: &Awaited, context: &Context) -> Result<(), RunError> {
+    let started = Instant::now();
+    let timeout: Duration = awaited.timeout.into();
+    let redactor = target.redactor();
+    let mut noted = false;
+    loop {
+        let missing: Vec<String> = missing(target, awaited)
+            .into_iter()
+            .map(|why| redactor.redact(why))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if started.elapsed() >= timeout {
+            return Err(RunError::NotReady {
+                seconds: timeout.as_secs_f64(),
+                missing,
+            });
+        }
+        if !std::mem::replace(&mut noted, true) {
+            let text = format!("waiting until the target is ready: {}", missing.join("; "));
+            let _ = context.events.send(Event::Note(text));
+        }
+        let next = Instant::now() + INTERVAL.min(timeout.saturating_sub(started.elapsed()));
+        while Instant::now() < next {
+            if context.stop.level() > Level::Run {
+                return Err(RunError::Interrupted);
+            }
+            sleep(POLL.min(next.saturating_duration_since(Instant::now())));
+        }
+        let _ = context.events.send(Event::Preparing(Preparing {
+            what: "waiting for",
+            unit: "s",
+            done: started.elapsed().as_secs(),
+            total: None,
+        }));
+    }
+}
+
+/// What is not ready, one line each.
+fn missing(target: &Target, awaited: &Awaited) -> Vec<String> {
+    let mut missing = Vec::new();
+    for url in &awaited.urls {
+        if let Err(why) = fetch(target, url, None).and_then(|fetch| fetch.call(None)) {
+            missing.push(format!("GET {url}: {why}"));
+        }
+    }
+    if !awaited.models.is_empty() {
+        missing.extend(missing_models(target, &awaited.models));
+    }
+    if let Some(pages) = awaited.pages {
+        missing.extend(missing_pages(target, pages));
+    }
+    missing
+}
+
+/// A client for a URL, at one address of its host if given.
+fn fetch(target: &Target, url: &str, address: Option<SocketAddr>) -> Result<Fetch, FetchError> {
+    Fetch::at(
+        url,
+        &target.request_headers(),
+        &target.tls,
+        ATTEMPT_TIMEOUT,
+        address,
+    )
+}
+
+/// `/v1/models` beside the path that requests are posted to.
+fn models_url(url: &str) -> String {
+    let root = url.find("/v1/").and_then(|at| url.get(..at));
+    let origin = || {
+        let authority = url.find("://").map_or(0, |at| at + 3);
+        let end = url.get(authority..).and_then(|rest| rest.find('/'));
+        end.and_then(|end| url.get(..authority + end))
+            .unwrap_or(url)
+    };
+    format!("{}/v1/models", root.unwrap_or_else(origin))
+}
+
+fn missing_models(target: &Target, models: &[String]) -> Vec<String> {
+    let TargetLocation::Url(url) = &target.location else {
+        return Vec::new();
+    };
+    let url = models_url(url);
+    let page = match fetch(target, &url, None).and_then(|fetch| fetch.page()) {
+        Ok(page) => page,
+        Err(why) => return vec![format!("GET {url}: {why}")],
+    };
+    let list: Value = serde_json::from_str(&page).unwrap_or_default();
+    let ids = list["data"].as_array().into_iter().flatten();
+    let ids: Vec<&str> = ids.filter_map(|model| model["id"].as_str()).collect();
+    let missing = models.iter().filter(|model| !ids.contains(&model.as_str()));
+    missing
+        .map(|model| format!("{url} does not list the model `{model}`"))
+        .collect()
+}
+
+fn missing_pages(target: &Target, count: u32) -> Vec<String> {
+    let Some(page) = &target.metrics else {
+        return Vec::new();
+    };
+    let addresses = match addresses(&page.url) {
+        Ok(addresses) => addresses,
+        Err(why) => return vec![format!("{}: {why}", page.url)],
+    };
+    let mut missing: Vec<String> = addresses
+        .iter()
+        .filter_map(|address| {
+            let page = fetch(target, &page.url, Some(*address)).and_then(|fetch| fetch.page());
+            let why = page.err()?;
+            Some(format!("the metrics page of {address}: {why}"))
+        })
+        .collect();
+    let known = addresses.len() as u32;
+    if known < count {
+        missing.push(format!(
+            "the host of {} has {known} of {count} addresses",
+            page.url
+        ));
+    }
+    missing
+}
+
+/// The addresses of the host of a URL.
+fn addresses(url: &str) -> Result<Vec<SocketAddr>, String> {
+    let url = Url::parse(url).map_err(|error| error.to_string())?;
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_or_known_default().unwrap_or(80);
+    let found = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| error.to_string())?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort();
+    addresses.dedup();
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_listed_beside_the_path_of_requests() {
+        for (url, expected) in [
+            ("http://h:1/v1/chat/completions", "http://h:1/v1/models"),
+            (
+                "http://h/openai/v1/chat/completions",
+                "http://h/openai/v1/models",
+            ),
+            ("http://h:1/generate", "http://h:1/v1/models"),
+            ("http://h:1", "http://h:1/v1/models"),
+        ] {
+            assert_eq!(models_url(url), expected);
+        }
+    }
+}
