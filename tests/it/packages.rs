@@ -104,7 +104,6 @@ fn wheel(lab: &Lab) -> PathBuf {
             "--profile",
             "dev",
             "--locked",
-            "--offline",
             "--compatibility",
             "linux",
             "--out",
