@@ -87,7 +87,7 @@ fn metrics(url: String) -> Prometheus {
         interval: SECOND,
         headers: Vec::new(),
     };
-    Prometheus::new(&scrape, &Tls::default(), Vec::new())
+    Prometheus::new(&scrape, &Tls::default(), Vec::new(), Vec::new())
 }
 
 /// Where a server on loopback sends a page of vLLM with three engines, some 1900 lines, again and again on one connection.

@@ -430,7 +430,7 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
         .and_then(|quest| plan.cases.get(quest.first))?;
     let counts_failures = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
-        Subject::Signal { .. } => false,
+        Subject::Signal { .. } | Subject::PageMetric(_) => false,
         Subject::Metric { metric, .. } => {
             *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled
         }
@@ -443,7 +443,10 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
 fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
     match &check.subject {
         Subject::Metric { tags, .. } if tags.iter().any(|(tag, _)| tag == "round") => 1,
-        Subject::Metric { .. } | Subject::Goodput(_) | Subject::Signal { .. } => rounds,
+        Subject::Metric { .. }
+        | Subject::Goodput(_)
+        | Subject::Signal { .. }
+        | Subject::PageMetric(_) => rounds,
     }
 }
 

@@ -276,3 +276,43 @@ fn amd_gpus_are_sampled_by_their_command_and_its_cost_is_noted() {
         "{untold:?}"
     );
 }
+
+#[test]
+fn any_metric_of_the_page_may_be_limited() {
+    let lab = Lab::new();
+    let scenario = "version: 1\nname: t\n\
+        target: { url: simulator, metrics: { url: simulator, interval: 50ms }, simulator: { alpha: 10ms } }\n\
+        request: { max_tokens: 20 }\ndataset: { kind: prompt, text: hi }\nload: { concurrency: 2, requests: 10 }\n\
+        audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, idle: 100%, stalled: 100% }\n\
+        slo:\n\
+        \x20 - server[\"vllm:generation_tokens\"].rate > 0\n\
+        \x20 - server['vllm:num_requests_running']{model_name=sim}.max <= 2\n\
+        \x20 - server[\"vllm:num_preemptions\"].rate > 0\n\
+        \x20 - { expr: \"server['nothing'].mean < 1\", no_data: inconclusive }\n";
+    lab.file("s.yaml", scenario);
+    lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(1);
+    let case = &lab.results()["cases"][0];
+    let of = |key: &str| [0, 1, 2, 3].map(|at| case["slo"][at][key].clone());
+    assert_eq!(of("verdict"), ["pass", "pass", "fail", "inconclusive"]);
+    // The same counter, as a signal.
+    let [tokens, running, preempted, nothing] = of("observed");
+    assert_eq!(tokens, case["telemetry"]["server.output_tps"]["mean"]);
+    assert_eq!(running, case["telemetry"]["server.running"]["max"]);
+    assert_eq!(preempted.to_string(), "0.0", "no negative zero");
+    assert!(nothing.is_null());
+    let report = lab.text("out/report.md");
+    lab.llmscen(&["report", "out"]).expect(1);
+    assert_eq!(lab.text("out/report.md"), report, "computed again");
+    lab.file(
+        "n.yaml",
+        scenario.replace("metrics: { url: simulator, interval: 50ms }, ", ""),
+    );
+    let refused = lab.llmscen(&["plan", "n.yaml"]).expect(2);
+    assert!(
+        refused.err.contains(
+            "`vllm:generation_tokens` is not available: no metrics endpoint is configured"
+        ),
+        "{}",
+        refused.err
+    );
+}

@@ -6,7 +6,9 @@ use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
 use crate::sending::Flow;
 use crate::table::Table;
+use crate::telemetry::{RoundTelemetry, page_figure};
 use crate::{CaseFacts, sending, telemetry};
+use llmscen_core::check::{Check, PageMetric, Subject};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::FailureExample;
@@ -34,6 +36,8 @@ pub struct Sample {
     pub distributions: BTreeMap<Metric, Distribution>,
     /// The signals that exist.
     pub signals: BTreeMap<Signal, SignalStat>,
+    /// The metrics of the server's page that objectives limit, each with the number of its values.
+    pub page: BTreeMap<PageMetric, (f64, u64)>,
     /// Counts.
     pub counts: Counts,
     /// Requests that failed because this machine had no file or port to open a connection with.
@@ -81,10 +85,23 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         scalars,
         distributions: distributions(&measured),
         signals: telemetry::signals(&telemetry_of_rounds),
+        page: limited_metrics(facts, &telemetry_of_rounds),
         counts: counts(rows),
         without_file: without_file(rows),
         requests,
     }
+}
+
+fn limited_metrics(
+    facts: &CaseFacts<'_>,
+    rounds: &[RoundTelemetry<'_>],
+) -> BTreeMap<PageMetric, (f64, u64)> {
+    let limited = |check: &Check| match &check.subject {
+        Subject::PageMetric(metric) => Some((metric.clone(), page_figure(rounds, metric)?)),
+        _ => None,
+    };
+    let checks = facts.case.checks.iter().chain(&facts.case.stage_checks);
+    checks.filter_map(limited).collect()
 }
 
 /// The measured rows as columns, ordered by round and scheduled send: neighbors are the requests of one moment, which the turns of

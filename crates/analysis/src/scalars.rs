@@ -198,7 +198,7 @@ fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64>
         .iter()
         .find_map(|check| match &check.subject {
             Subject::Goodput(limits) => Some(limits.as_slice()),
-            Subject::Metric { .. } | Subject::Signal { .. } => None,
+            Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
         })?;
     let good_in_round = |round: &Round<'_, '_>| {
         let window = throughput_window(round, facts).unwrap_or_default();

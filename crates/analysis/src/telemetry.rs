@@ -17,6 +17,8 @@ mod codec;
 mod histogram;
 mod others;
 
+pub(crate) use others::page_figure;
+
 pub use codec::{read, write};
 
 /// The measured window of a round, in nanoseconds after the start of its clock.

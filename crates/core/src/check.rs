@@ -107,6 +107,76 @@ pub enum Subject {
         /// The statistic.
         stat: Stat,
     },
+    /// A metric of the server's page, by the name on the page; always compared as a point estimate.
+    PageMetric(PageMetric),
+}
+
+/// A metric of the server's page, by the name on the page.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PageMetric {
+    /// The name; a counter may omit its suffix `_total`.
+    pub name: String,
+    /// Labels that a series must have; the series with these labels are combined.
+    pub labels: Vec<(String, String)>,
+    /// The statistic.
+    pub stat: PageStat,
+}
+
+impl PageMetric {
+    /// Whether a series with this name is meant.
+    pub fn has_name(&self, name: &str) -> bool {
+        name.strip_prefix(&self.name)
+            .is_some_and(|end| end.is_empty() || end == "_total")
+    }
+}
+
+/// A statistic of a metric of the server's page over the measured windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum PageStat {
+    /// Increase per second; the sum over the series.
+    Rate,
+    /// Time-weighted mean; the mean over the series.
+    Mean,
+    /// Minimum over the series.
+    Min,
+    /// Maximum over the series.
+    Max,
+}
+
+impl PageStat {
+    /// Every statistic.
+    pub const ALL: [PageStat; 4] = [PageStat::Rate, PageStat::Mean, PageStat::Min, PageStat::Max];
+
+    /// The name in an objective.
+    pub fn name(self) -> &'static str {
+        match self {
+            PageStat::Rate => "rate",
+            PageStat::Mean => "mean",
+            PageStat::Min => "min",
+            PageStat::Max => "max",
+        }
+    }
+}
+
+/// The syntax of a scenario.
+impl fmt::Display for PageMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels = tags_text(&self.labels);
+        write!(f, "server[\"{}\"]{labels}.{}", self.name, self.stat.name())
+    }
+}
+
+/// `{a=1,b=2}`; empty without tags.
+fn tags_text(tags: &[(String, String)]) -> String {
+    let tags: Vec<String> = tags
+        .iter()
+        .map(|(tag, value)| format!("{tag}={value}"))
+        .collect();
+    if tags.is_empty() {
+        String::new()
+    } else {
+        format!("{{{}}}", tags.join(","))
+    }
 }
 
 /// How certain a verdict must be.
@@ -190,7 +260,7 @@ impl Check {
                 .iter()
                 .find(|(tag, _)| tag == "group")
                 .map(|(_, value)| value.as_str()),
-            Subject::Goodput(_) | Subject::Signal { .. } => None,
+            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
         }
     }
 
@@ -201,7 +271,7 @@ impl Check {
         let ceiling = self.op.is_ceiling();
         let share = match &self.subject {
             _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
-            Subject::Signal { .. } => return None,
+            Subject::Signal { .. } | Subject::PageMetric(_) => return None,
             Subject::Goodput(_)
             | Subject::Metric {
                 metric: Metric::ErrorRate,
@@ -304,6 +374,8 @@ impl Subject {
             } => Unit::Count,
             Subject::Metric { metric, .. } => metric.unit(),
             Subject::Signal { signal, .. } => signal.unit(),
+            Subject::PageMetric(series) if series.stat == PageStat::Rate => Unit::PerSecond,
+            Subject::PageMetric(_) => Unit::Count,
         }
     }
 }
@@ -337,19 +409,12 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Metric { metric, stat, tags } => {
-                let tags: Vec<String> = tags
-                    .iter()
-                    .map(|(tag, value)| format!("{tag}={value}"))
-                    .collect();
-                let tags = if tags.is_empty() {
-                    String::new()
-                } else {
-                    format!("{{{}}}", tags.join(","))
-                };
+                let tags = tags_text(tags);
                 let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
                 write!(f, "{metric}{tags}{stat}")
             }
             Subject::Signal { signal, stat } => write!(f, "{signal}.{stat}"),
+            Subject::PageMetric(series) => write!(f, "{series}"),
             Subject::Goodput(limits) => {
                 let limits: Vec<String> = limits
                     .iter()

@@ -762,7 +762,7 @@ fn correlated(report: &Report) -> Option<Finding> {
 fn subject(verdict: &Verdict) -> Option<Metric> {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => Some(*metric),
-        Subject::Goodput(_) | Subject::Signal { .. } => None,
+        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
     }
 }
 

@@ -210,7 +210,7 @@ pub fn correlation_lines(report: &Report) -> Vec<String> {
 fn metric(verdict: &Verdict) -> Option<Metric> {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => Some(*metric),
-        Subject::Goodput(_) | Subject::Signal { .. } => None,
+        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
     }
 }
 

@@ -3,11 +3,13 @@
 //! ```text
 //! assertion := metric [ tags ] [ "." stat ] op ( value [ unit ] | multiple )
 //!            | signal "." stat op value [ unit ]                       signal := "server.waiting", "gpu.power", …
+//!            | "server" "[" quoted name "]" [ labels ] "." ( "rate" | "mean" | "min" | "max" ) op value
 //!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
 //! multiple  := [ factor "*" ] ( "baseline" | "reference" | case )     with `<`, `<=`, `>` or `>=`
 //! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." metric [ tags ] [ "." stat ] ]
 //! limit     := metric op value [ unit ]
 //! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
+//! labels    := "{" label "=" value { "," label "=" value } "}"       of the page, for example engine=0
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
 //! unit      := "ns" "us" "ms" "s" "m" "h" | "%" | "tok/s" | "req/s" | "tok" | "B" "KB" "MiB" "GiB" "GiB/s" … | "W" | "MHz" | "C"
@@ -21,7 +23,7 @@ mod limit;
 use crate::check::cursor::{CheckError, Cursor};
 use crate::suggest::{list, meant_or, nearest};
 use llmscen_core::baseline::Relative;
-use llmscen_core::check::{Op, RequestLimit, Subject};
+use llmscen_core::check::{Op, PageMetric, PageStat, RequestLimit, Subject};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::signal::{Form, Signal};
 use std::ops::Range;
@@ -55,6 +57,9 @@ fn parse_left(
     if name == "goodput" && cursor.peek() == Some('(') {
         return parse_goodput(cursor);
     }
+    if name == "server" && cursor.eat('[') {
+        return parse_series(cursor).map(Subject::PageMetric);
+    }
     if is_signal_scope(name) {
         return parse_signal(cursor, name, at);
     }
@@ -70,8 +75,8 @@ fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, C
     let op = cursor.op()?;
     let start = *cursor;
     if let Some(relative) = limit::parse_multiple(cursor, op)? {
-        if let Subject::Signal { signal, .. } = subject {
-            return Err(no_multiple(&start, signal));
+        if matches!(subject, Subject::Signal { .. } | Subject::PageMetric(_)) {
+            return Err(no_multiple(&start, &subject));
         }
         let other = relative
             .case
@@ -102,11 +107,12 @@ fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, C
     })
 }
 
-fn name_of(subject: &Subject) -> &'static str {
+fn name_of(subject: &Subject) -> &str {
     match subject {
         Subject::Metric { metric, .. } => metric.name(),
         Subject::Goodput(_) => "goodput",
         Subject::Signal { signal, .. } => signal.name(),
+        Subject::PageMetric(series) => &series.name,
     }
 }
 
@@ -163,18 +169,31 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
 const TAGS: [&str; 4] = ["model", "round", "turn", "group"];
 
 fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
+    parse_pairs(cursor, |tag| {
+        (!TAGS.contains(&tag)).then(|| {
+            (
+                meant_or(nearest(tag, TAGS), "does not exist"),
+                "Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`.",
+            )
+        })
+    })
+}
+
+/// Parses `{tag=value,…}`. `fault`: the label and the help of an unknown tag.
+fn parse_pairs(
+    cursor: &mut Cursor<'_>,
+    fault: impl Fn(&str) -> Option<(String, &'static str)>,
+) -> Result<Vec<(String, String)>, CheckError> {
     let mut tags: Vec<(String, String)> = Vec::new();
     if !cursor.eat('{') {
         return Ok(tags);
     }
     loop {
         let (tag, at) = cursor.word();
-        if !TAGS.contains(&tag) {
-            let label = meant_or(nearest(tag, TAGS), "does not exist");
+        if let Some((label, help)) = fault(tag) {
             return Err(
-                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label).help(
-                    "Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`.",
-                ),
+                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
+                    .help(help),
             );
         }
         cursor.expect('=', "between a tag and its value")?;
@@ -298,6 +317,58 @@ fn is_signal_scope(word: &str) -> bool {
     Signal::ALL.iter().any(|signal| signal.scope() == word)
 }
 
+const SERIES_EXAMPLE: &str =
+    "Write for example `server[\"vllm:external_prefix_cache_hits\"].rate > 0`.";
+const SERIES_STATISTICS: &str =
+    "Statistics of a metric of the page are `rate` (increase per second), `mean`, `min` and `max`.";
+
+/// Parses what follows `server[`.
+fn parse_series(cursor: &mut Cursor<'_>) -> Result<PageMetric, CheckError> {
+    let Some(quote) = cursor.peek().filter(|c| ['"', '\''].contains(c)) else {
+        let at = cursor.visible(cursor.next_range());
+        let error = CheckError::new(at, "a name without quotes", "expected `\"`");
+        return Err(error.help(SERIES_EXAMPLE));
+    };
+    cursor.eat(quote);
+    let (name, at) = cursor.until(&[quote]);
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    if name.is_empty() || !name.chars().all(is_valid) {
+        let message = format!("`{name}` is not the name of a metric");
+        let error = CheckError::new(cursor.visible(at), message, "letters, digits, `_` and `:`");
+        return Err(error.help("Labels follow the bracket: `server[\"x\"]{engine=0}.rate`."));
+    }
+    let end = at.end;
+    cursor.expect(quote, "after the name of a metric")?;
+    cursor.expect(']', "after the name of a metric")?;
+    let labels = parse_pairs(cursor, |label| {
+        label
+            .is_empty()
+            .then(|| ("expected a label".to_owned(), SERIES_EXAMPLE))
+    })?;
+    if !cursor.eat('.') {
+        let at = end - name.len()..end;
+        let error = CheckError::new(at, format!("`{name}` needs a statistic"), "has none");
+        return Err(error.help(SERIES_STATISTICS));
+    }
+    let (word, stat_at) = cursor.stat();
+    let stat = PageStat::ALL.into_iter().find(|stat| stat.name() == word);
+    let Some(stat) = stat else {
+        let names = PageStat::ALL.map(PageStat::name);
+        let label = meant_or(nearest(word, names), "does not exist");
+        let error = CheckError::new(
+            cursor.visible(stat_at),
+            format!("unknown statistic `{word}`"),
+            label,
+        );
+        return Err(error.help(SERIES_STATISTICS));
+    };
+    Ok(PageMetric {
+        name: name.to_owned(),
+        labels,
+        stat,
+    })
+}
+
 /// Parses what follows the first part of a signal's name.
 fn parse_signal(
     cursor: &mut Cursor<'_>,
@@ -397,15 +468,18 @@ fn list_statistics(signal: Signal) -> String {
     format!("Its statistics are `p0` to `p100`, {others}.")
 }
 
-/// The error of a relative limit on a signal.
-fn no_multiple(cursor: &Cursor<'_>, signal: Signal) -> CheckError {
+/// The error of a relative limit on a value of telemetry.
+fn no_multiple(cursor: &Cursor<'_>, subject: &Subject) -> CheckError {
     let at = cursor
         .rest()
         .unwrap_or_else(|| cursor.visible(cursor.next_range()));
     let error = CheckError::new(
         at,
         "a signal cannot have a relative limit",
-        format!("`{signal}` is only compared as a point estimate"),
+        format!(
+            "`{}` is only compared as a point estimate",
+            name_of(subject)
+        ),
     );
     error.help("Its samples are correlated, so runs cannot be compared by a test: write a number.")
 }

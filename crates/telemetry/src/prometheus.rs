@@ -4,6 +4,7 @@ use crate::{SampledValue, TelemetrySource};
 use common::report_signals;
 use flate2::read::MultiGzDecoder;
 use llmscen_core::bounds;
+use llmscen_core::check::PageMetric;
 use llmscen_core::redact::Secret;
 use llmscen_core::signal::Signal;
 use llmscen_core::target::Tls;
@@ -42,6 +43,7 @@ pub struct Prometheus {
     scrape: Scrape,
     fetch: Result<Fetch, String>,
     models: Vec<String>,
+    limited: Vec<PageMetric>,
     log: PageLog,
 }
 
@@ -57,8 +59,14 @@ struct PageLog {
 }
 
 impl Prometheus {
-    /// `models` are the models that requests name. Settings that cannot be used are an error of the first sample.
-    pub fn new(scrape: &Scrape, tls: &Tls, models: Vec<String>) -> Prometheus {
+    /// `models` are the models that requests name. Series that objectives limit (`limited`) are reported under their names in any
+    /// case. Settings that cannot be used are an error of the first sample.
+    pub fn new(
+        scrape: &Scrape,
+        tls: &Tls,
+        models: Vec<String>,
+        limited: Vec<PageMetric>,
+    ) -> Prometheus {
         let fetch = Fetch::new(
             &scrape.url,
             &scrape.headers,
@@ -70,6 +78,7 @@ impl Prometheus {
             scrape: scrape.clone(),
             fetch,
             models,
+            limited,
             log: PageLog::default(),
         }
     }
@@ -102,7 +111,7 @@ impl TelemetrySource for Prometheus {
         let read = text.and_then(|text| {
             let page = parse_page(&text)?;
             emit(SampledValue::plain("up", 1.0));
-            self.log.record(&page, &self.models, emit);
+            self.log.record(&page, &self.models, &self.limited, emit);
             Ok(())
         });
         read.map_err(|reason| {
@@ -163,9 +172,15 @@ impl PageLog {
         &mut self,
         page: &Page<'_>,
         models: &[String],
+        limited: &[PageMetric],
         emit: &mut dyn FnMut(SampledValue<'_>),
     ) {
-        let signals = report_signals(page, models, emit);
+        let mut signals = report_signals(page, models, emit);
+        let is_limited = |index: &usize| {
+            let sample = page.samples.get(*index);
+            sample.is_some_and(|sample| limited.iter().any(|series| series.has_name(sample.name)))
+        };
+        signals.used.retain(|index| !is_limited(index));
         report_other_series(page, &signals.used, emit);
         self.pages += 1;
         self.families.extend(signals.families);

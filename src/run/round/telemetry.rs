@@ -40,7 +40,7 @@ fn needs_gpus(case: &Case) -> bool {
     let subject = |check: &Check| match &check.subject {
         Subject::Signal { signal, .. } => signal.scope() == "gpu",
         Subject::Metric { metric, .. } => metric.needs() == Requires::Power,
-        Subject::Goodput(_) => false,
+        Subject::Goodput(_) | Subject::PageMetric(_) => false,
     };
     case.target.gpus.is_some() || case.checks.iter().any(subject)
 }
@@ -135,7 +135,14 @@ impl Observer {
                 .iter()
                 .map(|model| model.name.clone())
                 .collect();
-            sources.push(Box::new(Prometheus::new(&scrape, &case.target.tls, models)));
+            let series = |check: &Check| match &check.subject {
+                Subject::PageMetric(series) => Some(series.clone()),
+                _ => None,
+            };
+            let checks = case.checks.iter().chain(&case.stage_checks);
+            let limited = checks.filter_map(series).collect();
+            let tls = &case.target.tls;
+            sources.push(Box::new(Prometheus::new(&scrape, tls, models, limited)));
         }
         sources
     }

@@ -116,7 +116,7 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
             }
             _ => return None,
         },
-        Subject::Metric { .. } | Subject::Signal { .. } => return None,
+        Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => return None,
     };
     (0.0 < tail && tail < 1.0).then_some((flags, tail))
 }

@@ -103,7 +103,7 @@ fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
 fn requests<'a>(check: &Check, sample: &'a Sample) -> Vec<MeasuredRequest<'a>> {
     let tags: &[(String, String)] = match &check.subject {
         Subject::Metric { tags, .. } => tags,
-        Subject::Goodput(_) | Subject::Signal { .. } => &[],
+        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => &[],
     };
     let mut requests: Vec<MeasuredRequest<'_>> = sample
         .requests
@@ -156,7 +156,7 @@ fn hit(check: &Check, request: MeasuredRequest<'_>) -> Option<Unit> {
     let hit = match &check.subject {
         Subject::Goodput(limits) => request.meets(limits),
         Subject::Metric { .. } => !request.ok(),
-        Subject::Signal { .. } => return None,
+        Subject::Signal { .. } | Subject::PageMetric(_) => return None,
     };
     (!request.left()).then_some(Unit {
         amount: f64::from(u8::from(hit)),

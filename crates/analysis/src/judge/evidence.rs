@@ -30,6 +30,10 @@ impl Evidence {
     pub(super) fn collect(check: &Check, sample: &Sample) -> Evidence {
         match &check.subject {
             Subject::Signal { signal, stat } => signal_evidence(sample.signals.get(signal), *stat),
+            Subject::PageMetric(metric) => {
+                let (value, n) = sample.page.get(metric).copied().unzip();
+                Evidence::Figure(value, n.unwrap_or_default())
+            }
             Subject::Goodput(limits) => share(goodput_flags(&sample.requests, limits).into_iter()),
             Subject::Metric { metric, stat, tags } => {
                 let requests: Vec<MeasuredRequest<'_>> = sample
@@ -163,9 +167,15 @@ pub(super) fn point_only_reason(check: &Check, evidence: &Evidence) -> Option<&'
         _ if matches!(check.op, Op::Equal | Op::Unequal) => {
             Some("point estimate only: equality cannot be tested at a confidence level")
         }
-        _ if matches!(check.subject, Subject::Signal { .. }) => Some(
-            "point estimate only: telemetry samples are correlated, so no confidence bound is given",
-        ),
+        _ if matches!(
+            check.subject,
+            Subject::Signal { .. } | Subject::PageMetric(_)
+        ) =>
+        {
+            Some(
+                "point estimate only: telemetry samples are correlated, so no confidence bound is given",
+            )
+        }
         Evidence::Values(_, Stat::Quantile(p)) if is_inner(*p) => None,
         Evidence::Values(_, Stat::Quantile(_) | Stat::Min | Stat::Max) => {
             Some("point estimate only: a minimum or maximum has no confidence bound")

@@ -48,7 +48,7 @@ pub fn required_samples(check: &Check) -> Option<u64> {
         Subject::Metric {
             metric, stat: None, ..
         } => is_throughput(*metric).then_some(LEAST as u64),
-        Subject::Metric { .. } | Subject::Signal { .. } => None,
+        Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
     }
 }
 

@@ -111,7 +111,7 @@ fn is_replicable(check: &Check) -> bool {
                 stat: *stat,
             }) || metric.cost_basis().is_some()
         }
-        Subject::Signal { .. } => false,
+        Subject::Signal { .. } | Subject::PageMetric(_) => false,
     }
 }
 

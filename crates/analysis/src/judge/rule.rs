@@ -211,7 +211,7 @@ fn judge_histogram_bound(check: &Check, seen: StatValue, n: u64) -> Assessment {
     };
     let unit = match &check.subject {
         Subject::Signal { signal, .. } => signal.unit().symbol(),
-        Subject::Metric { .. } | Subject::Goodput(_) => "",
+        Subject::Metric { .. } | Subject::Goodput(_) | Subject::PageMetric(_) => "",
     };
     let shown = format!("{}{} {unit}", seen.sign(), seen.number());
     let note = format!(

@@ -26,7 +26,7 @@ impl Watch {
     pub fn breaks(&self, request: MeasuredRequest<'_>) -> Option<bool> {
         let check = &self.check;
         match &check.subject {
-            Subject::Signal { .. } => None,
+            Subject::Signal { .. } | Subject::PageMetric(_) => None,
             // A request that its client cancelled is neither a success nor an error.
             Subject::Goodput(_)
             | Subject::Metric {

@@ -1,6 +1,7 @@
 //! Values that are not signals. They are recorded only when they change.
 
 use super::RoundTelemetry;
+use llmscen_core::check::{PageMetric, PageStat};
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{OtherStat, Source, TelemetrySample};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,83 @@ pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherSta
         .into_iter()
         .filter_map(|(name, totals)| Some((name, summarize(totals)?)))
         .collect()
+}
+
+/// A metric of the server's page over the measured windows, and the number of its values; None without a value.
+///
+/// A counter that is absent from the first page and appears later was 0 until then.
+pub(crate) fn page_figure(
+    rounds: &[RoundTelemetry<'_>],
+    wanted: &PageMetric,
+) -> Option<(f64, u64)> {
+    let is_rate = wanted.stat == PageStat::Rate;
+    let mut totals: BTreeMap<&str, Totals> = BTreeMap::new();
+    for round in rounds {
+        let of_page =
+            || {
+                round.recorded.readings.iter().filter(|reading| {
+                    reading.source == Source::Prometheus && reading.value.is_finite()
+                })
+            };
+        let is_up = |reading: &&TelemetrySample| &*reading.name == "up" && reading.value == 1.0;
+        let first_page = of_page().filter(is_up).map(|reading| reading.at_ns).min();
+        let mut series: BTreeMap<&str, Vec<(i64, f64)>> = BTreeMap::new();
+        for reading in of_page().filter(|reading| is_wanted(reading, wanted)) {
+            let values = series.entry(&reading.labels).or_default();
+            values.push((reading.at_ns, reading.value));
+        }
+        let Some(span) = read_span(round, Source::Prometheus) else {
+            continue;
+        };
+        for (labels, mut values) in series {
+            values.sort_by_key(|(at, _)| *at);
+            let start = first_page
+                .filter(|page| is_rate && values.first().is_some_and(|(at, _)| at > page));
+            if let Some(start) = start {
+                values.insert(0, (start, 0.0));
+            }
+            let Some(new) = totals_over(&values, span, is_rate) else {
+                continue;
+            };
+            totals
+                .entry(labels)
+                .and_modify(|old| *old = add(*old, new))
+                .or_insert(new);
+        }
+    }
+    let mean = |totals: &Totals| {
+        (totals.seconds > 0.0)
+            .then(|| totals.area / totals.seconds)
+            .or_else(|| (totals.min == totals.max).then_some(totals.min))
+    };
+    let all = totals.values();
+    let count = all.len() as f64;
+    let value = match wanted.stat {
+        _ if totals.is_empty() => None,
+        PageStat::Rate => all
+            .map(|totals| (totals.seconds > 0.0).then(|| totals.increase / totals.seconds))
+            .sum(),
+        PageStat::Mean => all
+            .map(mean)
+            .sum::<Option<f64>>()
+            .map(|sum: f64| sum / count),
+        PageStat::Min => all.map(|totals| totals.min).reduce(f64::min),
+        PageStat::Max => all.map(|totals| totals.max).reduce(f64::max),
+    };
+    Some((value?, totals.values().map(|totals| totals.n).sum()))
+}
+
+fn is_wanted(reading: &TelemetrySample, wanted: &PageMetric) -> bool {
+    let has_label = |(name, value): &(String, String)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+        let pair = format!("{name}=\"{value}\"");
+        let starts = |at: usize| reading.labels[..at].trim_end().ends_with(',');
+        reading
+            .labels
+            .match_indices(&pair)
+            .any(|(at, _)| at == 0 || starts(at))
+    };
+    wanted.has_name(&reading.name) && wanted.labels.iter().all(has_label)
 }
 
 fn labelled_name(reading: &TelemetrySample) -> String {
@@ -160,7 +238,10 @@ fn totals_over(values: &[(i64, f64)], (from, until): Span, is_counter: bool) -> 
     let steps = known
         .windows(2)
         .filter_map(|pair| Some(pair.last()?.0.1 - pair.first()?.0.1));
-    let increase = steps.filter(|step| *step > 0.0).sum();
+    // The sum of no numbers is -0.0.
+    let increase = steps
+        .filter(|step| *step > 0.0)
+        .fold(0.0, |sum, step| sum + step);
     pieces
         .reduce(add)
         .map(|totals| Totals { increase, ..totals })
@@ -332,6 +413,62 @@ mod tests {
             names(&[1, 3])[1],
             ("y_total".to_owned(), OtherStat::Growth(3.0))
         );
+    }
+
+    #[test]
+    fn a_metric_of_the_page_is_found_by_name_and_labels() {
+        let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
+            at_ns: at * SECOND,
+            source: Source::Prometheus,
+            name: name.into(),
+            labels: labels.into(),
+            device: None,
+            value,
+        };
+        let readings = [
+            (0, "up", "", 1.0),
+            (0, "hits_total", "engine=\"0\"", 10.0),
+            (2, "hits_total", "engine=\"0\"", 14.0),
+            (0, "hits_total", "engine=\"1\"", 5.0),
+            (3, "hits_total", "engine=\"2\",x=\",engine=\\\"0\\\"\"", 8.0),
+            (0, "queue", "engine=\"0\"", 2.0),
+            (2, "queue", "engine=\"0\"", 6.0),
+            (0, "queue", "engine=\"1\"", 8.0),
+            (0, "hits_total_now", "", 99.0),
+        ];
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(actual).collect(),
+        };
+        let window = Window {
+            from: 0,
+            until: 4 * SECOND,
+        };
+        let rounds = [RoundTelemetry {
+            recorded: &recorded,
+            window,
+        }];
+        let figure = |name: &str, labels: &[(&str, &str)], stat| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let wanted = PageMetric {
+                name: name.to_owned(),
+                labels: labels.iter().map(own).collect(),
+                stat,
+            };
+            page_figure(&rounds, &wanted).map(|(value, _)| value)
+        };
+        use PageStat::{Max, Mean, Min, Rate};
+        // 4 + 0 + 8 in 4 s: the third series was absent from the first page.
+        assert_eq!(figure("hits", &[], Rate), Some(3.0));
+        assert_eq!(figure("hits_total", &[("engine", "0")], Rate), Some(1.0));
+        assert_eq!(figure("hits", &[("engine", "1")], Rate), Some(0.0));
+        assert_eq!(figure("hits", &[("engine", "3")], Rate), None);
+        assert_eq!(
+            [Mean, Min, Max].map(|stat| figure("queue", &[], stat)),
+            [6.0, 2.0, 8.0].map(Some)
+        );
+        assert_eq!(figure("hit", &[], Rate), None);
     }
 
     #[test]

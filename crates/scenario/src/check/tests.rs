@@ -2,7 +2,7 @@
 
 use super::*;
 use llmscen_core::baseline::{CaseReference, ReferenceKind};
-use llmscen_core::check::{Check, Confidence, NoData, RequestSet};
+use llmscen_core::check::{Check, Confidence, NoData, PageMetric, PageStat, RequestSet};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Stat;
 use llmscen_core::signal::Signal;
@@ -523,6 +523,19 @@ fn assertions() -> impl Strategy<Value = Assertion> {
                 relative: None,
             }
         });
+    let page = (
+        "[a-z:_]{1,12}",
+        proptest::collection::vec(("[a-z]{1,5}", "[a-z0-9./]{1,8}"), 0..3),
+        proptest::sample::select(&PageStat::ALL[..]),
+        ops(),
+        values(),
+    )
+        .prop_map(|(name, labels, stat, op, limit)| Assertion {
+            subject: Subject::PageMetric(PageMetric { name, labels, stat }),
+            op,
+            limit,
+            relative: None,
+        });
     let (plain, goodput) = (plain.boxed(), goodput.boxed());
     let relative = (
         prop_oneof![plain.clone(), goodput.clone()],
@@ -543,7 +556,7 @@ fn assertions() -> impl Strategy<Value = Assertion> {
         )),
         ..assertion
     });
-    prop_oneof![plain, goodput, signal, relative]
+    prop_oneof![plain, goodput, signal, page, relative]
 }
 
 proptest! {
@@ -706,6 +719,31 @@ fn every_error_in_a_signal_has_a_position() {
             "`gpu.power` is only compared as a point estimate",
         ),
         ("server.", ".", "unknown signal `server.`", "does not exist"),
+        (
+            "server[x].rate > 0",
+            "x",
+            "a name without quotes",
+            "expected `\"`",
+        ),
+        (
+            "server['x y'].rate > 0",
+            "x y",
+            "`x y` is not the name of a metric",
+            "letters, digits, `_` and `:`",
+        ),
+        ("server['x'] > 0", "x", "`x` needs a statistic", "has none"),
+        (
+            "server['x'].mena > 0",
+            "mena",
+            "unknown statistic `mena`",
+            "did you mean `mean`?",
+        ),
+        (
+            "server['x'].rate > 1.1 * baseline",
+            "1.1 * baseline",
+            "a signal cannot have a relative limit",
+            "`x` is only compared as a point estimate",
+        ),
     ] {
         let error = parse(text).unwrap_err();
         let told = (

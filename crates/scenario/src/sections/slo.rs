@@ -70,7 +70,7 @@ pub(crate) static SLO: Block = Block {
     doc: "An objective. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),

@@ -20,7 +20,7 @@ fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
     let mut emit = |value: SampledValue<'_>| {
         rows.push((value.name.to_owned(), value.labels.to_owned(), value.value))
     };
-    log.record(&parse_page(text).unwrap(), &[model.to_owned()], &mut emit);
+    log.record(&parse_page(text).unwrap(), &[model.to_owned()], &[], &mut emit);
     (rows, log.notes("URL"))
 }
 
@@ -327,6 +327,7 @@ mod loopback {
             },
             &Tls::default(),
             Vec::new(),
+            Vec::new(),
         )
     }
 
@@ -501,7 +502,7 @@ mod loopback {
             interval: Nanos::from_millis(10),
             headers: Vec::new(),
         };
-        let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new()));
+        let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new(), Vec::new()));
         assert_eq!(rows, [row("up", "", 0.0)]);
         assert!(
             result

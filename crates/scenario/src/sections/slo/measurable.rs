@@ -21,7 +21,14 @@ pub(super) fn check_measurable(
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
-        Subject::Signal { signal, .. } => return check_signal(limit, *signal, case, spec, review),
+        Subject::Signal { signal, .. } => {
+            let why = why_unsampled(*signal, case, spec);
+            return report_unsampled(limit, signal.name(), why, case, review);
+        }
+        Subject::PageMetric(series) => {
+            let why = case.target.metrics.is_none().then_some(NO_PAGE);
+            return report_unsampled(limit, &series.name, why, case, review);
+        }
     };
     tags.iter()
         .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
@@ -239,25 +246,27 @@ fn check_tag(
     }
 }
 
-/// Reports a signal that is not sampled.
-fn check_signal(
+/// Reports a signal, or a metric of the page, that is not sampled: `why`, and the remedy.
+fn report_unsampled(
     limit: &Limit<'_>,
-    signal: Signal,
+    name: &str,
+    why: Option<(&'static str, &'static str)>,
     case: &Case,
-    spec: &TelemetrySpec,
     review: &mut Review,
 ) {
-    let Some((because, remedy)) = why_unsampled(signal, case, spec) else {
+    let Some((because, remedy)) = why else {
         return;
     };
-    let at = word_span(limit, signal.name(), review);
+    let at = word_span(limit, name, review);
     let mistake = Mistake::new(
         at,
-        format!("`{signal}` is not available: {because}"),
+        format!("`{name}` is not available: {because}"),
         format!("{} has none", case_name(case)),
     );
     review.push(mistake.help(format!("{remedy}, or restrict the limit with `when`.")));
 }
+
+const NO_PAGE: (&str, &str) = ("no metrics endpoint is configured", "Set `target.metrics`");
 
 /// Why a signal is not sampled, and the remedy.
 fn why_unsampled(
@@ -267,9 +276,7 @@ fn why_unsampled(
 ) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
-        "server" if target.metrics.is_none() => {
-            Some(("no metrics endpoint is configured", "Set `target.metrics`"))
-        }
+        "server" if target.metrics.is_none() => Some(NO_PAGE),
         "process" if target.server.is_none() => {
             Some(("the run does not start a server", "Set `target.server`"))
         }
