@@ -20,7 +20,12 @@ fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
     let mut emit = |value: SampledValue<'_>| {
         rows.push((value.name.to_owned(), value.labels.to_owned(), value.value))
     };
-    log.record(&parse_page(text).unwrap(), &[model.to_owned()], &[], &mut emit);
+    log.record(
+        &parse_page(text).unwrap(),
+        &[model.to_owned()],
+        &[],
+        &mut emit,
+    );
     (rows, log.notes("URL"))
 }
 
