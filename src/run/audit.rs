@@ -178,6 +178,7 @@ impl<'a> Audited<'a> {
         findings
             .invalidating
             .extend(cache::reason(cached, limits.cache, case, self.seed.0));
+        findings.invalidating.extend(idle_engines(sample));
         findings.invalidating.extend(self.off_plan());
         audit.reasons = findings
             .invalidating
@@ -424,6 +425,30 @@ fn without_file(requests: u64) -> Option<String> {
     let why = Failure::NO_FILES;
     (requests > 0)
         .then(|| format!("{requests} requests failed: {why}, or has no free port; raise `ulimit -n` or set `load.max_in_flight`"))
+}
+
+/// Maximum probability that chance explains an idle engine.
+const IDLE_BY_CHANCE: f64 = 0.01;
+
+/// Engines of the server that generated no token although others did: the case did not measure all of the server. If each of n
+/// requests goes to one of k engines at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
+fn idle_engines(sample: &Sample) -> Option<String> {
+    let all = &sample.engine_tokens;
+    let idle: Vec<&str> = all
+        .iter()
+        .filter(|(_, tokens)| **tokens == 0.0)
+        .map(|(engine, _)| engine.as_str())
+        .collect();
+    let engines = all.len() as f64;
+    let by_chance = engines * (1.0 - 1.0 / engines).powf(sample.counts.ok as f64);
+    let is_idle = !idle.is_empty() && idle.len() < all.len() && by_chance < IDLE_BY_CHANCE;
+    is_idle.then(|| {
+        format!(
+            "{} of the {engines} engines of the server generated no token ({})",
+            idle.len(),
+            idle.join(", ")
+        )
+    })
 }
 
 /// It is unknown whether these requests would have failed without the stalls.

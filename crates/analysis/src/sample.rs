@@ -6,7 +6,7 @@ use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
 use crate::sending::Flow;
 use crate::table::Table;
-use crate::telemetry::{RoundTelemetry, page_figure};
+use crate::telemetry::{RoundTelemetry, engine_tokens, page_figure};
 use crate::{CaseFacts, sending, telemetry};
 use llmscen_core::check::{Check, PageMetric, Subject};
 use llmscen_core::metric::{Metric, Scope};
@@ -38,6 +38,8 @@ pub struct Sample {
     pub signals: BTreeMap<Signal, SignalStat>,
     /// The metrics of the server's page that objectives limit, each with the number of its values.
     pub page: BTreeMap<PageMetric, (f64, u64)>,
+    /// The engines of the server, and the tokens that each generated; empty for a single engine.
+    pub engine_tokens: BTreeMap<String, f64>,
     /// Counts.
     pub counts: Counts,
     /// Requests that failed because this machine had no file or port to open a connection with.
@@ -85,6 +87,7 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         scalars,
         distributions: distributions(&measured),
         signals: telemetry::signals(&telemetry_of_rounds),
+        engine_tokens: engine_tokens(&telemetry_of_rounds),
         page: limited_metrics(facts, &telemetry_of_rounds),
         counts: counts(rows),
         without_file: without_file(rows),

@@ -17,7 +17,7 @@ mod codec;
 mod histogram;
 mod others;
 
-pub(crate) use others::page_figure;
+pub(crate) use others::{engine_tokens, page_figure};
 
 pub use codec::{read, write};
 

@@ -271,6 +271,31 @@ fn dropped_arrivals_are_no_delay_of_the_load_generator() {
 }
 
 #[test]
+fn an_engine_that_served_nothing_invalidates_the_case() {
+    let reasons = |tokens: &[f64], ok: u64| {
+        let mut sample = sample(&[0.1]);
+        sample.counts.ok = ok;
+        let engine = |(index, tokens): (usize, &f64)| (format!("engine={index}"), *tokens);
+        sample.engine_tokens = tokens.iter().enumerate().map(engine).collect();
+        found(&[&part(&[], 0.0, 0.0)], &sample).reasons
+    };
+    assert_eq!(
+        reasons(&[500.0, 0.0, 400.0, 0.0], 100),
+        ["2 of the 4 engines of the server generated no token (engine=1, engine=3)"]
+    );
+    for (tokens, ok) in [
+        (&[500.0, 1.0][..], 100),
+        // 2 (1 - 1/2)^7 is above 1 %.
+        (&[500.0, 0.0], 7),
+        (&[0.0, 0.0], 100),
+        (&[], 100),
+    ] {
+        assert_eq!(reasons(tokens, ok), [""; 0], "{tokens:?}");
+    }
+    assert_eq!(reasons(&[500.0, 0.0], 8).len(), 1);
+}
+
+#[test]
 fn a_local_model_takes_its_own_timestamps() {
     let mut local_part = part(&[(0, 500)], 0.5, 50.0);
     local_part.vitals.as_mut().unwrap().cpu_shares = vec![0.99];

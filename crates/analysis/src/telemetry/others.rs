@@ -139,6 +139,48 @@ pub(crate) fn page_figure(
     Some((value?, totals.values().map(|totals| totals.n).sum()))
 }
 
+/// Labels that name an engine of a server with several.
+const ENGINE_LABELS: [&str; 3] = ["engine", "dp_rank", "worker_id"];
+/// The end of the names of the counters of generated tokens.
+const GENERATED: &str = "generation_tokens_total";
+
+/// The engines of the server by label (`engine=0`), and the tokens that each generated from the start of the measured windows on;
+/// empty if the page has a single one.
+pub(crate) fn engine_tokens(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, f64> {
+    let mut tokens: BTreeMap<String, f64> = BTreeMap::new();
+    for round in rounds {
+        let mut series: BTreeMap<(&str, &str), Vec<(i64, f64)>> = BTreeMap::new();
+        let is_generated = |reading: &&TelemetrySample| {
+            reading.source == Source::Prometheus
+                && reading.value.is_finite()
+                && reading.name.ends_with(GENERATED)
+        };
+        for reading in round.recorded.readings.iter().filter(is_generated) {
+            let values = series.entry((&reading.name, &reading.labels)).or_default();
+            values.push((reading.at_ns, reading.value));
+        }
+        for ((_, labels), mut values) in series {
+            values.sort_by_key(|(at, _)| *at);
+            let last = values.last().map_or(0, |(at, _)| *at);
+            let span = (round.window.from, last.max(round.window.until));
+            let totals = totals_over(&values, span, true);
+            if let Some((engine, totals)) = engine(labels).zip(totals) {
+                *tokens.entry(engine).or_default() += totals.increase;
+            }
+        }
+    }
+    tokens
+}
+
+fn engine(labels: &str) -> Option<String> {
+    let is_engine = |pair: &&str| {
+        pair.split_once('=')
+            .is_some_and(|(name, _)| ENGINE_LABELS.contains(&name))
+    };
+    let pair = labels.split(',').map(str::trim).find(is_engine)?;
+    Some(pair.replace('"', ""))
+}
+
 fn is_wanted(reading: &TelemetrySample, wanted: &PageMetric) -> bool {
     let has_label = |(name, value): &(String, String)| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
@@ -413,6 +455,46 @@ mod tests {
             names(&[1, 3])[1],
             ("y_total".to_owned(), OtherStat::Growth(3.0))
         );
+    }
+
+    #[test]
+    fn tokens_are_counted_by_engine_from_the_window_on() {
+        let actual = |&(at, labels, value): &(i64, &str, f64)| TelemetrySample {
+            at_ns: at * SECOND,
+            source: Source::Prometheus,
+            name: "vllm:generation_tokens_total".into(),
+            labels: labels.into(),
+            device: None,
+            value,
+        };
+        let (first, second) = (
+            "engine=\"0\",model_name=\"m\"",
+            "engine=\"1\",model_name=\"m\"",
+        );
+        let readings = [
+            (0, first, 10.0),
+            (2, first, 15.0),
+            (6, first, 18.0),
+            (-3, second, 2.0),
+            (-1, second, 9.0),
+            (2, "model_name=\"m\"", 5.0),
+        ];
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(actual).collect(),
+        };
+        let window = Window {
+            from: 0,
+            until: 4 * SECOND,
+        };
+        let tokens = engine_tokens(&[RoundTelemetry {
+            recorded: &recorded,
+            window,
+        }]);
+        // The second engine only served the warm-up.
+        let expected = [("engine=0".to_owned(), 8.0), ("engine=1".to_owned(), 0.0)];
+        assert_eq!(tokens, BTreeMap::from(expected));
     }
 
     #[test]
