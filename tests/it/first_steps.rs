@@ -194,7 +194,7 @@ fn a_job_of_github_actions_gets_annotations() {
                     request: { max_tokens: 4 }\ndataset: { kind: prompt, text: hi }\n\
                     load: { concurrency: 2, requests: 80 }\nreport: { formats: [json, md] }\n\
                     audit: { lag_p99: 1h, stall_p99: 1h, cpu: 100%, idle: 100%, stalled: 100% }\n\
-                    slo: [ttft.p50 < 1ms, ttft.p50 < 10m, error_rate < 1%]\n";
+                    slo: [ttft.max < 1ms, ttft.max < 10m, error_rate < 1%]\n";
     lab.file("s.yaml", scenario);
     let ran = Ran::of(
         lab.command(&["run", "s.yaml", "--quiet", "--output", "out"])
@@ -211,7 +211,7 @@ fn a_job_of_github_actions_gets_annotations() {
         panic!("{}\n{}", ran.out, ran.err)
     };
     assert!(
-        failed.starts_with("::error title=llmscen ci::FAIL: ttft.p50 < 1ms in base: "),
+        failed.starts_with("::error title=llmscen ci::FAIL: ttft.max < 1ms in base: "),
         "{failed}"
     );
     assert!(
