@@ -7,7 +7,8 @@ use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
 use clap::Args;
 use llmscen_core::plan::{CaseFilter, Plan};
-use llmscen_scenario::{Faults, Input, Loaded};
+use llmscen_scenario::{Faults, Input, Loaded, Lookups};
+use llmscen_telemetry::gpu::name_of_machine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -111,8 +112,11 @@ pub fn load_one(
                 env,
                 set,
             },
-            baseline_of_folder,
-            check_model,
+            Lookups {
+                figures: baseline_of_folder,
+                supports: check_model,
+                find_gpu: name_of_machine,
+            },
         ),
         terminal,
     )

@@ -166,6 +166,7 @@ fn target() -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        gpu: None,
         cost: None,
         ready: None,
         server: None,

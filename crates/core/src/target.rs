@@ -135,6 +135,8 @@ pub struct Target {
     pub compression: Compression,
     /// Number of GPUs of the target, for per-GPU metrics.
     pub gpus: Option<u32>,
+    /// The name of its GPUs; None: not known.
+    pub gpu: Option<String>,
     /// Its price.
     pub cost: Option<Cost>,
     /// What a server that is already running must answer before the run; None: its port alone.

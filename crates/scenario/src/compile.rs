@@ -220,7 +220,7 @@ fn plan(
         false => root.clone(),
     };
     let (plan, ground) = expand::plan(root, &combined, env, review)?;
-    let resolved = resolve::resolve(root, &SCENARIO, review);
+    let resolved = resolve::resolve(&with_gpu_of_machine(root, review), &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
     let mut plan = Plan {
@@ -233,6 +233,17 @@ fn plan(
         .iter_mut()
         .for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
     Some(plan)
+}
+
+/// The tree with the name of the GPUs of this machine, if a condition used it: a report of the run may be made on another machine.
+fn with_gpu_of_machine(root: &Node, review: &Review) -> Node {
+    let mut root = root.clone();
+    let path = "target.hardware.gpu";
+    if let (Some(Some(gpu)), None) = (&review.machine_gpu, root.get(path)) {
+        let at = root.at.before();
+        root.set(path, at, Node::new(at, Data::Text(gpu.clone())));
+    }
+    root
 }
 
 /// Warns if the baseline was recorded with other targets, requests, data or loads.

@@ -126,6 +126,7 @@ pub(crate) fn plan(
         check_interleaved(&cases, root, rounds, review);
         review.section = "slo".to_owned();
         slo::assign(&limits, &mut cases, rounds.unwrap_or(1), &context, review);
+        hooks::check_conditions(root, &axes, &cases, review);
         if !quests.is_empty() {
             review.section = "search".to_owned();
             search::check_limits(root, &cases, review);

@@ -76,6 +76,9 @@ pub struct BaselineText {
 /// Returns why the local model at a path is not supported.
 pub type Supports = fn(&Path) -> Result<(), String>;
 
+/// Returns the name of the GPUs of this machine, if it has any.
+pub type FindGpu = fn() -> Option<String>;
+
 /// Output of the variables replaced so far, which is bounded: a few lines can expand to more than the memory holds.
 #[derive(Debug, Default)]
 pub(crate) struct Expanded {
@@ -103,6 +106,10 @@ pub(crate) struct Review {
     pub figures: Option<Figures>,
     /// Checks a local model.
     pub supports: Option<Supports>,
+    /// Finds the GPUs of this machine.
+    pub find_gpu: Option<FindGpu>,
+    /// Their name, once a condition has asked for it.
+    pub machine_gpu: Option<Option<String>>,
     /// Size of the replaced variables.
     pub expanded: Expanded,
     /// The Hugging Face cache directory.
@@ -115,6 +122,13 @@ pub(crate) struct Review {
 }
 
 impl Review {
+    /// The name of the GPUs of this machine.
+    pub fn gpu_of_machine(&mut self) -> Option<String> {
+        let find = self.find_gpu;
+        let found = || find.and_then(|find| find());
+        self.machine_gpu.get_or_insert_with(found).clone()
+    }
+
     /// Reports an error, except in a text in which a variable is not set: that is a consequence.
     pub fn push(&mut self, mistake: Mistake) {
         if !self.lacking.contains(&mistake.at) {

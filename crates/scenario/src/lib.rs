@@ -38,7 +38,7 @@ pub(crate) mod values;
 pub(crate) mod vars;
 pub(crate) mod yaml;
 
-pub use fault::{BaselineText, Fault, Faults, Figures, Supports, Warning};
+pub use fault::{BaselineText, Fault, Faults, Figures, FindGpu, Supports, Warning};
 pub use reference::{FieldHelp, field_help, markdown};
 pub use schema::json_schema;
 pub use secrets::behind_flags;
@@ -82,18 +82,26 @@ pub fn load(input: &Input<'_>) -> Result<Loaded, Faults> {
     compile::compile(&Source::new(input), Review::default())
 }
 
-/// Like [`load`], where the baseline may be a run folder: `figures` converts it, and `supports` checks local models.
+/// What a scenario may need of the machine and the files on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookups {
+    /// Converts a run folder to a baseline.
+    pub figures: Figures,
+    /// Checks a local model.
+    pub supports: Supports,
+    /// Finds the GPUs of this machine.
+    pub find_gpu: FindGpu,
+}
+
+/// Like [`load`], with what the machine has.
 ///
 /// # Errors
 /// All errors at once.
-pub fn load_with(
-    input: &Input<'_>,
-    figures: Figures,
-    supports: Supports,
-) -> Result<Loaded, Faults> {
+pub fn load_with(input: &Input<'_>, lookups: Lookups) -> Result<Loaded, Faults> {
     let mut review = Review::default();
-    review.figures = Some(figures);
-    review.supports = Some(supports);
+    review.figures = Some(lookups.figures);
+    review.supports = Some(lookups.supports);
+    review.find_gpu = Some(lookups.find_gpu);
     compile::compile(&Source::new(input), review)
 }
 

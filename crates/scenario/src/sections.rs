@@ -1,6 +1,7 @@
 //! The sections of a scenario: their schema tables, and how they are decoded.
 
 pub(crate) mod baseline;
+pub(crate) mod condition;
 pub(crate) mod dataset;
 pub(crate) mod hooks;
 pub(crate) mod load;

@@ -21,12 +21,13 @@ const SECTIONS: [&str; 8] = [
     "workloads",
 ];
 /// Paths of the target that only say where it is and how it is reached.
-const PLACES: [&str; 6] = [
+const PLACES: [&str; 7] = [
     "target.url",
     "target.api_key",
     "target.headers",
     "target.timeouts",
     "target.tls",
+    "target.hardware.gpu",
     "target.simulator.seed",
 ];
 /// Longest text that is kept, in bytes.

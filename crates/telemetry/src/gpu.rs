@@ -3,6 +3,7 @@
 use crate::SampledValue;
 use llmscen_core::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 pub mod amd;
 pub mod nvml;
@@ -142,6 +143,26 @@ impl GpuLog {
         }
         notes
     }
+}
+
+/// The name of the GPUs of this machine, such as `NVIDIA H200` or `AMD Instinct MI300X OAM`; None without a GPU or its driver. Of
+/// several kinds the first.
+pub fn name_of_machine() -> Option<String> {
+    let nvidia = nvml::Nvidia::find(&VisibleGpus::default()).ok();
+    let name = nvidia.and_then(|gpus| gpus.names().into_iter().next());
+    name.or_else(|| amd::product_names(Path::new(amd::CARDS)).into_iter().next())
+}
+
+/// Names with their number: `8 x NVIDIA H200`; None without any.
+fn count_names(names: Vec<String>) -> Option<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    let described = counts
+        .iter()
+        .map(|(name, count)| format!("{count} x {name}"));
+    Some(described.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
 /// The GPUs that `CUDA_VISIBLE_DEVICES` or a similar variable selects.

@@ -46,6 +46,7 @@ pub(crate) fn case(url: &str) -> Case {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        gpu: None,
         cost: None,
         ready: None,
         server: None,

@@ -88,6 +88,8 @@ impl Observer {
             machine.gpu = gpus.describe();
             machine.gpu_driver = gpus.driver_version();
             machine.cuda = gpus.cuda_version();
+        } else if let Some(gpus) = &self.amd {
+            machine.gpu = gpus.describe();
         }
     }
 

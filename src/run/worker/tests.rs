@@ -36,6 +36,7 @@ fn worker(
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        gpu: None,
         cost: None,
         ready: None,
         server: None,

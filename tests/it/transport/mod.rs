@@ -47,6 +47,7 @@ pub fn target(url: &str) -> Target {
         compression: Default::default(),
         request_id: None,
         gpus: None,
+        gpu: None,
         cost: None,
         ready: None,
         server: None,

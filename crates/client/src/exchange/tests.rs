@@ -29,6 +29,7 @@ pub fn target() -> Target {
         version: Default::default(),
         compression: Default::default(),
         gpus: None,
+        gpu: None,
         cost: None,
         ready: None,
         server: None,

@@ -3,12 +3,13 @@
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::Draft;
+use crate::sections::condition::Condition;
 use crate::sections::server::{find_preset, split_origin};
-use crate::sections::slo::decode_condition;
 use crate::suggest::list;
 use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
 use llmscen_core::hooks::{Action, Command, Hooks, Method, Repeated, Step};
+use llmscen_core::plan::Case;
 use llmscen_core::target::{Target, TargetLocation};
 use std::collections::BTreeSet;
 
@@ -145,7 +146,7 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
     let then = draft
         .items_at("then")
         .iter()
-        .filter_map(|item| decode_command(item, draft, review))
+        .filter_map(|item| decode_command(item, draft, target, review))
         .collect();
     review.section.clear();
     Hooks {
@@ -158,15 +159,47 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
     }
 }
 
-/// Whether the item applies to the case of the draft.
-fn applies(item: &Node, draft: &Draft<'_>, review: &mut Review) -> bool {
+/// The paths of the lists of actions and commands.
+pub(crate) const ITEMS: [&str; 6] = [
+    "hooks.before_run",
+    "hooks.before_variant",
+    "hooks.before_case",
+    "hooks.after_case",
+    "hooks.beside",
+    "then",
+];
+
+/// Reports actions and commands that are for no case.
+pub(crate) fn check_conditions(
+    root: &Node,
+    axes: &BTreeSet<String>,
+    cases: &[Case],
+    review: &mut Review,
+) {
+    for item in ITEMS.iter().flat_map(|path| root.items_at(path)) {
+        let Some(when) = item.entry_at("when") else {
+            continue;
+        };
+        let condition = Condition::decode(item, axes, review);
+        let is_met = |condition: &Condition| {
+            let mut cases = cases.iter();
+            cases.any(|case| condition.is_met(&case.labels, &case.target))
+        };
+        if let Some(condition) = condition.filter(|condition| !is_met(condition)) {
+            condition.report_unmet(when, cases, review);
+        }
+    }
+}
+
+/// Whether the item is for the case of the draft.
+fn applies(item: &Node, draft: &Draft<'_>, target: &Target, review: &mut Review) -> bool {
     let swept: BTreeSet<String> = draft
         .labels
         .0
         .iter()
         .map(|(path, _)| path.clone())
         .collect();
-    decode_condition(item, &swept, review).is_some_and(|when| draft.labels.covers(&when))
+    Condition::decode(item, &swept, review).is_some_and(|when| when.is_met(draft.labels, target))
 }
 
 fn decode_action(
@@ -176,7 +209,7 @@ fn decode_action(
     point: &str,
     review: &mut Review,
 ) -> Option<Action> {
-    if !applies(item, draft, review) {
+    if !applies(item, draft, target, review) {
         return None;
     }
     let steps: Vec<&str> = STEPS
@@ -271,8 +304,13 @@ fn url_of(
     Some(format!("{}{path}", split_origin(url).0))
 }
 
-fn decode_command(item: &Node, draft: &Draft<'_>, review: &mut Review) -> Option<Command> {
-    if !applies(item, draft, review) {
+fn decode_command(
+    item: &Node,
+    draft: &Draft<'_>,
+    target: &Target,
+    review: &mut Review,
+) -> Option<Command> {
+    if !applies(item, draft, target, review) {
         return None;
     }
     let command = item.get("run")?.string()?;

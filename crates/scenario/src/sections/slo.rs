@@ -7,6 +7,7 @@ mod relative;
 use crate::check;
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
+use crate::sections::condition::Condition;
 use crate::sections::reference;
 use crate::sections::slo::limit::Limit;
 use crate::sections::slo::measurable::check_measurable;
@@ -16,7 +17,7 @@ use crate::values::expect;
 use crate::values::text::{CONFIDENCE, confidence};
 use llmscen_core::baseline::ReferenceKind;
 use llmscen_core::check::{Abort, Check, NoData, RequestSet, Subject};
-use llmscen_core::label::{Labels, STAGE, Scalar};
+use llmscen_core::label::{STAGE, Scalar};
 use llmscen_core::metric::Scope;
 use llmscen_core::plan::Case;
 pub(crate) use relative::RelativeContext;
@@ -73,7 +74,7 @@ pub(crate) static SLO: Block = Block {
         field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
-        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values. `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
+        field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values, and `hardware.gpu` with the name of the GPUs of the target. A value may be a band (`64..256`, `>= 64`) or a pattern (`MI3*`). `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
         field("confidence", Kind::Leaf(&CONFIDENCE), "Confidence level of the verdict; `point` compares the point estimate.")
             .default("0.95")
             .example("0.99"),
@@ -110,6 +111,7 @@ fn decode_limit<'a>(
 ) -> Option<Limit<'a>> {
     let expr = node.get("expr")?.string()?;
     let assertion = check::parse(&expr).ok()?;
+    let condition = Condition::decode(node, swept_paths, review)?;
     let check = Check {
         expr,
         subject: assertion.subject,
@@ -117,7 +119,7 @@ fn decode_limit<'a>(
         limit: assertion.limit,
         relative: assertion.relative,
         confidence: node.read("confidence", confidence)?,
-        when: decode_condition(node, swept_paths, review)?,
+        when: condition.labels.clone(),
         of: if node.get("of")?.text()? == "scheduled" {
             RequestSet::Scheduled
         } else {
@@ -134,7 +136,11 @@ fn decode_limit<'a>(
         check_abort(node, &check, review);
     }
     check_single_stage(node, &check, review);
-    let limit = Limit { check, node };
+    let limit = Limit {
+        check,
+        condition,
+        node,
+    };
     relative::check_restrictions(&limit, review);
     Some(limit)
 }
@@ -197,37 +203,6 @@ fn check_single_stage(node: &Node, check: &Check, review: &mut Review) {
     review.push(mistake.help("Remove `abort`, or write `load.stage: all` for the whole case."));
 }
 
-pub(crate) fn decode_condition(
-    node: &Node,
-    swept_paths: &BTreeSet<String>,
-    review: &mut Review,
-) -> Option<Labels> {
-    let entries = node.get("when").map(Node::entries).unwrap_or_default();
-    let mut labels = Vec::new();
-    for entry in entries {
-        let Some(value) = entry.value.scalar() else {
-            review.key.clone_from(&entry.key);
-            expect(&entry.value, "one value of the matrix", "", review);
-            return None;
-        };
-        if !swept_paths.contains(&entry.key) {
-            let label = meant_or(
-                nearest(&entry.key, swept_paths.iter().map(String::as_str)),
-                "is not swept",
-            );
-            let swept = list(swept_paths.iter().map(String::as_str), "and");
-            let mistake =
-                Mistake::new(entry.key_at, format!("`{}` is not swept", entry.key), label);
-            review.push(mistake.help(format!(
-                "Keys of `when` are paths of the matrix, and stages; here {swept}."
-            )));
-            return None;
-        }
-        labels.push((entry.key.clone(), value));
-    }
-    Some(Labels(labels))
-}
-
 /// Assigns limits to the cases that match. Reports limits that no case matches or can measure.
 pub(crate) fn assign(
     limits: &[Limit<'_>],
@@ -260,7 +235,7 @@ pub(crate) fn assign(
             } else {
                 case.labels.clone()
             };
-            if all.covers(&limit.check.when)
+            if limit.condition.is_met(&all, &case.target)
                 && !relative::is_own_reference(limit, case, context.cases)
             {
                 check_measurable(limit, case, rounds, context.telemetry, review);
@@ -283,7 +258,10 @@ pub(crate) fn assign(
             }
         }
         if !about {
-            report_unmatched(limit, cases, review);
+            match limit.node.entry_at("when") {
+                Some(when) => limit.condition.report_unmet(when, cases, review),
+                None => relative::report_no_other_case(limit, review),
+            }
         }
     }
     for (case, (checks, stage_checks)) in cases.iter_mut().zip(given) {
@@ -307,7 +285,7 @@ fn assign_stages(
     let about: Vec<Case> = case.stages().into_iter().map(|stage| stage.case).collect();
     let about: Vec<Case> = about
         .into_iter()
-        .filter(|stage| stage.labels.covers(&limit.check.when))
+        .filter(|stage| limit.condition.is_met(&stage.labels, &stage.target))
         .collect();
     // A limit for all stages is reported for the whole case.
     if let Some(stage) = about
@@ -321,41 +299,6 @@ fn assign_stages(
             .into_iter()
             .collect()
     })
-}
-
-fn report_unmatched(limit: &Limit<'_>, cases: &[Case], review: &mut Review) {
-    let Some(when) = limit.node.entry_at("when") else {
-        return relative::report_no_other_case(limit, review);
-    };
-    let fixed = when
-        .value
-        .entries()
-        .iter()
-        .any(|entry| review.fixed.contains(&entry.key));
-    if fixed {
-        return review
-            .warn(when.value.at, "no case matches this condition, because a setting of the command line replaced an axis");
-    }
-    let mistake = Mistake::new(
-        when.value.at,
-        "this `when` matches no case",
-        "no case has these values",
-    );
-    let stages = |case: &Case| {
-        case.stages()
-            .into_iter()
-            .map(|stage| stage.case.id)
-            .collect::<Vec<_>>()
-    };
-    let names: Vec<String> = cases
-        .iter()
-        .flat_map(|case| [vec![case.id.clone()], stages(case)].concat())
-        .take(12)
-        .collect();
-    review.push(mistake.help(format!(
-        "Cases are {}.",
-        list(names.iter().map(String::as_str), "and")
-    )));
 }
 
 fn check_expr(node: &Node, review: &mut Review) {

@@ -3,7 +3,10 @@
 pub(crate) mod url;
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Default, Kind, Leaf, conflicts_with, field, only_with, requires};
+use crate::schema_table::{
+    Block, Default, Kind, Leaf, Rule, conflicts_with, field, only_with, requires,
+};
+use crate::sections::condition::gpu_of_target;
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
@@ -22,6 +25,7 @@ use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
 };
 use llmscen_core::telemetry::Hardware;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 const API: Kind = Kind::Choice(
@@ -201,7 +205,7 @@ pub(crate) static TARGET: Block = Block {
         field("http", Kind::Block(&HTTP), "HTTP options.").defaults(Default::Empty).example("{ version: 2 }"),
         field("gpus", Kind::Whole(1, 1_000_000), "GPUs behind the target, for per-GPU figures.").example("8"),
         field("cost", Kind::Leaf(&COST), "Price of the target, for the `cost_per_…` metrics: per hour, of all of it or per GPU.").example("2.50 USD/h per gpu"),
-        field("hardware", Kind::Block(&HARDWARE), "Peak performance of the hardware, for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }").rules(&[requires(&["gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
+        field("hardware", Kind::Block(&HARDWARE), "The GPUs: their name, and their peak performance for `mfu` and `mbu`.").example("{ parameters: 8B, weight_bytes: 16 GB, peak_flops: 989 TFLOPS, peak_bandwidth: 3.35 TB/s }"),
         field("simulator", Kind::Block(&simulator::SIMULATOR), "The built-in server's parameters; only with `url: simulator`.")
             .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
         field("ready", Kind::Block(&AWAITED), "Wait before the first request until a server that is already starting, or all of its workers, are ready.").example("{ url: /health, models: [llama], timeout: 30m }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.server"], &[]).reason("would be checked before the server starts").beside("this server is started by the run").help("Write `target.server.ready`."), conflicts_with(&["target.url"], &["simulator*"]).reason("is always ready").beside("this target is part of llmscen").help("Remove it.")]),
@@ -232,6 +236,11 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     check_cost(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
     let metrics = telemetry::decode_metrics(draft, review).or(preset);
+    let gpu = draft
+        .text("target.hardware.gpu")
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty());
+    let on_this_machine = server.is_some() || place.as_ref().is_some_and(is_on_this_machine);
     Some(Target {
         api,
         location: place.clone()?,
@@ -260,6 +269,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             .get("target.gpus")
             .and_then(Node::integer)
             .and_then(|n| u32::try_from(n).ok()),
+        gpu: gpu_of_target(gpu, draft.root, on_this_machine, review),
         cost: draft.read("target.cost", cost),
         ready: decode_awaited(draft, place.as_ref(), metrics.is_some(), review),
         server,
@@ -267,6 +277,16 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         hardware: decode_hardware(draft),
         scenario_secrets: Arc::default(),
     })
+}
+
+/// Whether requests stay on this machine.
+fn is_on_this_machine(place: &TargetLocation) -> bool {
+    let TargetLocation::Url(url) = place else {
+        return true;
+    };
+    let (_, host, _) = server::split_origin(url);
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    host == "localhost" || host.parse().is_ok_and(is_loopback)
 }
 
 static AWAITED: Block = Block {
@@ -540,22 +560,32 @@ fn decode_timeouts(node: &Node) -> Option<Timeouts> {
     })
 }
 
+const MODEL_SIZE: &[Rule] = &[
+    requires(&["target.hardware.parameters"]),
+    requires(&["target.hardware.weight_bytes"]),
+];
+
 pub(crate) static HARDWARE: Block = Block {
-    doc: "Model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
+    doc: "The name of the GPUs, for conditions; model size and peak hardware throughput, used to compute `mfu` and `mbu` (with `target.gpus`).",
     short: None,
     fields: &[
+        field("gpu", Kind::Text, "Name of the GPUs, for conditions such as `when: { hardware.gpu: \"MI3*\" }`. By default the name of the GPUs of this machine, if the server runs on it.")
+            .example("\"${GPU:-none}\""),
         field("parameters", Kind::Leaf(&PARAMETERS), "Active parameters per token; of a mixture of experts, without inactive ones.")
-            .required()
-            .example("8B"),
+            .required_unless("gpu")
+            .example("8B")
+            .rules(&[requires(&["target.gpus"]).help("`mfu` and `mbu` are shares of what all GPUs can do: set `target.gpus` to their number.")]),
         field("weight_bytes", Kind::Leaf(&SIZE), "Bytes of weights per decoding step: parameters times bytes per parameter.")
-            .required()
+            .required_unless("gpu")
             .example("16 GB"),
         field("kv_bytes_per_token", Kind::Leaf(&SIZE), "Bytes of KV cache per context token: 2 × layers × KV heads × head size × bytes per value. Not part of `mbu` by default.")
             .example("128 KiB"),
         field("peak_flops", Kind::Leaf(&FLOPS), "Peak operations per second of one GPU, dense, in the dtype of the model; for `mfu`.")
-            .example("989 TFLOPS"),
+            .example("989 TFLOPS")
+            .rules(MODEL_SIZE),
         field("peak_bandwidth", Kind::Leaf(&BANDWIDTH), "Peak memory bandwidth of one GPU, in bytes per second; for `mbu`.")
-            .example("3.35 TB/s"),
+            .example("3.35 TB/s")
+            .rules(MODEL_SIZE),
     ],
 };
 

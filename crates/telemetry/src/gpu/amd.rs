@@ -1,7 +1,7 @@
 //! AMD GPUs, sampled with the programs `amd-smi` and `rocm-smi`. A sample starts a program, which costs more than all other
 //! sources together, so there is at most one sample per second.
 
-use crate::gpu::{GpuLog, GpuSample, VisibleGpus};
+use crate::gpu::{GpuLog, GpuSample, VisibleGpus, count_names};
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::Source;
@@ -45,7 +45,36 @@ pub struct Amd {
     visible: VisibleGpus,
 }
 
+/// The graphics cards of Linux.
+pub(super) const CARDS: &str = "/sys/class/drm";
+
+/// The product names of the cards whose driver has one (amdgpu), in the order of the cards.
+pub(super) fn product_names(cards: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(cards).into_iter().flatten().flatten();
+    let is_card = |name: &String| {
+        let number = name.strip_prefix("card").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut cards: Vec<(usize, PathBuf)> = entries
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .filter(|(name, _)| is_card(name))
+        .map(|(name, path)| (name.len(), path))
+        .collect();
+    cards.sort();
+    let name = |(_, card): (usize, PathBuf)| {
+        let text = std::fs::read_to_string(card.join("device/product_name")).ok()?;
+        let name = text.trim().to_owned();
+        (!name.is_empty()).then_some(name)
+    };
+    cards.into_iter().filter_map(name).collect()
+}
+
 impl Amd {
+    /// The names of the GPUs of this machine, each with its number.
+    pub fn describe(&self) -> Option<String> {
+        count_names(product_names(Path::new(CARDS)))
+    }
+
     /// The program on the environment's `PATH`, if there is one.
     pub fn find(env: &BTreeMap<String, String>) -> Option<Amd> {
         let path = env.get("PATH")?;
@@ -561,5 +590,26 @@ mod tests {
             assert_eq!(parse_gpus(text), None, "{text:?}");
         }
         assert_eq!(parse_gpus("[]"), Some(Vec::new()));
+    }
+
+    #[test]
+    fn product_names_are_those_of_cards_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        for (card, name) in [
+            ("card10", "AMD Instinct MI300X OAM\n"),
+            ("card2", "AMD Instinct MI355X\n"),
+            ("card2-DP-1", "a monitor"),
+            ("card0", "\n"),
+            ("renderD128", "AMD Instinct MI355X"),
+        ] {
+            let device = folder.path().join(card).join("device");
+            std::fs::create_dir_all(&device).unwrap();
+            std::fs::write(device.join("product_name"), name).unwrap();
+        }
+        assert_eq!(
+            product_names(folder.path()),
+            ["AMD Instinct MI355X", "AMD Instinct MI300X OAM"]
+        );
+        assert_eq!(product_names(&folder.path().join("missing")), [""; 0]);
     }
 }

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs, sampled with NVML. The library is part of the driver and is loaded at run time.
 
-use crate::gpu::{GpuLog, GpuSample, VisibleGpus};
+use crate::gpu::{GpuLog, GpuSample, VisibleGpus, count_names};
 use crate::tree::Members;
 use crate::{SampledValue, TelemetrySource};
 use llmscen_core::signal::Signal;
@@ -12,7 +12,6 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -73,15 +72,14 @@ impl Nvidia {
 
     /// The names of the visible GPUs, each with its number: `8 x NVIDIA H200`.
     pub fn describe(&self) -> Option<String> {
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for &index in &self.devices {
-            let name = self.nvml.device_by_index(index).and_then(|gpu| gpu.name());
-            *counts.entry(name.ok()?).or_default() += 1;
-        }
-        let described = counts
-            .iter()
-            .map(|(name, count)| format!("{count} x {name}"));
-        Some(described.collect::<Vec<_>>().join(", "))
+        count_names(self.names())
+    }
+
+    /// The names of the visible GPUs.
+    pub(super) fn names(&self) -> Vec<String> {
+        let name = |index: &u32| self.nvml.device_by_index(*index)?.name();
+        let names = self.devices.iter().map(name);
+        names.filter_map(Result::ok).collect()
     }
 
     /// Version of the driver.

@@ -1,12 +1,15 @@
 //! A decoded limit, and where its words are.
 
 use crate::fault::Review;
+use crate::sections::condition::Condition;
 use crate::tree::{Node, Span};
 use llmscen_core::check::Check;
 
 /// A decoded limit and its node.
 pub(crate) struct Limit<'a> {
     pub check: Check,
+    /// The cases that it is for.
+    pub condition: Condition,
     pub node: &'a Node,
 }
 
