@@ -195,10 +195,10 @@ fn a_plan_of_hundreds_of_cells_is_a_table_of_ladders() {
     let plan = lab.llmscen(&["plan", "s.yaml"]).expect(0);
     assert!(
         plan.out.starts_with(
-            "32 cases, by load.concurrency:\n\n\
-             VARIANT  CHAT                LONG\n\
-             base     1..512 (10 values)  1..512 (10 values)\n\
-             small    1..512 (10 values)  4, 8\n"
+            "32 cases by load.concurrency, with the number of values:\n\n\
+             VARIANT  CHAT         LONG\n\
+             base     1..512 (10)  1..512 (10)\n\
+             small    1..512 (10)  4, 8\n"
         ),
         "{}",
         plan.out

@@ -5,7 +5,7 @@ use crate::objectives::multiple;
 use crate::search::describe_search;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Confidence};
-use llmscen_core::label::{Scalar, WORKLOAD};
+use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::units::Unit;
@@ -28,15 +28,21 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
         && let Some((_, load)) = plan.cases.first().and_then(load_label)
     {
         let screen = Screen { width, color };
-        // A table of variants and workloads that does not fit has a line for each pair instead.
-        let tables = [true, false].map(|by_workload| ladder_table(plan, by_workload));
-        let mut texts = tables
-            .into_iter()
-            .flatten()
-            .map(|table| table.terminal(screen));
-        let fits = |text: &String| width.is_none() || !text.contains('…');
-        if let Some(text) = texts.find(fits) {
-            return format!("{} cases, by {load}:\n\n{text}", plan.cases.len());
+        // A table of variants and workloads that does not fit in either direction has a line for each pair instead.
+        let axes = [Some(WORKLOAD), Some(VARIANT), None];
+        let tables = axes.map(|axis| ladder_table(plan, axis));
+        let is_longer = |line: &str| width.is_some_and(|width| line.chars().count() > width);
+        let fits = |table: &Table| {
+            let color = false;
+            let text = table.terminal(Screen { width, color });
+            !text.contains('…') && !text.lines().any(is_longer)
+        };
+        if let Some(table) = tables.into_iter().flatten().find(fits) {
+            let text = table.terminal(screen);
+            return format!(
+                "{} cases by {load}, with the number of values:\n\n{text}",
+                plan.cases.len()
+            );
         }
     }
     let columns = vec![
@@ -66,14 +72,14 @@ fn is_load(path: &str) -> bool {
 
 /// A line of a table of ladders.
 struct LadderRow {
-    /// Its labels except for the load, and for the workload where that has columns.
+    /// Its labels except for the load, and for the axis that has columns.
     labels: Vec<(String, String)>,
     /// The loads by column.
     ladders: BTreeMap<usize, Vec<Scalar>>,
 }
 
-/// A line for each combination of values except for the load; `by_workload`: with a column for each workload.
-fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
+/// A line for each combination of values except for the load; with an `axis` it has a column for each of its values instead.
+fn ladder_table(plan: &Plan, axis: Option<&str>) -> Option<Table> {
     let (_, load) = load_label(plan.cases.first()?)?;
     let others = |case: &Case| -> Vec<(String, String)> {
         let labels = case.labels.0.iter().filter(|(path, _)| !is_load(path));
@@ -81,10 +87,6 @@ fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
             .map(|(path, value)| (path.clone(), value.to_string()))
             .collect()
     };
-    let has_workload = |case: &Case| case.labels.get(WORKLOAD).is_some();
-    if by_workload && !plan.cases.iter().all(has_workload) {
-        return None;
-    }
     let mut columns: Vec<String> = Vec::new();
     let mut rows: Vec<LadderRow> = Vec::new();
     for case in &plan.cases {
@@ -93,12 +95,12 @@ fn ladder_table(plan: &Plan, by_workload: bool) -> Option<Table> {
             return None;
         }
         let mut key = others(case);
-        let column = match by_workload {
-            true => key
+        let column = match axis {
+            Some(axis) => key
                 .iter()
-                .position(|(path, _)| path == WORKLOAD)
+                .position(|(path, _)| path == axis)
                 .map(|at| key.remove(at).1)?,
-            false => load.rsplit('.').next().unwrap_or(load).to_owned(),
+            None => last_segment(load).to_owned(),
         };
         let column = find_or_push(&mut columns, column);
         let row = match rows.iter().position(|row| row.labels == key) {
@@ -156,11 +158,11 @@ fn last_segment(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// `4, 8, 16`, or `4..1024 (9 values)`.
+/// `4, 8, 16`, or `4..1024 (9)`.
 fn ladder(values: &[Scalar]) -> String {
     match values {
         [first, .., last] if values.len() > MAX_VALUES => {
-            format!("{first}..{last} ({} values)", values.len())
+            format!("{first}..{last} ({})", values.len())
         }
         _ => values
             .iter()
