@@ -248,8 +248,11 @@ mod prediction {
     use crate::judge::fixture::{check, conditions, failed, goodput, ok, sample};
     use crate::judge::rule;
     use llmscen_core::baseline::ReferenceKind;
-    use llmscen_core::check::{Check, Op, Ruling, Verdict};
+    use llmscen_core::check::{Check, Confidence, Op, Ruling, Verdict};
     use llmscen_core::metric::{Metric, Stat};
+    use llmscen_core::stats::comparison::{Center, Group};
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
 
     fn known(value: f64, reach: f64) -> ReferenceValue {
         let (low, high) = (value * (-reach).exp(), value * reach.exp());
@@ -304,6 +307,45 @@ mod prediction {
             ) && note.contains("5.1 %"),
             "{note}"
         );
+    }
+
+    /// Shares of FAIL, in percent, of `ttft.p50 <= 1.0 * baseline` against ten runs that vary by 3 %, where the run is as fast as the
+    /// baseline, and 10 % slower.
+    fn failed_gates(confidence: f64, baselines: u32) -> [f64; 2] {
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        let mut run = move || {
+            let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+            4.6 + 0.03 * radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()
+        };
+        let mut failed = [0; 2];
+        for _ in 0..baselines {
+            let logs: Vec<f64> = (0..10).map(|_| run()).collect();
+            let group = Group::from_values(&logs).unwrap();
+            let reach = group.prediction_half_width(confidence, Center::Mean);
+            let today = run();
+            for (slower, failed) in [1.0, 1.1].into_iter().zip(&mut failed) {
+                let check = Check {
+                    confidence: Confidence::Level(confidence),
+                    ..check(Metric::Ttft, Some(Stat::Quantile(0.5)), Op::AtMost, 0.0)
+                };
+                let rows = (0..40).map(|_| ok(Metric::Ttft, today.exp() * slower));
+                let baseline = known(group.mean.exp(), reach.unwrap());
+                let verdict = ruled(check, 1.0, baseline, rows.collect());
+                *failed += u32::from(verdict.ruling == Ruling::Fail);
+            }
+        }
+        failed.map(|count| f64::from(count) * 100.0 / f64::from(baselines))
+    }
+
+    #[test]
+    fn a_gate_against_ten_runs_keeps_its_error_rate() {
+        let [false_95, found_95] = failed_gates(0.95, 2000);
+        let [false_90, found_90] = failed_gates(0.90, 2000);
+        // Four standard errors of 2,000 draws around the rates of Student's t and its noncentral form.
+        assert!((3.0..=7.0).contains(&false_95), "{false_95}");
+        assert!((7.3..=12.7).contains(&false_90), "{false_90}");
+        assert!((85.0..=91.0).contains(&found_95), "{found_95}");
+        assert!((93.0..=97.0).contains(&found_90), "{found_90}");
     }
 
     #[test]
