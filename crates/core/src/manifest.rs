@@ -35,6 +35,9 @@ pub struct Machine {
     /// The CUDA version that the driver supports.
     #[serde(default)]
     pub cuda: Option<String>,
+    /// The application clock of their cores: `1980 MHz`, or the lowest and the highest if they differ.
+    #[serde(default)]
+    pub gpu_clock: Option<String>,
 }
 
 /// What is recorded of a run besides its requests.

@@ -63,6 +63,7 @@ pub(crate) fn changes(a: &Environment<'_>, b: &Environment<'_>) -> Vec<Environme
         property("GPU", &|it| it.machine.gpu.clone()),
         property("GPU driver", &|it| it.machine.gpu_driver.clone()),
         property("CUDA", &|it| it.machine.cuda.clone()),
+        property("GPU application clock", &|it| it.machine.gpu_clock.clone()),
     ];
     let change = |what: String, at: String, before: Option<String>, after: Option<String>| {
         let [before, after] =

@@ -279,6 +279,7 @@ pub(super) fn environment(report: &Report) -> Table {
         ("GPU", optional(&machine.gpu)),
         ("GPU driver", optional(&machine.gpu_driver)),
         ("CUDA", optional(&machine.cuda)),
+        ("GPU application clock", optional(&machine.gpu_clock)),
     ];
     let label =
         |(name, value): (&String, &String)| Row::new(vec![Cell::code(name), Cell::prose(value)]);

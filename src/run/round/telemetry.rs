@@ -88,6 +88,7 @@ impl Observer {
             machine.gpu = gpus.describe();
             machine.gpu_driver = gpus.driver_version();
             machine.cuda = gpus.cuda_version();
+            machine.gpu_clock = gpus.application_clock();
         } else if let Some(gpus) = &self.amd {
             machine.gpu = gpus.describe();
         }

@@ -12,6 +12,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -95,6 +96,25 @@ impl Nvidia {
             cuda_driver_version_major(version),
             cuda_driver_version_minor(version)
         ))
+    }
+
+    /// The clock of the cores that the driver is set to, which `nvidia-smi -ac` changes: `1980 MHz`; None if no GPU reports it.
+    pub fn application_clock(&self) -> Option<String> {
+        let clock = |index: &u32| {
+            let gpu = self.nvml.device_by_index(*index)?;
+            gpu.applications_clock(Clock::SM)
+        };
+        let clocks: BTreeSet<u32> = self
+            .devices
+            .iter()
+            .map(clock)
+            .filter_map(Result::ok)
+            .collect();
+        let (low, high) = (clocks.first()?, clocks.last()?);
+        Some(match low == high {
+            true => format!("{low} MHz"),
+            false => format!("{low} to {high} MHz"),
+        })
     }
 
     /// The source with this interval. It also reports the GPU memory of the processes of `server`.
