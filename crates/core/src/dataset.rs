@@ -113,7 +113,7 @@ pub enum Layout {
     /// Detected from the columns.
     #[default]
     Auto,
-    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` of 512-token blocks.
+    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`.
     Mooncake,
     /// CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`.
     Azure,
@@ -124,7 +124,7 @@ pub enum Layout {
 }
 
 /// How a request log is read.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TraceSpec {
     /// Column layout.
     pub layout: Layout,
@@ -136,7 +136,25 @@ pub struct TraceSpec {
     pub model_mapping: BTreeMap<String, String>,
     /// Request exactly the logged output length: sets `max_tokens`, `min_tokens` and `ignore_eos`.
     pub match_output_length: bool,
+    /// Tokens of a block that has one of the `hash_ids`.
+    pub block_tokens: u64,
 }
+
+impl Default for TraceSpec {
+    fn default() -> TraceSpec {
+        TraceSpec {
+            layout: Layout::default(),
+            start: None,
+            end: None,
+            model_mapping: BTreeMap::new(),
+            match_output_length: false,
+            block_tokens: MOONCAKE_BLOCK,
+        }
+    }
+}
+
+/// Tokens of a block in the logs of Mooncake.
+const MOONCAKE_BLOCK: u64 = 512;
 
 /// Images in the prompts.
 #[derive(Clone, Debug, PartialEq)]

@@ -55,8 +55,9 @@ pub fn open(
     if spec.match_output_length && !rows.has_output_lengths() {
         notes.push("the log has no output lengths: `match_output_length` has no effect".into());
     }
+    rows.check_blocks(spec.block_tokens)?;
     let text = if rows.are_lengths() {
-        Some(open_text(&rows, setting, notes)?)
+        Some(open_text(&rows, spec.block_tokens, setting, notes)?)
     } else {
         None
     };
@@ -92,6 +93,7 @@ pub fn open(
 /// The generator of texts for a log of lengths. Adds notes on lengths that are not exact.
 fn open_text(
     rows: &Rows,
+    block_tokens: u64,
     setting: &Setting<'_>,
     notes: &mut Vec<String>,
 ) -> Result<TraceText, PromptError> {
@@ -101,7 +103,11 @@ fn open_text(
             "{note}; set `dataset.tokenizer` to the model's tokenizer"
         ));
     }
-    let text = TraceText::new(setting.tokenizer(), setting.spec.system.as_deref())?;
+    let text = TraceText::new(
+        setting.tokenizer(),
+        setting.spec.system.as_deref(),
+        block_tokens,
+    )?;
     let base_tokens = text.base_tokens();
     let is_short = |index: &usize| {
         rows.entry(*index)

@@ -29,7 +29,7 @@ pub enum LoggedRequest<'a> {
         input: u64,
         /// Tokens generated.
         output: u64,
-        /// Ids of the prompt's blocks of 512 tokens; equal ids are equal text. Empty where the log has none.
+        /// Ids of the prompt's blocks of tokens; equal ids are equal text. Empty where the log has none.
         blocks: Vec<u64>,
     },
     Body {

@@ -15,6 +15,9 @@ const BUILTIN: &str = include_str!("../../data/trace.jsonl");
 /// Number of invalid rows that are described; all are counted.
 const DESCRIBED: usize = 5;
 
+/// Blocks of up to 2¹² tokens are suggested.
+const MAX_BLOCK_POWER: u32 = 12;
+
 /// A log of arrivals.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -138,6 +141,45 @@ impl Rows {
             ));
         }
         Ok(())
+    }
+
+    /// Checks that each prompt has as many hash ids as it has blocks of this length. The id of the last block may be absent if the
+    /// block is not full.
+    ///
+    /// # Errors
+    /// The first row that does not fit, with a length of blocks that fits all rows.
+    pub fn check_blocks(&self, block_tokens: u64) -> Result<(), PromptError> {
+        let counts = || {
+            (0..self.len()).filter_map(|index| match self.entry(index)?.request {
+                LoggedRequest::Lengths { input, blocks, .. } if !blocks.is_empty() => {
+                    Some((index, input, blocks.len() as u64))
+                }
+                _ => None,
+            })
+        };
+        let fits = |tokens: u64, input: u64, ids: u64| {
+            (input / tokens..=input.div_ceil(tokens)).contains(&ids)
+        };
+        let Some((index, input, ids)) =
+            counts().find(|(_, input, ids)| !fits(block_tokens, *input, *ids))
+        else {
+            return Ok(());
+        };
+        let fits_all = |tokens: &u64| counts().all(|(_, input, ids)| fits(*tokens, input, ids));
+        let help = (0..=MAX_BLOCK_POWER).map(|power| 1 << power).find(fits_all);
+        let help = help.map_or_else(
+            || "no length of blocks fits all rows".to_owned(),
+            |tokens| format!("set `dataset.trace.block_tokens: {tokens}`, which fits all rows"),
+        );
+        let start = self.rows.get(index).map_or(0, |(_, span)| span.start);
+        Err(PromptError::Row {
+            path: self.path.clone(),
+            line: self.text[..start].lines().count() + 1,
+            problem: format!(
+                "{ids} hash ids for a prompt of {input} tokens cannot be of blocks of {block_tokens} tokens; {help}"
+            ),
+            expected: EXPECTED,
+        })
     }
 
     /// Number of rows in the window.

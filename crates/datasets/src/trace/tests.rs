@@ -1,4 +1,3 @@
-use super::text::BLOCK;
 use super::*;
 use crate::{CacheDir, Opened, open as open_any};
 use llmscen_core::dataset::{DatasetSpec, Layout, Source};
@@ -110,7 +109,7 @@ fn equal_block_ids_are_equal_text_and_others_are_not() {
     let shared = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let shared = builtin.count(&a[..shared]).unwrap();
     assert!(
-        (2 * BLOCK - 1..=2 * BLOCK + 3).contains(&shared),
+        (1023..=1027).contains(&shared),
         "blocks 1 and 2 are alike, 3 and 4 are not: {shared}"
     );
     let c = prompt(prompts.as_ref(), 1).text;
@@ -430,4 +429,59 @@ fn a_length_is_all_that_the_model_reads() {
         "{:?}",
         opened.notes
     );
+}
+
+/// A log with blocks of 16 tokens.
+const SMALL_BLOCKS: &str = r#"{"timestamp": 0, "input_length": 40, "output_length": 5, "hash_ids": [1, 2, 3]}
+{"timestamp": 10, "input_length": 33, "output_length": 7, "hash_ids": [1, 2]}
+{"timestamp": 20, "input_length": 64, "output_length": 2, "hash_ids": [1, 2, 4, 5]}
+"#;
+
+#[test]
+fn the_length_of_a_block_is_that_of_the_log() {
+    let small = TraceSpec {
+        block_tokens: 16,
+        ..TraceSpec::default()
+    };
+    let prompts = prompts(SMALL_BLOCKS, small);
+    let words = |seq| -> Vec<String> {
+        let text = prompt(prompts.as_ref(), seq).text;
+        text.split(' ').map(str::to_owned).collect()
+    };
+    let shared = |a: &[String], b: &[String]| a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let [first, second, third] = [0, 1, 2].map(words);
+    // A word of the built-in tokenizer is about a token: 32 tokens are shared, the third block differs.
+    for shared in [shared(&first, &second), shared(&first, &third)] {
+        assert!((20..=34).contains(&shared), "{shared}");
+    }
+    assert_eq!(shared(&first, &second), shared(&first, &third));
+}
+
+#[test]
+fn block_ids_that_cannot_be_of_the_block_length_are_refused() {
+    let refused = |content: &str, block_tokens: u64| {
+        let trace = TraceSpec {
+            block_tokens,
+            ..TraceSpec::default()
+        };
+        opened(&spec(&file(content), trace))
+            .err()
+            .map(|error| error.to_string())
+    };
+    let error = refused(SMALL_BLOCKS, 512).unwrap();
+    assert!(
+        error.contains(
+            "3 hash ids for a prompt of 40 tokens cannot be of blocks of 512 tokens; set `dataset.trace.block_tokens: 16`, which fits all rows"
+        ) && error.contains(":1"),
+        "{error}"
+    );
+    assert_eq!(refused(SMALL_BLOCKS, 16), None);
+    let error = refused(MOONCAKE, 16).unwrap();
+    assert!(
+        error.contains("set `dataset.trace.block_tokens: 512`"),
+        "{error}"
+    );
+    let mixed = format!("{SMALL_BLOCKS}{MOONCAKE}");
+    let error = refused(&mixed, 512).unwrap();
+    assert!(error.contains("no length of blocks fits all rows"), "{error}");
 }

@@ -13,10 +13,8 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tokens of a block.
-pub const BLOCK: u64 = 512;
-/// Number of cached blocks, about 4 KB each.
-const CACHED_BLOCKS: usize = 8192;
+/// Tokens of the cached blocks, at most: about 32 MB of text.
+const CACHED_TOKENS: u64 = 4 << 20;
 /// Tolerance in tokens where no text of the exact length is found.
 const TOLERANCE: u64 = 8;
 
@@ -26,6 +24,7 @@ pub struct TraceText {
     /// The place of the user's text.
     slot: Slot,
     blocks: Mutex<HashMap<Seed, Option<Arc<Block>>>>,
+    block_tokens: u64,
 }
 
 struct Block {
@@ -35,16 +34,21 @@ struct Block {
 }
 
 impl TraceText {
-    /// Text for messages with this system message.
+    /// Text for messages with this system message, in blocks of `block_tokens`.
     ///
     /// # Errors
     /// The chat template rejects such messages.
-    pub fn new(tokenizer: Arc<Tokenizer>, system: Option<&str>) -> Result<TraceText, PromptError> {
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        system: Option<&str>,
+        block_tokens: u64,
+    ) -> Result<TraceText, PromptError> {
         let slot = prompt_slot(&Default::default(), &tokenizer, system)?;
         Ok(TraceText {
             tokenizer,
             slot,
             blocks: Mutex::default(),
+            block_tokens,
         })
     }
 
@@ -73,7 +77,9 @@ impl TraceText {
     ) -> Option<(String, u64)> {
         let n = n.max(self.base_tokens() + 1);
         let seed = |index: usize| ids.get(index).map_or(row_seed, |id| block_seed.child(*id));
-        let full = usize::try_from((n - 1) / BLOCK).ok()?.min(ids.len());
+        let full = usize::try_from((n - 1) / self.block_tokens)
+            .ok()?
+            .min(ids.len());
         let mut head: Vec<Arc<Block>> = Vec::with_capacity(full);
         let mut chain = block_seed;
         for index in 0..full {
@@ -121,14 +127,14 @@ impl TraceText {
         let generate = |generator| {
             let text = self
                 .tokenizer
-                .random_text(base + BLOCK, &front, &mut rng(seed, generator))
+                .random_text(base + self.block_tokens, &front, &mut rng(seed, generator))
                 .ok()?;
             let after = self.tokenizer.behind(before, &text)?;
             Some(Arc::new(Block { text, after }))
         };
         let block = (0..GENERATORS).find_map(generate);
         let mut cached = cached();
-        if cached.len() >= CACHED_BLOCKS {
+        if cached.len() as u64 * self.block_tokens >= CACHED_TOKENS {
             cached.clear();
         }
         cached.insert(chain, block.clone());

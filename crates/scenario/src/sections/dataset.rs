@@ -475,6 +475,13 @@ static TRACE: Block = Block {
         )
         .default("false")
         .example("true"),
+        field(
+            "block_tokens",
+            Kind::Whole(1, 1 << 20),
+            "Tokens of a block of the prompt that has one of the `hash_ids`: 512 in Mooncake's logs, 16 in Bailian's. A log with more or fewer ids per prompt is refused.",
+        )
+        .default("512")
+        .example("16"),
     ],
 };
 
@@ -576,6 +583,10 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         match_output_length: draft
             .flag(&format!("{path}.match_output_length"))
             .unwrap_or(false),
+        block_tokens: node("block_tokens")
+            .and_then(Node::integer)
+            .and_then(|tokens| u64::try_from(tokens).ok())
+            .unwrap_or(TraceSpec::default().block_tokens),
     }
 }
 
