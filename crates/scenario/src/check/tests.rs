@@ -517,7 +517,11 @@ fn assertions() -> impl Strategy<Value = Assertion> {
                 value
             };
             Assertion {
-                subject: Subject::Signal { signal, stat },
+                subject: Subject::Signal {
+                    signal,
+                    stat,
+                    role: None,
+                },
                 op,
                 limit,
                 relative: None,
@@ -639,6 +643,7 @@ fn signals_are_parsed_in_their_units() {
         let wanted = Subject::Signal {
             signal: Signal::parse(name).unwrap(),
             stat,
+            role: None,
         };
         assert_eq!((found.subject, found.limit), (wanted, limit), "{text}");
     }

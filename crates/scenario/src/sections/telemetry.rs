@@ -1,17 +1,18 @@
 //! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Kind, Leaf, field, only_with};
-use crate::sections::Draft;
+use crate::schema_table::{Block, Kind, Leaf, conflicts_with, field, one_of, only_with, requires};
+use crate::sections::{Draft, headers};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
 use crate::values::expect;
 use crate::values::target::{SIMULATOR, url_error};
 use crate::values::time::{DURATION, SPAN, duration};
-use llmscen_core::telemetry::{Scrape, TelemetrySpec};
+use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 const OFF: &str = "off";
 /// The shortest interval: the kernel counts in steps of 10 ms.
@@ -129,7 +130,7 @@ fn interval_schema() -> serde_json::Value {
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
 pub(crate) static METRICS: Block = Block {
-    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`.",
+    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`. A list has the pages of several workers, and queries of a Prometheus server.",
     short: Some("url"),
     fields: &[
         field(
@@ -137,40 +138,159 @@ pub(crate) static METRICS: Block = Block {
             Kind::Text,
             "The URL of the /metrics endpoint; `simulator` for that of the built-in server.",
         )
-        .required()
+        .required_unless("prometheus")
         .example("http://127.0.0.1:8000/metrics")
-        .rules(&[only_with(&["target.url"], &["simulator*"])
-            .when("simulator")
-            .message("`metrics: simulator` needs `target.url: simulator`")
-            .reason("this server is not used")
-            .beside("this server is used")
-            .help("Write the whole URL, for example http://127.0.0.1:8000/metrics.")]),
+        .rules(&[
+            only_with(&["target.url"], &["simulator*"])
+                .when("simulator")
+                .message("`metrics: simulator` needs `target.url: simulator`")
+                .reason("this server is not used")
+                .beside("this server is used")
+                .help("Write the whole URL, for example http://127.0.0.1:8000/metrics."),
+            one_of(&["url", "prometheus"], "a metrics page"),
+        ]),
+        field(
+            "role",
+            Kind::Leaf(&ROLE),
+            "Role of the workers behind this page, for figures and limits by role.",
+        )
+        .example("prefill"),
+        field(
+            "gpus",
+            Kind::Whole(1, 1_000_000),
+            "GPUs of all workers behind this page; those of a role are added.",
+        )
+        .example("4")
+        .rules(&[conflicts_with(&["prometheus"], &[])
+            .reason("a query has no GPUs")
+            .beside("this is a query")
+            .help("Set `gpus` at a page of the role.")]),
+        field(
+            "addresses",
+            Kind::Choice(
+                &[
+                    ("one", "The host is one worker; the default."),
+                    ("all", "Every address of the host is a worker with a page of its own: the pods behind one DNS name. They are looked up before each round."),
+                ],
+                &[],
+            ),
+            "The workers behind the host name.",
+        )
+        .example("all")
+        .rules(&[conflicts_with(&["prometheus"], &[])
+            .reason("a query has no workers")
+            .beside("this is a query")
+            .help("Remove it.")]),
+        field(
+            "prometheus",
+            Kind::Text,
+            "In place of `url`: the URL of a Prometheus server, whose `query` is evaluated over each round.",
+        )
+        .example("http://prometheus:9090")
+        .rules(&[
+            one_of(&["url", "prometheus"], "a Prometheus server"),
+            requires(&["query"]).help("For example `query: sum(rate(vllm:prompt_tokens_total[30s]))`."),
+        ]),
+        field(
+            "query",
+            Kind::Text,
+            "The query, in PromQL. It is evaluated once before the first request, which shows errors.",
+        )
+        .example("sum(rate(vllm:prompt_tokens_total[30s]))")
+        .rules(&[
+            requires(&["prometheus"]).help("For example `prometheus: http://prometheus:9090`."),
+            requires(&["name"]).help("For example `name: prompt_rate`, for `server[\"prompt_rate\"].mean > 1000`."),
+        ]),
+        field("name", Kind::Leaf(&QUERY_NAME), "Name of the values of the query, in limits and in `telemetry.parquet`.")
+            .example("prompt_rate")
+            .rules(&[requires(&["query"]).help("A page has no name: its series have names.")]),
         field(
             "interval",
             Kind::Leaf(&SPAN),
-            "Scrape interval; also the scrape timeout, up to 5 s.",
+            "Scrape interval, which all pages share; also the scrape timeout, up to 5 s. Of a query, the time between two values.",
         )
         .default("1s")
         .example("500ms"),
         field(
             "headers",
             Kind::Map(&Kind::Secret),
-            "Headers of the scrape requests; never printed, never stored.",
+            "Headers of the requests; never printed, never stored.",
         )
         .example("{ Authorization: \"Bearer ${METRICS_TOKEN}\" }"),
     ],
 };
 
-/// The metrics endpoint. Reports an invalid URL, and an interval that is too short.
-pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
-    let entry = draft.entry("target.metrics.url")?;
-    let url = entry.value.string()?;
-    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
-        review
-            .push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/metrics."));
+static ROLE: Leaf = Leaf {
+    expected: "a word of letters, digits, `-` and `_`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]*$" }),
+    check: |node, review| {
+        if !is_word(node, |c| {
+            c.is_ascii_alphanumeric() || ['_', '-'].contains(&c)
+        }) {
+            expect(node, ROLE.expected, "`prefill`", review);
+        }
+    },
+};
+
+static QUERY_NAME: Leaf = Leaf {
+    expected: "a name of letters, digits, `_` and `:`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^[A-Za-z_:][A-Za-z0-9_:]*$" }),
+    check: |node, review| {
+        if !is_word(node, |c| {
+            c.is_ascii_alphanumeric() || ['_', ':'].contains(&c)
+        }) {
+            expect(node, QUERY_NAME.expected, "`prompt_rate`", review);
+        }
+    },
+};
+
+fn is_word(node: &Node, is_valid: impl Fn(char) -> bool) -> bool {
+    node.text().is_some_and(|text| {
+        text.starts_with(|c: char| !c.is_ascii_digit() && c != '-') && text.chars().all(is_valid)
+    })
+}
+
+/// The pages and queries of `target.metrics`. Reports those that are invalid, or contradict each other.
+pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Vec<MetricsSource> {
+    let Some(node) = draft.get("target.metrics") else {
+        return Vec::new();
+    };
+    let alone = std::slice::from_ref(node);
+    let items = if node.items().is_empty() {
+        alone
+    } else {
+        node.items()
+    };
+    let mut sources: Vec<(&Node, MetricsSource)> = Vec::new();
+    for item in items {
+        let Some(source) = decode_source(item, review) else {
+            continue;
+        };
+        for (other_item, other) in &sources {
+            if let Some(mistake) = contradiction((item, &source), (other_item, other)) {
+                review.push(mistake);
+                break;
+            }
+        }
+        sources.push((item, source));
     }
-    let node = draft.get("target.metrics.interval")?;
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
+    let entry = item.entry("url").or_else(|| item.entry("prometheus"))?;
+    let url = entry.value.string()?;
+    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR || entry.key != "url") {
+        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
+        let example = match entry.key.as_str() {
+            "url" => "http://127.0.0.1:8000/metrics",
+            _ => "http://prometheus:9090",
+        };
+        review.push(mistake.help(format!("Write the whole URL, for example {example}.")));
+    }
+    let node = item.get("interval")?;
     let interval = duration(node)?;
     if interval < SHORTEST {
         let mistake = Mistake::new(
@@ -180,11 +300,95 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<S
         );
         review.push(mistake.help("Each scrape is work for the server under test; `1s` is usual."));
     }
-    Some(Scrape {
-        url,
-        interval,
-        headers: draft.headers("target.metrics.headers", review),
+    let kind = match entry.key.as_str() {
+        "url" => MetricsKind::Page {
+            all_addresses: item.get("addresses").and_then(Node::text).as_deref() == Some("all"),
+        },
+        _ => {
+            let query = item.get("query")?;
+            let (line, _) = review.sources.line_and_column(query.at);
+            MetricsKind::Query {
+                name: item.get("name")?.string()?,
+                promql: query.string()?,
+                place: format!("{}:{line}", review.sources.name(query.at.file)),
+            }
+        }
+    };
+    let gpus = item.get("gpus").and_then(Node::integer);
+    Some(MetricsSource {
+        scrape: Scrape {
+            url,
+            interval,
+            headers: headers(item.entries_at("headers"), review),
+        },
+        role: item.get("role").and_then(Node::string),
+        gpus: gpus.and_then(|gpus| u32::try_from(gpus).ok()),
+        kind,
     })
+}
+
+/// What two items cannot both be.
+fn contradiction(
+    (item, source): (&Node, &MetricsSource),
+    (other_item, other): (&Node, &MetricsSource),
+) -> Option<Mistake> {
+    let at = |item: &Node, key: &str| item.entry(key).map_or(item.at, |entry| entry.value.at);
+    match (&source.kind, &other.kind) {
+        (MetricsKind::Page { .. }, MetricsKind::Page { .. }) => {
+            if source.scrape.url == other.scrape.url {
+                let mistake =
+                    Mistake::new(at(item, "url"), "the same page is listed twice", "again");
+                return Some(
+                    mistake
+                        .also(at(other_item, "url"), "first here")
+                        .help("Its values would count twice: remove one of them."),
+                );
+            }
+            (source.scrape.interval != other.scrape.interval).then(|| {
+                let message = "the pages have different intervals";
+                Mistake::new(at(item, "interval"), message, "another interval")
+                    .also(at(other_item, "interval"), "the first one")
+                    .help("All pages are read at the same time, so that their values can be added: give each the same `interval`.")
+            })
+        }
+        (MetricsKind::Query { name, .. }, MetricsKind::Query { name: first, .. }) => {
+            (name == first).then(|| {
+                let message = format!("two queries have the name `{name}`");
+                Mistake::new(at(item, "name"), message, "again")
+                    .also(at(other_item, "name"), "first here")
+                    .help("Give each query its own name.")
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The GPUs of the target: those in the scenario, else those of the roles if each has them. Reports more GPUs of the roles than
+/// the target has, and a different sum.
+pub(crate) fn decode_gpus(
+    draft: &Draft<'_>,
+    sources: &[MetricsSource],
+    review: &mut Review,
+) -> Option<u32> {
+    let pages = || sources.iter().filter(|source| source.is_page());
+    let total: u32 = pages().filter_map(|page| page.gpus).sum();
+    let known: BTreeSet<_> = pages()
+        .filter(|page| page.gpus.is_some())
+        .map(|page| &page.role)
+        .collect();
+    let is_complete = total > 0 && pages().all(|page| known.contains(&page.role));
+    let Some(gpus) = draft.count("target.gpus") else {
+        return is_complete.then_some(total);
+    };
+    if total > gpus || (is_complete && total != gpus) {
+        let at = draft
+            .get("target.gpus")
+            .map_or(draft.root.at, |node| node.at);
+        let message = format!("`gpus` is {gpus}, but the pages of `metrics` have {total}");
+        let mistake = Mistake::new(at, message, "the GPUs of the whole target");
+        review.push(mistake.help(format!("Write `gpus: {total}`, or remove it.")));
+    }
+    Some(gpus)
 }
 
 #[cfg(test)]
@@ -289,7 +493,8 @@ mod tests {
             .secrets()
             .map(|secret| secret.expose())
             .collect();
-        (plan.cases[0].target.metrics.clone(), secrets)
+        let mut sources = plan.cases[0].target.metrics.clone();
+        (sources.pop().map(|source| source.scrape), secrets)
     }
 
     #[test]

@@ -26,7 +26,9 @@ fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
         &[],
         &mut emit,
     );
-    (rows, log.notes("URL"))
+    let mut notes = missing_signals(&log.families, &log.reported);
+    notes.extend(log.notes("URL", log.families.is_empty()));
+    (rows, notes)
 }
 
 /// The signals of a recorded page; of histograms only sums and counts.
@@ -324,16 +326,18 @@ mod loopback {
 
     fn source(url: &str, interval: u64) -> Prometheus {
         let headers = vec![("X-Token".to_owned(), Secret::new("s3cret"))];
-        Prometheus::new(
-            &Scrape {
-                url: url.to_owned(),
-                interval: Nanos::from_millis(interval),
-                headers,
-            },
-            &Tls::default(),
-            Vec::new(),
-            Vec::new(),
-        )
+        let scrape = Scrape {
+            url: url.to_owned(),
+            interval: Nanos::from_millis(interval),
+            headers,
+        };
+        let page = PageLocation {
+            scrape,
+            address: None,
+            worker: None,
+            role: None,
+        };
+        Prometheus::new(&[page], &Tls::default(), Vec::new(), Vec::new())
     }
 
     /// The rows of one sample, with `up`, and its result.
@@ -507,7 +511,13 @@ mod loopback {
             interval: Nanos::from_millis(10),
             headers: Vec::new(),
         };
-        let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new(), Vec::new()));
+        let page = PageLocation {
+            scrape,
+            address: None,
+            worker: None,
+            role: None,
+        };
+        let (rows, result) = read(&mut Prometheus::new(&[page], &tls, Vec::new(), Vec::new()));
         assert_eq!(rows, [row("up", "", 0.0)]);
         assert!(
             result
