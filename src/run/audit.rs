@@ -20,7 +20,7 @@ use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
-use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
+use llmscen_core::report::{Audit, IDLE, OFF_PLAN, ObjectiveAudit};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
@@ -456,7 +456,7 @@ fn idle_engines(sample: &Sample) -> Vec<String> {
         let names: Vec<String> = idle.iter().map(|engine| engine.name()).collect();
         let (count, names) = (idle.len(), names.join(", "));
         Some(format!(
-            "{count} of the {engines} {noun} {of} generated no token ({names})"
+            "{IDLE}{count} of the {engines} {noun} {of} generated no token ({names})"
         ))
     };
     roles.into_iter().filter_map(reason).collect()

@@ -23,6 +23,9 @@ pub const OFF_PLAN: &str = "the run did not happen as planned: ";
 /// Prefix of an audit reason about unique prompts that the server's cache answered.
 pub const CACHED: &str = "the server answered from its prefix cache: ";
 
+/// Prefix of an audit reason about engines or workers that no request reached.
+pub const IDLE: &str = "a part of the server was idle: ";
+
 /// One objective as measured, and at both ends of the uncertainty from stalls and delays of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveAudit {
@@ -307,7 +310,7 @@ pub struct RoleReport {
     /// Generated tokens per second.
     pub output_tps: Option<f64>,
     /// Prompt tokens per second and GPU.
-    pub prompt_tps_per_gpu: Option<f64>,
+    pub input_tps_per_gpu: Option<f64>,
     /// Generated tokens per second and GPU.
     pub output_tps_per_gpu: Option<f64>,
     /// Maximum ÷ mean of the prompt tokens of the workers.

@@ -20,11 +20,7 @@ const ROLE_FIGURES: [Figure<RoleReport>; 10] = [
     ("GPUs", |own| own.gpus.map(f64::from), Unit::Count),
     ("Prompt tok/s", |own| own.prompt_tps, Unit::Count),
     ("Generated tok/s", |own| own.output_tps, Unit::Count),
-    (
-        "Prompt tok/s/GPU",
-        |own| own.prompt_tps_per_gpu,
-        Unit::Count,
-    ),
+    ("Prompt tok/s/GPU", |own| own.input_tps_per_gpu, Unit::Count),
     (
         "Generated tok/s/GPU",
         |own| own.output_tps_per_gpu,

@@ -304,7 +304,7 @@ fn choice(
             .push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
     }
     let label = meant_or(nearest(&text, words()), "does not exist");
-    let one = if key == "bodies" {
+    let one = if ["bodies", "addresses"].contains(&key) {
         key
     } else {
         key.strip_suffix('s').unwrap_or(key)

@@ -287,7 +287,9 @@ fn an_engine_that_served_nothing_invalidates_the_case() {
     };
     assert_eq!(
         reasons(&[500.0, 0.0, 400.0, 0.0], 100),
-        ["2 of the 4 engines of the server generated no token (engine=1, engine=3)"]
+        [
+            "a part of the server was idle: 2 of the 4 engines of the server generated no token (engine=1, engine=3)"
+        ]
     );
     for (tokens, ok) in [
         (&[500.0, 1.0][..], 100),
@@ -322,7 +324,9 @@ fn workers_are_compared_with_those_of_their_role() {
             ("prefill", "c:1", 0.0),
             ("prefill", "d:1", 0.0),
         ]),
-        ["1 of the 2 workers with the role decode generated no token (b:1)"]
+        [
+            "a part of the server was idle: 1 of the 2 workers with the role decode generated no token (b:1)"
+        ]
     );
     assert_eq!(
         reasons(&[("decode", "a:1", 90.0), ("prefill", "c:1", 0.0)]),

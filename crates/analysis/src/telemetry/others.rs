@@ -495,6 +495,63 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_that_appears_later_did_not_count_from_zero() {
+        let sample = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
+            at_ns: at * SECOND,
+            source: if name == "rate" {
+                Source::Query
+            } else {
+                Source::Prometheus
+            },
+            name: name.into(),
+            labels: labels.into(),
+            device: None,
+            value,
+        };
+        let (a, b) = ("worker=\"a:1\"", "worker=\"b:1\"");
+        let readings = [
+            (0, "up", a, 1.0),
+            (2, "x_total", a, 8.0),
+            (0, "up", b, 0.0),
+            (2, "up", b, 1.0),
+            (2, "x_total", b, 1000.0),
+            (3, "x_total", b, 1004.0),
+            (1, "rate", "instance=\"p\"", 5.0),
+            (2, "rate", "instance=\"p\"", 7.0),
+        ];
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(sample).collect(),
+        };
+        let window = Window {
+            from: 0,
+            until: 4 * SECOND,
+        };
+        let rounds = [RoundTelemetry {
+            recorded: &recorded,
+            window,
+        }];
+        let figure = |name: &str, labels: &[(&str, &str)], stat| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let wanted = PageMetric {
+                name: name.to_owned(),
+                labels: labels.iter().map(own).collect(),
+                stat,
+            };
+            page_figure(&rounds, &wanted).map(|(value, _)| value)
+        };
+        assert_eq!(figure("x", &[("worker", "a:1")], PageStat::Rate), Some(2.0));
+        // 4 in the 2 s from its first page on.
+        assert_eq!(figure("x", &[("worker", "b:1")], PageStat::Rate), Some(2.0));
+        assert_eq!(
+            figure("rate", &[("instance", "p")], PageStat::Max),
+            Some(7.0)
+        );
+        assert_eq!(figure("rate", &[], PageStat::Mean), Some(19.0 / 3.0));
+    }
+
+    #[test]
     fn rounds_add_up() {
         let recorded = [6.0, 10.0].map(|end| {
             let actual = |at, value| TelemetrySample {

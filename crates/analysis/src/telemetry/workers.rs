@@ -160,7 +160,7 @@ fn servers<'a>(rounds: &[RoundTelemetry<'a>]) -> BTreeSet<WorkerLabels<'a>> {
         if let Some(worker) = WorkerLabels::split(&reading.labels).0 {
             let (has_signals, was_read) = all.entry(worker).or_default();
             *has_signals |= reading.name.starts_with("server.");
-            *was_read |= &*reading.name == "up" && reading.value == 1.0;
+            *was_read |= &*reading.name != "up" || reading.value == 1.0;
         }
     }
     let is_server = |(_, (has_signals, was_read)): &(_, (bool, bool))| *has_signals || !was_read;
@@ -214,7 +214,7 @@ pub(super) fn summarize_roles(
             gpus,
             prompt_tps,
             output_tps,
-            prompt_tps_per_gpu: per_gpu(prompt_tps),
+            input_tps_per_gpu: per_gpu(prompt_tps),
             output_tps_per_gpu: per_gpu(output_tps),
             prompt_imbalance: imbalance(of_role().map(|worker| worker.prompt_tokens)),
             output_imbalance: imbalance(of_role().map(|worker| worker.generated_tokens)),

@@ -647,6 +647,16 @@ fn signals_are_parsed_in_their_units() {
         };
         assert_eq!((found.subject, found.limit), (wanted, limit), "{text}");
     }
+    let of_role = "server{role=prefill}.waiting.max";
+    assert_eq!(
+        parse_subject(of_role).unwrap(),
+        Subject::Signal {
+            signal: Signal::ServerWaiting,
+            stat: Stat::Max,
+            role: Some("prefill".to_owned()),
+        }
+    );
+    assert_eq!(parse_subject(of_role).unwrap().to_string(), of_role);
     let own = parse_subject("server.waiting.max").unwrap();
     assert_eq!(
         (own.to_string().as_str(), parse_value("12", &own)),

@@ -129,6 +129,8 @@ fn interval_schema() -> serde_json::Value {
 /// More frequent requests would be a load on the server.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
+const ONE_SOURCE: &str = "Write two items of the list: one for the page, one for the query.";
+
 pub(crate) static METRICS: Block = Block {
     doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`. A list has the pages of several workers, and queries of a Prometheus server.",
     short: Some("url"),
@@ -138,7 +140,6 @@ pub(crate) static METRICS: Block = Block {
             Kind::Text,
             "The URL of the /metrics endpoint; `simulator` for that of the built-in server.",
         )
-        .required_unless("prometheus")
         .example("http://127.0.0.1:8000/metrics")
         .rules(&[
             only_with(&["target.url"], &["simulator*"])
@@ -147,7 +148,7 @@ pub(crate) static METRICS: Block = Block {
                 .reason("this server is not used")
                 .beside("this server is used")
                 .help("Write the whole URL, for example http://127.0.0.1:8000/metrics."),
-            one_of(&["url", "prometheus"], "a metrics page"),
+            one_of(&["url", "prometheus"], "a metrics page").help(ONE_SOURCE),
         ]),
         field(
             "role",
@@ -188,7 +189,7 @@ pub(crate) static METRICS: Block = Block {
         )
         .example("http://prometheus:9090")
         .rules(&[
-            one_of(&["url", "prometheus"], "a Prometheus server"),
+            one_of(&["url", "prometheus"], "a Prometheus server").help(ONE_SOURCE),
             requires(&["query"]).help("For example `query: sum(rate(vllm:prompt_tokens_total[30s]))`."),
         ]),
         field(
@@ -280,7 +281,14 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Vec<Metr
 }
 
 fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
-    let entry = item.entry("url").or_else(|| item.entry("prometheus"))?;
+    let Some(entry) = item.entry("url").or_else(|| item.entry("prometheus")) else {
+        // A query without a server is reported by its rule.
+        if item.entry("query").is_none() {
+            let mistake = Mistake::new(item.at, "`metrics` needs `url`", "`url` is missing");
+            review.push(mistake.help("For example `url: http://127.0.0.1:8000/metrics`."));
+        }
+        return None;
+    };
     let url = entry.value.string()?;
     if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR || entry.key != "url") {
         let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
@@ -528,5 +536,62 @@ mod tests {
             ),
             ("X-Token", "s3cret", "s3cret")
         );
+    }
+
+    #[test]
+    fn a_list_has_pages_with_roles_and_queries() {
+        let target = |list: &str, gpus: &str| {
+            let text = format!(
+                "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m{gpus}, metrics: [{list}] }}\n\
+                 dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+            );
+            let plan = load_with(&text, &[], &[])
+                .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+                .plan;
+            let again = crate::tests::plan(&plan.resolved);
+            assert_eq!(again.cases[0].target.gpus, plan.cases[0].target.gpus);
+            assert_eq!(
+                again.cases[0].target.metrics.len(),
+                plan.cases[0].target.metrics.len()
+            );
+            plan.cases[0].target.clone()
+        };
+        let list = "'http://a/m', { url: 'http://b/m', role: decode, gpus: 8, addresses: all }, \
+                    { prometheus: 'http://p:9090', query: up, name: rate, role: prefill, interval: 5s }";
+        let all = target(list, "");
+        let found: Vec<_> = all
+            .metrics
+            .iter()
+            .map(|source| {
+                (
+                    source.scrape.url.as_str(),
+                    source.role.as_deref(),
+                    &source.kind,
+                )
+            })
+            .collect();
+        let query = MetricsKind::Query {
+            name: "rate".to_owned(),
+            promql: "up".to_owned(),
+            place: "t.yaml:3".to_owned(),
+        };
+        let page = |all_addresses| MetricsKind::Page { all_addresses };
+        assert_eq!(
+            found,
+            [
+                ("http://a/m", None, &page(false)),
+                ("http://b/m", Some("decode"), &page(true)),
+                ("http://p:9090", Some("prefill"), &query),
+            ]
+        );
+        assert_eq!(all.roles(), BTreeSet::from(["decode"]));
+        assert_eq!(all.gpus_of_role(Some("decode")), Some(8));
+        assert_eq!(all.gpus, None, "the first page has no GPUs");
+        let two = "{ url: 'http://a/m', role: prefill, gpus: 4 }, { url: 'http://b/m', role: decode, gpus: 8 }";
+        assert_eq!(target(two, "").gpus, Some(12));
+        assert_eq!(target(two, ", gpus: 12").gpus, Some(12));
+        assert!(target(two, "").has_workers());
+        assert!(!target("'http://a/m'", "").has_workers());
+        assert!(target("{ url: 'http://127.0.0.1/m', addresses: all }", "").has_workers());
     }
 }
