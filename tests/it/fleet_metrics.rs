@@ -2,7 +2,8 @@
 
 use crate::lab::*;
 use serde_json::{Value, json};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -217,52 +218,54 @@ fn pages_that_do_not_answer_are_noted_and_do_not_hold_up_the_run() {
     );
 }
 
-/// A Prometheus server that knows one query, `rate`, whose value is 7.
-fn prometheus() -> Server {
-    Server::start(|stream, _| {
-        let Some(request) = read_request(stream) else {
-            return false;
-        };
-        let request = String::from_utf8(request).unwrap();
-        let is_secret_kept = request
-            .to_lowercase()
-            .contains("authorization: bearer hush-hush-1");
-        let parameter = |name: &str| {
-            let start = request.find(&format!("{name}="))? + name.len() + 1;
-            request[start..]
-                .split('&')
-                .next()?
-                .trim()
-                .parse::<f64>()
-                .ok()
-        };
-        let (status, body) = if !request.contains("query=rate") || !is_secret_kept {
-            let error =
-                json!({ "status": "error", "errorType": "bad_data", "error": "1:4: parse error" });
-            ("400 Bad Request", error)
-        } else if request.starts_with("POST /api/v1/query_range ") {
-            let (start, end) = (parameter("start").unwrap(), parameter("end").unwrap());
-            let series =
-                json!({ "metric": { "instance": "a" }, "values": [[start, "7"], [end, "7"]] });
-            (
-                "200 OK",
-                json!({ "status": "success", "data": { "resultType": "matrix", "result": [series] } }),
-            )
-        } else {
-            (
-                "200 OK",
-                json!({ "status": "success", "data": { "resultType": "vector", "result": [] } }),
-            )
-        };
-        send(
-            stream,
-            &response(status, "application/json", &body.to_string()),
+/// The URL of a Prometheus server that knows one query, `rate`, whose value is 7.
+fn prometheus() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                while let Some((head, body)) = read_head_and_body(&mut stream) {
+                    send(&mut stream, &answer_query(&head, &body));
+                }
+            });
+        }
+    });
+    url
+}
+
+fn answer_query(head: &str, body: &[u8]) -> Vec<u8> {
+    let form = String::from_utf8_lossy(body);
+    let parameter = |name: &str| {
+        let pairs = form.split('&').filter_map(|pair| pair.split_once('='));
+        let mut values = pairs
+            .filter(|(key, _)| *key == name)
+            .map(|(_, value)| value.to_owned());
+        values.next()
+    };
+    let time = |name: &str| parameter(name).unwrap().parse::<f64>().unwrap();
+    let has_key = head.contains("authorization: bearer hush-hush-1");
+    let (status, body) = if parameter("query").as_deref() != Some("rate") || !has_key {
+        let error =
+            json!({ "status": "error", "errorType": "bad_data", "error": "1:4: parse error" });
+        ("400 Bad Request", error)
+    } else if head.starts_with("post /api/v1/query_range ") {
+        let values = json!([[time("start"), "7"], [time("end"), "7"]]);
+        let series = json!({ "metric": { "instance": "a" }, "values": values });
+        (
+            "200 OK",
+            json!({ "status": "success", "data": { "resultType": "matrix", "result": [series] } }),
         )
-    })
+    } else {
+        (
+            "200 OK",
+            json!({ "status": "success", "data": { "resultType": "vector", "result": [] } }),
+        )
+    };
+    response(status, "application/json", &body.to_string())
 }
 
 fn query(url: &str, query: &str) -> String {
-    let url = url.split("/v1").next().unwrap_or(url);
     format!(
         "{{ prometheus: '{url}', query: '{query}', name: prompt_rate, interval: 100ms, role: decode, \
          headers: {{ Authorization: 'Bearer ${{PROM_TOKEN}}' }} }}"
@@ -289,7 +292,7 @@ fn a_query_of_prometheus_is_checked_first_and_may_be_limited() {
     let slo = "slo:\n\
         \x20 - server[\"prompt_rate\"].mean == 7\n\
         \x20 - server[\"prompt_rate\"]{role=decode,instance=a}.max < 5\n";
-    let metrics = [worker.page(", role: decode"), query(&server.url(), "rate")].join(", ");
+    let metrics = [worker.page(", role: decode"), query(&server, "rate")].join(", ");
     lab.file("s.yaml", scenario(&worker, &metrics, slo));
     let ran = run("s.yaml", "out");
     assert_eq!(ran.code, 1, "{}", ran.err);
@@ -307,10 +310,7 @@ fn a_query_of_prometheus_is_checked_first_and_may_be_limited() {
     for file in ["out/results.json", "out/report.md", "out/plan.yaml"] {
         assert!(!lab.text(file).contains("hush-hush-1"), "{file}");
     }
-    lab.file(
-        "wrong.yaml",
-        scenario(&worker, &query(&server.url(), "sum("), ""),
-    );
+    lab.file("wrong.yaml", scenario(&worker, &query(&server, "sum("), ""));
     let refused = run("wrong.yaml", "out3");
     assert_eq!(refused.code, 3, "{}", refused.err);
     let expected = "wrong.yaml:3: the query of `target.metrics` failed: 1:4: parse error";
@@ -324,6 +324,26 @@ fn a_query_of_prometheus_is_checked_first_and_may_be_limited() {
         "{}",
         unreachable.err
     );
+}
+
+/// Waits until the Prometheus server has values of its target.
+fn wait_until_scraped(port: u16) {
+    let request = "GET /api/v1/query?query=up HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let answer = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let began = Instant::now();
+    while !answer().is_some_and(|text| text.contains(",\"1\"]")) {
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "Prometheus reads no page"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]
@@ -354,6 +374,7 @@ fn a_real_prometheus_evaluates_the_query() {
         .spawn()
         .unwrap();
     let url = format!("http://127.0.0.1:{port}");
+    wait_until_scraped(port);
     let metrics = format!(
         "{{ prometheus: '{url}', query: 'max(up)', name: up_now, interval: 500ms }}, \
          {{ prometheus: '{url}', query: 'vllm:num_requests_running', name: running, interval: 500ms }}"
