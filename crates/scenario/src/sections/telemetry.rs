@@ -204,7 +204,7 @@ pub(crate) static METRICS: Block = Block {
         ]),
         field("name", Kind::Leaf(&QUERY_NAME), "Name of the values of the query, in limits and in `telemetry.parquet`.")
             .example("prompt_rate")
-            .rules(&[requires(&["query"]).help("A page has no name: its series have names.")]),
+            .rules(&[requires(&["query"]).help("The name is that of a query; the series of a page have their own names.")]),
         field(
             "interval",
             Kind::Leaf(&SPAN),
@@ -291,11 +291,15 @@ fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
     };
     let url = entry.value.string()?;
     if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR || entry.key != "url") {
-        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
-        let example = match entry.key.as_str() {
-            "url" => "http://127.0.0.1:8000/metrics",
-            _ => "http://prometheus:9090",
+        let (label, example) = match entry.key.as_str() {
+            "url" => (error, "http://127.0.0.1:8000/metrics"),
+            _ if !error.starts_with("expected") => (error, "http://prometheus:9090"),
+            _ => (
+                "expected `http://…` or `https://…`",
+                "http://prometheus:9090",
+            ),
         };
+        let mistake = Mistake::new(entry.value.at, "this is not a URL", label);
         review.push(mistake.help(format!("Write the whole URL, for example {example}.")));
     }
     let node = item.get("interval")?;
