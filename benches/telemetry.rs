@@ -9,7 +9,7 @@ use llmscen_core::units::Nanos;
 use llmscen_telemetry::TelemetrySource;
 use llmscen_telemetry::host::Host;
 use llmscen_telemetry::process::SelfProcess;
-use llmscen_telemetry::prometheus::Prometheus;
+use llmscen_telemetry::prometheus::{PageLocation, Prometheus};
 use llmscen_telemetry::tree::ProcessTree;
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{Read, Write};
@@ -87,7 +87,13 @@ fn metrics(url: String) -> Prometheus {
         interval: SECOND,
         headers: Vec::new(),
     };
-    Prometheus::new(&scrape, &Tls::default(), Vec::new(), Vec::new())
+    let page = PageLocation {
+        scrape,
+        address: None,
+        worker: None,
+        role: None,
+    };
+    Prometheus::new(&[page], &Tls::default(), Vec::new(), Vec::new())
 }
 
 /// Where a server on loopback sends a page of vLLM with three engines, some 1900 lines, again and again on one connection.

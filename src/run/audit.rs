@@ -20,13 +20,14 @@ use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
-use llmscen_core::report::{Audit, OFF_PLAN, ObjectiveAudit};
+use llmscen_core::report::{Audit, IDLE, OFF_PLAN, ObjectiveAudit};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
 use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Unit;
 use llmscen_report::format::{against, millis, percent};
+use std::collections::BTreeSet;
 
 /// A stall is noted in the report above this length in milliseconds, and above this share of the measured time spans.
 const MIN_NOTED_STALL: f64 = 1.0;
@@ -430,25 +431,35 @@ fn without_file(requests: u64) -> Option<String> {
 /// Maximum probability that chance explains an idle engine.
 const IDLE_BY_CHANCE: f64 = 0.01;
 
-/// Engines of the server that generated no token although others did: the case did not measure all of the server. If each of n
-/// requests goes to one of k engines at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
-fn idle_engines(sample: &Sample) -> Option<String> {
+/// Engines, or workers of a role, that generated no token although others did: the case did not measure all of the server. If each
+/// of n requests goes to one of k engines of a role at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
+fn idle_engines(sample: &Sample) -> Vec<String> {
     let all = &sample.engine_tokens;
-    let idle: Vec<&str> = all
-        .iter()
-        .filter(|(_, tokens)| **tokens == 0.0)
-        .map(|(engine, _)| engine.as_str())
-        .collect();
-    let engines = all.len() as f64;
-    let by_chance = engines * (1.0 - 1.0 / engines).powf(sample.counts.ok as f64);
-    let is_idle = !idle.is_empty() && idle.len() < all.len() && by_chance < IDLE_BY_CHANCE;
-    is_idle.then(|| {
-        format!(
-            "{} of the {engines} engines of the server generated no token ({})",
-            idle.len(),
-            idle.join(", ")
-        )
-    })
+    let roles: BTreeSet<Option<&str>> = all.iter().map(|engine| engine.role.as_deref()).collect();
+    let reason = |role: Option<&str>| {
+        let of_role = || all.iter().filter(|engine| engine.role.as_deref() == role);
+        let (idle, busy): (Vec<_>, Vec<_>) = of_role().partition(|engine| engine.tokens == 0.0);
+        let engines = (idle.len() + busy.len()) as f64;
+        let by_chance = engines * (1.0 - 1.0 / engines).powf(sample.counts.ok as f64);
+        if idle.is_empty() || busy.is_empty() || by_chance >= IDLE_BY_CHANCE {
+            return None;
+        }
+        let noun = if of_role().any(|engine| engine.engine.is_some()) {
+            "engines"
+        } else {
+            "workers"
+        };
+        let of = role.map_or_else(
+            || "of the server".to_owned(),
+            |role| format!("with the role {role}"),
+        );
+        let names: Vec<String> = idle.iter().map(|engine| engine.name()).collect();
+        let (count, names) = (idle.len(), names.join(", "));
+        Some(format!(
+            "{IDLE}{count} of the {engines} {noun} {of} generated no token ({names})"
+        ))
+    };
+    roles.into_iter().filter_map(reason).collect()
 }
 
 /// It is unknown whether these requests would have failed without the stalls.

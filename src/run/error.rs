@@ -44,6 +44,18 @@ pub enum RunError {
         /// What was not ready, one line each.
         missing: Vec<String>,
     },
+    /// A query of `target.metrics` cannot be evaluated.
+    #[error(
+        "{place}: the query of `target.metrics` failed: {why}\n  help: fix the query, or check that {url} is a Prometheus server that runs"
+    )]
+    Query {
+        /// Its place in the scenario.
+        place: String,
+        /// The Prometheus server.
+        url: String,
+        /// The reason.
+        why: String,
+    },
     /// The server of a capacity search stopped responding.
     #[error(
         "target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})"

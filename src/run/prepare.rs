@@ -4,7 +4,7 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::group::SharedRun;
 use crate::run::execution::stop::{Level, Stop};
-use crate::run::readiness::wait_for_targets;
+use crate::run::readiness::{check_queries, wait_for_targets};
 use crate::run::requests::traffic_class::{TrafficClass, distinct_datasets};
 use http::Uri;
 use llmscen_client::clock::Clock;
@@ -397,6 +397,7 @@ pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Resul
         .enable_all()
         .build()
         .map_err(RunError::Thread)?;
+    check_queries(cases.iter().map(|(case, _)| &case.target))?;
     let running = cases
         .into_iter()
         .filter(|(case, _)| case.target.server.is_none());

@@ -4,11 +4,14 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::stop::Level;
 use crate::run::prepare::Context;
+use crate::run::round::telemetry::queries;
 use llmscen_core::target::{Awaited, Target, TargetLocation};
+use llmscen_core::telemetry::MetricsSource;
+use llmscen_core::url_secrets::redact_url;
+use llmscen_telemetry::prometheus::address::{addresses, system_resolver};
 use llmscen_telemetry::prometheus::{Fetch, FetchError};
-use reqwest::Url;
 use serde_json::Value;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -138,43 +141,58 @@ fn missing_models(target: &Target, models: &[String]) -> Vec<String> {
 }
 
 fn missing_pages(target: &Target, count: u32) -> Vec<String> {
-    let Some(page) = &target.metrics else {
-        return Vec::new();
-    };
-    let addresses = match addresses(&page.url) {
-        Ok(addresses) => addresses,
-        Err(why) => return vec![format!("{}: {why}", page.url)],
-    };
-    let mut missing: Vec<String> = addresses
-        .iter()
-        .filter_map(|address| {
-            let page = fetch(target, &page.url, Some(*address)).and_then(|fetch| fetch.page());
-            let why = page.err()?;
-            Some(format!("the metrics page of {address}: {why}"))
-        })
-        .collect();
-    let known = addresses.len() as u32;
-    if known < count {
+    let mut missing = Vec::new();
+    let mut known = 0;
+    let mut urls = Vec::new();
+    for page in target.pages() {
+        let url = &page.scrape.url;
+        urls.push(url.as_str());
+        let addresses = match addresses(url, system_resolver) {
+            Ok(addresses) => addresses,
+            Err(why) => {
+                missing.push(format!("{url}: {why}"));
+                continue;
+            }
+        };
+        known += addresses.len() as u32;
+        for address in addresses {
+            let page = fetch(target, url, Some(address)).and_then(|fetch| fetch.page());
+            missing.extend(
+                page.err()
+                    .map(|why| format!("the metrics page of {address}: {why}")),
+            );
+        }
+    }
+    if known < count && missing.is_empty() {
+        let hosts = urls.join(", ");
         missing.push(format!(
-            "the host of {} has {known} of {count} addresses",
-            page.url
+            "the host of {hosts} has {known} of {count} addresses"
         ));
     }
     missing
 }
 
-/// The addresses of the host of a URL.
-fn addresses(url: &str) -> Result<Vec<SocketAddr>, String> {
-    let url = Url::parse(url).map_err(|error| error.to_string())?;
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let port = url.port_or_known_default().unwrap_or(80);
-    let found = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| error.to_string())?;
-    let mut addresses: Vec<SocketAddr> = found.collect();
-    addresses.sort();
-    addresses.dedup();
-    Ok(addresses)
+/// Evaluates each query of a Prometheus server once.
+///
+/// # Errors
+/// A query is refused, or its server cannot be reached.
+pub(crate) fn check_queries<'a>(targets: impl Iterator<Item = &'a Target>) -> Result<(), RunError> {
+    let mut known: Vec<&MetricsSource> = Vec::new();
+    for target in targets {
+        let sources = target.metrics.iter().filter(|source| !source.is_page());
+        for (source, (query, place)) in sources.zip(queries(target)) {
+            if known.contains(&source) {
+                continue;
+            }
+            known.push(source);
+            query.check().map_err(|why| RunError::Query {
+                place: place.to_owned(),
+                url: redact_url(&source.scrape.url),
+                why: target.redactor().redact(why),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -194,9 +194,10 @@ pub fn run_round(
     }
     let simulator = start_simulator(case, seed)?;
     let simulator_address = simulator.as_ref().map(|simulator| simulator.addr());
-    let sampler = input
-        .observer
-        .start(case, input.server_process, simulator_address)?;
+    let (sampler, mut missing_telemetry) =
+        input
+            .observer
+            .start(case, input.server_process, simulator_address)?;
     let connections = connections_of_all_workers(case, &input.split(), &request_queue);
     let lead_time = lead_time(case, connections);
     let start = match &mut group {
@@ -225,7 +226,8 @@ pub fn run_round(
     let collector = Collector::start(state.collector(journal, counts)?, results)?;
     let turn_renderer = state.start_turn_renderer(&prompts)?;
     let workers = state.run_workers(&request_queue, turn_renderer.as_ref(), sender);
-    let (mut readings, missing_telemetry) = sampler.finish();
+    let (mut readings, notes) = sampler.finish();
+    missing_telemetry.extend(notes);
     let queue_end = request_queue.finish();
     let renderer_end = turn_renderer.map_or(Ok(()), TurnRenderer::finish);
     let mut collected = collector.finish()?;

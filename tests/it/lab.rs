@@ -188,6 +188,11 @@ pub fn outcomes(journal: &Path) -> Vec<Outcome> {
 
 /// One request's body.
 pub fn read_request(stream: &mut impl Read) -> Option<Vec<u8>> {
+    Some(read_head_and_body(stream)?.1)
+}
+
+/// One request's head in lower case, and its body.
+pub fn read_head_and_body(stream: &mut impl Read) -> Option<(String, Vec<u8>)> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -203,7 +208,7 @@ pub fn read_request(stream: &mut impl Read) -> Option<Vec<u8>> {
         .unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body).ok()?;
-    Some(body)
+    Some((head, body))
 }
 
 /// A response with a length.

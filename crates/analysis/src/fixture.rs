@@ -170,7 +170,7 @@ fn target() -> Target {
         cost: None,
         ready: None,
         server: None,
-        metrics: None,
+        metrics: Vec::new(),
         hardware: None,
         scenario_secrets: Default::default(),
     }

@@ -6,7 +6,7 @@ use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
 use crate::sending::Flow;
 use crate::table::Table;
-use crate::telemetry::{RoundTelemetry, engine_tokens, page_figure};
+use crate::telemetry::{EngineTokens, RoundTelemetry, Workers, engine_tokens, page_figure, roles};
 use crate::{CaseFacts, sending, telemetry};
 use llmscen_core::check::{Check, PageMetric, Subject};
 use llmscen_core::metric::{Metric, Scope};
@@ -38,12 +38,24 @@ pub struct Sample {
     pub signals: BTreeMap<Signal, SignalStat>,
     /// The metrics of the server's page that objectives limit, each with the number of its values.
     pub page: BTreeMap<PageMetric, (f64, u64)>,
-    /// The engines of the server, and the tokens that each generated; empty for a single engine.
-    pub engine_tokens: BTreeMap<String, f64>,
+    /// The signals of the workers with a role.
+    pub role_signals: BTreeMap<(String, Signal), SignalStat>,
+    /// The engines of the target, and the tokens that each generated; empty for a single engine.
+    pub engine_tokens: Vec<EngineTokens>,
     /// Counts.
     pub counts: Counts,
     /// Requests that failed because this machine had no file or port to open a connection with.
     pub without_file: u64,
+}
+
+impl Sample {
+    /// A signal of the workers with a role, or of all.
+    pub fn signal(&self, signal: Signal, role: Option<&str>) -> Option<&SignalStat> {
+        match role {
+            None => self.signals.get(&signal),
+            Some(role) => self.role_signals.get(&(role.to_owned(), signal)),
+        }
+    }
 }
 
 /// Samples a case over all its rounds.
@@ -86,13 +98,23 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         flows,
         scalars,
         distributions: distributions(&measured),
-        signals: telemetry::signals(&telemetry_of_rounds),
+        signals: telemetry::signals(&telemetry_of_rounds, Workers::All),
+        role_signals: role_signals(&telemetry_of_rounds),
         engine_tokens: engine_tokens(&telemetry_of_rounds),
         page: limited_metrics(facts, &telemetry_of_rounds),
         counts: counts(rows),
         without_file: without_file(rows),
         requests,
     }
+}
+
+fn role_signals(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<(String, Signal), SignalStat> {
+    let of_role = |role: &str| {
+        let signals = telemetry::signals(rounds, Workers::WithRole(Some(role)));
+        let key = |(signal, stat)| ((role.to_owned(), signal), stat);
+        signals.into_iter().map(key).collect::<Vec<_>>()
+    };
+    roles(rounds).into_iter().flat_map(of_role).collect()
 }
 
 fn limited_metrics(

@@ -6,7 +6,7 @@ use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sending::{Flow, rates, throughput_window};
-use crate::telemetry::{self, RoundTelemetry};
+use crate::telemetry::{self, RoundTelemetry, Workers};
 use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
@@ -267,7 +267,7 @@ pub(super) fn hardware_scalars(
         .map(|tps| tps * seconds)
         .filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
-    let energy = telemetry::energy(telemetry_of_rounds, windows)
+    let energy = telemetry::energy(telemetry_of_rounds, windows, Workers::All)
         .zip(tokens)
         .map(|(joules, tokens)| joules / tokens);
     let gpus = facts

@@ -10,14 +10,17 @@ use crate::table::Table;
 use llmscen_core::report::{Series, Telemetry};
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::stats::moments;
-use llmscen_core::telemetry::{SignalStat, Source, TelemetryRecord};
+use llmscen_core::telemetry::{SignalStat, Source, TelemetryRecord, WorkerLabels};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod codec;
 mod histogram;
 mod others;
+mod workers;
 
-pub(crate) use others::{engine_tokens, page_figure};
+pub(crate) use others::page_figure;
+pub use workers::EngineTokens;
+pub(crate) use workers::{engine_tokens, roles};
 
 pub use codec::{read, write};
 
@@ -42,7 +45,11 @@ pub fn summarize(table: &Table, facts: &CaseFacts<'_>) -> Telemetry {
         .into_iter()
         .filter(|row| !cancelled_by_stop(row, facts))
         .collect();
-    let mut summary = summarize_rounds(&round_telemetry(table, facts, &rounds(&rows, facts)));
+    let rounds = rounds(&rows, facts);
+    let of_rounds = round_telemetry(table, facts, &rounds);
+    let mut summary = summarize_rounds(&of_rounds);
+    summary.workers = workers::summarize_workers(&of_rounds);
+    summary.roles = workers::summarize_roles(&summary.workers, &of_rounds, &rounds, facts);
     if facts.until.is_some() {
         // The case of a stage has the series.
         summary.series.clear();
@@ -91,12 +98,12 @@ fn summarize_rounds(rounds: &[RoundTelemetry<'_>]) -> Telemetry {
         others: others::others(rounds),
         ..Telemetry::default()
     };
-    let sources_of = sources_by_signal(rounds);
+    let sources_of = sources_by_signal(rounds, Workers::All);
     for (&signal, sources) in &sources_of {
         let Some(&source) = sources.first() else {
             continue;
         };
-        match signal_stat(signal, source, rounds) {
+        match signal_stat(signal, (source, Workers::All), rounds) {
             Ok((stat, note)) => {
                 summary.signals.insert(signal, stat);
                 summary
@@ -119,25 +126,50 @@ fn summarize_rounds(rounds: &[RoundTelemetry<'_>]) -> Telemetry {
     summary
 }
 
+/// The workers whose readings of a signal are used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Workers<'a> {
+    All,
+    /// Those with this role, or those without one.
+    WithRole(Option<&'a str>),
+    One(WorkerLabels<'a>),
+}
+
+impl Workers<'_> {
+    fn contain(self, worker: Option<WorkerLabels<'_>>) -> bool {
+        match self {
+            Workers::All => true,
+            Workers::WithRole(role) => worker.is_some_and(|worker| worker.role == role),
+            Workers::One(wanted) => worker == Some(wanted),
+        }
+    }
+}
+
 /// The statistics of the signals that exist, over the measured windows.
-pub(super) fn signals(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, SignalStat> {
+pub(super) fn signals(
+    rounds: &[RoundTelemetry<'_>],
+    workers: Workers<'_>,
+) -> BTreeMap<Signal, SignalStat> {
     let stat = |(signal, sources): (Signal, BTreeSet<Source>)| {
-        Some((
-            signal,
-            signal_stat(signal, *sources.first()?, rounds).ok()?.0,
-        ))
+        let source = (*sources.first()?, workers);
+        Some((signal, signal_stat(signal, source, rounds).ok()?.0))
     };
-    sources_by_signal(rounds)
+    sources_by_signal(rounds, workers)
         .into_iter()
         .filter_map(stat)
         .collect()
 }
 
 /// The sources that reported each signal.
-fn sources_by_signal(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, BTreeSet<Source>> {
+fn sources_by_signal(
+    rounds: &[RoundTelemetry<'_>],
+    workers: Workers<'_>,
+) -> BTreeMap<Signal, BTreeSet<Source>> {
     let mut sources: BTreeMap<Signal, BTreeSet<Source>> = BTreeMap::new();
     for reading in rounds.iter().flat_map(|round| &round.recorded.readings) {
-        if let Some(signal) = Signal::parse(&reading.name) {
+        if let Some(signal) = Signal::parse(&reading.name)
+            && workers.contain(WorkerLabels::split(&reading.labels).0)
+        {
             sources.entry(signal).or_default().insert(reading.source);
         }
     }
@@ -147,7 +179,11 @@ fn sources_by_signal(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<Signal, BTreeSet
 /// A statistic with a note; or why there is none, where that needs a note.
 type StatResult = Result<(SignalStat, Option<String>), Option<String>>;
 
-fn signal_stat(signal: Signal, source: Source, rounds: &[RoundTelemetry<'_>]) -> StatResult {
+fn signal_stat(
+    signal: Signal,
+    source: (Source, Workers<'_>),
+    rounds: &[RoundTelemetry<'_>],
+) -> StatResult {
     let lines = rounds.iter().map(|round| {
         (
             SignalSeries::collect(round.recorded, signal, source),
@@ -167,7 +203,7 @@ fn series(signal: Signal, source: Source, round: &RoundTelemetry<'_>) -> Series 
     if signal.form() == Form::Histogram {
         return Series::new();
     }
-    let line = SignalSeries::collect(round.recorded, signal, source);
+    let line = SignalSeries::collect(round.recorded, signal, (source, Workers::All));
     let shown = sample_points(signal, &line)
         .into_iter()
         .filter(|point| point.at >= 0);
@@ -177,8 +213,13 @@ fn series(signal: Signal, source: Source, round: &RoundTelemetry<'_>) -> Series 
 }
 
 /// Joules that the GPUs used in the measured windows; None where one of `round_count` rounds has too few samples.
-pub(super) fn energy(rounds: &[RoundTelemetry<'_>], round_count: usize) -> Option<f64> {
-    let source = *sources_by_signal(rounds).get(&Signal::GpuPower)?.first()?;
+pub(super) fn energy(
+    rounds: &[RoundTelemetry<'_>],
+    round_count: usize,
+    workers: Workers<'_>,
+) -> Option<f64> {
+    let sources = sources_by_signal(rounds, workers);
+    let source = (*sources.get(&Signal::GpuPower)?.first()?, workers);
     let joules = |round: &RoundTelemetry<'_>| {
         let line = SignalSeries::collect(round.recorded, Signal::GpuPower, source);
         let power: Vec<(i64, f64)> = sample_points(Signal::GpuPower, &line)
@@ -195,8 +236,8 @@ pub(super) fn energy(rounds: &[RoundTelemetry<'_>], round_count: usize) -> Optio
 
 // The readings of one signal in one round.
 
-/// Labels and GPU of a reading.
-pub(super) type Key<'a> = (&'a str, Option<u32>);
+/// Worker, further labels and GPU of a reading.
+pub(super) type Key<'a> = (Option<WorkerLabels<'a>>, &'a str, Option<u32>);
 
 /// The values read at one time: a source reads all of its values at once.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -214,7 +255,7 @@ impl<'a> SignalSeries<'a> {
     pub fn collect(
         recorded: &'a TelemetryRecord,
         signal: Signal,
-        source: Source,
+        (source, workers): (Source, Workers<'_>),
     ) -> SignalSeries<'a> {
         let of_signal = recorded
             .readings
@@ -222,10 +263,13 @@ impl<'a> SignalSeries<'a> {
             .filter(|reading| reading.source == source && *reading.name == *signal.name());
         let mut by_time: BTreeMap<i64, BTreeMap<Key<'a>, f64>> = BTreeMap::new();
         for reading in of_signal.filter(|reading| reading.value.is_finite()) {
-            by_time
-                .entry(reading.at_ns)
-                .or_default()
-                .insert((&reading.labels, reading.device), reading.value);
+            let (worker, labels) = WorkerLabels::split(&reading.labels);
+            if workers.contain(worker) {
+                by_time
+                    .entry(reading.at_ns)
+                    .or_default()
+                    .insert((worker, labels, reading.device), reading.value);
+            }
         }
         SignalSeries(
             by_time
@@ -235,28 +279,53 @@ impl<'a> SignalSeries<'a> {
         )
     }
 
-    /// The scrapes with all values: a sum over devices needs every device.
+    /// The scrapes with all values: a sum over devices needs every device, and a sum over workers every worker.
     pub fn complete_scrapes(&self) -> Vec<&Scrape<'a>> {
-        let parts = self
-            .0
-            .iter()
-            .map(|scrape| scrape.values.len())
-            .max()
-            .unwrap_or(0);
-        self.0
-            .iter()
-            .filter(|scrape| scrape.values.len() == parts)
-            .collect()
+        self.complete_scrapes_of(|_| true)
+    }
+
+    /// The scrapes with all values whose labels meet a condition; none without such values.
+    fn complete_scrapes_of(&self, is_meant: impl Fn(&str) -> bool) -> Vec<&Scrape<'a>> {
+        let count = |scrape: &Scrape<'_>| {
+            let labels = scrape.values.keys().map(|(_, label, _)| label);
+            labels.filter(|label| is_meant(label)).count()
+        };
+        let parts = self.0.iter().map(count).max().unwrap_or(0);
+        let is_complete = |scrape: &&Scrape<'_>| parts > 0 && count(scrape) == parts;
+        self.0.iter().filter(is_complete).collect()
+    }
+
+    /// The readings of each worker.
+    pub fn by_worker(&self) -> Vec<SignalSeries<'a>> {
+        let mut all: BTreeMap<Option<WorkerLabels<'a>>, SignalSeries<'a>> = BTreeMap::new();
+        for scrape in &self.0 {
+            for (&key, &value) in &scrape.values {
+                let SignalSeries(scrapes) = all.entry(key.0).or_default();
+                match scrapes.last_mut().filter(|last| last.at == scrape.at) {
+                    Some(last) => _ = last.values.insert(key, value),
+                    None => scrapes.push(Scrape {
+                        at: scrape.at,
+                        values: BTreeMap::from([(key, value)]),
+                    }),
+                }
+            }
+        }
+        all.into_values().collect()
     }
 }
 
-impl Scrape<'_> {
-    /// The value with these labels.
+impl<'a> Scrape<'a> {
+    /// The value with this label, of the first worker that has it.
     pub fn value_with_label(&self, label: &str) -> Option<f64> {
-        self.values
+        self.values_with_label(label).next().map(|(_, value)| value)
+    }
+
+    fn values_with_label(&self, label: &str) -> impl Iterator<Item = (Key<'a>, f64)> {
+        let with_label = self
+            .values
             .iter()
-            .find(|((labels, _), _)| *labels == label)
-            .map(|(_, value)| *value)
+            .filter(move |((_, labels, _), _)| *labels == label);
+        with_label.map(|(key, value)| (*key, *value))
     }
 }
 
@@ -347,20 +416,26 @@ fn rate_point(a: &Scrape<'_>, b: &Scrape<'_>) -> Option<Point> {
 
 /// From two counters, or from a share that the server reports itself.
 fn ratio_points(line: &SignalSeries<'_>) -> Vec<Point> {
-    let both = |scrape: &&Scrape<'_>| {
-        scrape.value_with_label("part").is_some() && scrape.value_with_label("whole").is_some()
-    };
-    let counted: Vec<&Scrape<'_>> = line.0.iter().filter(both).collect();
+    let counted = line.complete_scrapes_of(|label| ["part", "whole"].contains(&label));
     if counted.is_empty() {
-        return line
-            .0
-            .iter()
-            .filter_map(|scrape| gauge_point(scrape.at, scrape.value_with_label("value")))
+        let mean = |scrape: &Scrape<'_>| {
+            let values = scrape.values_with_label("value").map(|(_, value)| value);
+            moments::mean(&values.collect::<Vec<_>>())
+        };
+        let scrapes = line
+            .complete_scrapes_of(|label| label == "value")
+            .into_iter();
+        return scrapes
+            .filter_map(|scrape| gauge_point(scrape.at, mean(scrape)))
             .collect();
     }
     let increase = |label: &str, a: &Scrape<'_>, b: &Scrape<'_>| {
-        Some(b.value_with_label(label)? - a.value_with_label(label)?)
-            .filter(|increase| *increase >= 0.0)
+        let of_worker = |(key, after): (Key<'_>, f64)| {
+            Some(after - a.values.get(&key)?).filter(|increase| *increase >= 0.0)
+        };
+        b.values_with_label(label)
+            .map(of_worker)
+            .sum::<Option<f64>>()
     };
     let point = |(a, b): (&Scrape<'_>, &Scrape<'_>)| {
         Some(Point {
@@ -382,9 +457,11 @@ fn missing_samples_reason(
     // A server without speculative decoding counts no drafts.
     let drafts = || {
         lines.iter().flat_map(|(line, _)| &line.0).any(|scrape| {
-            scrape
-                .value_with_label("whole")
-                .is_none_or(|drafts| drafts > 0.0)
+            let mut drafts = scrape
+                .values_with_label("whole")
+                .map(|(_, drafts)| drafts)
+                .peekable();
+            drafts.peek().is_none() || drafts.any(|drafts| drafts > 0.0)
         })
     };
     if signal == Signal::ServerSpecAcceptRate && !drafts() {

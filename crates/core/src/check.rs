@@ -106,6 +106,9 @@ pub enum Subject {
         signal: Signal,
         /// The statistic.
         stat: Stat,
+        /// Only the workers with this role count.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<String>,
     },
     /// A metric of the server's page, by the name on the page; always compared as a point estimate.
     PageMetric(PageMetric),
@@ -413,7 +416,20 @@ impl fmt::Display for Subject {
                 let stat = stat.map_or(String::new(), |stat| format!(".{stat}"));
                 write!(f, "{metric}{tags}{stat}")
             }
-            Subject::Signal { signal, stat } => write!(f, "{signal}.{stat}"),
+            Subject::Signal {
+                signal,
+                stat,
+                role: Some(role),
+            } => {
+                let name = signal.name().strip_prefix(signal.scope());
+                write!(
+                    f,
+                    "{}{{role={role}}}{}.{stat}",
+                    signal.scope(),
+                    name.unwrap_or_default()
+                )
+            }
+            Subject::Signal { signal, stat, .. } => write!(f, "{signal}.{stat}"),
             Subject::PageMetric(series) => write!(f, "{series}"),
             Subject::Goodput(limits) => {
                 let limits: Vec<String> = limits

@@ -23,6 +23,9 @@ pub const OFF_PLAN: &str = "the run did not happen as planned: ";
 /// Prefix of an audit reason about unique prompts that the server's cache answered.
 pub const CACHED: &str = "the server answered from its prefix cache: ";
 
+/// Prefix of an audit reason about engines or workers that no request reached.
+pub const IDLE: &str = "a part of the server was idle: ";
+
 /// One objective as measured, and at both ends of the uncertainty from stalls and delays of the load generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectiveAudit {
@@ -274,6 +277,54 @@ pub struct Discarded {
     pub seconds: f64,
 }
 
+/// A worker of the target over the measured windows, as far as its metrics page exports it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WorkerReport {
+    /// Its role.
+    pub role: Option<String>,
+    /// Host and port of its page.
+    pub worker: String,
+    /// Prompt tokens from the start of the windows on.
+    pub prompt_tokens: Option<f64>,
+    /// Generated tokens from the start of the windows on.
+    pub generated_tokens: Option<f64>,
+    /// Mean number of requests that it processes.
+    pub running_mean: Option<f64>,
+    /// Maximum number of requests that wait.
+    pub waiting_max: Option<f64>,
+    /// Maximum share of its KV cache in use.
+    pub kv_cache_max: Option<f64>,
+}
+
+/// The workers of one role over the measured windows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RoleReport {
+    /// The role; None: the workers without one.
+    pub role: Option<String>,
+    /// Number of workers.
+    pub workers: u64,
+    /// Their GPUs.
+    pub gpus: Option<u32>,
+    /// Prompt tokens per second.
+    pub prompt_tps: Option<f64>,
+    /// Generated tokens per second.
+    pub output_tps: Option<f64>,
+    /// Prompt tokens per second and GPU.
+    pub input_tps_per_gpu: Option<f64>,
+    /// Generated tokens per second and GPU.
+    pub output_tps_per_gpu: Option<f64>,
+    /// Maximum ÷ mean of the prompt tokens of the workers.
+    pub prompt_imbalance: Option<f64>,
+    /// Maximum ÷ mean of the generated tokens of the workers.
+    pub output_imbalance: Option<f64>,
+    /// Joules per successful request of the case.
+    pub energy_per_request: Option<f64>,
+    /// Joules per prompt token.
+    pub energy_per_prompt_token: Option<f64>,
+    /// Joules per generated token.
+    pub energy_per_output_token: Option<f64>,
+}
+
 /// The telemetry of one case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry {
@@ -283,6 +334,10 @@ pub struct Telemetry {
     pub series: BTreeMap<Signal, Series>,
     /// Metrics without a common name, by name with labels.
     pub others: BTreeMap<String, OtherStat>,
+    /// The workers, by role; empty for a single metrics page.
+    pub workers: Vec<WorkerReport>,
+    /// The roles of the workers.
+    pub roles: Vec<RoleReport>,
     /// Why expected telemetry is missing.
     pub notes: Vec<String>,
 }

@@ -4,10 +4,11 @@ use crate::api::Api;
 use crate::local::Local;
 use crate::redact::{DISTINCT, Redactor, SHORTEST, Secret, whole_and_last};
 use crate::simulator::Simulator;
-use crate::telemetry::{Hardware, Scrape};
+use crate::telemetry::{Hardware, MetricsKind, MetricsSource};
 use crate::units::Nanos;
 use crate::url_secrets::secrets_in_url;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where the requests of a case go.
@@ -143,8 +144,8 @@ pub struct Target {
     pub ready: Option<Awaited>,
     /// The managed server; None: the server is already running.
     pub server: Option<ManagedServer>,
-    /// Its /metrics endpoint.
-    pub metrics: Option<Scrape>,
+    /// Its metrics: pages, and queries of Prometheus servers.
+    pub metrics: Vec<MetricsSource>,
     /// Peak performance of its hardware.
     pub hardware: Option<Hardware>,
     /// All secrets of the scenario, for redaction only.
@@ -158,7 +159,7 @@ pub struct Awaited {
     pub urls: Vec<String>,
     /// Models that `/v1/models` must list.
     pub models: Vec<String>,
-    /// Number of addresses of the host of the metrics page that must answer with their page.
+    /// Number of addresses of the hosts of the metrics pages that must answer with their page.
     pub pages: Option<u32>,
     /// Maximum time.
     pub timeout: Nanos,
@@ -191,6 +192,37 @@ impl Target {
         headers
     }
 
+    /// Its metrics pages.
+    pub fn pages(&self) -> impl Iterator<Item = &MetricsSource> {
+        self.metrics.iter().filter(|source| source.is_page())
+    }
+
+    /// The roles of its metrics pages, sorted.
+    pub fn roles(&self) -> BTreeSet<&str> {
+        self.pages()
+            .filter_map(|page| page.role.as_deref())
+            .collect()
+    }
+
+    /// The GPUs of a role; None if they are unknown.
+    pub fn gpus_of_role(&self, role: Option<&str>) -> Option<u32> {
+        let of_role = self.pages().filter(|page| page.role.as_deref() == role);
+        let gpus: u32 = of_role.filter_map(|page| page.gpus).sum();
+        (gpus > 0).then_some(gpus)
+    }
+
+    /// Whether its samples name the worker: with a single page, all are of the target.
+    pub fn has_workers(&self) -> bool {
+        let is_labelled = |page: &MetricsSource| {
+            page.role.is_some()
+                || page.kind
+                    == MetricsKind::Page {
+                        all_addresses: true,
+                    }
+        };
+        self.pages().count() > 1 || self.pages().any(is_labelled)
+    }
+
     /// The price per second, in the currency of `cost`; None if it is unknown.
     pub fn cost_per_second(&self) -> Option<f64> {
         let cost = self.cost.as_ref()?;
@@ -214,7 +246,7 @@ impl Target {
         };
         let urls = url
             .into_iter()
-            .chain(self.metrics.as_ref().map(|page| page.url.as_str()));
+            .chain(self.metrics.iter().map(|source| source.scrape.url.as_str()));
         let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
         let words = words.chain(in_urls.iter().map(String::as_str));
         let of_scenario = self.scenario_secrets.iter().map(Secret::expose);
@@ -234,7 +266,7 @@ impl Target {
             .chain(
                 self.metrics
                     .iter()
-                    .flat_map(|scrape| scrape.headers.iter().map(|(_, value)| value)),
+                    .flat_map(|source| source.scrape.headers.iter().map(|(_, value)| value)),
             )
     }
 }

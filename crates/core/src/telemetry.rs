@@ -30,15 +30,97 @@ impl Default for TelemetrySpec {
     }
 }
 
-/// A Prometheus endpoint to scrape: `target.metrics`, or a DCGM exporter.
+/// An endpoint that is read at an interval: a metrics page, a DCGM exporter, or a Prometheus server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scrape {
     /// URL.
     pub url: String,
-    /// Scrape interval.
+    /// Time between two values.
     pub interval: Nanos,
     /// Request headers. Values may be secrets.
     pub headers: Vec<(String, Secret)>,
+}
+
+/// An item of `target.metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsSource {
+    /// The endpoint.
+    pub scrape: Scrape,
+    /// The role of its workers, such as `prefill`.
+    pub role: Option<String>,
+    /// Number of GPUs of its workers.
+    pub gpus: Option<u32>,
+    /// What is read there.
+    pub kind: MetricsKind,
+}
+
+/// What is read at an endpoint of `target.metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsKind {
+    /// A metrics page.
+    Page {
+        /// Every address of the host has a page of its own.
+        all_addresses: bool,
+    },
+    /// The result of a query of a Prometheus server.
+    Query {
+        /// The name of the values.
+        name: String,
+        /// The query, in PromQL.
+        promql: String,
+        /// The place in the scenario: `chat.yaml:7`.
+        place: String,
+    },
+}
+
+impl MetricsSource {
+    /// A page without a role.
+    pub fn page(scrape: Scrape) -> MetricsSource {
+        MetricsSource {
+            scrape,
+            role: None,
+            gpus: None,
+            kind: MetricsKind::Page {
+                all_addresses: false,
+            },
+        }
+    }
+
+    /// Whether it is a page, or several.
+    pub fn is_page(&self) -> bool {
+        matches!(self.kind, MetricsKind::Page { .. })
+    }
+}
+
+/// The labels of a worker, which are the first labels of its samples where a target has several metrics pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerLabels<'a> {
+    /// Host and port of its page.
+    pub worker: &'a str,
+    /// Its role.
+    pub role: Option<&'a str>,
+}
+
+impl<'a> WorkerLabels<'a> {
+    /// Splits labels into those of the worker, if any, and all others.
+    pub fn split(labels: &'a str) -> (Option<WorkerLabels<'a>>, &'a str) {
+        let value = |text: &'a str, start: &str| text.strip_prefix(start)?.split_once('"');
+        let Some((worker, rest)) = value(labels, "worker=\"") else {
+            return (None, labels);
+        };
+        let (role, rest) =
+            value(rest, ",role=\"").map_or((None, rest), |(role, rest)| (Some(role), rest));
+        let rest = rest.strip_prefix(',').unwrap_or(rest);
+        (Some(WorkerLabels { worker, role }), rest)
+    }
+}
+
+impl std::fmt::Display for WorkerLabels<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "worker=\"{}\"", self.worker)?;
+        self.role
+            .map_or(Ok(()), |role| write!(f, ",role=\"{role}\""))
+    }
 }
 
 /// Peak performance of the target's hardware and cost per token, for MFU and MBU.
@@ -74,11 +156,13 @@ pub enum Source {
     Tool,
     /// The operating system, for the host.
     Host,
+    /// A query of a Prometheus server.
+    Query,
 }
 
 impl Source {
     /// Every source.
-    pub const ALL: [Source; 7] = [
+    pub const ALL: [Source; 8] = [
         Source::Prometheus,
         Source::Dcgm,
         Source::Nvml,
@@ -86,6 +170,7 @@ impl Source {
         Source::Process,
         Source::Tool,
         Source::Host,
+        Source::Query,
     ];
 
     /// The name in `telemetry.parquet`.
@@ -98,6 +183,7 @@ impl Source {
             Source::Process => "process",
             Source::Tool => "tool",
             Source::Host => "host",
+            Source::Query => "query",
         }
     }
 }
@@ -116,7 +202,7 @@ pub struct TelemetrySample {
     pub source: Source,
     /// The name of a [`Signal`](crate::signal::Signal), or the source's metric name.
     pub name: Arc<str>,
-    /// Labels that distinguish it from others with the same name; may be empty.
+    /// Labels that distinguish it from others with the same name, [those of a worker](WorkerLabels) first; may be empty.
     pub labels: Arc<str>,
     /// GPU index, from 0.
     pub device: Option<u32>,
@@ -270,6 +356,22 @@ pub enum OtherStat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_labels_of_a_worker_come_first() {
+        for (role, rest) in [(None, ""), (Some("decode"), "le=100"), (Some("a"), "")] {
+            let worker = WorkerLabels {
+                worker: "h:1",
+                role,
+            };
+            let comma = if rest.is_empty() { "" } else { "," };
+            let labels = format!("{worker}{comma}{rest}");
+            assert_eq!(WorkerLabels::split(&labels), (Some(worker), rest));
+        }
+        for labels in ["", "part", "engine=\"0\",worker=\"x\"", "worker=\"x"] {
+            assert_eq!(WorkerLabels::split(labels), (None, labels));
+        }
+    }
 
     #[test]
     fn quantiles_of_samples_are_ranks_and_those_of_buckets_lie_inside_them() {

@@ -8,7 +8,7 @@ use crate::search::sentence;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::report::{CACHED, CaseReport, OFF_PLAN, Report, RunVerdict};
+use llmscen_core::report::{CACHED, CaseReport, IDLE, OFF_PLAN, Report, RunVerdict};
 
 /// The name of the verdict, in capitals.
 pub(crate) fn verdict_name(verdict: RunVerdict) -> &'static str {
@@ -283,6 +283,7 @@ fn invalid_reason(report: &Report) -> String {
     for (kind, what) in [
         (OFF_PLAN, "deviated from the plan"),
         (CACHED, "measured the server's prefix cache"),
+        (IDLE, "did not measure all of the server"),
     ] {
         if let Some(why) = why.strip_prefix(kind) {
             return format!(
@@ -613,6 +614,10 @@ mod tests {
         assert_eq!(reason(&report), known);
         report.cases[0].audit.reasons = vec![format!("{CACHED}93% of the prompt tokens")];
         let known = "1 of 1 case measured the server's prefix cache. `concurrency=1`: 93% of the prompt tokens.";
+        assert_eq!(reason(&report), known);
+        report.cases[0].audit.reasons = vec![format!("{IDLE}1 of the 2 workers")];
+        let known =
+            "1 of 1 case did not measure all of the server. `concurrency=1`: 1 of the 2 workers.";
         assert_eq!(reason(&report), known);
     }
 

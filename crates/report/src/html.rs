@@ -15,7 +15,7 @@ use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
     ViewError, audit, capacity, cases, commands, findings, headline, local, markdown, notes,
-    percentiles, repeats, search, server, shards, telemetry,
+    percentiles, repeats, search, server, shards, telemetry, workers,
 };
 use lead::Tile;
 use llmscen_core::check::Ruling;
@@ -346,6 +346,8 @@ pub(super) struct Section {
     signals: String,
     others: String,
     server_ttft: String,
+    workers: String,
+    roles: String,
     failures: String,
 }
 
@@ -399,6 +401,12 @@ fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
         server_ttft: telemetry::server_ttft(only())
             .without_first_column()
             .html("TTFT: server histogram and client"),
+        workers: workers::workers(only())
+            .without_first_column()
+            .html("Workers"),
+        roles: workers::roles(only())
+            .without_first_column()
+            .html("Roles of the workers"),
         failures: of_several(failures(only()).without("Case"), "Failures of the case"),
     }
 }

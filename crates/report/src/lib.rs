@@ -41,6 +41,7 @@ pub mod summary;
 mod table;
 pub mod tables;
 mod telemetry;
+mod workers;
 
 pub use baseline::{NOISE_KEY, NOISE_SCHEMA, baseline, baseline_table, noise_json, noise_table};
 pub use cases::case_table;

@@ -7,7 +7,7 @@ use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
     ViewError, audit, capacity, cases, commands, findings, headline, local, notes, percentiles,
-    repeats, search, server, shards, telemetry,
+    repeats, search, server, shards, telemetry, workers,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -54,6 +54,8 @@ struct Page {
     percentiles: Vec<CaseTables>,
     signals: Vec<CaseTables>,
     server_ttft: String,
+    workers: String,
+    roles: String,
     folded: bool,
     failures: String,
     retries: String,
@@ -152,6 +154,8 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         percentiles: report.cases.iter().filter_map(percentile_tables).collect(),
         signals: report.cases.iter().filter_map(signal_tables).collect(),
         server_ttft: telemetry::server_ttft(all()).markdown(),
+        workers: workers::workers(all()).markdown(),
+        roles: workers::roles(all()).markdown(),
         folded: report.cases.len() > MAX_UNFOLDED_CASES,
         failures: cases::failures(all()).markdown(),
         retries: cases::retries(report).markdown(),

@@ -12,6 +12,7 @@ use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use crate::telemetry::terminal_lines;
+use crate::workers::terminal_line;
 use crate::{capacity, local, search};
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::describe;
@@ -56,7 +57,12 @@ pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
     let closing: Vec<String> = closing.iter().map(|text| wrap(text, inner)).collect();
     let blocks = [
         table(objectives(report)),
-        [server_lines(report), terminal_lines(report)].concat(),
+        [
+            server_lines(report),
+            terminal_lines(report),
+            terminal_line(report),
+        ]
+        .concat(),
         local::terminal_lines(report).join("\n"),
         local::speed_table(report, inner.width, inner.color),
         metrics(report, inner),

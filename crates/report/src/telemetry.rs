@@ -55,6 +55,11 @@ pub fn json(case: &CaseReport) -> Value {
         "other".to_owned(),
         Value::Object(telemetry.others.iter().map(other).collect()),
     );
+    // Absent for a target with a single metrics page.
+    if !telemetry.roles.is_empty() {
+        all.insert("workers".to_owned(), json!(telemetry.workers));
+        all.insert("roles".to_owned(), json!(telemetry.roles));
+    }
     all.insert("notes".to_owned(), json!(telemetry.notes));
     Value::Object(all)
 }

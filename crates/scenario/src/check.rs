@@ -369,6 +369,21 @@ fn parse_series(cursor: &mut Cursor<'_>) -> Result<PageMetric, CheckError> {
     })
 }
 
+const ROLE_EXAMPLE: &str = "Write for example `server{role=prefill}.waiting.max < 10`.";
+
+/// Parses the role of the workers whose signal is meant: `{role=prefill}`.
+fn parse_role(cursor: &mut Cursor<'_>) -> Result<Option<String>, CheckError> {
+    let start = *cursor;
+    let tags = parse_pairs(cursor, |tag| {
+        (tag != "role").then(|| ("expected `role`".to_owned(), ROLE_EXAMPLE))
+    })?;
+    if tags.len() > 1 {
+        let at = start.visible(start.next_range());
+        return Err(CheckError::new(at, "two roles", "one is possible").help(ROLE_EXAMPLE));
+    }
+    Ok(tags.into_iter().next().map(|(_, role)| role))
+}
+
 /// Parses what follows the first part of a signal's name.
 fn parse_signal(
     cursor: &mut Cursor<'_>,
@@ -382,6 +397,8 @@ fn parse_signal(
             .map(|signal| signal.name())
     };
     let exist = || format!("Signals of `{scope}` are {}.", list(names(), "and"));
+    let has_roles = ["server", "gpu"].contains(&scope);
+    let role = if has_roles { parse_role(cursor)? } else { None };
     if !cursor.eat('.') {
         let error = CheckError::new(
             at,
@@ -414,8 +431,13 @@ fn parse_signal(
             format!("`{signal}` has no tags"),
             "it applies to the whole case",
         );
+        let role = if has_roles {
+            format!(" A role follows `{scope}`: `{scope}{{role=prefill}}.{name}`.")
+        } else {
+            String::new()
+        };
         return Err(error.help(format!(
-            "Write for example `{signal}.{}`.",
+            "Write for example `{signal}.{}`.{role}",
             usual_statistic(signal)
         )));
     }
@@ -433,7 +455,7 @@ fn parse_signal(
     }
     let (word, stat_at) = cursor.stat();
     match Stat::parse(word) {
-        Some(stat) if has_statistic(signal, stat) => Ok(Subject::Signal { signal, stat }),
+        Some(stat) if has_statistic(signal, stat) => Ok(Subject::Signal { signal, stat, role }),
         Some(stat) => {
             let error = CheckError::new(
                 stat_at,

@@ -328,6 +328,10 @@ fn spell_out(node: &mut Node, table: &'static Block) {
         {
             Some(Kind::Block(block) | Kind::Over(block)) => spell_out_one(&mut entry.value, block),
             Some(Kind::List(Kind::Block(block))) => spell_out_items(&mut entry.value, block),
+            Some(Kind::OneOrMore(block)) if matches!(entry.value.data, Data::List(_)) => {
+                spell_out_items(&mut entry.value, block);
+            }
+            Some(Kind::OneOrMore(block)) => spell_out_one(&mut entry.value, block),
             Some(Kind::Map(Kind::List(Kind::Block(block)))) => {
                 if let Data::Map(lists) = &mut entry.value.data {
                     lists

@@ -98,7 +98,8 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
     let pages = plan
         .cases
         .iter()
-        .filter_map(|case| case.target.metrics.as_ref().map(|page| page.url.as_str()));
+        .flat_map(|case| &case.target.metrics)
+        .map(|source| source.scrape.url.as_str());
     let urls = plan
         .cases
         .iter()

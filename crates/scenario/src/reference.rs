@@ -70,7 +70,7 @@ fn write_section(page: &mut String, path: &str, table: &'static Block) {
         match &field.kind {
             // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
-            Kind::Block(block) => write_section(page, &inner, block),
+            Kind::Block(block) | Kind::OneOrMore(block) => write_section(page, &inner, block),
             Kind::List(Kind::Block(block)) if section_of(block).is_none() || path.is_empty() => {
                 write_section(page, &format!("{inner}[]"), block)
             }
@@ -132,7 +132,10 @@ pub fn field_help(path: &str) -> Option<FieldHelp> {
         let field = table
             .field(name)
             .filter(|field| !matches!(field.kind, Kind::Planned))?;
-        if let Kind::Block(block) | Kind::Over(block) | Kind::List(&Kind::Block(block)) = field.kind
+        if let Kind::Block(block)
+        | Kind::OneOrMore(block)
+        | Kind::Over(block)
+        | Kind::List(&Kind::Block(block)) = field.kind
         {
             table = block;
         }
@@ -140,7 +143,9 @@ pub fn field_help(path: &str) -> Option<FieldHelp> {
     }
     let field = found?;
     let keys = match &field.kind {
-        Kind::Block(block) | Kind::List(Kind::Block(block)) => block.names().collect(),
+        Kind::Block(block) | Kind::OneOrMore(block) | Kind::List(Kind::Block(block)) => {
+            block.names().collect()
+        }
         _ => Vec::new(),
     };
     Some(FieldHelp {
@@ -190,6 +195,7 @@ fn describe_kind(kind: &'static Kind) -> String {
         Kind::List(Kind::Block(_)) => "list of blocks".to_owned(),
         Kind::List(inner) => format!("list: {}", describe_kind(inner)),
         Kind::Block(_) => "block".to_owned(),
+        Kind::OneOrMore(_) => "block, or list of blocks".to_owned(),
         Kind::Over(_) => "block, a part of it".to_owned(),
         Kind::Map(inner) => format!("mapping to {}", describe_kind(inner)),
         Kind::Json => "any value".to_owned(),
@@ -235,7 +241,7 @@ mod tests {
         let inner = |field: &'static Field| {
             let path = format!("{prefix}{}", field.name);
             let below = match &field.kind {
-                Kind::Block(block) => fields(&format!("{path}."), block),
+                Kind::Block(block) | Kind::OneOrMore(block) => fields(&format!("{path}."), block),
                 Kind::List(Kind::Block(block)) => fields(&format!("{path}.[]."), block),
                 _ => Vec::new(),
             };
@@ -302,7 +308,11 @@ mod tests {
         // Short forms of blocks are expanded before the check.
         let short = |node: &Node| node.text().is_some();
         match &field.kind {
-            Kind::Block(block) if block.short.is_some() && short(&value) => return,
+            Kind::Block(block) | Kind::OneOrMore(block)
+                if block.short.is_some() && short(&value) =>
+            {
+                return;
+            }
             Kind::List(Kind::Block(_)) if value.items().iter().all(short) => return,
             Kind::Matrix => {
                 let mut root = Node::new(at, crate::tree::Data::Map(Vec::new()));

@@ -100,6 +100,15 @@ impl Writer<'_> {
             }
             Kind::Block(table) => Value::Object(self.block(node, table)),
             Kind::Over(table) => Value::Object(self.over(node, table)),
+            Kind::OneOrMore(table) if node.items().is_empty() => {
+                Value::Object(self.block(node, table))
+            }
+            Kind::OneOrMore(table) => Value::Array(
+                node.items()
+                    .iter()
+                    .map(|item| Value::Object(self.block(item, table)))
+                    .collect(),
+            ),
             Kind::List(kind) => Value::Array(
                 node.items()
                     .iter()

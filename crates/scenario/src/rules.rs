@@ -98,7 +98,10 @@ fn check_block(scope: &RuleScope<'_>, review: &mut Review) {
         };
         match field.kind {
             Kind::Block(table) => check_block(&inner(node, table), review),
-            Kind::List(Kind::Block(table)) => node
+            Kind::OneOrMore(table) if node.items().is_empty() => {
+                check_block(&inner(node, table), review);
+            }
+            Kind::List(&Kind::Block(table)) | Kind::OneOrMore(table) => node
                 .items()
                 .iter()
                 .for_each(|item| check_block(&inner(item, table), review)),
@@ -387,7 +390,7 @@ mod tests {
             };
             found.push((table, field, field_path.clone()));
             match field.kind {
-                Kind::Block(inner) => fields(inner, &field_path, found),
+                Kind::Block(inner) | Kind::OneOrMore(inner) => fields(inner, &field_path, found),
                 Kind::List(Kind::Block(inner)) => fields(inner, &field_path, found),
                 _ => {}
             }

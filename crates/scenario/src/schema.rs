@@ -104,10 +104,11 @@ fn yaml_value(yaml: &str) -> Value {
 
 fn kind_schema(kind: &'static Kind) -> Value {
     match kind {
-        Kind::Block(table) => match table.short.and_then(|key| table.field(key)) {
-            Some(short) => json!({ "anyOf": [scalar_schema(&short.kind), block_schema(table)] }),
-            None => block_schema(table),
-        },
+        Kind::Block(table) => short_or_block(table),
+        Kind::OneOrMore(table) => {
+            let one = short_or_block(table);
+            json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+        }
         Kind::Over(table) if std::ptr::eq(*table, &PATCH) => json!({ "$ref": "#/$defs/patch" }),
         Kind::Over(table) => over_schema(table),
         Kind::List(inner) => json!({ "type": "array", "items": kind_schema(inner) }),
@@ -118,6 +119,13 @@ fn kind_schema(kind: &'static Kind) -> Value {
         Kind::Planned => json!(false),
         Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar_schema(kind),
         _ => json!({ "anyOf": [scalar_schema(kind), { "$ref": "#/$defs/variable" }] }),
+    }
+}
+
+fn short_or_block(table: &'static Block) -> Value {
+    match table.short.and_then(|key| table.field(key)) {
+        Some(short) => json!({ "anyOf": [scalar_schema(&short.kind), block_schema(table)] }),
+        None => block_schema(table),
     }
 }
 

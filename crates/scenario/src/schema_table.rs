@@ -44,7 +44,9 @@ impl Block {
         let kind: &'static Kind = &self.fields.iter().find(|field| field.name == head)?.kind;
         match (kind, rest) {
             (kind, None) => Some(kind),
-            (Kind::Block(block) | Kind::Over(block), Some(rest)) => block.kind_at(rest),
+            (Kind::Block(block) | Kind::OneOrMore(block) | Kind::Over(block), Some(rest)) => {
+                block.kind_at(rest)
+            }
             (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => {
                 block.kind_at(rest.split_once('.')?.1)
             }
@@ -62,7 +64,7 @@ impl Block {
         self.fields
             .iter()
             .flat_map(|field| match &field.kind {
-                Kind::Block(block) => {
+                Kind::Block(block) | Kind::OneOrMore(block) => {
                     let inner = block.scalar_paths().into_iter();
                     inner
                         .map(|(path, inner)| (format!("{}.{path}", field.name), inner))
@@ -314,6 +316,8 @@ pub(crate) enum Kind {
     List(&'static Kind),
     /// A mapping with known keys.
     Block(&'static Block),
+    /// A block, or a list of such blocks.
+    OneOrMore(&'static Block),
     /// Some keys of a block, which override those of another one; without defaults.
     Over(&'static Block),
     /// A mapping with free keys.
@@ -344,6 +348,7 @@ impl Kind {
             Kind::Secret
             | Kind::List(_)
             | Kind::Block(_)
+            | Kind::OneOrMore(_)
             | Kind::Over(_)
             | Kind::Map(_)
             | Kind::Matrix

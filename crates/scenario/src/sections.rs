@@ -28,6 +28,28 @@ use llmscen_core::redact::Secret;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+/// Headers. Reports invalid ones.
+pub(crate) fn headers(entries: &[Entry], review: &mut Review) -> Vec<(String, Secret)> {
+    for entry in entries {
+        check_header_name(&entry.key, entry.key_at, review);
+        if entry
+            .value
+            .text()
+            .is_some_and(|value| value.chars().any(char::is_control))
+        {
+            review.push(Mistake::new(
+                entry.value.at,
+                "this header value contains control characters",
+                "must be one line",
+            ));
+        }
+    }
+    entries
+        .iter()
+        .filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?))))
+        .collect()
+}
+
 /// A case before it is decoded: the scenario with the values of one point of the matrix.
 pub(crate) struct Draft<'a> {
     pub root: &'a Node,
@@ -87,25 +109,7 @@ impl<'a> Draft<'a> {
 
     /// The headers at a path. Reports invalid ones.
     pub fn headers(&self, path: &str, review: &mut Review) -> Vec<(String, Secret)> {
-        let entries = self.entries_at(path);
-        for entry in entries {
-            check_header_name(&entry.key, entry.key_at, review);
-            if entry
-                .value
-                .text()
-                .is_some_and(|value| value.chars().any(char::is_control))
-            {
-                review.push(Mistake::new(
-                    entry.value.at,
-                    "this header value contains control characters",
-                    "must be one line",
-                ));
-            }
-        }
-        entries
-            .iter()
-            .filter_map(|entry| Some((entry.key.clone(), Secret::new(entry.value.text()?))))
-            .collect()
+        headers(self.entries_at(path), review)
     }
 
     /// The entry at a path, unless it is a default.

@@ -123,7 +123,9 @@ fn collect(table: &'static Block, prefix: &str, found: &mut Vec<Setting>) {
     for field in table.fields {
         let path = format!("{prefix}{}", field.name);
         match &field.kind {
-            Kind::Block(inner) => collect(inner, &format!("{path}."), found),
+            Kind::Block(inner) | Kind::OneOrMore(inner) => {
+                collect(inner, &format!("{path}."), found)
+            }
             Kind::Planned => {}
             kind => found.push(Setting {
                 path,

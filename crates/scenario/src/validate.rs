@@ -49,7 +49,7 @@ fn keys(entries: &[Entry], table: &'static Block, owner: Option<&str>, review: &
             .iter()
             .find(|field| field.name == entry.key)
             .and_then(|field| match field.kind {
-                Kind::Block(inner) if entry.value.is_null() => Some(inner),
+                Kind::Block(inner) | Kind::OneOrMore(inner) if entry.value.is_null() => Some(inner),
                 _ => None,
             });
         let belongs = |next: &&Entry| {
@@ -103,7 +103,7 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
         // The fields within a mapping or a list have their own examples.
         let has_fields = matches!(
             field.kind,
-            Kind::Block(_) | Kind::Over(_) | Kind::Map(_) | Kind::List(_)
+            Kind::Block(_) | Kind::OneOrMore(_) | Kind::Over(_) | Kind::Map(_) | Kind::List(_)
         );
         if !has_fields && field.example.is_some() {
             review.help_since(before, || example(field));
@@ -211,7 +211,12 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             return (leaf.check)(node, review);
         }
         Kind::List(kind) => return items(entry, kind, review),
-        Kind::Block(table) | Kind::Over(table) => return block(entry, table, review),
+        Kind::OneOrMore(table) if matches!(node.data, Data::List(_)) => {
+            return blocks(entry, table, review);
+        }
+        Kind::Block(table) | Kind::OneOrMore(table) | Kind::Over(table) => {
+            return block(entry, table, review);
+        }
         Kind::Map(kind) => return map(entry, kind, review),
         Kind::Planned => return review.push(not_yet(entry.key_at, &entry.key)),
         _ => return,
@@ -299,7 +304,7 @@ fn choice(
             .push(not_yet(entry.value.at, &text).help(format!("`{key}` may be {exist}.")));
     }
     let label = meant_or(nearest(&text, words()), "does not exist");
-    let one = if key == "bodies" {
+    let one = if ["bodies", "addresses"].contains(&key) {
         key
     } else {
         key.strip_suffix('s').unwrap_or(key)
@@ -333,6 +338,26 @@ fn items(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             kind,
             review,
         );
+    }
+}
+
+/// A list of blocks, each of which may be in place of the list.
+fn blocks(entry: &Entry, table: &'static Block, review: &mut Review) {
+    if entry.value.items().is_empty() {
+        let mistake = Mistake::new(
+            entry.value.at,
+            format!("`{}` is an empty list", entry.key),
+            "has no item",
+        );
+        return review.push(mistake.help("Add an item, or remove the key."));
+    }
+    for item in entry.value.items() {
+        let item = Entry {
+            key: entry.key.clone(),
+            key_at: item.at,
+            value: item.clone(),
+        };
+        block(&item, table, review);
     }
 }
 

@@ -141,7 +141,10 @@ impl TelemetrySource for Dcgm {
 }
 
 /// Reports the signals of each GPU, and then every series without a common signal. Returns the reported signals.
-fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>)) -> BTreeSet<Signal> {
+pub(crate) fn report_gpus(
+    page: &Page<'_>,
+    emit: &mut dyn FnMut(SampledValue<'_>),
+) -> BTreeSet<Signal> {
     let mut reported = BTreeSet::new();
     let mut used = HashSet::new();
     for field in FIELDS {

@@ -61,6 +61,9 @@ pub trait TelemetrySource: Send {
     fn sample(&mut self, at: Instant, emit: &mut dyn FnMut(SampledValue<'_>))
     -> Result<(), String>;
 
+    /// Reports values of the round that are known only at its end. `since` is its time zero. Values of one series come in order.
+    fn past_samples(&mut self, _since: Instant, _emit: &mut dyn FnMut(Instant, SampledValue<'_>)) {}
+
     /// Notes for the report, requested once at the end of the round.
     fn notes(&mut self) -> Vec<String> {
         Vec::new()

@@ -1,5 +1,7 @@
-//! Metrics of a server: its /metrics endpoint, in the text format of Prometheus.
+//! Metrics of a server: its /metrics endpoint, or those of its workers, in the text format of Prometheus.
 
+use crate::dcgm::report_gpus;
+use crate::sampler::failed_samples_note;
 use crate::{SampledValue, TelemetrySource};
 use common::report_signals;
 use flate2::read::MultiGzDecoder;
@@ -8,46 +10,77 @@ use llmscen_core::check::PageMetric;
 use llmscen_core::redact::Secret;
 use llmscen_core::signal::Signal;
 use llmscen_core::target::Tls;
-use llmscen_core::telemetry::{Scrape, Source};
+use llmscen_core::telemetry::{Scrape, Source, WorkerLabels};
 use llmscen_core::units::Nanos;
-use llmscen_core::url_secrets::redact_url as address;
+use llmscen_core::url_secrets::redact_url;
 use names::FAMILIES;
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
 };
-use reqwest::{Certificate, Client, Identity, Response, Url, redirect};
+use reqwest::{Certificate, Client, Identity, RequestBuilder, Response, Url, redirect};
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use text::Page;
+use text::{Page, pairs};
 use tokio::runtime::{Builder, Runtime};
 
+pub mod address;
 mod common;
 mod names;
+pub mod query;
 pub(crate) mod text;
 
 /// Limit of the timeout, whatever the interval.
 const MAX_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of characters of a line that a note shows.
 const SHOWN: usize = 80;
+/// The beginning of the names on the page of a DCGM exporter.
+const DCGM_PREFIX: &str = "DCGM_FI_";
 
-/// The /metrics endpoint of a target.
+/// A page that is read.
+#[derive(Clone, Debug)]
+pub struct PageLocation {
+    /// The endpoint.
+    pub scrape: Scrape,
+    /// This address of its host; None: any.
+    pub address: Option<SocketAddr>,
+    /// Host and port for the label `worker`; None: the samples have no such label.
+    pub worker: Option<String>,
+    /// The role of the worker.
+    pub role: Option<String>,
+}
+
+/// The metrics pages of a target. All of them are read at the same time.
 ///
 /// Series of a known server are reported as signals, in the unit of the signal. All others, and those that were combined into
 /// one signal, are reported under their names and labels, so nothing of the page is lost except values that are not finite.
-/// `up` is 1 where the page was read, and 0 where not.
+/// `up` is 1 where the page was read, and 0 where not. A page of a DCGM exporter has the signals of its GPUs.
 #[derive(Debug)]
 pub struct Prometheus {
-    scrape: Scrape,
-    fetch: Result<Fetch, String>,
+    interval: Nanos,
+    runtime: Result<Runtime, String>,
+    pages: Vec<PageReader>,
     models: Vec<String>,
     limited: Vec<PageMetric>,
-    log: PageLog,
 }
 
-/// What all pages of a round contained.
+#[derive(Debug)]
+struct PageReader {
+    endpoint: Result<Arc<Endpoint>, String>,
+    /// Its URL, and its address if that has several, for notes.
+    name: String,
+    /// The labels that all its samples get.
+    labels: String,
+    log: PageLog,
+    samples: u64,
+    failed: u64,
+    first_error: String,
+}
+
+/// What one page contained during a round.
 #[derive(Debug, Default)]
 struct PageLog {
     pages: u64,
@@ -60,27 +93,88 @@ struct PageLog {
 
 impl Prometheus {
     /// `models` are the models that requests name. Series that objectives limit (`limited`) are reported under their names in any
-    /// case. Settings that cannot be used are an error of the first sample.
+    /// case. Settings that cannot be used are an error of the first sample. All pages have the interval of the first one.
     pub fn new(
-        scrape: &Scrape,
+        pages: &[PageLocation],
         tls: &Tls,
         models: Vec<String>,
         limited: Vec<PageMetric>,
     ) -> Prometheus {
-        let fetch = Fetch::new(
-            &scrape.url,
-            &scrape.headers,
-            tls,
-            scrape_timeout(scrape.interval),
-        );
-        let fetch = fetch.map_err(|error| error.to_string());
+        let interval = pages
+            .first()
+            .map_or(Nanos::ZERO, |page| page.scrape.interval);
         Prometheus {
-            scrape: scrape.clone(),
-            fetch,
+            interval,
+            runtime: new_runtime().map_err(|error| error.to_string()),
+            pages: pages
+                .iter()
+                .map(|page| PageReader::new(page, tls))
+                .collect(),
             models,
             limited,
-            log: PageLog::default(),
         }
+    }
+
+    /// The texts of all pages, requested at the same time.
+    fn fetch(&self) -> Vec<Result<String, String>> {
+        let runtime = match &self.runtime {
+            Ok(runtime) => runtime,
+            Err(error) => return self.pages.iter().map(|_| Err(error.clone())).collect(),
+        };
+        runtime.block_on(async {
+            let start = |page: &PageReader| {
+                let endpoint = page.endpoint.clone()?;
+                Ok(tokio::spawn(async move { endpoint.page().await }))
+            };
+            let mut texts = Vec::new();
+            for request in self.pages.iter().map(start).collect::<Vec<_>>() {
+                texts.push(match request {
+                    Ok(request) => request
+                        .await
+                        .map_err(|error| error.to_string())
+                        .and_then(|page| page.map_err(|error| error.to_string())),
+                    Err(error) => Err(error),
+                });
+            }
+            texts
+        })
+    }
+}
+
+impl PageReader {
+    fn new(page: &PageLocation, tls: &Tls) -> PageReader {
+        let scrape = &page.scrape;
+        let timeout = scrape_timeout(scrape.interval);
+        let endpoint = Endpoint::new(&scrape.url, &scrape.headers, tls, timeout, page.address);
+        let at = |address: SocketAddr| format!(" at {address}");
+        let labels = page.worker.as_deref().map(|worker| WorkerLabels {
+            worker,
+            role: page.role.as_deref(),
+        });
+        PageReader {
+            endpoint: endpoint.map(Arc::new).map_err(|error| error.to_string()),
+            name: redact_url(&scrape.url) + &page.address.map_or(String::new(), at),
+            labels: labels.map_or(String::new(), |labels| labels.to_string()),
+            log: PageLog::default(),
+            samples: 0,
+            failed: 0,
+            first_error: String::new(),
+        }
+    }
+
+    fn note_of_failures(&self) -> Option<String> {
+        let left_out = if self.failed == self.samples {
+            "Its values are missing in the sums of the target."
+        } else {
+            "At these times the target has no sums."
+        };
+        failed_samples_note(
+            Source::Prometheus,
+            self.failed,
+            self.samples,
+            &self.first_error,
+        )
+        .map(|note| format!("{note}. {left_out}"))
     }
 }
 
@@ -95,7 +189,7 @@ impl TelemetrySource for Prometheus {
     }
 
     fn interval(&self) -> Nanos {
-        self.scrape.interval
+        self.interval
     }
 
     fn sample(
@@ -103,26 +197,83 @@ impl TelemetrySource for Prometheus {
         _at: Instant,
         emit: &mut dyn FnMut(SampledValue<'_>),
     ) -> Result<(), String> {
-        let text = self
-            .fetch
-            .as_ref()
-            .map_err(String::clone)
-            .and_then(|fetch| fetch.page().map_err(|error| error.to_string()));
-        let read = text.and_then(|text| {
-            let page = parse_page(&text)?;
-            emit(SampledValue::plain("up", 1.0));
-            self.log.record(&page, &self.models, &self.limited, emit);
-            Ok(())
-        });
-        read.map_err(|reason| {
-            emit(SampledValue::plain("up", 0.0));
-            format!("{}: {reason}", address(&self.scrape.url))
-        })
+        let texts = self.fetch();
+        let is_single = self.pages.len() == 1;
+        let mut buffer = String::new();
+        for (page, text) in self.pages.iter_mut().zip(texts) {
+            let mut emit_labelled = |value: SampledValue<'_>| {
+                buffer.clear();
+                add_labels(&page.labels, value.labels, &mut buffer);
+                emit(SampledValue {
+                    labels: &buffer,
+                    ..value
+                });
+            };
+            page.samples += 1;
+            let read = text.and_then(|text| {
+                let parsed = parse_page(&text)?;
+                emit_labelled(SampledValue::plain("up", 1.0));
+                page.log
+                    .record(&parsed, &self.models, &self.limited, &mut emit_labelled);
+                Ok(())
+            });
+            if let Err(reason) = read {
+                emit_labelled(SampledValue::plain("up", 0.0));
+                let error = format!("{}: {reason}", page.name);
+                if is_single {
+                    return Err(error);
+                }
+                page.failed += 1;
+                if page.first_error.is_empty() {
+                    page.first_error = error;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.log).notes(&address(&self.scrape.url))
+        let mut notes: Vec<String> = self
+            .pages
+            .iter()
+            .filter_map(PageReader::note_of_failures)
+            .collect();
+        let logs = || self.pages.iter().map(|page| &page.log);
+        let families = logs().flat_map(|log| &log.families).copied().collect();
+        let reported = logs().flat_map(|log| &log.reported).copied().collect();
+        notes.extend(missing_signals(&families, &reported));
+        for page in &mut self.pages {
+            let log = std::mem::take(&mut page.log);
+            notes.extend(log.notes(&page.name, families.is_empty()));
+        }
+        notes
     }
+}
+
+/// Writes the labels of a page and those of one of its series. Where both have one of these names, that of the series becomes
+/// `exported_NAME`, as in Prometheus.
+fn add_labels(page: &str, series: &str, buffer: &mut String) {
+    buffer.push_str(page);
+    if page.is_empty() || series.is_empty() {
+        return buffer.push_str(series);
+    }
+    let is_taken = |name: &str| ["worker", "role"].contains(&name);
+    let taken: Vec<&str> = pairs(series)
+        .map(|(name, _)| name)
+        .filter(|name| is_taken(name))
+        .collect();
+    buffer.push(',');
+    let mut rest = series;
+    for name in taken {
+        let at = format!("{name}=\"");
+        if let Some((before, after)) = rest.split_once(&at) {
+            buffer.push_str(before);
+            buffer.push_str("exported_");
+            buffer.push_str(&at);
+            rest = after;
+        }
+    }
+    buffer.push_str(rest);
 }
 
 /// Parses a page.
@@ -175,6 +326,11 @@ impl PageLog {
         limited: &[PageMetric],
         emit: &mut dyn FnMut(SampledValue<'_>),
     ) {
+        self.pages += 1;
+        if page.has_prefix(DCGM_PREFIX) {
+            self.reported.extend(report_gpus(page, emit));
+            return;
+        }
         let mut signals = report_signals(page, models, emit);
         let is_limited = |index: &usize| {
             let sample = page.samples.get(*index);
@@ -182,7 +338,6 @@ impl PageLog {
         };
         signals.used.retain(|index| !is_limited(index));
         report_other_series(page, &signals.used, emit);
-        self.pages += 1;
         self.families.extend(signals.families);
         self.reported.extend(signals.reported);
         self.ambiguous.extend(signals.ambiguous);
@@ -191,15 +346,13 @@ impl PageLog {
         }
     }
 
-    fn notes(&self, url: &str) -> Vec<String> {
-        if self.pages == 0 {
-            return Vec::new();
-        }
-        let mut notes = missing_signals(&self.families, &self.reported);
-        if self.families.is_empty() {
-            notes.push(format!(
-                "{url} exports no metrics of a known server: server.* is null"
-            ));
+    /// `is_unknown`: no page of the target is that of a known server.
+    fn notes(&self, url: &str, is_unknown: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        let has_gpus = self.reported.iter().any(|signal| signal.scope() == "gpu");
+        if self.pages > 0 && self.families.is_empty() && !has_gpus {
+            let null = if is_unknown { ": server.* is null" } else { "" };
+            notes.push(format!("{url} exports no metrics of a known server{null}"));
         }
         for name in &self.ambiguous {
             notes.push(format!("{url} exports `{name}` for several models, but not for `target.model`: not used for server.*"));
@@ -305,14 +458,83 @@ pub enum FetchError {
     Binary(String),
 }
 
-/// A client for one endpoint.
+/// A client for one URL.
 #[derive(Debug)]
-pub struct Fetch {
+struct Endpoint {
     url: Url,
     client: Client,
     headers: HeaderMap,
-    runtime: Runtime,
     timeout: Duration,
+}
+
+impl Endpoint {
+    /// At this address of the host, if there is one.
+    fn new(
+        url: &str,
+        headers: &[(String, Secret)],
+        tls: &Tls,
+        timeout: Duration,
+        address: Option<SocketAddr>,
+    ) -> Result<Endpoint, FetchError> {
+        let settings = |error: &dyn std::fmt::Display| FetchError::Settings(error.to_string());
+        let url = Url::parse(url).map_err(|error| settings(&error))?;
+        let mut all = HeaderMap::new();
+        all.insert(
+            ACCEPT,
+            HeaderValue::from_static("text/plain;version=0.0.4, text/plain;q=0.9, */*;q=0.1"),
+        );
+        all.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        for (name, value) in headers {
+            let name = HeaderName::try_from(name).map_err(|error| settings(&error))?;
+            let mut value =
+                HeaderValue::try_from(value.expose()).map_err(|error| settings(&error))?;
+            value.set_sensitive(true);
+            all.insert(name, value);
+        }
+        Ok(Endpoint {
+            client: build_client(&url, tls, timeout, address)?,
+            url,
+            headers: all,
+            timeout,
+        })
+    }
+
+    /// Fetches the current page.
+    async fn page(&self) -> Result<String, FetchError> {
+        self.in_time(async {
+            let response = self.respond(self.client.get(self.url.clone())).await?;
+            match response.status().as_u16() {
+                200 => read_text(response).await,
+                status => Err(FetchError::Status(status)),
+            }
+        })
+        .await
+    }
+
+    async fn respond(&self, request: RequestBuilder) -> Result<Response, FetchError> {
+        let sent = request.headers(self.headers.clone()).send().await;
+        sent.map_err(|error| FetchError::Connection(innermost(&error)))
+    }
+
+    async fn in_time<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FetchError> {
+        tokio::time::timeout(self.timeout, exchange)
+            .await
+            .map_err(|_| FetchError::Late(self.timeout))?
+    }
+}
+
+fn new_runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// A client for one URL, with a runtime.
+#[derive(Debug)]
+pub struct Fetch {
+    endpoint: Endpoint,
+    runtime: Runtime,
 }
 
 impl Fetch {
@@ -338,56 +560,18 @@ impl Fetch {
         timeout: Duration,
         address: Option<SocketAddr>,
     ) -> Result<Fetch, FetchError> {
-        let settings = |error: &dyn std::fmt::Display| FetchError::Settings(error.to_string());
-        let url = Url::parse(url).map_err(|error| settings(&error))?;
-        let mut all = HeaderMap::new();
-        all.insert(
-            ACCEPT,
-            HeaderValue::from_static("text/plain;version=0.0.4, text/plain;q=0.9, */*;q=0.1"),
-        );
-        all.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        for (name, value) in headers {
-            let name = HeaderName::try_from(name).map_err(|error| settings(&error))?;
-            let mut value =
-                HeaderValue::try_from(value.expose()).map_err(|error| settings(&error))?;
-            value.set_sensitive(true);
-            all.insert(name, value);
-        }
-        let client = build_client(&url, tls, timeout, address)?;
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| settings(&error))?;
         Ok(Fetch {
-            url,
-            client,
-            headers: all,
-            runtime,
-            timeout,
+            endpoint: Endpoint::new(url, headers, tls, timeout, address)?,
+            runtime: new_runtime().map_err(|error| FetchError::Settings(error.to_string()))?,
         })
     }
 
     /// Fetches the current page.
+    ///
+    /// # Errors
+    /// The server cannot be reached, answers with another status than 200, too late, or not with text.
     pub fn page(&self) -> Result<String, FetchError> {
-        let bytes = self.runtime.block_on(async {
-            let page = async {
-                let response = self
-                    .client
-                    .get(self.url.clone())
-                    .headers(self.headers.clone())
-                    .send();
-                read_body(
-                    response
-                        .await
-                        .map_err(|error| FetchError::Connection(innermost(&error)))?,
-                )
-                .await
-            };
-            tokio::time::timeout(self.timeout, page)
-                .await
-                .map_err(|_| FetchError::Late(self.timeout))?
-        })?;
-        String::from_utf8(bytes).map_err(|error| FetchError::Binary(error.utf8_error().to_string()))
+        self.runtime.block_on(self.endpoint.page())
     }
 
     /// Sends a GET, or a POST with a JSON body, and reads the response, which must have a status from 200 to 299.
@@ -395,30 +579,19 @@ impl Fetch {
     /// # Errors
     /// The server cannot be reached, answers with another status, or too late.
     pub fn call(&self, body: Option<String>) -> Result<(), FetchError> {
-        self.runtime.block_on(async {
-            let request = match body {
-                None => self.client.get(self.url.clone()),
-                Some(body) => self
-                    .client
-                    .post(self.url.clone())
-                    .header(CONTENT_TYPE, "application/json")
-                    .body(body),
-            };
-            let call = async {
-                let response = request
-                    .headers(self.headers.clone())
-                    .send()
-                    .await
-                    .map_err(|error| FetchError::Connection(innermost(&error)))?;
-                match response.status() {
-                    status if status.is_success() => Ok(()),
-                    status => Err(FetchError::Status(status.as_u16())),
-                }
-            };
-            tokio::time::timeout(self.timeout, call)
-                .await
-                .map_err(|_| FetchError::Late(self.timeout))?
-        })
+        let Endpoint { client, url, .. } = &self.endpoint;
+        let request = match body {
+            None => client.get(url.clone()),
+            Some(body) => client
+                .post(url.clone())
+                .header(CONTENT_TYPE, "application/json")
+                .body(body),
+        };
+        let response = self.endpoint.in_time(self.endpoint.respond(request));
+        match self.runtime.block_on(response)?.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(FetchError::Status(status.as_u16())),
+        }
     }
 }
 
@@ -479,10 +652,12 @@ fn is_loopback(url: &Url) -> bool {
         || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
+async fn read_text(response: Response) -> Result<String, FetchError> {
+    String::from_utf8(read_body(response).await?)
+        .map_err(|error| FetchError::Binary(error.utf8_error().to_string()))
+}
+
 async fn read_body(mut response: Response) -> Result<Vec<u8>, FetchError> {
-    if response.status() != reqwest::StatusCode::OK {
-        return Err(FetchError::Status(response.status().as_u16()));
-    }
     let compressed = response
         .headers()
         .get(CONTENT_ENCODING)

@@ -105,9 +105,14 @@ fn run(
         sample_due(&mut scheduled, &mut log, origin, Some(Instant::now()));
     }
     sample_due(&mut scheduled, &mut log, origin, None);
-    scheduled
-        .iter_mut()
-        .for_each(|scheduled| log.notes.extend(scheduled.source.notes()));
+    for ScheduledSource { source, .. } in &mut scheduled {
+        let kind = source.kind();
+        source.past_samples(origin, &mut |at, value| {
+            log.record(kind, nanos_between(origin, at), value);
+        });
+        log.notes.extend(source.notes());
+    }
+    log.readings.sort_by_key(|reading| reading.at_ns);
     log
 }
 
@@ -253,12 +258,23 @@ impl Log {
 
 impl SourceLog {
     fn note(&self) -> Option<String> {
-        let source = self.source.filter(|_| self.failed > 0)?.name();
-        Some(format!(
-            "telemetry of {source}: {} of {} samples failed, first error: {}",
-            self.failed, self.samples, self.first_error
-        ))
+        failed_samples_note(self.source?, self.failed, self.samples, &self.first_error)
     }
+}
+
+/// A note on failed samples of a source; None if none failed.
+pub(crate) fn failed_samples_note(
+    source: Source,
+    failed: u64,
+    samples: u64,
+    first_error: &str,
+) -> Option<String> {
+    let name = source.name();
+    (failed > 0).then(|| {
+        format!(
+            "telemetry of {name}: {failed} of {samples} samples failed, first error: {first_error}"
+        )
+    })
 }
 
 /// Nanoseconds from `zero` to `at`; negative where `at` is the earlier one.

@@ -344,6 +344,7 @@ mod tests {
             Subject::Signal {
                 signal: Signal::ServerWaiting,
                 stat: Stat::Max,
+                role: None,
             },
             Op::Less,
             9.0,

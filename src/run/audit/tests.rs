@@ -1,4 +1,5 @@
 use super::*;
+use llmscen_analysis::telemetry::EngineTokens;
 use llmscen_analysis::{RequestFields, TaggedOutcome};
 use llmscen_client::http::dropped_outcome;
 use llmscen_core::api::Api;
@@ -50,7 +51,7 @@ pub(crate) fn case(url: &str) -> Case {
         cost: None,
         ready: None,
         server: None,
-        metrics: None,
+        metrics: Vec::new(),
         hardware: None,
         scenario_secrets: Default::default(),
     };
@@ -276,13 +277,20 @@ fn an_engine_that_served_nothing_invalidates_the_case() {
     let reasons = |tokens: &[f64], ok: u64| {
         let mut sample = sample(&[0.1]);
         sample.counts.ok = ok;
-        let engine = |(index, tokens): (usize, &f64)| (format!("engine={index}"), *tokens);
+        let engine = |(index, tokens): (usize, &f64)| EngineTokens {
+            role: None,
+            worker: None,
+            engine: Some(format!("engine={index}")),
+            tokens: *tokens,
+        };
         sample.engine_tokens = tokens.iter().enumerate().map(engine).collect();
         found(&[&part(&[], 0.0, 0.0)], &sample).reasons
     };
     assert_eq!(
         reasons(&[500.0, 0.0, 400.0, 0.0], 100),
-        ["2 of the 4 engines of the server generated no token (engine=1, engine=3)"]
+        [
+            "a part of the server was idle: 2 of the 4 engines of the server generated no token (engine=1, engine=3)"
+        ]
     );
     for (tokens, ok) in [
         (&[500.0, 1.0][..], 100),
@@ -294,6 +302,37 @@ fn an_engine_that_served_nothing_invalidates_the_case() {
         assert_eq!(reasons(tokens, ok), [""; 0], "{tokens:?}");
     }
     assert_eq!(reasons(&[500.0, 0.0], 8).len(), 1);
+}
+
+#[test]
+fn workers_are_compared_with_those_of_their_role() {
+    let reasons = |tokens: &[(&str, &str, f64)]| {
+        let mut sample = sample(&[0.1]);
+        sample.counts.ok = 100;
+        let worker = |(role, worker, tokens): &(&str, &str, f64)| EngineTokens {
+            role: Some((*role).to_owned()),
+            worker: Some((*worker).to_owned()),
+            engine: None,
+            tokens: *tokens,
+        };
+        sample.engine_tokens = tokens.iter().map(worker).collect();
+        found(&[&part(&[], 0.0, 0.0)], &sample).reasons
+    };
+    assert_eq!(
+        reasons(&[
+            ("decode", "a:1", 90.0),
+            ("decode", "b:1", 0.0),
+            ("prefill", "c:1", 0.0),
+            ("prefill", "d:1", 0.0),
+        ]),
+        [
+            "a part of the server was idle: 1 of the 2 workers with the role decode generated no token (b:1)"
+        ]
+    );
+    assert_eq!(
+        reasons(&[("decode", "a:1", 90.0), ("prefill", "c:1", 0.0)]),
+        [""; 0]
+    );
 }
 
 #[test]

@@ -8,9 +8,10 @@ use llmscen_core::check::{Check, Subject};
 use llmscen_core::manifest::Machine;
 use llmscen_core::metric::Requires;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::target::TargetLocation;
-use llmscen_core::telemetry::{Scrape, TelemetryRecord, TelemetrySpec};
+use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::telemetry::{MetricsKind, Scrape, TelemetryRecord, TelemetrySpec};
 use llmscen_core::units::Nanos;
+use llmscen_core::url_secrets::redact_url;
 use llmscen_telemetry::TelemetrySource;
 use llmscen_telemetry::dcgm::Dcgm;
 use llmscen_telemetry::gpu::VisibleGpus;
@@ -18,9 +19,12 @@ use llmscen_telemetry::gpu::amd::Amd;
 use llmscen_telemetry::gpu::nvml::Nvidia;
 use llmscen_telemetry::host::Host;
 use llmscen_telemetry::process::SelfProcess;
-use llmscen_telemetry::prometheus::Prometheus;
+use llmscen_telemetry::prometheus::address::{Resolver, addresses, authority, system_resolver};
+use llmscen_telemetry::prometheus::query::PrometheusQuery;
+use llmscen_telemetry::prometheus::{PageLocation, Prometheus};
 use llmscen_telemetry::sampler::Sampler;
 use llmscen_telemetry::tree::ProcessTree;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -33,6 +37,8 @@ pub struct Observer {
     pub note: Option<String>,
     /// Whether this process samples GPUs and the target: of several shards, only shard 0 does.
     samples_target: bool,
+    /// Looks up the workers behind a host name.
+    resolve: Resolver,
 }
 
 /// Whether a metric of the case is missing without GPU telemetry.
@@ -56,6 +62,7 @@ impl Observer {
             amd: None,
             note: None,
             samples_target: context.shard.is_first(),
+            resolve: system_resolver,
         };
         if !local_gpus
             || !observer.samples_target
@@ -94,8 +101,8 @@ impl Observer {
         }
     }
 
-    /// Starts to sample a round of `case`. `server`: the supervisor process of its managed server; `simulator`: the address of its
-    /// simulator.
+    /// Starts to sample a round of `case`, and returns notes on what cannot be sampled. `server`: the supervisor process of its
+    /// managed server; `simulator`: the address of its simulator.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -104,17 +111,19 @@ impl Observer {
         case: &Case,
         server: Option<u32>,
         simulator: Option<SocketAddr>,
-    ) -> Result<Sampler, RunError> {
-        Sampler::start(self.sources(case, server, simulator)).map_err(RunError::Thread)
+    ) -> Result<(Sampler, Vec<String>), RunError> {
+        let (sources, notes) = self.sources(case, server, simulator);
+        Ok((Sampler::start(sources).map_err(RunError::Thread)?, notes))
     }
 
-    /// The sources of a round, slow ones last.
+    /// The sources of a round, slow ones last, and notes on those that do not exist.
     fn sources(
         &self,
         case: &Case,
         server: Option<u32>,
         simulator: Option<SocketAddr>,
-    ) -> Vec<Box<dyn TelemetrySource>> {
+    ) -> (Vec<Box<dyn TelemetrySource>>, Vec<String>) {
+        let mut notes = Vec::new();
         let mut sources: Vec<Box<dyn TelemetrySource>> = Vec::new();
         let interval = self.spec.interval;
         if interval > Nanos::ZERO {
@@ -127,27 +136,16 @@ impl Observer {
                 })));
             }
         }
-        if let Some(endpoint) = case.target.metrics.as_ref().filter(|_| self.samples_target) {
-            let scrape = Scrape {
-                url: metrics_url(&endpoint.url, simulator),
-                ..endpoint.clone()
-            };
-            let models = case
-                .target
-                .models
-                .iter()
-                .map(|model| model.name.clone())
-                .collect();
-            let series = |check: &Check| match &check.subject {
-                Subject::PageMetric(series) => Some(series.clone()),
-                _ => None,
-            };
-            let checks = case.checks.iter().chain(&case.stage_checks);
-            let limited = checks.filter_map(series).collect();
-            let tls = &case.target.tls;
-            sources.push(Box::new(Prometheus::new(&scrape, tls, models, limited)));
+        if self.samples_target {
+            let (pages, unknown) = page_locations(&case.target, simulator, self.resolve);
+            notes = unknown;
+            if !pages.is_empty() {
+                sources.push(Box::new(page_source(case, &pages)));
+            }
+            let queries = queries(&case.target);
+            sources.extend(queries.map(|(query, _)| Box::new(query) as Box<dyn TelemetrySource>));
         }
-        sources
+        (sources, notes)
     }
 
     /// Adds the sources on this machine: llmscen, the host, the managed server and the GPUs.
@@ -177,6 +175,84 @@ impl Observer {
             sources.extend(self.amd.as_ref().map(|gpus| gpus.source(interval)));
         }
     }
+}
+
+fn page_source(case: &Case, pages: &[PageLocation]) -> Prometheus {
+    let models = case.target.models.iter().map(|model| model.name.clone());
+    let series = |check: &Check| match &check.subject {
+        Subject::PageMetric(series) => Some(series.clone()),
+        _ => None,
+    };
+    let checks = case.checks.iter().chain(&case.stage_checks);
+    let limited = checks.filter_map(series).collect();
+    Prometheus::new(pages, &case.target.tls, models.collect(), limited)
+}
+
+/// The metrics pages of a target, and notes on host names without an address.
+fn page_locations(
+    target: &Target,
+    simulator: Option<SocketAddr>,
+    resolve: Resolver,
+) -> (Vec<PageLocation>, Vec<String>) {
+    let (mut pages, mut notes) = (Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
+    for page in target.pages() {
+        let scrape = Scrape {
+            url: metrics_url(&page.scrape.url, simulator),
+            ..page.scrape.clone()
+        };
+        let mut add = |address: Option<SocketAddr>| {
+            let host = || authority(&scrape.url).unwrap_or_else(|| "unknown".to_owned());
+            let worker = address.map_or_else(host, |address| address.to_string());
+            pages.push(PageLocation {
+                scrape: scrape.clone(),
+                address,
+                worker: target
+                    .has_workers()
+                    .then(|| unique_name(worker, &mut names)),
+                role: page.role.clone(),
+            });
+        };
+        if page.kind
+            != (MetricsKind::Page {
+                all_addresses: true,
+            })
+        {
+            add(None);
+            continue;
+        }
+        match addresses(&scrape.url, resolve) {
+            Ok(all) => all.into_iter().map(Some).for_each(add),
+            Err(why) => notes.push(format!("{}: {why}", redact_url(&scrape.url))),
+        }
+    }
+    (pages, notes)
+}
+
+/// The name; with a number if another page of this host and port has it.
+fn unique_name(name: String, names: &mut BTreeSet<String>) -> String {
+    let numbered = (2..).map(|number| format!("{name}#{number}"));
+    let mut all = std::iter::once(name.clone()).chain(numbered);
+    let unique = all.find(|name| names.insert(name.clone()));
+    unique.unwrap_or(name)
+}
+
+/// The queries of Prometheus servers, each with its place in the scenario.
+pub(crate) fn queries(target: &Target) -> impl Iterator<Item = (PrometheusQuery, &str)> {
+    target.metrics.iter().filter_map(|source| {
+        let MetricsKind::Query {
+            name,
+            promql,
+            place,
+        } = &source.kind
+        else {
+            return None;
+        };
+        let query = (name.as_str(), promql.as_str());
+        let role = source.role.as_deref();
+        let query = PrometheusQuery::new(&source.scrape, &target.tls, query, role);
+        Some((query, place.as_str()))
+    })
 }
 
 /// The URL of a metrics endpoint; `simulator` stands for the simulator's address.
@@ -273,10 +349,12 @@ mod tests {
             amd: None,
             note: None,
             samples_target: true,
+            resolve: system_resolver,
         };
         let address = Some(([127, 0, 0, 1], 9).into());
         observer
             .sources(&plan.cases[0], server, address)
+            .0
             .iter()
             .map(|source| source.kind())
             .collect()
@@ -329,9 +407,13 @@ mod tests {
             nvidia: None,
             amd: None,
             note: None,
+            resolve: system_resolver,
         };
         let mut samples = Vec::new();
-        for mut source in observer.sources(&plan.cases[0], None, Some(running.addr())) {
+        for mut source in observer
+            .sources(&plan.cases[0], None, Some(running.addr()))
+            .0
+        {
             source
                 .sample(std::time::Instant::now(), &mut |value| {
                     samples.push((value.name.to_owned(), value.value))
@@ -350,6 +432,52 @@ mod tests {
                 "{name} is not in {samples:?}"
             );
         }
+    }
+
+    #[test]
+    fn every_address_of_a_host_name_is_a_worker_with_its_role() {
+        let text = "version: 1\nname: t\ntarget: { url: 'http://h/v1/chat/completions', model: m, metrics: [\
+                    { url: 'http://prefill:8000/metrics', role: prefill },\
+                    { url: 'http://prefill:8000/gpus', role: prefill },\
+                    { url: 'http://decode.svc:8000/metrics', role: decode, addresses: all },\
+                    { url: 'http://gone.svc/metrics', addresses: all } ] }\n\
+                    dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text.to_owned()),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        let plan = llmscen_scenario::load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        let resolve: Resolver = |host, port| match host {
+            "decode.svc" => Ok(vec![
+                ([10, 0, 0, 2], port).into(),
+                ([10, 0, 0, 1], port).into(),
+            ]),
+            _ => Ok(Vec::new()),
+        };
+        let (pages, notes) = page_locations(&plan.cases[0].target, None, resolve);
+        let found: Vec<_> = pages
+            .iter()
+            .map(|page| {
+                (
+                    page.worker.as_deref().unwrap(),
+                    page.role.as_deref().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("prefill:8000", "prefill"),
+                ("prefill:8000#2", "prefill"),
+                ("10.0.0.1:8000", "decode"),
+                ("10.0.0.2:8000", "decode"),
+            ]
+        );
+        assert_eq!(notes, ["http://gone.svc/metrics: gone.svc has no address"]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn worker(
         cost: None,
         ready: None,
         server: None,
-        metrics: None,
+        metrics: Vec::new(),
         hardware: None,
         scenario_secrets: Default::default(),
     };

@@ -51,7 +51,7 @@ pub fn target(url: &str) -> Target {
         cost: None,
         ready: None,
         server: None,
-        metrics: None,
+        metrics: Vec::new(),
         hardware: None,
         scenario_secrets: Default::default(),
     }

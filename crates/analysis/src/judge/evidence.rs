@@ -29,7 +29,9 @@ pub(super) enum Evidence {
 impl Evidence {
     pub(super) fn collect(check: &Check, sample: &Sample) -> Evidence {
         match &check.subject {
-            Subject::Signal { signal, stat } => signal_evidence(sample.signals.get(signal), *stat),
+            Subject::Signal { signal, stat, role } => {
+                signal_evidence(sample.signal(*signal, role.as_deref()), *stat)
+            }
             Subject::PageMetric(metric) => {
                 let (value, n) = sample.page.get(metric).copied().unzip();
                 Evidence::Figure(value, n.unwrap_or_default())
@@ -74,10 +76,10 @@ fn signal_evidence(seen: Option<&SignalStat>, stat: Stat) -> Evidence {
 
 /// The bound that a histogram gives of a statistic where it does not give its value, and the histogram's count.
 pub(super) fn histogram_bound(check: &Check, sample: &Sample) -> Option<(StatValue, u64)> {
-    let Subject::Signal { signal, stat } = &check.subject else {
+    let Subject::Signal { signal, stat, role } = &check.subject else {
         return None;
     };
-    let signal = sample.signals.get(signal)?;
+    let signal = sample.signal(*signal, role.as_deref())?;
     let seen = signal.at(*stat)?;
     seen.value().is_none().then_some((seen, signal.n))
 }

@@ -22,13 +22,19 @@ pub(super) fn stat(
 ) -> Result<(SignalStat, Option<String>), &'static str> {
     let increases = lines
         .iter()
-        .map(|(line, window)| increase(line, *window))
+        .map(|(line, window)| increase_of_workers(line, *window))
         .collect::<Result<Vec<_>, _>>()?;
     let is_covered = increases.iter().all(|increase| increase.encloses_window);
     let total = increases
         .into_iter()
         .map(Ok)
-        .reduce(|sum, increase| add(sum?, increase?))
+        .reduce(|sum, increase| {
+            let (sum, increase) = (sum?, increase?);
+            if !have_equal_bounds(&sum.buckets, &increase.buckets) {
+                return Err("its buckets differ between rounds");
+            }
+            Ok(add(sum, increase))
+        })
         .ok_or("no sample was read")??;
     let note = "covers only the span between the first and the last sample: there is none before, or none after, the measured window";
     let mean = total
@@ -42,6 +48,29 @@ pub(super) fn stat(
         ..SignalStat::default()
     };
     Ok((stat, (!is_covered).then(|| note.to_owned())))
+}
+
+/// The increase of all workers together, at the bounds that all of them have.
+fn increase_of_workers(line: &SignalSeries<'_>, window: Window) -> Result<Increase, &'static str> {
+    let mut all = line
+        .by_worker()
+        .iter()
+        .map(|line| increase(line, window))
+        .collect::<Result<Vec<_>, _>>()?;
+    let bounds = |increase: &Increase| {
+        increase
+            .buckets
+            .iter()
+            .map(|bucket| bucket.0)
+            .collect::<Vec<_>>()
+    };
+    let bounds: Vec<Vec<f64>> = all.iter().map(bounds).collect();
+    for increase in &mut all {
+        increase
+            .buckets
+            .retain(|(bound, _)| bounds.iter().all(|known| known.contains(bound)));
+    }
+    all.into_iter().reduce(add).ok_or("no sample was read")
 }
 
 /// From the last scrape at or before the window to the first one at or after it, else from and to the outermost ones.
@@ -108,7 +137,7 @@ fn buckets(scrape: &Scrape<'_>) -> Vec<(f64, f64)> {
     let mut buckets: Vec<(f64, f64)> = scrape
         .values
         .iter()
-        .filter_map(|((label, _), value)| Some((bound(label)?, *value)))
+        .filter_map(|((_, label, _), value)| Some((bound(label)?, *value)))
         .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     buckets
@@ -120,10 +149,8 @@ fn have_equal_bounds(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
         .eq(b.iter().map(|bucket| bucket.0))
 }
 
-fn add(a: Increase, b: Increase) -> Result<Increase, &'static str> {
-    if !have_equal_bounds(&a.buckets, &b.buckets) {
-        return Err("its buckets differ between rounds");
-    }
+/// The sum of two increases with equal bounds.
+fn add(a: Increase, b: Increase) -> Increase {
     let buckets = a
         .buckets
         .iter()
@@ -131,10 +158,10 @@ fn add(a: Increase, b: Increase) -> Result<Increase, &'static str> {
         .map(|(a, b)| (a.0, a.1 + b.1))
         .collect();
     let sum = a.sum.zip(b.sum).map(|(a, b)| a + b);
-    Ok(Increase {
+    Increase {
         buckets,
         sum,
         count: a.count + b.count,
         encloses_window: a.encloses_window && b.encloses_window,
-    })
+    }
 }

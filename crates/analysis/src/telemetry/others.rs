@@ -3,7 +3,7 @@
 use super::RoundTelemetry;
 use llmscen_core::check::{PageMetric, PageStat};
 use llmscen_core::signal::Signal;
-use llmscen_core::telemetry::{OtherStat, Source, TelemetrySample};
+use llmscen_core::telemetry::{OtherStat, Source, TelemetrySample, WorkerLabels};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Start and end in nanoseconds after the start of the round's clock.
@@ -11,7 +11,7 @@ type Span = (i64, i64);
 
 /// Totals of a value over the measured windows.
 #[derive(Clone, Copy, Debug)]
-struct Totals {
+pub(super) struct Totals {
     is_counter: bool,
     /// Number of values.
     n: u64,
@@ -20,7 +20,7 @@ struct Totals {
     /// Sum of each value times its seconds.
     area: f64,
     /// Increase of a counter.
-    increase: f64,
+    pub increase: f64,
     seconds: f64,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherSta
 
 /// A metric of the server's page over the measured windows, and the number of its values; None without a value.
 ///
-/// A counter that is absent from the first page and appears later was 0 until then.
+/// A counter that is absent from the first page of its worker and appears later was 0 until then.
 pub(crate) fn page_figure(
     rounds: &[RoundTelemetry<'_>],
     wanted: &PageMetric,
@@ -85,27 +85,46 @@ pub(crate) fn page_figure(
     let is_rate = wanted.stat == PageStat::Rate;
     let mut totals: BTreeMap<&str, Totals> = BTreeMap::new();
     for round in rounds {
-        let of_page =
-            || {
-                round.recorded.readings.iter().filter(|reading| {
-                    reading.source == Source::Prometheus && reading.value.is_finite()
-                })
-            };
-        let is_up = |reading: &&TelemetrySample| &*reading.name == "up" && reading.value == 1.0;
-        let first_page = of_page().filter(is_up).map(|reading| reading.at_ns).min();
+        let of_source = |source: Source| {
+            let readings = round.recorded.readings.iter();
+            readings.filter(move |reading| reading.source == source && reading.value.is_finite())
+        };
+        let has_query = of_source(Source::Query).any(|reading| *reading.name == *wanted.name);
+        let source = if has_query {
+            Source::Query
+        } else {
+            Source::Prometheus
+        };
+        let worker = |reading: &TelemetrySample| {
+            WorkerLabels::split(&reading.labels)
+                .0
+                .map(|worker| worker.to_string())
+        };
+        let mut first_pages: BTreeMap<Option<String>, i64> = BTreeMap::new();
+        for up in of_source(source).filter(|reading| &*reading.name == "up" && reading.value == 1.0)
+        {
+            let first = first_pages.entry(worker(up)).or_insert(up.at_ns);
+            *first = (*first).min(up.at_ns);
+        }
         let mut series: BTreeMap<&str, Vec<(i64, f64)>> = BTreeMap::new();
-        for reading in of_page().filter(|reading| is_wanted(reading, wanted)) {
-            let values = series.entry(&reading.labels).or_default();
+        let mut first_page_of: BTreeMap<&str, i64> = BTreeMap::new();
+        for reading in of_source(source).filter(|reading| is_wanted(reading, wanted)) {
+            let values = series.entry(&reading.labels).or_insert_with(|| {
+                let first = first_pages.get(&worker(reading));
+                first_page_of.extend(first.map(|at| (&*reading.labels, *at)));
+                Vec::new()
+            });
             values.push((reading.at_ns, reading.value));
         }
-        let Some(span) = read_span(round, Source::Prometheus) else {
+        let Some(span) = read_span(round, source) else {
             continue;
         };
         for (labels, mut values) in series {
             values.sort_by_key(|(at, _)| *at);
-            let start = first_page
+            let start = first_page_of
+                .get(labels)
                 .filter(|page| is_rate && values.first().is_some_and(|(at, _)| at > page));
-            if let Some(start) = start {
+            if let Some(&start) = start {
                 values.insert(0, (start, 0.0));
             }
             let Some(new) = totals_over(&values, span, is_rate) else {
@@ -137,48 +156,6 @@ pub(crate) fn page_figure(
         PageStat::Max => all.map(|totals| totals.max).reduce(f64::max),
     };
     Some((value?, totals.values().map(|totals| totals.n).sum()))
-}
-
-/// Labels that name an engine of a server with several.
-const ENGINE_LABELS: [&str; 3] = ["engine", "dp_rank", "worker_id"];
-/// The end of the names of the counters of generated tokens.
-const GENERATED: &str = "generation_tokens_total";
-
-/// The engines of the server by label (`engine=0`), and the tokens that each generated from the start of the measured windows on;
-/// empty if the page has a single one.
-pub(crate) fn engine_tokens(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, f64> {
-    let mut tokens: BTreeMap<String, f64> = BTreeMap::new();
-    for round in rounds {
-        let mut series: BTreeMap<(&str, &str), Vec<(i64, f64)>> = BTreeMap::new();
-        let is_generated = |reading: &&TelemetrySample| {
-            reading.source == Source::Prometheus
-                && reading.value.is_finite()
-                && reading.name.ends_with(GENERATED)
-        };
-        for reading in round.recorded.readings.iter().filter(is_generated) {
-            let values = series.entry((&reading.name, &reading.labels)).or_default();
-            values.push((reading.at_ns, reading.value));
-        }
-        for ((_, labels), mut values) in series {
-            values.sort_by_key(|(at, _)| *at);
-            let last = values.last().map_or(0, |(at, _)| *at);
-            let span = (round.window.from, last.max(round.window.until));
-            let totals = totals_over(&values, span, true);
-            if let Some((engine, totals)) = engine(labels).zip(totals) {
-                *tokens.entry(engine).or_default() += totals.increase;
-            }
-        }
-    }
-    tokens
-}
-
-fn engine(labels: &str) -> Option<String> {
-    let is_engine = |pair: &&str| {
-        pair.split_once('=')
-            .is_some_and(|(name, _)| ENGINE_LABELS.contains(&name))
-    };
-    let pair = labels.split(',').map(str::trim).find(is_engine)?;
-    Some(pair.replace('"', ""))
 }
 
 fn is_wanted(reading: &TelemetrySample, wanted: &PageMetric) -> bool {
@@ -257,7 +234,11 @@ fn read_span(round: &RoundTelemetry<'_>, source: Source) -> Option<Span> {
 }
 
 /// The totals over a span, from the first known value; None where that is after the span.
-fn totals_over(values: &[(i64, f64)], (from, until): Span, is_counter: bool) -> Option<Totals> {
+pub(super) fn totals_over(
+    values: &[(i64, f64)],
+    (from, until): Span,
+    is_counter: bool,
+) -> Option<Totals> {
     let ends = values.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
     let within = values
         .iter()
@@ -458,46 +439,6 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_counted_by_engine_from_the_window_on() {
-        let actual = |&(at, labels, value): &(i64, &str, f64)| TelemetrySample {
-            at_ns: at * SECOND,
-            source: Source::Prometheus,
-            name: "vllm:generation_tokens_total".into(),
-            labels: labels.into(),
-            device: None,
-            value,
-        };
-        let (first, second) = (
-            "engine=\"0\",model_name=\"m\"",
-            "engine=\"1\",model_name=\"m\"",
-        );
-        let readings = [
-            (0, first, 10.0),
-            (2, first, 15.0),
-            (6, first, 18.0),
-            (-3, second, 2.0),
-            (-1, second, 9.0),
-            (2, "model_name=\"m\"", 5.0),
-        ];
-        let recorded = TelemetryRecord {
-            case: "a".into(),
-            round: 0,
-            readings: readings.iter().map(actual).collect(),
-        };
-        let window = Window {
-            from: 0,
-            until: 4 * SECOND,
-        };
-        let tokens = engine_tokens(&[RoundTelemetry {
-            recorded: &recorded,
-            window,
-        }]);
-        // The second engine only served the warm-up.
-        let expected = [("engine=0".to_owned(), 8.0), ("engine=1".to_owned(), 0.0)];
-        assert_eq!(tokens, BTreeMap::from(expected));
-    }
-
-    #[test]
     fn a_metric_of_the_page_is_found_by_name_and_labels() {
         let actual = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
             at_ns: at * SECOND,
@@ -551,6 +492,63 @@ mod tests {
             [6.0, 2.0, 8.0].map(Some)
         );
         assert_eq!(figure("hit", &[], Rate), None);
+    }
+
+    #[test]
+    fn a_worker_that_appears_later_did_not_count_from_zero() {
+        let sample = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
+            at_ns: at * SECOND,
+            source: if name == "rate" {
+                Source::Query
+            } else {
+                Source::Prometheus
+            },
+            name: name.into(),
+            labels: labels.into(),
+            device: None,
+            value,
+        };
+        let (a, b) = ("worker=\"a:1\"", "worker=\"b:1\"");
+        let readings = [
+            (0, "up", a, 1.0),
+            (2, "x_total", a, 8.0),
+            (0, "up", b, 0.0),
+            (2, "up", b, 1.0),
+            (2, "x_total", b, 1000.0),
+            (3, "x_total", b, 1004.0),
+            (1, "rate", "instance=\"p\"", 5.0),
+            (2, "rate", "instance=\"p\"", 7.0),
+        ];
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(sample).collect(),
+        };
+        let window = Window {
+            from: 0,
+            until: 4 * SECOND,
+        };
+        let rounds = [RoundTelemetry {
+            recorded: &recorded,
+            window,
+        }];
+        let figure = |name: &str, labels: &[(&str, &str)], stat| {
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            let wanted = PageMetric {
+                name: name.to_owned(),
+                labels: labels.iter().map(own).collect(),
+                stat,
+            };
+            page_figure(&rounds, &wanted).map(|(value, _)| value)
+        };
+        assert_eq!(figure("x", &[("worker", "a:1")], PageStat::Rate), Some(2.0));
+        // 4 in the 2 s from its first page on.
+        assert_eq!(figure("x", &[("worker", "b:1")], PageStat::Rate), Some(2.0));
+        assert_eq!(
+            figure("rate", &[("instance", "p")], PageStat::Max),
+            Some(7.0)
+        );
+        assert_eq!(figure("rate", &[], PageStat::Mean), Some(19.0 / 3.0));
     }
 
     #[test]

@@ -316,6 +316,210 @@ fn rounds_pool_and_their_histograms_add_up() {
     );
 }
 
+/// A reading of one of two workers, `a` with the role prefill or `b` with the role decode.
+fn of_worker(
+    tenths: i64,
+    worker: &str,
+    signal: Signal,
+    label: &str,
+    value: f64,
+) -> TelemetrySample {
+    let role = if worker == "a" { "prefill" } else { "decode" };
+    let comma = if label.is_empty() { "" } else { "," };
+    let labels = format!("worker=\"{worker}\",role=\"{role}\"{comma}{label}");
+    server(tenths, signal, &labels, value)
+}
+
+#[test]
+fn values_of_workers_are_added_where_all_have_one() {
+    use Signal::*;
+    let mut readings = Vec::new();
+    for (at, [a, b]) in [(10, [1.0, 10.0]), (20, [2.0, 20.0]), (40, [4.0, 40.0])] {
+        for (worker, value) in [("a", a), ("b", b)] {
+            readings.push(of_worker(at, worker, ServerWaiting, "", value));
+            readings.push(of_worker(at, worker, ServerKvCacheUsage, "", value / 100.0));
+            readings.push(of_worker(at, worker, ServerOutputTps, "", value * 100.0));
+            readings.push(of_worker(
+                at,
+                worker,
+                ServerPrefixCacheHitRate,
+                "part",
+                value,
+            ));
+            readings.push(of_worker(
+                at,
+                worker,
+                ServerPrefixCacheHitRate,
+                "whole",
+                value * 2.0,
+            ));
+            readings.push(of_worker(
+                at,
+                worker,
+                ServerSpecAcceptRate,
+                "value",
+                value / 100.0,
+            ));
+        }
+    }
+    // The other worker did not answer.
+    readings.push(of_worker(30, "a", ServerWaiting, "", 900.0));
+    readings.push(of_worker(30, "a", ServerOutputTps, "", 300.0));
+    readings.push(of_worker(30, "a", ServerPrefixCacheHitRate, "part", 3.0));
+    readings.push(of_worker(30, "a", ServerPrefixCacheHitRate, "whole", 3.0));
+    let seen = over(readings.clone());
+    let stat = |signal: Signal| figures(&seen.signals[&signal]);
+    assert_eq!(
+        stat(ServerWaiting),
+        (3, Some(77.0 / 3.0), Some(11.0), Some(44.0))
+    );
+    let [least, greatest] = [0.055, 0.22].map(Some);
+    let (n, mean, min, max) = stat(ServerKvCacheUsage);
+    assert_eq!((n, min, max), (3, least, greatest));
+    assert!((mean.unwrap() - 0.385 / 3.0).abs() < 1e-12, "{mean:?}");
+    assert_eq!(
+        stat(ServerOutputTps),
+        (2, Some(1100.0), Some(1100.0), Some(1100.0))
+    );
+    assert_eq!(
+        stat(ServerPrefixCacheHitRate),
+        (2, Some(0.5), Some(0.5), Some(0.5))
+    );
+    assert_eq!(
+        (stat(ServerSpecAcceptRate).0, stat(ServerSpecAcceptRate).3),
+        (3, Some(0.22))
+    );
+    let recorded = recorded(readings);
+    let window = Window {
+        from: SECOND,
+        until: 4 * SECOND,
+    };
+    let rounds = [RoundTelemetry {
+        recorded: &recorded,
+        window,
+    }];
+    let prefill = signals(&rounds, Workers::WithRole(Some("prefill")));
+    assert_eq!(prefill[&ServerWaiting].max, Some(900.0));
+    assert_eq!(prefill[&ServerOutputTps].mean, Some(100.0));
+    assert!(signals(&rounds, Workers::WithRole(None)).is_empty());
+    assert_eq!(roles(&rounds), BTreeSet::from(["decode", "prefill"]));
+}
+
+#[test]
+fn histograms_of_workers_are_merged_at_their_common_bounds() {
+    let of = |worker: &str, tenths: i64, buckets: &[(&str, f64)], sum: f64| {
+        let last = buckets.last().unwrap().1;
+        let named = buckets
+            .iter()
+            .copied()
+            .chain([("sum", sum), ("count", last)]);
+        let readings =
+            named.map(|(label, value)| of_worker(tenths, worker, Signal::ServerTtft, label, value));
+        readings.collect::<Vec<_>>()
+    };
+    let a = |tenths, [ten, twenty, all]: [f64; 3], sum| {
+        let buckets = [("le=10", ten), ("le=20", twenty), ("le=+Inf", all)];
+        of("a", tenths, &buckets, sum)
+    };
+    let b = |tenths, [twenty, all]: [f64; 2], sum| {
+        of("b", tenths, &[("le=20", twenty), ("le=+Inf", all)], sum)
+    };
+    let readings = [
+        a(8, [1.0, 1.0, 1.0], 5.0),
+        b(8, [0.0, 0.0], 0.0),
+        a(45, [2.0, 4.0, 5.0], 65.0),
+        b(45, [3.0, 4.0], 60.0),
+    ];
+    let seen = over(readings.concat());
+    let stat = &seen.signals[&Signal::ServerTtft];
+    assert_eq!(
+        (figures(stat), stat.buckets.clone()),
+        (
+            (8, Some(15.0), None, None),
+            vec![(20.0, 6.0), (f64::INFINITY, 8.0)]
+        )
+    );
+    // One worker restarted, although the sum of both grew.
+    let restarted = [
+        a(8, [1.0; 3], 5.0),
+        b(8, [9.0, 9.0], 90.0),
+        a(45, [99.0; 3], 65.0),
+        b(45, [3.0, 4.0], 60.0),
+    ];
+    assert!(over(restarted.concat()).signals.is_empty());
+}
+
+#[test]
+fn a_role_has_the_energy_of_its_gpus_and_the_tokens_of_its_workers() {
+    use Signal::*;
+    let mut readings = Vec::new();
+    // The window is from 0 to 2 s.
+    for at in [-10, 0, 10, 20, 30] {
+        for (worker, power, generated) in [("a", 200.0, 1.0), ("b", 300.0, 6.0)] {
+            let gpu = of_worker(at, &format!("gpu-{worker}"), GpuPower, "", power);
+            let role = if worker == "a" { "prefill" } else { "decode" };
+            readings.push(TelemetrySample {
+                labels: format!("worker=\"gpu-{worker}\",role=\"{role}\"").into(),
+                device: Some(0),
+                ..gpu
+            });
+            let count = (at + 10) as f64;
+            readings.push(of_worker(at, worker, ServerPromptTps, "", count * 2.0));
+            readings.push(of_worker(
+                at,
+                worker,
+                ServerOutputTps,
+                "",
+                count * generated,
+            ));
+        }
+    }
+    let mut case = case(Shape::Closed { users: 1 });
+    let page = |role: &str, gpus| llmscen_core::telemetry::MetricsSource {
+        role: Some(role.to_owned()),
+        gpus: Some(gpus),
+        ..llmscen_core::telemetry::MetricsSource::page(llmscen_core::telemetry::Scrape {
+            url: "http://h/metrics".to_owned(),
+            interval: llmscen_core::units::Nanos::from_millis(1000),
+            headers: Vec::new(),
+        })
+    };
+    case.target.metrics = vec![page("prefill", 2), page("decode", 4)];
+    let table = table("a", &[stream(0, 0, &[500, 2000])]).with_telemetry(vec![recorded(readings)]);
+    let summary = summarize(&table, &facts(&case));
+    let [decode, prefill] = summary.roles.as_slice() else {
+        panic!("{:?}", summary.roles)
+    };
+    assert_eq!(
+        (decode.workers, prefill.workers),
+        (1, 1),
+        "exporters are no workers"
+    );
+    // 20 and 60 tokens per second.
+    assert_eq!(
+        [
+            decode.prompt_tps,
+            decode.output_tps,
+            decode.output_tps_per_gpu
+        ],
+        [20.0, 60.0, 15.0].map(Some)
+    );
+    assert_eq!(
+        [decode.energy_per_request, decode.energy_per_output_token],
+        [600.0, 5.0].map(Some)
+    );
+    assert_eq!(
+        [
+            prefill.input_tps_per_gpu,
+            prefill.energy_per_request,
+            prefill.energy_per_prompt_token
+        ],
+        [10.0, 400.0, 10.0].map(Some)
+    );
+    assert_eq!(prefill.output_imbalance, None);
+    assert_eq!(summary.workers.len(), 2);
+}
+
 #[test]
 fn of_two_sources_the_first_is_taken_and_that_is_said() {
     let power = Signal::GpuPower.name();

@@ -33,7 +33,7 @@ pub fn target() -> Target {
         cost: None,
         ready: None,
         server: None,
-        metrics: None,
+        metrics: Vec::new(),
         hardware: None,
         scenario_secrets: Default::default(),
     }

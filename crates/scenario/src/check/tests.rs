@@ -517,7 +517,11 @@ fn assertions() -> impl Strategy<Value = Assertion> {
                 value
             };
             Assertion {
-                subject: Subject::Signal { signal, stat },
+                subject: Subject::Signal {
+                    signal,
+                    stat,
+                    role: None,
+                },
                 op,
                 limit,
                 relative: None,
@@ -639,9 +643,20 @@ fn signals_are_parsed_in_their_units() {
         let wanted = Subject::Signal {
             signal: Signal::parse(name).unwrap(),
             stat,
+            role: None,
         };
         assert_eq!((found.subject, found.limit), (wanted, limit), "{text}");
     }
+    let of_role = "server{role=prefill}.waiting.max";
+    assert_eq!(
+        parse_subject(of_role).unwrap(),
+        Subject::Signal {
+            signal: Signal::ServerWaiting,
+            stat: Stat::Max,
+            role: Some("prefill".to_owned()),
+        }
+    );
+    assert_eq!(parse_subject(of_role).unwrap().to_string(), of_role);
     let own = parse_subject("server.waiting.max").unwrap();
     assert_eq!(
         (own.to_string().as_str(), parse_value("12", &own)),

@@ -24,7 +24,7 @@ use llmscen_core::redact::Secret;
 use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
 };
-use llmscen_core::telemetry::Hardware;
+use llmscen_core::telemetry::{Hardware, MetricsSource};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -210,7 +210,7 @@ pub(crate) static TARGET: Block = Block {
             .example("{ alpha: 2ms }").rules(&[WITHOUT_LOCAL, only_with(&["target.url"], &["simulator*"]).reason("describes a server that is not used").beside("this server is used").help("Remove it, or write `url: simulator`.")]),
         field("ready", Kind::Block(&AWAITED), "Wait before the first request until a server that is already starting, or all of its workers, are ready.").example("{ url: /health, models: [llama], timeout: 30m }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.server"], &[]).reason("would be checked before the server starts").beside("this server is started by the run").help("Write `target.server.ready`."), conflicts_with(&["target.url"], &["simulator*"]).reason("is always ready").beside("this target is part of llmscen").help("Remove it.")]),
         field("server", Kind::Block(&server::SERVER), "A server that the run starts and stops.").example("{ preset: vllm }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.url"], &["simulator*"]).reason("would not be used").beside("this target is part of llmscen").help("Remove it, or write its URL: `url: http://127.0.0.1:8000/…`."), requires(&["target.server.command", "target.server.preset"]).help("For example `command: vllm serve {{ target.model }} --port 8000`, or `preset: vllm`. Presets are `vllm`, `lmdeploy`, `sglang`, `llama-server`, `transformers`, `ollama` and `tgi`.")]),
-        field("metrics", Kind::Block(&telemetry::METRICS), "The server's own metrics, scraped during the run.")
+        field("metrics", Kind::OneOrMore(&telemetry::METRICS), "The server's own metrics, scraped during the run: its page, or a list with the pages of its workers.")
             .example("http://127.0.0.1:8000/metrics").rules(&[WITHOUT_LOCAL]),
         local::FIELD,
     ],
@@ -235,12 +235,15 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     let tls = decode_tls(draft, review);
     check_cost(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
-    let metrics = telemetry::decode_metrics(draft, review).or(preset);
     let gpu = draft
         .text("target.hardware.gpu")
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty());
     let on_this_machine = server.is_some() || place.as_ref().is_some_and(is_on_this_machine);
+    let mut metrics = telemetry::decode_metrics(draft, review);
+    if metrics.is_empty() {
+        metrics.extend(preset.map(MetricsSource::page));
+    }
     Some(Target {
         api,
         location: place.clone()?,
@@ -265,13 +268,15 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             "any" => Compression::Any,
             _ => Compression::None,
         },
-        gpus: draft
-            .get("target.gpus")
-            .and_then(Node::integer)
-            .and_then(|n| u32::try_from(n).ok()),
         gpu: gpu_of_target(gpu, draft.root, on_this_machine, review),
+        gpus: telemetry::decode_gpus(draft, &metrics, review),
         cost: draft.read("target.cost", cost),
-        ready: decode_awaited(draft, place.as_ref(), metrics.is_some(), review),
+        ready: decode_awaited(
+            draft,
+            place.as_ref(),
+            metrics.iter().any(MetricsSource::is_page),
+            review,
+        ),
         server,
         metrics,
         hardware: decode_hardware(draft),
@@ -296,7 +301,7 @@ static AWAITED: Block = Block {
         field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of the target's server, returns a status from 200 to 299; several URLs are all required.")
             .example("[/health, \"http://worker-2:8000/health\"]"),
         field("models", Kind::List(&Kind::Text), "Models that `/v1/models` lists.").example("[llama-70b]"),
-        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the host of `target.metrics` answer with their page, for example the pods behind one DNS name.").example("8"),
+        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the hosts of `target.metrics` answer with their page, for example the pods behind one DNS name.").example("8"),
         field("timeout", Kind::Leaf(&SPAN), "Maximum time; then the run ends and names what is not ready.").default("10m").example("30m"),
     ],
 };

@@ -1,17 +1,18 @@
 //! `telemetry`: what is sampled during the run; `target.metrics`: the metrics endpoint of the server.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Kind, Leaf, field, only_with};
-use crate::sections::Draft;
+use crate::schema_table::{Block, Kind, Leaf, conflicts_with, field, one_of, only_with, requires};
+use crate::sections::{Draft, headers};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
 use crate::values::expect;
 use crate::values::target::{SIMULATOR, url_error};
 use crate::values::time::{DURATION, SPAN, duration};
-use llmscen_core::telemetry::{Scrape, TelemetrySpec};
+use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 const OFF: &str = "off";
 /// The shortest interval: the kernel counts in steps of 10 ms.
@@ -128,8 +129,10 @@ fn interval_schema() -> serde_json::Value {
 /// More frequent requests would be a load on the server.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
+const ONE_SOURCE: &str = "Write two items of the list: one for the page, one for the query.";
+
 pub(crate) static METRICS: Block = Block {
-    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`.",
+    doc: "The server's metrics, as Prometheus text, scraped during the run. A plain text is the `url`. A list has the pages of several workers, and queries of a Prometheus server.",
     short: Some("url"),
     fields: &[
         field(
@@ -137,40 +140,169 @@ pub(crate) static METRICS: Block = Block {
             Kind::Text,
             "The URL of the /metrics endpoint; `simulator` for that of the built-in server.",
         )
-        .required()
         .example("http://127.0.0.1:8000/metrics")
-        .rules(&[only_with(&["target.url"], &["simulator*"])
-            .when("simulator")
-            .message("`metrics: simulator` needs `target.url: simulator`")
-            .reason("this server is not used")
-            .beside("this server is used")
-            .help("Write the whole URL, for example http://127.0.0.1:8000/metrics.")]),
+        .rules(&[
+            only_with(&["target.url"], &["simulator*"])
+                .when("simulator")
+                .message("`metrics: simulator` needs `target.url: simulator`")
+                .reason("this server is not used")
+                .beside("this server is used")
+                .help("Write the whole URL, for example http://127.0.0.1:8000/metrics."),
+            one_of(&["url", "prometheus"], "a metrics page").help(ONE_SOURCE),
+        ]),
+        field(
+            "role",
+            Kind::Leaf(&ROLE),
+            "Role of the workers behind this page, for figures and limits by role.",
+        )
+        .example("prefill"),
+        field(
+            "gpus",
+            Kind::Whole(1, 1_000_000),
+            "GPUs of all workers behind this page; those of a role are added.",
+        )
+        .example("4")
+        .rules(&[conflicts_with(&["prometheus"], &[])
+            .reason("a query has no GPUs")
+            .beside("this is a query")
+            .help("Set `gpus` at a page of the role.")]),
+        field(
+            "addresses",
+            Kind::Choice(
+                &[
+                    ("one", "The host is one worker; the default."),
+                    ("all", "Every address of the host is a worker with a page of its own: the pods behind one DNS name. They are looked up before each round."),
+                ],
+                &[],
+            ),
+            "The workers behind the host name.",
+        )
+        .example("all")
+        .rules(&[conflicts_with(&["prometheus"], &[])
+            .reason("a query has no workers")
+            .beside("this is a query")
+            .help("Remove it.")]),
+        field(
+            "prometheus",
+            Kind::Text,
+            "In place of `url`: the URL of a Prometheus server, whose `query` is evaluated over each round.",
+        )
+        .example("http://prometheus:9090")
+        .rules(&[
+            one_of(&["url", "prometheus"], "a Prometheus server").help(ONE_SOURCE),
+            requires(&["query"]).help("For example `query: sum(rate(vllm:prompt_tokens_total[30s]))`."),
+        ]),
+        field(
+            "query",
+            Kind::Text,
+            "The query, in PromQL. It is evaluated once before the first request, which shows errors.",
+        )
+        .example("sum(rate(vllm:prompt_tokens_total[30s]))")
+        .rules(&[
+            requires(&["prometheus"]).help("For example `prometheus: http://prometheus:9090`."),
+            requires(&["name"]).help("For example `name: prompt_rate`, for `server[\"prompt_rate\"].mean > 1000`."),
+        ]),
+        field("name", Kind::Leaf(&QUERY_NAME), "Name of the values of the query, in limits and in `telemetry.parquet`.")
+            .example("prompt_rate")
+            .rules(&[requires(&["query"]).help("The name is that of a query; the series of a page have their own names.")]),
         field(
             "interval",
             Kind::Leaf(&SPAN),
-            "Scrape interval; also the scrape timeout, up to 5 s.",
+            "Scrape interval, which all pages share; also the scrape timeout, up to 5 s. Of a query, the time between two values.",
         )
         .default("1s")
         .example("500ms"),
         field(
             "headers",
             Kind::Map(&Kind::Secret),
-            "Headers of the scrape requests; never printed, never stored.",
+            "Headers of the requests; never printed, never stored.",
         )
         .example("{ Authorization: \"Bearer ${METRICS_TOKEN}\" }"),
     ],
 };
 
-/// The metrics endpoint. Reports an invalid URL, and an interval that is too short.
-pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<Scrape> {
-    let entry = draft.entry("target.metrics.url")?;
-    let url = entry.value.string()?;
-    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR) {
-        let mistake = Mistake::new(entry.value.at, "this is not a URL", error);
-        review
-            .push(mistake.help("Write the whole URL, for example http://127.0.0.1:8000/metrics."));
+static ROLE: Leaf = Leaf {
+    expected: "a word of letters, digits, `-` and `_`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_-]*$" }),
+    check: |node, review| {
+        if !is_word(node, |c| {
+            c.is_ascii_alphanumeric() || ['_', '-'].contains(&c)
+        }) {
+            expect(node, ROLE.expected, "`prefill`", review);
+        }
+    },
+};
+
+static QUERY_NAME: Leaf = Leaf {
+    expected: "a name of letters, digits, `_` and `:`",
+    sweepable: false,
+    schema: || json!({ "type": "string", "pattern": "^[A-Za-z_:][A-Za-z0-9_:]*$" }),
+    check: |node, review| {
+        if !is_word(node, |c| {
+            c.is_ascii_alphanumeric() || ['_', ':'].contains(&c)
+        }) {
+            expect(node, QUERY_NAME.expected, "`prompt_rate`", review);
+        }
+    },
+};
+
+fn is_word(node: &Node, is_valid: impl Fn(char) -> bool) -> bool {
+    node.text().is_some_and(|text| {
+        text.starts_with(|c: char| !c.is_ascii_digit() && c != '-') && text.chars().all(is_valid)
+    })
+}
+
+/// The pages and queries of `target.metrics`. Reports those that are invalid, or contradict each other.
+pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Vec<MetricsSource> {
+    let Some(node) = draft.get("target.metrics") else {
+        return Vec::new();
+    };
+    let alone = std::slice::from_ref(node);
+    let items = if node.items().is_empty() {
+        alone
+    } else {
+        node.items()
+    };
+    let mut sources: Vec<(&Node, MetricsSource)> = Vec::new();
+    for item in items {
+        let Some(source) = decode_source(item, review) else {
+            continue;
+        };
+        for (other_item, other) in &sources {
+            if let Some(mistake) = contradiction((item, &source), (other_item, other)) {
+                review.push(mistake);
+                break;
+            }
+        }
+        sources.push((item, source));
     }
-    let node = draft.get("target.metrics.interval")?;
+    sources.into_iter().map(|(_, source)| source).collect()
+}
+
+fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
+    let Some(entry) = item.entry("url").or_else(|| item.entry("prometheus")) else {
+        // A query without a server is reported by its rule.
+        if item.entry("query").is_none() {
+            let mistake = Mistake::new(item.at, "`metrics` needs `url`", "`url` is missing");
+            review.push(mistake.help("For example `url: http://127.0.0.1:8000/metrics`."));
+        }
+        return None;
+    };
+    let url = entry.value.string()?;
+    if let Some(error) = url_error(&url).filter(|_| url != SIMULATOR || entry.key != "url") {
+        let (label, example) = match entry.key.as_str() {
+            "url" => (error, "http://127.0.0.1:8000/metrics"),
+            _ if !error.starts_with("expected") => (error, "http://prometheus:9090"),
+            _ => (
+                "expected `http://…` or `https://…`",
+                "http://prometheus:9090",
+            ),
+        };
+        let mistake = Mistake::new(entry.value.at, "this is not a URL", label);
+        review.push(mistake.help(format!("Write the whole URL, for example {example}.")));
+    }
+    let node = item.get("interval")?;
     let interval = duration(node)?;
     if interval < SHORTEST {
         let mistake = Mistake::new(
@@ -180,11 +312,95 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Option<S
         );
         review.push(mistake.help("Each scrape is work for the server under test; `1s` is usual."));
     }
-    Some(Scrape {
-        url,
-        interval,
-        headers: draft.headers("target.metrics.headers", review),
+    let kind = match entry.key.as_str() {
+        "url" => MetricsKind::Page {
+            all_addresses: item.get("addresses").and_then(Node::text).as_deref() == Some("all"),
+        },
+        _ => {
+            let query = item.get("query")?;
+            let (line, _) = review.sources.line_and_column(query.at);
+            MetricsKind::Query {
+                name: item.get("name")?.string()?,
+                promql: query.string()?,
+                place: format!("{}:{line}", review.sources.name(query.at.file)),
+            }
+        }
+    };
+    let gpus = item.get("gpus").and_then(Node::integer);
+    Some(MetricsSource {
+        scrape: Scrape {
+            url,
+            interval,
+            headers: headers(item.entries_at("headers"), review),
+        },
+        role: item.get("role").and_then(Node::string),
+        gpus: gpus.and_then(|gpus| u32::try_from(gpus).ok()),
+        kind,
     })
+}
+
+/// What two items cannot both be.
+fn contradiction(
+    (item, source): (&Node, &MetricsSource),
+    (other_item, other): (&Node, &MetricsSource),
+) -> Option<Mistake> {
+    let at = |item: &Node, key: &str| item.entry(key).map_or(item.at, |entry| entry.value.at);
+    match (&source.kind, &other.kind) {
+        (MetricsKind::Page { .. }, MetricsKind::Page { .. }) => {
+            if source.scrape.url == other.scrape.url {
+                let mistake =
+                    Mistake::new(at(item, "url"), "the same page is listed twice", "again");
+                return Some(
+                    mistake
+                        .also(at(other_item, "url"), "first here")
+                        .help("Its values would count twice: remove one of them."),
+                );
+            }
+            (source.scrape.interval != other.scrape.interval).then(|| {
+                let message = "the pages have different intervals";
+                Mistake::new(at(item, "interval"), message, "another interval")
+                    .also(at(other_item, "interval"), "the first one")
+                    .help("All pages are read at the same time, so that their values can be added: give each the same `interval`.")
+            })
+        }
+        (MetricsKind::Query { name, .. }, MetricsKind::Query { name: first, .. }) => {
+            (name == first).then(|| {
+                let message = format!("two queries have the name `{name}`");
+                Mistake::new(at(item, "name"), message, "again")
+                    .also(at(other_item, "name"), "first here")
+                    .help("Give each query its own name.")
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The GPUs of the target: those in the scenario, else those of the roles if each has them. Reports more GPUs of the roles than
+/// the target has, and a different sum.
+pub(crate) fn decode_gpus(
+    draft: &Draft<'_>,
+    sources: &[MetricsSource],
+    review: &mut Review,
+) -> Option<u32> {
+    let pages = || sources.iter().filter(|source| source.is_page());
+    let total: u32 = pages().filter_map(|page| page.gpus).sum();
+    let known: BTreeSet<_> = pages()
+        .filter(|page| page.gpus.is_some())
+        .map(|page| &page.role)
+        .collect();
+    let is_complete = total > 0 && pages().all(|page| known.contains(&page.role));
+    let Some(gpus) = draft.count("target.gpus") else {
+        return is_complete.then_some(total);
+    };
+    if total > gpus || (is_complete && total != gpus) {
+        let at = draft
+            .get("target.gpus")
+            .map_or(draft.root.at, |node| node.at);
+        let message = format!("`gpus` is {gpus}, but the pages of `metrics` have {total}");
+        let mistake = Mistake::new(at, message, "the GPUs of the whole target");
+        review.push(mistake.help(format!("Write `gpus: {total}`, or remove it.")));
+    }
+    Some(gpus)
 }
 
 #[cfg(test)]
@@ -289,7 +505,8 @@ mod tests {
             .secrets()
             .map(|secret| secret.expose())
             .collect();
-        (plan.cases[0].target.metrics.clone(), secrets)
+        let mut sources = plan.cases[0].target.metrics.clone();
+        (sources.pop().map(|source| source.scrape), secrets)
     }
 
     #[test]
@@ -323,5 +540,62 @@ mod tests {
             ),
             ("X-Token", "s3cret", "s3cret")
         );
+    }
+
+    #[test]
+    fn a_list_has_pages_with_roles_and_queries() {
+        let target = |list: &str, gpus: &str| {
+            let text = format!(
+                "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m{gpus}, metrics: [{list}] }}\n\
+                 dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+            );
+            let plan = load_with(&text, &[], &[])
+                .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+                .plan;
+            let again = crate::tests::plan(&plan.resolved);
+            assert_eq!(again.cases[0].target.gpus, plan.cases[0].target.gpus);
+            assert_eq!(
+                again.cases[0].target.metrics.len(),
+                plan.cases[0].target.metrics.len()
+            );
+            plan.cases[0].target.clone()
+        };
+        let list = "'http://a/m', { url: 'http://b/m', role: decode, gpus: 8, addresses: all }, \
+                    { prometheus: 'http://p:9090', query: up, name: rate, role: prefill, interval: 5s }";
+        let all = target(list, "");
+        let found: Vec<_> = all
+            .metrics
+            .iter()
+            .map(|source| {
+                (
+                    source.scrape.url.as_str(),
+                    source.role.as_deref(),
+                    &source.kind,
+                )
+            })
+            .collect();
+        let query = MetricsKind::Query {
+            name: "rate".to_owned(),
+            promql: "up".to_owned(),
+            place: "t.yaml:3".to_owned(),
+        };
+        let page = |all_addresses| MetricsKind::Page { all_addresses };
+        assert_eq!(
+            found,
+            [
+                ("http://a/m", None, &page(false)),
+                ("http://b/m", Some("decode"), &page(true)),
+                ("http://p:9090", Some("prefill"), &query),
+            ]
+        );
+        assert_eq!(all.roles(), BTreeSet::from(["decode"]));
+        assert_eq!(all.gpus_of_role(Some("decode")), Some(8));
+        assert_eq!(all.gpus, None, "the first page has no GPUs");
+        let two = "{ url: 'http://a/m', role: prefill, gpus: 4 }, { url: 'http://b/m', role: decode, gpus: 8 }";
+        assert_eq!(target(two, "").gpus, Some(12));
+        assert_eq!(target(two, ", gpus: 12").gpus, Some(12));
+        assert!(target(two, "").has_workers());
+        assert!(!target("'http://a/m'", "").has_workers());
+        assert!(target("{ url: 'http://127.0.0.1/m', addresses: all }", "").has_workers());
     }
 }

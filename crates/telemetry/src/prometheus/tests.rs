@@ -26,7 +26,9 @@ fn report(text: &str, model: &str) -> (Vec<Row>, Vec<String>) {
         &[],
         &mut emit,
     );
-    (rows, log.notes("URL"))
+    let mut notes = missing_signals(&log.families, &log.reported);
+    notes.extend(log.notes("URL", log.families.is_empty()));
+    (rows, notes)
 }
 
 /// The signals of a recorded page; of histograms only sums and counts.
@@ -324,16 +326,18 @@ mod loopback {
 
     fn source(url: &str, interval: u64) -> Prometheus {
         let headers = vec![("X-Token".to_owned(), Secret::new("s3cret"))];
-        Prometheus::new(
-            &Scrape {
-                url: url.to_owned(),
-                interval: Nanos::from_millis(interval),
-                headers,
-            },
-            &Tls::default(),
-            Vec::new(),
-            Vec::new(),
-        )
+        let scrape = Scrape {
+            url: url.to_owned(),
+            interval: Nanos::from_millis(interval),
+            headers,
+        };
+        let page = PageLocation {
+            scrape,
+            address: None,
+            worker: None,
+            role: None,
+        };
+        Prometheus::new(&[page], &Tls::default(), Vec::new(), Vec::new())
     }
 
     /// The rows of one sample, with `up`, and its result.
@@ -507,12 +511,212 @@ mod loopback {
             interval: Nanos::from_millis(10),
             headers: Vec::new(),
         };
-        let (rows, result) = read(&mut Prometheus::new(&scrape, &tls, Vec::new(), Vec::new()));
+        let page = PageLocation {
+            scrape,
+            address: None,
+            worker: None,
+            role: None,
+        };
+        let (rows, result) = read(&mut Prometheus::new(&[page], &tls, Vec::new(), Vec::new()));
         assert_eq!(rows, [row("up", "", 0.0)]);
         assert!(
             result
                 .unwrap_err()
                 .starts_with("http://127.0.0.1:1/: nowhere.pem: ")
         );
+    }
+
+    fn page(url: &str, worker: &str, role: Option<&str>) -> PageLocation {
+        PageLocation {
+            scrape: Scrape {
+                url: url.to_owned(),
+                interval: Nanos::from_millis(1000),
+                headers: Vec::new(),
+            },
+            address: None,
+            worker: Some(worker.to_owned()),
+            role: role.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn several_pages_are_read_at_once_and_named_in_the_labels() {
+        let (engine, engines) = server(vec![answer(
+            "200 OK\r\n",
+            b"vllm:num_requests_running{engine=\"0\"} 1\nrouter_load{worker=\"x\",role=\"y\",a_role=\"z\"} 2\n",
+        )]);
+        let (exporter, gpus) = server(vec![answer(
+            "200 OK\r\n",
+            b"DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} 300\n",
+        )]);
+        let silent: Vec<TcpListener> = (0..10)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let mut pages = vec![
+            page(&engine, "e:1", Some("decode")),
+            page(&exporter, "g:1", None),
+        ];
+        for listener in &silent {
+            let url = format!("http://{}/metrics", listener.local_addr().unwrap());
+            pages.push(page(&url, "s:1", None));
+        }
+        let mut source = Prometheus::new(&pages, &Tls::default(), Vec::new(), Vec::new());
+        let begin = Instant::now();
+        let (rows, result) = read(&mut source);
+        assert!(
+            begin.elapsed() < Duration::from_secs(8),
+            "one timeout, not ten"
+        );
+        assert_eq!(result, Ok(()), "the failures are in the notes");
+        let decode = "worker=\"e:1\",role=\"decode\"";
+        let exported = format!("{decode},exported_worker=\"x\",exported_role=\"y\",a_role=\"z\"");
+        let mut expected = vec![
+            row("up", decode, 1.0),
+            row("server.running", decode, 1.0),
+            row("router_load", &exported, 2.0),
+            row("up", "worker=\"g:1\"", 1.0),
+            row("gpu.power", "worker=\"g:1\"", 300.0),
+        ];
+        expected.extend(vec![row("up", "worker=\"s:1\"", 0.0); 10]);
+        assert_eq!(rows, expected);
+        engines.join().unwrap();
+        gpus.join().unwrap();
+        let notes = source.notes();
+        let first = format!(
+            "telemetry of prometheus: 1 of 1 samples failed, first error: http://{}/metrics: no complete response within 1000 ms. \
+             Its values are missing in the sums of the target.",
+            silent[0].local_addr().unwrap()
+        );
+        assert_eq!(notes[0], first);
+        assert_eq!(
+            notes.len(),
+            11,
+            "ten silent pages, and one on signals of vLLM: {notes:?}"
+        );
+    }
+
+    mod queries {
+        use super::*;
+        use crate::prometheus::query::PrometheusQuery;
+
+        fn source(url: &str, role: Option<&str>) -> PrometheusQuery {
+            let scrape = Scrape {
+                url: url.trim_end_matches("/metrics").to_owned() + "/prom/",
+                interval: Nanos::from_millis(500),
+                headers: vec![("X-Token".to_owned(), Secret::new("s3cret"))],
+            };
+            PrometheusQuery::new(&scrape, &Tls::default(), ("rate", "sum(a)"), role)
+        }
+
+        fn json(status: &str, body: &str) -> Vec<u8> {
+            answer(
+                &format!("{status}\r\nconnection: close\r\ncontent-type: application/json\r\n"),
+                body.as_bytes(),
+            )
+        }
+
+        /// The values after `since`, in milliseconds, with their labels.
+        fn past(query: &mut PrometheusQuery, since: Instant) -> Vec<(u128, String, f64)> {
+            let mut all = Vec::new();
+            query.past_samples(since, &mut |at, value| {
+                assert_eq!(value.name, "rate");
+                let after = at.duration_since(since).as_millis();
+                all.push((after, value.labels.to_owned(), value.value));
+            });
+            all
+        }
+
+        #[test]
+        fn a_query_is_evaluated_over_the_round() {
+            let now = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+                .as_secs_f64();
+            let body = format!(
+                "{{\"status\":\"success\",\"data\":{{\"resultType\":\"matrix\",\"result\":[\
+                 {{\"metric\":{{\"__name__\":\"a\",\"role\":\"x\\\"y\"}},\"values\":[[{:.3},\"1.5\"],[{:.3},\"NaN\"],[{:.3},\"+Inf\"]]}}]}}}}",
+                now - 9.0,
+                now - 8.0,
+                now - 7.0
+            );
+            let (url, server) = server(vec![
+                json("405 Method Not Allowed", "{}"),
+                json("200 OK", &body),
+            ]);
+            let mut query = source(&url, Some("decode"));
+            let since = Instant::now() - Duration::from_secs(10);
+            let found = past(&mut query, since);
+            let labels = "role=\"decode\",exported_role=\"x\\\"y\"";
+            let after: Vec<u128> = found
+                .iter()
+                .map(|(after, ..)| after.div_ceil(100))
+                .collect();
+            assert!(
+                after[0].abs_diff(10) < 5 && after[2].abs_diff(30) < 5,
+                "{found:?}"
+            );
+            assert!(
+                found.iter().all(|(_, known, _)| known == labels),
+                "{found:?}"
+            );
+            assert_eq!(found[0].2, 1.5);
+            assert_eq!(query.notes(), [""; 0]);
+            let heads = server.join().unwrap();
+            assert!(
+                heads[0].starts_with("post /prom/api/v1/query_range http/1.1")
+                    && heads[0].contains("x-token: s3cret"),
+                "{heads:?}"
+            );
+            assert!(
+                heads[1].starts_with("get /prom/api/v1/query_range?query=sum%28a%29&start=")
+                    && heads[1].contains("&step=0.5 http/1.1"),
+                "{heads:?}"
+            );
+        }
+
+        #[test]
+        fn the_reason_of_a_refused_query_is_shown() {
+            let refused = "{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"1:5: parse error: unexpected end\"}";
+            let (url, server) = server(vec![
+                json("400 Bad Request", refused),
+                json("400 Bad Request", refused),
+                json("200 OK", "<html>"),
+                json("502 Bad Gateway", "<html>"),
+            ]);
+            let mut query = source(&url, None);
+            assert_eq!(
+                query.check().unwrap_err(),
+                "1:5: parse error: unexpected end"
+            );
+            assert_eq!(past(&mut query, Instant::now()), []);
+            let base = url.trim_end_matches("/metrics");
+            assert_eq!(
+                query.notes(),
+                [format!(
+                    "`rate`: the query of {base}/prom/ failed: 1:5: parse error: unexpected end"
+                )]
+            );
+            let why = query.check().unwrap_err();
+            assert!(
+                why.starts_with("the response is not that of Prometheus: "),
+                "{why}"
+            );
+            assert_eq!(query.check().unwrap_err(), "the server answered 502");
+            server.join().unwrap();
+        }
+
+        #[test]
+        fn a_long_round_needs_several_requests() {
+            let none =
+                "{\"status\":\"success\",\"data\":{\"resultType\":\"matrix\",\"result\":[]}}";
+            let (url, server) = server(vec![json("200 OK", none); 3]);
+            let mut query = source(&url, None);
+            // 20 001 steps of 0.5 s.
+            let Some(since) = Instant::now().checked_sub(Duration::from_millis(10_000_100)) else {
+                return;
+            };
+            assert_eq!(past(&mut query, since), []);
+            assert_eq!(server.join().unwrap().len(), 3);
+        }
     }
 }

@@ -110,6 +110,7 @@ mod rule {
         let subject = Subject::Signal {
             signal: Signal::ServerWaiting,
             stat: Stat::Quantile(0.99),
+            role: None,
         };
         let wanted = Check {
             subject,
@@ -460,6 +461,7 @@ mod bounded {
         let subject = Subject::Signal {
             signal: Signal::ServerQueueTime,
             stat: Stat::Quantile(share),
+            role: None,
         };
         let confidence = Confidence::Level(0.95);
         let wanted = Check {

@@ -480,7 +480,7 @@ fn leaves(tree: &Map<String, Value>) -> Leaves {
             let path = format!("{prefix}{key}");
             let block = matches!(
                 SCENARIO.kind_at(&dotted(&path)),
-                Some(Kind::Block(_) | Kind::Over(_) | Kind::Map(_))
+                Some(Kind::Block(_) | Kind::OneOrMore(_) | Kind::Over(_) | Kind::Map(_))
             );
             match value {
                 Value::Object(inner) if block && !inner.is_empty() => {

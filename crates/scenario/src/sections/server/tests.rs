@@ -44,7 +44,7 @@ fn command_may_refer_to_the_target_and_has_defaults() {
         (own.timeout.secs(), own.interval.secs(), own.grace.secs()),
         (1800.0, 1.0, 10.0)
     );
-    assert_eq!(plan.cases[0].target.metrics, None);
+    assert_eq!(plan.cases[0].target.metrics, []);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn preset_fills_in_missing_keys() {
         Readiness::Url("http://127.0.0.1:8000/health".into())
     );
     assert_eq!(
-        plan.cases[0].target.metrics.as_ref().unwrap().url,
+        plan.cases[0].target.metrics[0].scrape.url,
         "http://127.0.0.1:8000/metrics"
     );
     let other = self::plan(

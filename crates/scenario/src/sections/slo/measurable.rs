@@ -3,12 +3,13 @@
 use crate::fault::{Mistake, Review};
 use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
-use crate::suggest::list;
+use crate::suggest::{list, meant_or, nearest};
 use llmscen_core::check::Subject;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
+use std::collections::BTreeSet;
 
 /// Reports metrics, tags and signals that a case cannot have.
 pub(super) fn check_measurable(
@@ -21,13 +22,28 @@ pub(super) fn check_measurable(
     let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
-        Subject::Signal { signal, .. } => {
+        Subject::Signal { signal, role, .. } => {
             let why = why_unsampled(*signal, case, spec);
-            return report_unsampled(limit, signal.name(), why, case, review);
+            report_unsampled(limit, signal.name(), why, case, review);
+            if let Some(role) = role.as_ref().filter(|_| why.is_none()) {
+                check_role(limit, role, case, review);
+            }
+            return;
         }
         Subject::PageMetric(series) => {
-            let why = case.target.metrics.is_none().then_some(NO_PAGE);
-            return report_unsampled(limit, &series.name, why, case, review);
+            let why = case.target.metrics.is_empty().then_some(NO_PAGE);
+            report_unsampled(limit, &series.name, why, case, review);
+            let role = series.labels.iter().find(|(label, _)| label == "role");
+            // Without roles in the scenario, it is a label of the page.
+            if let Some((_, role)) = role.filter(|_| {
+                case.target
+                    .metrics
+                    .iter()
+                    .any(|source| source.role.is_some())
+            }) {
+                check_role(limit, role, case, review);
+            }
+            return;
         }
     };
     tags.iter()
@@ -53,6 +69,28 @@ pub(super) fn check_measurable(
             )));
         }
     }
+}
+
+/// Reports a role that no item of `target.metrics` has.
+fn check_role(limit: &Limit<'_>, role: &str, case: &Case, review: &mut Review) {
+    let sources = case.target.metrics.iter();
+    let roles: BTreeSet<&str> = sources
+        .filter_map(|source| source.role.as_deref())
+        .collect();
+    if roles.contains(role) {
+        return;
+    }
+    let at = word_span(limit, role, review);
+    let label = meant_or(nearest(role, roles.iter().copied()), "does not exist");
+    let mistake = Mistake::new(
+        at,
+        format!("`{role}` is not a role of `target.metrics`"),
+        label,
+    );
+    review.push(mistake.help(match roles.len() {
+        0 => "Set `role` at the pages of `target.metrics`.".to_owned(),
+        _ => format!("Roles are {}.", list(roles, "and")),
+    }));
 }
 
 /// Whether a metric of a case can be restricted by tags.
@@ -276,7 +314,7 @@ fn why_unsampled(
 ) -> Option<(&'static str, &'static str)> {
     let target = &case.target;
     match signal.scope() {
-        "server" if target.metrics.is_none() => Some(NO_PAGE),
+        "server" if target.pages().next().is_none() => Some(NO_PAGE),
         "process" if target.server.is_none() => {
             Some(("the run does not start a server", "Set `target.server`"))
         }
@@ -308,5 +346,5 @@ fn is_sampling(spec: &TelemetrySpec) -> bool {
 
 /// Whether GPUs are sampled, by a driver or an exporter.
 pub(super) fn samples_gpus(case: &Case, spec: &TelemetrySpec) -> bool {
-    (spec.gpu || spec.dcgm.is_some()) && is_sampling(spec) || case.target.metrics.is_some()
+    (spec.gpu || spec.dcgm.is_some()) && is_sampling(spec) || case.target.pages().next().is_some()
 }

@@ -1,0 +1,388 @@
+//! The workers of a target with several metrics pages, and their roles.
+
+use super::others::totals_over;
+use super::{RoundTelemetry, Workers, energy, signals};
+use crate::CaseFacts;
+use crate::round::Round;
+use llmscen_core::report::{RoleReport, WorkerReport};
+use llmscen_core::signal::Signal;
+use llmscen_core::stats::moments;
+use llmscen_core::telemetry::{SignalStat, Source, TelemetrySample, WorkerLabels};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Labels that name an engine of a server with several.
+const ENGINE_LABELS: [&str; 3] = ["engine", "dp_rank", "worker_id"];
+/// The end of the names of the counters of generated tokens.
+const GENERATED: &str = "generation_tokens_total";
+
+/// The tokens that one engine generated from the start of the measured windows on: an engine of a server, or a worker whose page
+/// does not distinguish engines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineTokens {
+    /// Its role.
+    pub role: Option<String>,
+    /// Its worker; None where the target has a single metrics page.
+    pub worker: Option<String>,
+    /// Its label (`engine=0`); None for a worker.
+    pub engine: Option<String>,
+    /// Its tokens.
+    pub tokens: f64,
+}
+
+impl EngineTokens {
+    /// `engine=0`, `10.0.0.1:8000`, or `engine=0 of 10.0.0.1:8000`.
+    pub fn name(&self) -> String {
+        match (&self.engine, &self.worker) {
+            (Some(engine), Some(worker)) => format!("{engine} of {worker}"),
+            (one, other) => one.iter().chain(other).cloned().collect(),
+        }
+    }
+}
+
+/// Role, worker and engine.
+type EngineKey<'a> = (Option<&'a str>, Option<&'a str>, Option<String>);
+
+/// The engines of the target; empty if it has a single one.
+pub(crate) fn engine_tokens(rounds: &[RoundTelemetry<'_>]) -> Vec<EngineTokens> {
+    let key = |reading: &'_ TelemetrySample| {
+        let engine = engine(&reading.labels).filter(|_| reading.name.ends_with(GENERATED));
+        let is_signal = *reading.name == *Signal::ServerOutputTps.name();
+        (engine.is_some() || is_signal).then_some(engine)
+    };
+    let tokens: BTreeMap<EngineKey<'_>, f64> = increases(rounds, |reading| {
+        let (worker, _) = WorkerLabels::split(&reading.labels);
+        let role = worker.and_then(|worker| worker.role);
+        Some((role, worker.map(|worker| worker.worker), key(reading)?))
+    });
+    // The total of a worker with several engines, and that of a single page, are no engines.
+    let with_engines: BTreeSet<_> = tokens
+        .keys()
+        .filter(|(.., engine)| engine.is_some())
+        .map(|(role, worker, _)| (*role, *worker))
+        .collect();
+    let is_engine = |(role, worker, engine): &EngineKey<'_>| {
+        engine.is_some() || (worker.is_some() && !with_engines.contains(&(*role, *worker)))
+    };
+    let engines = tokens.into_iter().filter(|(key, _)| is_engine(key));
+    engines
+        .map(|((role, worker, engine), tokens)| EngineTokens {
+            role: role.map(str::to_owned),
+            worker: worker.map(str::to_owned),
+            engine,
+            tokens,
+        })
+        .collect()
+}
+
+fn engine(labels: &str) -> Option<String> {
+    let is_engine = |pair: &&str| {
+        pair.split_once('=')
+            .is_some_and(|(name, _)| ENGINE_LABELS.contains(&name))
+    };
+    let pair = labels.split(',').map(str::trim).find(is_engine)?;
+    Some(pair.replace('"', ""))
+}
+
+/// The increases of counters of metrics pages from the start of the measured windows on, added by key; `key` is None for readings
+/// that do not count.
+fn increases<'a, K: Ord>(
+    rounds: &[RoundTelemetry<'a>],
+    key: impl Fn(&'a TelemetrySample) -> Option<K>,
+) -> BTreeMap<K, f64> {
+    let mut all: BTreeMap<K, f64> = BTreeMap::new();
+    for round in rounds {
+        let mut series: BTreeMap<(&str, &str), (K, Vec<(i64, f64)>)> = BTreeMap::new();
+        let is_of_page = |reading: &&TelemetrySample| {
+            reading.source == Source::Prometheus && reading.value.is_finite()
+        };
+        for reading in round.recorded.readings.iter().filter(is_of_page) {
+            let Some(key) = key(reading) else {
+                continue;
+            };
+            let (_, values) = series
+                .entry((&reading.name, &reading.labels))
+                .or_insert((key, Vec::new()));
+            values.push((reading.at_ns, reading.value));
+        }
+        for (key, mut values) in series.into_values() {
+            values.sort_by_key(|(at, _)| *at);
+            let last = values.last().map_or(0, |(at, _)| *at);
+            let span = (round.window.from, last.max(round.window.until));
+            if let Some(totals) = totals_over(&values, span, true) {
+                *all.entry(key).or_default() += totals.increase;
+            }
+        }
+    }
+    all
+}
+
+/// The roles of the workers.
+pub(crate) fn roles<'a>(rounds: &[RoundTelemetry<'a>]) -> BTreeSet<&'a str> {
+    let readings = rounds.iter().flat_map(|round| &round.recorded.readings);
+    readings
+        .filter_map(|reading| WorkerLabels::split(&reading.labels).0?.role)
+        .collect()
+}
+
+/// A row per worker with a page of a server, and per worker whose page was never read.
+pub(super) fn summarize_workers(rounds: &[RoundTelemetry<'_>]) -> Vec<WorkerReport> {
+    let counter = |signal: Signal| {
+        increases(rounds, move |reading| {
+            let (worker, _) = WorkerLabels::split(&reading.labels);
+            worker.filter(|_| *reading.name == *signal.name())
+        })
+    };
+    let prompt = counter(Signal::ServerPromptTps);
+    let generated = counter(Signal::ServerOutputTps);
+    let report = |worker: WorkerLabels<'_>| {
+        let signals = signals(rounds, Workers::One(worker));
+        let stat = |signal| signals.get(&signal);
+        let max = |stat: &SignalStat| stat.max;
+        WorkerReport {
+            worker: worker.worker.to_owned(),
+            role: worker.role.map(str::to_owned),
+            prompt_tokens: prompt.get(&worker).copied(),
+            generated_tokens: generated.get(&worker).copied(),
+            running_mean: stat(Signal::ServerRunning).and_then(|stat| stat.mean),
+            waiting_max: stat(Signal::ServerWaiting).and_then(max),
+            kv_cache_max: stat(Signal::ServerKvCacheUsage).and_then(max),
+        }
+    };
+    let mut workers: Vec<_> = servers(rounds).into_iter().map(report).collect();
+    workers.sort_by(|a, b| (&a.role, &a.worker).cmp(&(&b.role, &b.worker)));
+    workers
+}
+
+/// The workers, without pages that were read and have no signal of a server, such as that of a DCGM exporter.
+fn servers<'a>(rounds: &[RoundTelemetry<'a>]) -> BTreeSet<WorkerLabels<'a>> {
+    let mut all: BTreeMap<WorkerLabels<'a>, (bool, bool)> = BTreeMap::new();
+    for reading in rounds.iter().flat_map(|round| &round.recorded.readings) {
+        if let Some(worker) = WorkerLabels::split(&reading.labels).0 {
+            let (has_signals, was_read) = all.entry(worker).or_default();
+            *has_signals |= reading.name.starts_with("server.");
+            *was_read |= &*reading.name != "up" || reading.value == 1.0;
+        }
+    }
+    let is_server = |(_, (has_signals, was_read)): &(_, (bool, bool))| *has_signals || !was_read;
+    let servers = all.into_iter().filter(is_server);
+    servers.map(|(worker, _)| worker).collect()
+}
+
+/// A row per role; workers without a role are one. Tokens and power are those that the pages of the role report.
+pub(super) fn summarize_roles(
+    workers: &[WorkerReport],
+    of_rounds: &[RoundTelemetry<'_>],
+    rounds: &[Round<'_, '_>],
+    facts: &CaseFacts<'_>,
+) -> Vec<RoleReport> {
+    let seconds: f64 = rounds.iter().map(Round::length).sum();
+    let windows = rounds.iter().filter(|round| round.window.is_some()).count();
+    let ok = rounds
+        .iter()
+        .flat_map(Round::measured)
+        .filter(|row| row.ok())
+        .count() as f64;
+    let without_role = workers
+        .iter()
+        .any(|worker| worker.role.is_none())
+        .then_some(None);
+    let names = without_role
+        .into_iter()
+        .chain(roles(of_rounds).into_iter().map(Some));
+    let report = |role: Option<&str>| {
+        let selected = Workers::WithRole(role);
+        let signals = signals(of_rounds, selected);
+        let mean = |signal: Signal| signals.get(&signal)?.mean;
+        let gpus = facts.case.target.gpus_of_role(role);
+        let per_gpu = |tps: Option<f64>| Some(tps? / f64::from(gpus?));
+        let joules = energy(of_rounds, windows, selected);
+        let watts = joules
+            .filter(|_| seconds > 0.0)
+            .map(|joules| joules / seconds);
+        let positive = |rate: Option<f64>| rate.filter(|rate| *rate > 0.0);
+        let per_token = |tps: Option<f64>| Some(watts? / positive(tps)?);
+        let of_role = || {
+            workers
+                .iter()
+                .filter(|worker| worker.role.as_deref() == role)
+        };
+        let (prompt_tps, output_tps) =
+            (mean(Signal::ServerPromptTps), mean(Signal::ServerOutputTps));
+        RoleReport {
+            role: role.map(str::to_owned),
+            workers: of_role().count() as u64,
+            gpus,
+            prompt_tps,
+            output_tps,
+            input_tps_per_gpu: per_gpu(prompt_tps),
+            output_tps_per_gpu: per_gpu(output_tps),
+            prompt_imbalance: imbalance(of_role().map(|worker| worker.prompt_tokens)),
+            output_imbalance: imbalance(of_role().map(|worker| worker.generated_tokens)),
+            energy_per_request: joules.filter(|_| ok > 0.0).map(|joules| joules / ok),
+            energy_per_prompt_token: per_token(prompt_tps),
+            energy_per_output_token: per_token(output_tps),
+        }
+    };
+    names.map(report).collect()
+}
+
+/// Maximum ÷ mean. None for a single worker, if the tokens of one are unknown, or if none has any.
+fn imbalance(tokens: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let tokens: Vec<f64> = tokens.collect::<Option<_>>()?;
+    let mean = moments::mean(&tokens).filter(|mean| tokens.len() > 1 && *mean > 0.0)?;
+    Some(tokens.into_iter().fold(0.0, f64::max) / mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Window;
+    use super::*;
+    use llmscen_core::telemetry::TelemetryRecord;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    /// The engines over one round with readings of a time in seconds, name, labels and value.
+    fn engines(readings: &[(i64, &str, &str, f64)]) -> Vec<EngineTokens> {
+        let recorded = recorded(readings);
+        engine_tokens(&[of_round(&recorded)])
+    }
+
+    fn recorded(readings: &[(i64, &str, &str, f64)]) -> TelemetryRecord {
+        let sample = |&(at, name, labels, value): &(i64, &str, &str, f64)| TelemetrySample {
+            at_ns: at * SECOND,
+            source: Source::Prometheus,
+            name: name.into(),
+            labels: labels.into(),
+            device: None,
+            value,
+        };
+        TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.iter().map(sample).collect(),
+        }
+    }
+
+    /// With a window from 0 to 4 s.
+    fn of_round(recorded: &TelemetryRecord) -> RoundTelemetry<'_> {
+        RoundTelemetry {
+            recorded,
+            window: Window {
+                from: 0,
+                until: 4 * SECOND,
+            },
+        }
+    }
+
+    const RAW: &str = "vllm:generation_tokens_total";
+    const SIGNAL: &str = "server.output_tps";
+
+    #[test]
+    fn tokens_are_counted_by_engine_from_the_window_on() {
+        let (first, second) = (
+            "engine=\"0\",model_name=\"m\"",
+            "engine=\"1\",model_name=\"m\"",
+        );
+        let tokens = engines(&[
+            (0, RAW, first, 10.0),
+            (2, RAW, first, 15.0),
+            (6, RAW, first, 18.0),
+            // It only served the warm-up.
+            (-3, RAW, second, 2.0),
+            (-1, RAW, second, 9.0),
+            (2, RAW, "model_name=\"m\"", 5.0),
+            (0, SIGNAL, "", 10.0),
+            (6, SIGNAL, "", 20.0),
+        ]);
+        let engine = |engine: &str, tokens| EngineTokens {
+            role: None,
+            worker: None,
+            engine: Some(engine.to_owned()),
+            tokens,
+        };
+        assert_eq!(tokens, [engine("engine=0", 8.0), engine("engine=1", 0.0)]);
+    }
+
+    #[test]
+    fn a_worker_counts_as_its_engines_or_as_one() {
+        let prefill = "worker=\"p:1\",role=\"prefill\"";
+        let decode = "worker=\"d:1\",role=\"decode\"";
+        let engine = |index: u8| format!("{decode},engine=\"{index}\"");
+        let tokens = engines(&[
+            (0, SIGNAL, prefill, 1.0),
+            (5, SIGNAL, prefill, 4.0),
+            (0, SIGNAL, decode, 0.0),
+            (5, SIGNAL, decode, 7.0),
+            (0, RAW, &engine(0), 0.0),
+            (5, RAW, &engine(0), 7.0),
+            (0, RAW, &engine(1), 0.0),
+        ]);
+        let found: Vec<_> = tokens
+            .iter()
+            .map(|own| (own.worker.as_deref(), own.engine.as_deref(), own.tokens))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some("d:1"), Some("engine=0"), 7.0),
+                (Some("d:1"), Some("engine=1"), 0.0),
+                (Some("p:1"), None, 3.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn workers_are_the_pages_of_servers_and_those_that_never_answered() {
+        let (a, b, c, gpu) = (
+            "worker=\"a:1\"",
+            "worker=\"b:1\",role=\"decode\"",
+            "worker=\"c:1\"",
+            "worker=\"gpu:9400\"",
+        );
+        let recorded = recorded(&[
+            (0, "up", a, 1.0),
+            (0, "server.prompt_tps", a, 5.0),
+            (4, "server.prompt_tps", a, 25.0),
+            (1, "server.waiting", a, 3.0),
+            (3, "server.waiting", a, 5.0),
+            (1, "server.running", a, 2.0),
+            (3, "server.running", a, 4.0),
+            (0, "up", b, 1.0),
+            (1, "server.kv_cache_usage", b, 0.5),
+            (0, "up", c, 0.0),
+            (0, "up", gpu, 1.0),
+            (0, "gpu.power", gpu, 300.0),
+        ]);
+        let workers = summarize_workers(&[of_round(&recorded)]);
+        let expected = [
+            WorkerReport {
+                worker: "a:1".to_owned(),
+                prompt_tokens: Some(20.0),
+                running_mean: Some(3.0),
+                waiting_max: Some(5.0),
+                ..WorkerReport::default()
+            },
+            WorkerReport {
+                worker: "c:1".to_owned(),
+                ..WorkerReport::default()
+            },
+            WorkerReport {
+                worker: "b:1".to_owned(),
+                role: Some("decode".to_owned()),
+                kv_cache_max: Some(0.5),
+                ..WorkerReport::default()
+            },
+        ];
+        assert_eq!(workers, expected);
+    }
+
+    #[test]
+    fn imbalance_is_the_maximum_by_the_mean() {
+        let of = |tokens: &[f64]| imbalance(tokens.iter().map(|tokens| Some(*tokens)));
+        assert_eq!(of(&[10.0, 20.0, 30.0]), Some(1.5));
+        assert_eq!(of(&[10.0, 10.0]), Some(1.0));
+        assert_eq!(of(&[10.0, 0.0]), Some(2.0));
+        assert_eq!([of(&[10.0]), of(&[0.0, 0.0]), of(&[])], [None; 3]);
+        assert_eq!(imbalance([Some(1.0), None].into_iter()), None);
+    }
+}
