@@ -12,6 +12,7 @@ pub(crate) mod rounds;
 pub mod stop;
 pub(crate) mod timestamps;
 
+use crate::run::api_keys::KeyRenewal;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
@@ -105,17 +106,22 @@ struct StartedRun {
     folder: RunDir,
     /// What an earlier process has measured.
     finished: FinishedRounds,
+    keys: KeyRenewal,
 }
 
 impl StartedRun {
-    /// Prepares every case, meets the other shards, and creates the run folder, unless an earlier run goes on.
+    /// Prepares every case, obtains keys, meets the other shards, and creates the run folder, unless an earlier run goes on.
     fn new(
         plan: &Plan,
         continued: Option<Continuation>,
         context: &Context,
     ) -> Result<StartedRun, RunError> {
-        let prepared = PreparedRun::new(plan, context)
-            .and_then(|prepared| raise_open_file_limit(plan, context.shard).map(|()| prepared));
+        let mut keys = KeyRenewal::default();
+        let prepared = PreparedRun::new(plan, context).and_then(|prepared| {
+            raise_open_file_limit(plan, context.shard)?;
+            keys = KeyRenewal::start(plan, &context.stop)?;
+            Ok(prepared)
+        });
         let (prepared, group) = match &context.shared {
             None => (prepared?, None),
             Some(shared) => {
@@ -150,6 +156,7 @@ impl StartedRun {
                 manifest,
                 folder,
                 finished,
+                keys,
             }),
             Err(fault) => {
                 if let Some(mut group) = group {
@@ -298,6 +305,7 @@ fn execute_rounds(
         group,
         folder,
         finished,
+        keys,
         ..
     } = started;
     let mut execution = Execution::new(plan, &folder, manifest, group, context)?;
@@ -313,6 +321,7 @@ fn execute_rounds(
         Err(RunError::Interrupted) => {}
         Err(fault) => execution.fault = Some(fault),
     }
+    execution.manifest.notes.extend(keys.stop());
     execution.finish()
 }
 

@@ -31,7 +31,7 @@ fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&
         return;
     };
     match (&field.kind, &mut entry.value.data) {
-        (Kind::Block(inner), Data::Map(_)) => fill_at(
+        (Kind::Block(inner) | Kind::SecretOr(inner), Data::Map(_)) => fill_at(
             &mut entry.value,
             inner,
             &format!("{prefix}{}.", field.name),

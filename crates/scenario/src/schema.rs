@@ -108,6 +108,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
             Some(short) => json!({ "anyOf": [scalar_schema(&short.kind), block_schema(table)] }),
             None => block_schema(table),
         },
+        Kind::SecretOr(table) => json!({ "anyOf": [{ "type": "string" }, block_schema(table)] }),
         Kind::Over(table) if std::ptr::eq(*table, &PATCH) => json!({ "$ref": "#/$defs/patch" }),
         Kind::Over(table) => over_schema(table),
         Kind::List(inner) => json!({ "type": "array", "items": kind_schema(inner) }),
