@@ -17,6 +17,7 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
 use crate::run::execution::group::{GroupRun, remove_merged_files};
+use crate::run::execution::hooks::is_last_on_server;
 use crate::run::execution::rounds::Execution;
 use crate::run::execution::stop::Level;
 use crate::run::outputs::publish;
@@ -355,9 +356,14 @@ fn run_cases(
         };
         let input = execution.round_input(&next, case, prepared, None);
         if !execution.run_round(&input, number, parts) {
-            break;
+            return Ok(());
+        }
+        if case.target.server.is_some() && is_last_on_server(plan, next.case, next.round) {
+            execution.profile_failed_cases(prepared_cases, case.target.server.as_ref());
         }
     }
+    // Servers that the run does not start, and those whose last round was not run.
+    execution.profile_failed_cases(prepared_cases, None);
     Ok(())
 }
 

@@ -117,7 +117,8 @@ pub(crate) struct RoundHooks<'a> {
 }
 
 impl RoundHooks<'_> {
-    fn run_all(&self, point: &'static str, actions: &[Action]) -> Result<(), RunError> {
+    /// Runs actions in order, up to the first that fails.
+    pub fn run_all(&self, point: &'static str, actions: &[Action]) -> Result<(), RunError> {
         for action in actions {
             self.announce();
             let run = Runner::new(self.input, self.context).run(point, action, HOOKS_LOG);
