@@ -356,17 +356,21 @@ fn a_case_that_fails_is_sent_once_more_with_the_profiler_and_no_figure_changes()
         let cases = results["cases"].as_array().unwrap().iter();
         cases
             .map(|case| {
-                let tokens = &case["metrics"]["output_tokens"];
-                (
-                    case["counts"].clone(),
-                    tokens.clone(),
-                    case["verdict"].clone(),
-                )
+                let tokens = case["metrics"]["output_tokens"].clone();
+                let verdict = case["slo"][0]["verdict"].clone();
+                (case["counts"].clone(), tokens, verdict)
             })
             .collect::<Vec<_>>()
     };
     lab.run(&failing(&target, "")).expect(1);
     let plain = counts(&lab);
+    let verdicts = plain
+        .iter()
+        .map(|(_, tokens, verdict)| (tokens["n"].clone(), verdict.clone()));
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [(json!(60), json!("pass")), (json!(60), json!("fail"))]
+    );
     assert_eq!(lab.results()["profiled"], json!([]));
     let hooks = "hooks: { on_fail: { before: [{ post: /start_profile }], after: [{ post: /stop_profile }] } }\n";
     let planned = lab.file("s.yaml", failing(&target, hooks));
