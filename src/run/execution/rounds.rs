@@ -82,8 +82,8 @@ pub struct Execution<'a> {
     servers: ManagedServers,
     hooks: HookState,
     models: LocalModels,
-    /// The cases that `hooks.on_fail` has handled, by index.
-    profiled: BTreeSet<usize>,
+    /// The cases that were judged for `hooks.on_fail`, by index.
+    judged: BTreeSet<usize>,
     /// Pause between two rounds.
     pause: Duration,
     /// Whether a round has run.
@@ -139,7 +139,7 @@ impl<'a> Execution<'a> {
             lost_servers: Vec::new(),
             servers: ManagedServers::default(),
             hooks: HookState::default(),
-            profiled: BTreeSet::new(),
+            judged: BTreeSet::new(),
             identified: BTreeSet::new(),
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
@@ -414,15 +414,15 @@ impl<'a> Execution<'a> {
                 let case = &plan.cases[*index];
                 case.hooks.on_fail.is_some()
                     && (server.is_none() || case.target.server.as_ref() == server)
-                    && !self.profiled.contains(index)
+                    && !self.judged.contains(index)
             })
             .collect();
         if wanted.is_empty() {
             return;
         }
+        self.judged.extend(&wanted);
         if self.is_sharded() {
             let note = "`hooks.on_fail` is not run: several shards send the load.";
-            self.profiled.extend(wanted);
             return self.manifest.notes.push(note.to_owned());
         }
         if self.is_over() {
@@ -444,7 +444,6 @@ impl<'a> Execution<'a> {
             if !failed.contains(&case.id) || self.context.stop.level() > Level::Run {
                 continue;
             }
-            self.profiled.insert(index);
             if self.manifest.profiled.len() >= on_fail.max as usize {
                 self.manifest.notes.push(format!(
                     "`{}` failed, but was not sent again with the profiler: `hooks.on_fail.max` is {}.",
