@@ -1,5 +1,6 @@
 //! Runs a plan: prepare its cases, execute their rounds, collect outcomes, write the outputs.
 
+pub(crate) mod api_keys;
 pub(crate) mod audit;
 pub(crate) mod collector;
 pub(crate) mod compare;
@@ -10,6 +11,7 @@ pub(crate) mod forecast;
 pub mod merge;
 pub(crate) mod outputs;
 pub mod prepare;
+pub(crate) mod process;
 pub(crate) mod readiness;
 pub mod requests;
 pub mod round;

@@ -56,6 +56,17 @@ pub enum RunError {
         /// The reason.
         why: String,
     },
+    /// The command for the key of requests failed before the first request.
+    #[error(
+        "cannot get the key of the target: `{command}`: {why}\n  help: run the command in a shell; \
+         `target.api_key.command` must print the key and nothing else"
+    )]
+    NoKey {
+        /// The command, without secrets.
+        command: String,
+        /// Why.
+        why: String,
+    },
     /// The server of a capacity search stopped responding.
     #[error(
         "target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})"

@@ -12,10 +12,12 @@ pub(crate) mod rounds;
 pub mod stop;
 pub(crate) mod timestamps;
 
+use crate::run::api_keys::KeyRenewal;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
 use crate::run::execution::group::{GroupRun, remove_merged_files};
+use crate::run::execution::hooks::is_last_on_server;
 use crate::run::execution::rounds::Execution;
 use crate::run::execution::stop::Level;
 use crate::run::outputs::publish;
@@ -105,17 +107,22 @@ struct StartedRun {
     folder: RunDir,
     /// What an earlier process has measured.
     finished: FinishedRounds,
+    keys: KeyRenewal,
 }
 
 impl StartedRun {
-    /// Prepares every case, meets the other shards, and creates the run folder, unless an earlier run goes on.
+    /// Prepares every case, obtains keys, meets the other shards, and creates the run folder, unless an earlier run goes on.
     fn new(
         plan: &Plan,
         continued: Option<Continuation>,
         context: &Context,
     ) -> Result<StartedRun, RunError> {
-        let prepared = PreparedRun::new(plan, context)
-            .and_then(|prepared| raise_open_file_limit(plan, context.shard).map(|()| prepared));
+        let mut keys = KeyRenewal::default();
+        let prepared = PreparedRun::new(plan, context).and_then(|prepared| {
+            raise_open_file_limit(plan, context.shard)?;
+            keys = KeyRenewal::start(plan, &context.stop)?;
+            Ok(prepared)
+        });
         let (prepared, group) = match &context.shared {
             None => (prepared?, None),
             Some(shared) => {
@@ -150,6 +157,7 @@ impl StartedRun {
                 manifest,
                 folder,
                 finished,
+                keys,
             }),
             Err(fault) => {
                 if let Some(mut group) = group {
@@ -298,6 +306,7 @@ fn execute_rounds(
         group,
         folder,
         finished,
+        keys,
         ..
     } = started;
     let mut execution = Execution::new(plan, &folder, manifest, group, context)?;
@@ -313,6 +322,7 @@ fn execute_rounds(
         Err(RunError::Interrupted) => {}
         Err(fault) => execution.fault = Some(fault),
     }
+    execution.manifest.notes.extend(keys.stop());
     execution.finish()
 }
 
@@ -346,9 +356,14 @@ fn run_cases(
         };
         let input = execution.round_input(&next, case, prepared, None);
         if !execution.run_round(&input, number, parts) {
-            break;
+            return Ok(());
+        }
+        if case.target.server.is_some() && is_last_on_server(plan, next.case, next.round) {
+            execution.profile_failed_cases(prepared_cases, case.target.server.as_ref());
         }
     }
+    // Servers that the run does not start, and those whose last round was not run.
+    execution.profile_failed_cases(prepared_cases, None);
     Ok(())
 }
 

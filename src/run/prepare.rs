@@ -83,6 +83,29 @@ pub struct Context {
     pub events: mpsc::Sender<Event>,
 }
 
+impl Context {
+    /// The same for a round of one process that no display shows.
+    pub(crate) fn without_events(&self) -> Context {
+        Context {
+            env: self.env.clone(),
+            cache: self.cache.clone(),
+            tool: self.tool.clone(),
+            output: self.output.clone(),
+            filter: self.filter.clone(),
+            continued: self.continued.clone(),
+            shard: self.shard,
+            force: self.force,
+            keep_going: self.keep_going,
+            inconclusive: self.inconclusive,
+            shared: None,
+            origin: self.origin,
+            wall_ns: self.wall_ns,
+            stop: self.stop.clone(),
+            events: mpsc::channel().0,
+        }
+    }
+}
+
 /// A case that is ready to run.
 pub struct PreparedCase {
     /// Traffic classes, in the order of the mix; one without a mix.

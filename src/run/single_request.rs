@@ -1,5 +1,6 @@
 //! Sends one request of a case through the engine of a round, and returns all of request and response.
 
+use crate::run::api_keys::obtain_key;
 use crate::run::collector::tally::STREAM_IGNORED;
 use crate::run::error::RunError;
 use crate::run::execution::local_model::{LocalModels, ModelSession};
@@ -103,6 +104,7 @@ pub fn send_one(
         ..call
     };
     let entry = call.entry;
+    obtain_key(&case.target, &context.stop)?;
     let mut servers = ManagedServers::default();
     let sent = servers
         .start_for_round(case, 0, &prepared, folder, context)

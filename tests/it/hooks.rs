@@ -183,10 +183,6 @@ fn hooks_that_make_no_sense_are_errors() {
             "hooks: { before_run: [reset_cache] }",
             "this hook has no server yet",
         ),
-        (
-            "hooks: { before_case: [start_profile] }",
-            "no endpoint for `start_profile`",
-        ),
         ("hooks: { before_case: [empty_cache] }", "empty_cache"),
         (
             "hooks: { before_case: [{ run: a, post: /b }] }",
@@ -209,6 +205,7 @@ fn hooks_that_make_no_sense_are_errors() {
             "`varient` is not swept",
         ),
         ("hooks: { before_cases: [] }", "unknown key `before_cases`"),
+        ("hooks: { on_fail: profile }", "unknown action `profile`"),
         ("then: [{ name: x }]", "run"),
     ] {
         lab.file("wrong.yaml", scenario(&format!("{more}\n")));
@@ -314,5 +311,145 @@ fn a_target_that_is_not_ready_in_time_ends_the_run_and_is_named() {
             .contains("would be checked before the server starts"),
         "{}",
         refused.err
+    );
+}
+
+/// The value of a counter on the metrics page of a simulator.
+fn counter(port: u16, name: &str) -> u64 {
+    let page = std::process::Command::new("curl")
+        .args(["-s", &format!("http://127.0.0.1:{port}/metrics")])
+        .output();
+    let page = String::from_utf8(page.unwrap().stdout).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|value| value.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Two cases at a server: `max_tokens=1` meets its objective, `max_tokens=40` does not.
+fn failing(target: &str, hooks: &str) -> String {
+    format!(
+        "version: 1\nname: t\ntarget: {{ {target}, model: sim }}\n\
+         dataset: {{ kind: prompt, text: hello }}\nload: {{ concurrency: 1, requests: 60, warmup: 5 }}\n\
+         matrix: {{ request.max_tokens: [1, 40] }}\nslo: [ \"output_tokens.p50 < 20\" ]\n{hooks}\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1%, cache: 100%, idle: 100%, stalled: 100% }}\n"
+    )
+}
+
+#[test]
+fn a_case_that_fails_is_sent_once_more_with_the_profiler_and_no_figure_changes() {
+    let lab = Lab::new();
+    let port = port();
+    let address = format!("127.0.0.1:{port}");
+    let mut simulator = lab.spawn(&[
+        "simulate",
+        "--listen",
+        &address,
+        "--set",
+        "target.simulator.alpha=100us",
+    ]);
+    while std::net::TcpStream::connect(&address).is_err() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let target = format!("url: 'http://{address}/v1/chat/completions'");
+    let counts = |lab: &Lab| {
+        let results = lab.results();
+        let cases = results["cases"].as_array().unwrap().iter();
+        cases
+            .map(|case| {
+                let tokens = case["metrics"]["output_tokens"].clone();
+                let verdict = case["slo"][0]["verdict"].clone();
+                (case["counts"].clone(), tokens, verdict)
+            })
+            .collect::<Vec<_>>()
+    };
+    lab.run(&failing(&target, "")).expect(1);
+    let plain = counts(&lab);
+    let verdicts = plain
+        .iter()
+        .map(|(_, tokens, verdict)| (tokens["n"].clone(), verdict.clone()));
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [(json!(60), json!("pass")), (json!(60), json!("fail"))]
+    );
+    assert_eq!(lab.results()["profiled"], json!([]));
+    let hooks = "hooks: { on_fail: { before: [{ post: /start_profile }], after: [{ post: /stop_profile }] } }\n";
+    let planned = lab.file("s.yaml", failing(&target, hooks));
+    let planned = lab.llmscen(&["plan", planned.to_str().unwrap()]).expect(0);
+    assert!(
+        planned
+            .out
+            .contains("a case that fails is sent once more with the profiler (at most 3 cases)"),
+        "{}",
+        planned.out
+    );
+    let ran = lab.run(&failing(&target, hooks)).expect(1);
+    let results = lab.results();
+    assert_eq!(counts(&lab), plain);
+    assert_eq!(
+        results["profiled"],
+        json!([{ "case": "max_tokens=40", "requests": 65, "folder": null, "failure": null }])
+    );
+    let profiles = ["profiles_total", "profiled_requests_total"];
+    let profiles = profiles.map(|name| counter(port, &format!("simulator:{name}")));
+    assert_eq!(profiles, [1, 65]);
+    let sent = counter(
+        port,
+        "vllm:request_success_total{model_name=\"sim\",finished_reason=\"length\"}",
+    );
+    assert_eq!(sent, 2 * 2 * 65 + 65);
+    let note = "`max_tokens=40` failed and was sent again with the profiler (65 requests): the profile is where the engine writes it. \
+                This extra round is no part of any figure or verdict.";
+    assert!(
+        results["notes"].to_string().contains(note),
+        "{}",
+        results["notes"]
+    );
+    assert!(
+        ran.err.contains("sending it again with the profiler"),
+        "{}",
+        ran.err
+    );
+    let names = std::fs::read_dir(lab.path().join("out")).unwrap();
+    let names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with(".tmp"))
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
+    simulator.kill().unwrap();
+    let _ = simulator.wait();
+}
+
+#[test]
+fn failed_cases_of_a_managed_server_are_profiled_before_it_stops() {
+    let lab = Lab::new();
+    let target = format!(
+        "url: 'http://127.0.0.1:{}/v1/chat/completions', server: {{ preset: simulator, args: {{ alpha: 100us }}, env: {{ VLLM_TORCH_PROFILER_DIR: /tmp/p }} }}",
+        port()
+    );
+    let hooks = "hooks: { on_fail: { action: rerun_with_profile, max: 1 }, after_case: [{ run: 'echo $LLMSCEN_CASE $LLMSCEN_ROUND >> order.txt' }] }\n\
+                 then: [{ run: 'echo then >> order.txt' }]\n";
+    let scenario = failing(&target, hooks).replace("[1, 40]", "[1, 40, 50]");
+    lab.run(&scenario).expect(1);
+    let results = lab.results();
+    assert_eq!(
+        results["profiled"],
+        json!([{ "case": "max_tokens=40", "requests": 65, "folder": "/tmp/p", "failure": null }])
+    );
+    assert_eq!(
+        lab.text("order.txt"),
+        "max_tokens=1 1\nmax_tokens=40 1\nmax_tokens=50 1\nthen\nmax_tokens=40 2\n"
+    );
+    let notes = results["notes"].to_string();
+    assert!(
+        notes.contains("`max_tokens=50` failed, but was not sent again with the profiler: `hooks.on_fail.max` is 1."),
+        "{notes}"
+    );
+    assert!(!lab.path().join("out/server-2.log").exists(), "one start");
+    assert_eq!(
+        lab.json("out/manifest.json")["parts"]
+            .as_array()
+            .unwrap()
+            .len(),
+        3
     );
 }

@@ -9,6 +9,7 @@ mod cache;
 mod ci;
 mod compare;
 mod compat;
+mod credentials;
 mod data;
 mod datasets;
 mod docs;

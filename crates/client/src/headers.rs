@@ -12,10 +12,13 @@ use http::header::{
 };
 use http::uri::{Authority, Parts, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
+use llmscen_core::api_key::{ApiKey, ObtainedKey, ObtainedKeys};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{HttpVersion, Target};
 use llmscen_protocols::Protocol;
 use percent_encoding::percent_decode_str;
+use std::cell::RefCell;
+use std::sync::Arc;
 
 const ACCEPT_STREAM: &str = "text/event-stream, application/x-ndjson, application/json";
 const ACCEPT_DOCUMENT: &str = "application/json";
@@ -45,10 +48,43 @@ const CONNECTION_HEADERS: [HeaderName; 13] = [
     TRANSFER_ENCODING,
 ];
 
-/// The headers that all requests to a target share.
+/// The headers that all requests of a worker to a target share.
 pub(super) struct RequestHeaders {
+    shared: RefCell<SharedHeaders>,
+    /// Where newer keys come from; None: the key is fixed.
+    keys: Option<ChangingKey>,
+}
+
+struct SharedHeaders {
     streamed: HeaderMap,
     unary: HeaderMap,
+    /// The key in them, if it may change.
+    key: Option<Arc<ObtainedKey>>,
+}
+
+/// A key that changes during the run.
+struct ChangingKey {
+    keys: ObtainedKeys,
+    protocol: Arc<dyn Protocol>,
+    /// Names of `target.headers`, which replace those of the key.
+    fixed: Vec<HeaderName>,
+}
+
+impl ChangingKey {
+    /// Replaces the key by the latest one, if there is a newer one.
+    fn update(&self, shared: &mut SharedHeaders) -> Result<(), ClientError> {
+        let Some(key) = self.keys.advance(&mut shared.key) else {
+            return Ok(());
+        };
+        for (headers, streamed) in [(&mut shared.streamed, true), (&mut shared.unary, false)] {
+            for (name, value) in self.protocol.headers(Some(key.expose()), streamed) {
+                if !self.fixed.contains(&parse_name(name)?) {
+                    set_header(headers, name, &value)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl RequestHeaders {
@@ -61,13 +97,43 @@ impl RequestHeaders {
         target: &Target,
         route: &Route,
         request_target: &RequestTarget,
-        protocol: &dyn Protocol,
+        protocol: &Arc<dyn Protocol>,
     ) -> Result<RequestHeaders, ClientError> {
-        let headers = |streamed| target_headers(target, route, request_target, protocol, streamed);
-        Ok(RequestHeaders {
+        let headers =
+            |streamed| target_headers(target, route, request_target, protocol.as_ref(), streamed);
+        let mut shared = SharedHeaders {
             streamed: headers(true)?,
             unary: headers(false)?,
+            key: None,
+        };
+        let mut keys = None;
+        if let Some(command) = target.key_command() {
+            let names = target.headers.iter().map(|(name, _)| parse_name(name));
+            let changing = ChangingKey {
+                keys: command.keys.clone(),
+                protocol: protocol.clone(),
+                fixed: names.collect::<Result<_, _>>()?,
+            };
+            changing.update(&mut shared)?;
+            keys = Some(changing);
+        }
+        Ok(RequestHeaders {
+            shared: RefCell::new(shared),
+            keys,
         })
+    }
+
+    /// The number of the key in the headers of the latest request; 0 if the key does not change.
+    pub fn key_number(&self) -> u64 {
+        let shared = self.shared.borrow();
+        shared.key.as_ref().map_or(0, |key| key.number())
+    }
+
+    /// Records that the server refused the key with this number, so that it is renewed.
+    pub fn refuse_key(&self, number: u64) {
+        if let Some(changing) = &self.keys {
+            changing.keys.refuse(number);
+        }
     }
 
     /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
@@ -80,11 +146,16 @@ impl RequestHeaders {
         streamed: bool,
         extra: &[(String, String)],
     ) -> Result<HeaderMap, ClientError> {
+        let mut shared = self.shared.borrow_mut();
+        if let Some(changing) = &self.keys {
+            changing.update(&mut shared)?;
+        }
         let mut headers = if streamed {
-            self.streamed.clone()
+            shared.streamed.clone()
         } else {
-            self.unary.clone()
+            shared.unary.clone()
         };
+        drop(shared);
         let has_key = API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
         // A recorded HTTP/2 request has pseudo-headers such as `:authority`.
         for (name, value) in extra.iter().filter(|(name, _)| !name.starts_with(':')) {
@@ -135,7 +206,8 @@ fn target_headers(
     if let Some(user) = basic_auth(&route.uri) {
         set_header(&mut headers, AUTHORIZATION.as_str(), &user)?;
     }
-    for (name, value) in protocol.headers(target.api_key.as_ref().map(Secret::expose), streamed) {
+    let key = target.api_key.as_ref().and_then(ApiKey::fixed);
+    for (name, value) in protocol.headers(key.map(Secret::expose), streamed) {
         set_header(&mut headers, name, &value)?;
     }
     for (name, value) in &target.headers {
@@ -256,8 +328,10 @@ fn clone_parts(parts: &Parts) -> Parts {
 mod tests {
     use super::*;
     use crate::exchange::tests::target;
+    use llmscen_core::api_key::KeyCommand;
     use llmscen_core::request::Framing;
     use llmscen_core::target::Compression;
+    use llmscen_core::units::Nanos;
     use llmscen_protocols::Decoder;
     use serde_json::Value;
     use std::collections::BTreeMap;
@@ -297,7 +371,7 @@ mod tests {
         compression: Compression,
     ) -> Result<RequestHeaders, ClientError> {
         let target = Target {
-            api_key: key.map(Secret::new),
+            api_key: key.map(|key| ApiKey::Fixed(Secret::new(key))),
             headers: named
                 .iter()
                 .map(|(name, value)| (name.to_string(), Secret::new(*value)))
@@ -310,8 +384,54 @@ mod tests {
             &target,
             &route,
             &RequestTarget::new(&route, target.version),
-            &Keyed,
+            &(Arc::new(Keyed) as Arc<dyn Protocol>),
         )
+    }
+
+    #[test]
+    fn the_next_request_has_the_newest_key_and_headers_of_the_scenario_stay() {
+        let keys = ObtainedKeys::default();
+        let command = KeyCommand {
+            argv: vec!["print-key".to_owned()],
+            every: Nanos::from_millis(1),
+            keys: keys.clone(),
+        };
+        let of = |named: &[(&str, &str)]| {
+            let named = named.iter();
+            let target = Target {
+                api_key: Some(ApiKey::Command(command.clone())),
+                headers: named
+                    .map(|(name, value)| (name.to_string(), Secret::new(*value)))
+                    .collect(),
+                ..target()
+            };
+            let route = Route::new("http://h:1/v1", &Default::default(), &Default::default());
+            let route = route.unwrap();
+            let request_target = RequestTarget::new(&route, target.version);
+            let protocol: Arc<dyn Protocol> = Arc::new(Keyed);
+            RequestHeaders::new(&target, &route, &request_target, &protocol).unwrap()
+        };
+        let key = |headers: &RequestHeaders, streamed| {
+            let headers = headers.for_request(streamed, &[]).unwrap();
+            headers
+                .get("x-api-key")
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        let headers = of(&[]);
+        assert_eq!((key(&headers, true), headers.key_number()), (None, 0));
+        keys.add("one");
+        assert_eq!(key(&headers, true).as_deref(), Some("one"));
+        assert_eq!(headers.key_number(), 1);
+        keys.add("two");
+        assert_eq!(key(&headers, false).as_deref(), Some("two"));
+        assert_eq!(key(&headers, true).as_deref(), Some("two"));
+        assert_eq!(headers.key_number(), 2);
+        headers.refuse_key(2);
+        assert!(keys.is_refused());
+        assert_eq!(
+            key(&of(&[("X-Api-Key", "mine")]), true).as_deref(),
+            Some("mine")
+        );
     }
 
     fn lines(headers: &HeaderMap) -> Vec<String> {

@@ -117,8 +117,7 @@ impl HttpClient {
         setting: HttpOptions,
     ) -> Result<HttpClient, ClientError> {
         let request_target = RequestTarget::new(route, target.version);
-        let headers =
-            RequestHeaders::new(target, route, &request_target, setting.protocol.as_ref())?;
+        let headers = RequestHeaders::new(target, route, &request_target, &setting.protocol)?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
         let context = TargetContext {
             protocol: setting.protocol,
@@ -332,6 +331,7 @@ impl HttpClient {
                 reply: None,
             });
             trace.attempts += 1;
+            let key = self.target.headers.key_number();
             let mut exchange = Exchange {
                 target: &self.target,
                 trace,
@@ -344,6 +344,9 @@ impl HttpClient {
                 Ok(finish) => return Ok(finish),
                 Err(failure) => failure,
             };
+            if trace.status == Some(StatusCode::UNAUTHORIZED.as_u16()) {
+                self.target.headers.refuse_key(key);
+            }
             let delay = match trace.may_have_content(&failure) {
                 true => None,
                 false => self.manners.retry_delay(

@@ -56,6 +56,7 @@ pub fn redact_headers<'a>(
 mod tests {
     use super::*;
     use crate::exchange::tests::target;
+    use llmscen_core::api_key::ApiKey;
     use llmscen_core::redact::Secret;
     use llmscen_core::target::TargetLocation;
 
@@ -100,7 +101,7 @@ mod tests {
         .into();
         let route = Route::new(url, &Default::default(), &env).unwrap();
         let target = Target {
-            api_key: Some(Secret::new("sk-123")),
+            api_key: Some(ApiKey::Fixed(Secret::new("sk-123"))),
             location: TargetLocation::Url(url.to_owned()),
             ..target()
         };

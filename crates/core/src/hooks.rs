@@ -19,6 +19,19 @@ pub struct Hooks {
     pub beside: Vec<Repeated>,
     /// After the last round on the server, which is still running.
     pub then: Vec<Command>,
+    /// What happens with a case that fails.
+    pub on_fail: Option<ProfiledRerun>,
+}
+
+/// A failed case is sent once more between these actions. That round is no part of any figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfiledRerun {
+    /// Starts the profiler.
+    pub before: Vec<Action>,
+    /// Stops it.
+    pub after: Vec<Action>,
+    /// Maximum number of cases of a run.
+    pub max: u32,
 }
 
 impl Hooks {
@@ -96,6 +109,19 @@ pub struct Command {
     pub command: String,
     /// Maximum time.
     pub timeout: Nanos,
+}
+
+/// A case that failed and was sent once more with the profiler.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProfiledCase {
+    /// Its id.
+    pub case: String,
+    /// Number of requests of the extra round; None if it was not run.
+    pub requests: Option<u64>,
+    /// The folder of the profile, if it is known.
+    pub folder: Option<String>,
+    /// Why there is no profile, or why it may be incomplete.
+    pub failure: Option<String>,
 }
 
 /// The result of a command after the load.

@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod api;
+pub mod api_key;
 pub mod artifacts;
 pub mod baseline;
 pub mod bounds;

@@ -1,7 +1,7 @@
 //! The run manifest (`manifest.json`): what is recorded of a run besides its requests.
 
 use crate::early_stop::EarlyStop;
-use crate::hooks::CommandResult;
+use crate::hooks::{CommandResult, ProfiledCase};
 use crate::local::LocalRound;
 use crate::plan::CaseFilter;
 use crate::schedule::shard::Shard;
@@ -90,6 +90,9 @@ pub struct Manifest {
     /// The commands after the load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub then: Vec<CommandResult>,
+    /// The cases that were sent once more with the profiler.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiled: Vec<ProfiledCase>,
     /// Notes for the reader.
     pub notes: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! The plan: a compiled scenario as a list of cases, each with the labels of its sweep.
 
+use crate::api_key::KeyCommand;
 use crate::artifacts::{Bodies, ExportFormat, Store, Trackers};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
@@ -476,9 +477,31 @@ impl Plan {
         !self.searches.is_empty()
     }
 
-    /// A redactor for the secrets of this plan.
+    /// A redactor for the secrets of this plan, and for the keys that are obtained while it runs.
     pub fn redactor(&self) -> Redactor {
-        Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT)
+        let redactor = Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT);
+        let commands = self.key_commands().into_iter();
+        commands.fold(redactor, |redactor, command| {
+            redactor.with_obtained(&command.keys)
+        })
+    }
+
+    /// The commands that print the keys of its targets, each once.
+    pub fn key_commands(&self) -> Vec<&KeyCommand> {
+        let mut commands: Vec<&KeyCommand> = Vec::new();
+        for command in self
+            .cases
+            .iter()
+            .filter_map(|case| case.target.key_command())
+        {
+            if !commands
+                .iter()
+                .any(|known| known.keys.is_shared_with(&command.keys))
+            {
+                commands.push(command);
+            }
+        }
+        commands
     }
 
     /// Keeps the cases that the filter selects, and the searches that have such a case with all their cases.

@@ -1,7 +1,9 @@
 //! Secrets, and their removal from text before it is stored or shown.
 
+use crate::api_key::ObtainedKeys;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
@@ -44,9 +46,13 @@ pub fn is_distinct(text: &str) -> bool {
 pub const SHORTEST: usize = 4;
 
 /// A set of secrets in all their encodings, which removes them from text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Redactor {
     pub(crate) secrets: Vec<Hidden>,
+    /// Keys that are obtained during the run.
+    obtained: Vec<ObtainedKeys>,
+    /// Encodings of the obtained keys besides the usual ones.
+    encodings: Vec<fn(&str) -> String>,
 }
 
 /// One encoding of a secret.
@@ -91,14 +97,26 @@ impl Redactor {
         self.and_spelled(spelled.into_iter().map(|text| (text, shortest)))
     }
 
+    /// Adds the keys that a command has printed so far, and those that it prints later.
+    pub fn with_obtained(mut self, keys: &ObtainedKeys) -> Redactor {
+        if !self.obtained.iter().any(|own| own.is_shared_with(keys)) {
+            self.obtained.push(keys.clone());
+        }
+        self
+    }
+
     /// Adds the secrets of another redactor.
     pub fn merge(mut self, other: Redactor) -> Redactor {
         self.secrets.extend(other.secrets);
-        self.and_spelled(std::iter::empty())
+        self.encodings.extend(other.encodings);
+        let all = other.obtained.iter();
+        all.fold(self, Redactor::with_obtained)
+            .and_spelled(std::iter::empty())
     }
 
     /// Adds every secret in the encoding `spell`.
-    pub fn with_encoding(self, spell: impl Fn(&str) -> String) -> Redactor {
+    pub fn with_encoding(mut self, spell: fn(&str) -> String) -> Redactor {
+        self.encodings.push(spell);
         let more: Vec<_> = self
             .secrets
             .iter()
@@ -126,14 +144,43 @@ impl Redactor {
         self
     }
 
+    /// Whether there is nothing to remove.
+    fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+            && self
+                .obtained
+                .iter()
+                .all(|keys| keys.hidden().next().is_none())
+    }
+
+    /// All secrets so far, longest first.
+    fn current(&self) -> Cow<'_, [Hidden]> {
+        let obtained = self.obtained.iter().flat_map(ObtainedKeys::hidden);
+        let encoded = |hidden: &Hidden| {
+            let spell = |spell: &fn(&str) -> String| Hidden {
+                secret: Secret::new(spell(hidden.secret.expose())),
+                shortest: hidden.shortest,
+            };
+            self.encodings.iter().map(spell).collect::<Vec<_>>()
+        };
+        let obtained: Vec<Hidden> = obtained
+            .flat_map(|hidden| std::iter::once(hidden.clone()).chain(encoded(hidden)))
+            .collect();
+        if obtained.is_empty() {
+            return Cow::Borrowed(&self.secrets);
+        }
+        let mut all = [obtained, self.secrets.clone()].concat();
+        all.sort_by_key(|hidden| std::cmp::Reverse(hidden.secret.expose().len()));
+        Cow::Owned(all)
+    }
+
     /// Removes the secrets, and a secret's prefix at the end of a truncated text.
     pub fn redact_truncated(&self, text: &str) -> String {
-        let clean = self
-            .secrets
+        let secrets = self.current();
+        let clean = secrets
             .iter()
             .fold(text.to_owned(), |text, hidden| hidden.strike(text));
-        match self
-            .secrets
+        match secrets
             .iter()
             .filter_map(|hidden| hidden.cut_at_the_end(&clean))
             .min()
@@ -145,16 +192,14 @@ impl Redactor {
 
     /// Removes the secrets from a text that is not truncated.
     pub fn redact(&self, text: String) -> String {
-        self.secrets
-            .iter()
-            .fold(text, |text, hidden| hidden.strike(text))
+        strike_each(&self.current(), text)
     }
 
     /// Removes the secrets from every string of a value.
     pub fn redact_value<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let Some(text) = serde_json::to_string(&data)
             .ok()
-            .filter(|_| !self.secrets.is_empty())
+            .filter(|_| !self.is_empty())
         else {
             return data;
         };
@@ -164,7 +209,7 @@ impl Redactor {
             Ok(clean) => clean,
             // A secret that equals an enum value of the data, such as a verdict, cannot be removed; all others are.
             Err(_) => self
-                .secrets
+                .current()
                 .iter()
                 .fold(data, |data, hidden| hidden.strike_all(data)),
         }
@@ -173,9 +218,10 @@ impl Redactor {
     /// Removes the secrets from the string values of a JSON text. Numbers, keys and punctuation are unchanged, so that it still
     /// parses.
     pub fn redact_json(&self, text: &str) -> String {
-        if self.secrets.is_empty() {
+        if self.is_empty() {
             return text.to_owned();
         }
+        let secrets = self.current();
         let (mut out, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(open) = rest.find('"') {
             let (before, string) = rest.split_at(open + 1);
@@ -189,7 +235,7 @@ impl Redactor {
             out += &if key {
                 inside.to_owned()
             } else {
-                self.redact(inside.to_owned())
+                strike_each(&secrets, inside.to_owned())
             };
             let quote = after.len().min(1);
             out += &after[..quote];
@@ -203,7 +249,7 @@ impl Redactor {
         let end = name.rsplit('.').next().unwrap_or_default();
         let text = std::str::from_utf8(bytes)
             .ok()
-            .filter(|_| !self.secrets.is_empty())?;
+            .filter(|_| !self.is_empty())?;
         let clean = match end {
             "json" | "jsonl" => self.redact_json(text),
             "md" | "html" | "csv" | "tsv" | "xml" | "svg" | "txt" | "log" | "hlog" => {
@@ -213,6 +259,18 @@ impl Redactor {
         };
         (clean != text).then_some(clean)
     }
+}
+
+fn strike_each(secrets: &[Hidden], text: String) -> String {
+    secrets
+        .iter()
+        .fold(text, |text, hidden| hidden.strike(text))
+}
+
+/// The spellings of a secret, as parts of a redactor.
+pub(crate) fn hidden_spellings(secret: &str, shortest: usize) -> Vec<Hidden> {
+    let texts = Redactor::default().with([secret].into_iter(), shortest);
+    texts.secrets
 }
 
 /// Length up to the closing quote of the JSON string that `text` is inside of.
@@ -369,6 +427,7 @@ impl Hidden {
     fn strike_all<T: Serialize + DeserializeOwned>(&self, data: T) -> T {
         let only = Redactor {
             secrets: vec![self.clone()],
+            ..Redactor::default()
         };
         let clean = serde_json::to_string(&data)
             .ok()

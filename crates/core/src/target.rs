@@ -1,6 +1,7 @@
 //! The server under test: its address, connection settings and credentials, and how a managed server is started.
 
 use crate::api::Api;
+use crate::api_key::{ApiKey, KeyCommand};
 use crate::local::Local;
 use crate::redact::{DISTINCT, Redactor, SHORTEST, Secret, whole_and_last};
 use crate::simulator::Simulator;
@@ -119,7 +120,7 @@ pub struct Target {
     /// The requested models; never empty.
     pub models: Vec<ModelShare>,
     /// Sent as `Authorization: Bearer …`.
-    pub api_key: Option<Secret>,
+    pub api_key: Option<ApiKey>,
     /// Additional headers, in order. Values may be secrets.
     pub headers: Vec<(String, Secret)>,
     /// The header for a unique id of each request; None: no id is sent.
@@ -177,6 +178,11 @@ pub struct Cost {
 }
 
 impl Target {
+    /// The command that prints its key, if one does.
+    pub fn key_command(&self) -> Option<&KeyCommand> {
+        self.api_key.as_ref().and_then(ApiKey::command)
+    }
+
     /// The headers of requests other than those of the load: its headers, and its key.
     pub fn request_headers(&self) -> Vec<(String, Secret)> {
         let mut headers = self.headers.clone();
@@ -185,6 +191,7 @@ impl Target {
             .api_key
             .as_ref()
             .filter(|_| !headers.iter().any(is_key))
+            .and_then(ApiKey::current)
         {
             let value = Secret::new(format!("Bearer {}", key.expose()));
             headers.push(("Authorization".to_owned(), value));
@@ -250,13 +257,17 @@ impl Target {
         let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
         let words = words.chain(in_urls.iter().map(String::as_str));
         let of_scenario = self.scenario_secrets.iter().map(Secret::expose);
-        Redactor::from_texts(words, SHORTEST).with(of_scenario, DISTINCT)
+        let redactor = Redactor::from_texts(words, SHORTEST).with(of_scenario, DISTINCT);
+        match self.key_command() {
+            Some(command) => redactor.with_obtained(&command.keys),
+            None => redactor,
+        }
     }
 
-    /// Every secret of this target, for redacting responses.
+    /// Every secret of this target in the scenario, for redacting responses.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
-        self.api_key
-            .iter()
+        let key = self.api_key.as_ref().and_then(ApiKey::fixed);
+        key.into_iter()
             .chain(self.headers.iter().map(|(_, value)| value))
             .chain(
                 self.server

@@ -52,6 +52,7 @@ pub fn json(report: &Report) -> Result<String, ViewError> {
         "targets": manifest.targets,
         "notes": manifest.notes,
         "then": manifest.then,
+        "profiled": manifest.profiled,
         "throughput_definition": THROUGHPUT_DEFINITION,
         "cases": cases,
         "search": search::json(report)?,

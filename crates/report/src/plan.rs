@@ -246,6 +246,21 @@ pub fn plan_limits(plan: &Plan) -> String {
     }
 }
 
+/// What happens with cases that fail, in one line; empty if nothing does.
+pub fn plan_reruns(plan: &Plan) -> String {
+    let on_fail = plan
+        .cases
+        .iter()
+        .find_map(|case| case.hooks.on_fail.as_ref());
+    on_fail.map_or_else(String::new, |on_fail| {
+        let cases = match on_fail.max {
+            1 => "1 case".to_owned(),
+            max => format!("{max} cases"),
+        };
+        format!("a case that fails is sent once more with the profiler (at most {cases})\n")
+    })
+}
+
 fn describe_check(check: &Check) -> String {
     let confidence = match check.confidence {
         Confidence::Point => ", point estimate only".to_owned(),

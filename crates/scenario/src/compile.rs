@@ -20,6 +20,7 @@ use crate::{
     values,
 };
 use llmscen_core::api::Api;
+use llmscen_core::api_key::{ApiKey, KeyCommand};
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Secret;
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,6 +233,7 @@ fn plan(
     plan.cases
         .iter_mut()
         .for_each(|case| case.target.scenario_secrets = plan.secrets.clone());
+    share_keys(&mut plan);
     Some(plan)
 }
 
@@ -244,6 +246,20 @@ fn with_gpu_of_machine(root: &Node, review: &Review) -> Node {
         root.set(path, at, Node::new(at, Data::Text(gpu.clone())));
     }
     root
+}
+
+/// Targets with the same command for their key share what it prints.
+fn share_keys(plan: &mut Plan) {
+    let mut known: Vec<KeyCommand> = Vec::new();
+    for case in &mut plan.cases {
+        let Some(ApiKey::Command(command)) = &mut case.target.api_key else {
+            continue;
+        };
+        match known.iter().find(|known| *known == command) {
+            Some(known) => *command = known.clone(),
+            None => known.push(command.clone()),
+        }
+    }
 }
 
 /// Warns if the baseline was recorded with other targets, requests, data or loads.

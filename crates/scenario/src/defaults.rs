@@ -31,12 +31,14 @@ fn inside(node: &mut Node, field: &'static Field, prefix: &str, swept: &dyn Fn(&
         return;
     };
     match (&field.kind, &mut entry.value.data) {
-        (Kind::Block(inner) | Kind::OneOrMore(inner), Data::Map(_)) => fill_at(
-            &mut entry.value,
-            inner,
-            &format!("{prefix}{}.", field.name),
-            swept,
-        ),
+        (Kind::Block(inner) | Kind::OneOrMore(inner) | Kind::SecretOr(inner), Data::Map(_)) => {
+            fill_at(
+                &mut entry.value,
+                inner,
+                &format!("{prefix}{}.", field.name),
+                swept,
+            )
+        }
         (Kind::List(Kind::Block(inner)) | Kind::OneOrMore(inner), Data::List(items)) => items
             .iter_mut()
             .for_each(|item| fill_at(item, inner, "", swept)),

@@ -44,7 +44,7 @@ impl Origin {
             Some(Kind::Secret) if own_path.contains(".env.") && !is_secret_name(last) => {
                 Origin::Sent
             }
-            Some(Kind::Secret) => Origin::Secret,
+            Some(Kind::Secret | Kind::SecretOr(_)) => Origin::Secret,
             Some(Kind::Json | Kind::Template) => Origin::Sent,
             _ if own_path.starts_with("request.template")
                 || own_path.starts_with("request.extra") =>

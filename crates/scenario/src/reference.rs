@@ -70,7 +70,9 @@ fn write_section(page: &mut String, path: &str, table: &'static Block) {
         match &field.kind {
             // Sections of a mix entry are described at the top level.
             Kind::Block(block) if !path.is_empty() && section_of(block).is_some() => {}
-            Kind::Block(block) | Kind::OneOrMore(block) => write_section(page, &inner, block),
+            Kind::Block(block) | Kind::OneOrMore(block) | Kind::SecretOr(block) => {
+                write_section(page, &inner, block)
+            }
             Kind::List(Kind::Block(block)) if section_of(block).is_none() || path.is_empty() => {
                 write_section(page, &format!("{inner}[]"), block)
             }
@@ -134,6 +136,7 @@ pub fn field_help(path: &str) -> Option<FieldHelp> {
             .filter(|field| !matches!(field.kind, Kind::Planned))?;
         if let Kind::Block(block)
         | Kind::OneOrMore(block)
+        | Kind::SecretOr(block)
         | Kind::Over(block)
         | Kind::List(&Kind::Block(block)) = field.kind
         {
@@ -143,9 +146,10 @@ pub fn field_help(path: &str) -> Option<FieldHelp> {
     }
     let field = found?;
     let keys = match &field.kind {
-        Kind::Block(block) | Kind::OneOrMore(block) | Kind::List(Kind::Block(block)) => {
-            block.names().collect()
-        }
+        Kind::Block(block)
+        | Kind::OneOrMore(block)
+        | Kind::SecretOr(block)
+        | Kind::List(Kind::Block(block)) => block.names().collect(),
         _ => Vec::new(),
     };
     Some(FieldHelp {
@@ -187,6 +191,7 @@ fn describe_kind(kind: &'static Kind) -> String {
         Kind::Number(low, high) => without_article(number_range(*low, *high)),
         Kind::Text => "text".to_owned(),
         Kind::Secret => "text, kept secret".to_owned(),
+        Kind::SecretOr(_) => "text, kept secret, or a block".to_owned(),
         Kind::File => "file or folder".to_owned(),
         Kind::Hub => "file, folder, or `org/name`".to_owned(),
         Kind::Choice(..) => "a word, see below".to_owned(),
@@ -241,7 +246,9 @@ mod tests {
         let inner = |field: &'static Field| {
             let path = format!("{prefix}{}", field.name);
             let below = match &field.kind {
-                Kind::Block(block) | Kind::OneOrMore(block) => fields(&format!("{path}."), block),
+                Kind::Block(block) | Kind::OneOrMore(block) | Kind::SecretOr(block) => {
+                    fields(&format!("{path}."), block)
+                }
                 Kind::List(Kind::Block(block)) => fields(&format!("{path}.[]."), block),
                 _ => Vec::new(),
             };

@@ -119,7 +119,10 @@ impl Writer<'_> {
             Kind::Matrix => self.matrix(node),
             Kind::File => self.file(node),
             Kind::Hub => self.hub(node),
-            Kind::Secret => self.secret(node, name),
+            Kind::SecretOr(table) if node.text().is_none() => {
+                Value::Object(self.block(node, table))
+            }
+            Kind::Secret | Kind::SecretOr(_) => self.secret(node, name),
             Kind::Leaf(leaf) if is_command_leaf(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
             Kind::Text if name == "system" => self.by_reference(node),

@@ -97,7 +97,7 @@ fn check_block(scope: &RuleScope<'_>, review: &mut Review) {
             is_sound: scope.is_sound,
         };
         match field.kind {
-            Kind::Block(table) => check_block(&inner(node, table), review),
+            Kind::Block(table) | Kind::SecretOr(table) => check_block(&inner(node, table), review),
             Kind::OneOrMore(table) if node.items().is_empty() => {
                 check_block(&inner(node, table), review);
             }
@@ -390,7 +390,9 @@ mod tests {
             };
             found.push((table, field, field_path.clone()));
             match field.kind {
-                Kind::Block(inner) | Kind::OneOrMore(inner) => fields(inner, &field_path, found),
+                Kind::Block(inner) | Kind::OneOrMore(inner) | Kind::SecretOr(inner) => {
+                    fields(inner, &field_path, found)
+                }
                 Kind::List(Kind::Block(inner)) => fields(inner, &field_path, found),
                 _ => {}
             }

@@ -109,6 +109,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
             let one = short_or_block(table);
             json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
         }
+        Kind::SecretOr(table) => json!({ "anyOf": [{ "type": "string" }, block_schema(table)] }),
         Kind::Over(table) if std::ptr::eq(*table, &PATCH) => json!({ "$ref": "#/$defs/patch" }),
         Kind::Over(table) => over_schema(table),
         Kind::List(inner) => json!({ "type": "array", "items": kind_schema(inner) }),

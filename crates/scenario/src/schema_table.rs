@@ -44,9 +44,13 @@ impl Block {
         let kind: &'static Kind = &self.fields.iter().find(|field| field.name == head)?.kind;
         match (kind, rest) {
             (kind, None) => Some(kind),
-            (Kind::Block(block) | Kind::OneOrMore(block) | Kind::Over(block), Some(rest)) => {
-                block.kind_at(rest)
-            }
+            (
+                Kind::Block(block)
+                | Kind::OneOrMore(block)
+                | Kind::SecretOr(block)
+                | Kind::Over(block),
+                Some(rest),
+            ) => block.kind_at(rest),
             (Kind::List(Kind::Block(block)), Some(rest)) if block.has_names() => {
                 block.kind_at(rest.split_once('.')?.1)
             }
@@ -302,6 +306,8 @@ pub(crate) enum Kind {
     Text,
     /// Text that must not be stored.
     Secret,
+    /// Text that must not be stored, or a mapping that says where it comes from.
+    SecretOr(&'static Block),
     /// The path of an existing file or folder.
     File,
     /// The path of an existing file or folder, or a name on a hub: `org/name`.
@@ -346,6 +352,7 @@ impl Kind {
             | Kind::Json => true,
             Kind::Leaf(leaf) => leaf.sweepable,
             Kind::Secret
+            | Kind::SecretOr(_)
             | Kind::List(_)
             | Kind::Block(_)
             | Kind::OneOrMore(_)

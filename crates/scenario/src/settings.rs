@@ -129,7 +129,7 @@ fn collect(table: &'static Block, prefix: &str, found: &mut Vec<Setting>) {
             Kind::Planned => {}
             kind => found.push(Setting {
                 path,
-                secret: matches!(kind, Kind::Secret),
+                secret: matches!(kind, Kind::Secret | Kind::SecretOr(_)),
             }),
         }
     }

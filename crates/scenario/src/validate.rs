@@ -103,7 +103,12 @@ fn key(entry: &Entry, table: &'static Block, owner: &str, review: &mut Review) {
         // The fields within a mapping or a list have their own examples.
         let has_fields = matches!(
             field.kind,
-            Kind::Block(_) | Kind::OneOrMore(_) | Kind::Over(_) | Kind::Map(_) | Kind::List(_)
+            Kind::Block(_)
+                | Kind::OneOrMore(_)
+                | Kind::SecretOr(_)
+                | Kind::Over(_)
+                | Kind::Map(_)
+                | Kind::List(_)
         );
         if !has_fields && field.example.is_some() {
             review.help_since(before, || example(field));
@@ -200,6 +205,17 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             number_range(*low, *high)
         }
         Kind::Text | Kind::Secret if node.text().is_none() => return review.push(not_text(entry)),
+        Kind::SecretOr(table) if matches!(node.data, Data::Map(_)) => {
+            return block(entry, table, review);
+        }
+        Kind::SecretOr(table) if node.text().is_none() => {
+            let keys = list(table.names(), "and");
+            let mistake = must_be(entry, &format!("text, or a mapping with {keys}"));
+            return review.push(match node.scalar() {
+                Some(value) => mistake.help(format!("Quote it: \"{value}\".")),
+                None => mistake,
+            });
+        }
         Kind::Template if node.text().is_none() && !matches!(node.data, Data::Map(_)) => {
             "a file name, or the body as a mapping".to_owned()
         }

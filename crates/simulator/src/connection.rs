@@ -91,6 +91,14 @@ impl Connection {
                 self.server.reset_prefix_cache();
                 http::head(&mut out, 200, "text/plain", &Framing::Length(0), about)
             }
+            ("POST", START_PROFILE) => {
+                self.server.start_profile();
+                http::head(&mut out, 200, "text/plain", &Framing::Length(0), about)
+            }
+            ("POST", STOP_PROFILE) => {
+                self.server.stop_profile();
+                http::head(&mut out, 200, "text/plain", &Framing::Length(0), about)
+            }
             (method, path) => {
                 let refusal = unknown_endpoint(method, path);
                 let error = match apis::protocol_for(path) {
@@ -198,6 +206,10 @@ impl Connection {
 
 /// Endpoint that empties the prefix cache, as in vLLM.
 const RESET_CACHE: &str = "/reset_prefix_cache";
+
+/// Endpoints of the profiler, as in vLLM. The simulator only counts what a profile would contain.
+const START_PROFILE: &str = "/start_profile";
+const STOP_PROFILE: &str = "/stop_profile";
 
 /// Endpoints for GET.
 const PAGES: [&str; 3] = ["/v1/models", "/health", "/metrics"];

@@ -72,6 +72,18 @@ pub(super) struct Meters {
     capped: u64,
     /// Tokens of embeddings and scores, which are not text.
     pooled: u64,
+    profile: Profile,
+}
+
+/// What the profiler would have recorded. The page has it once the profiler was started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Profile {
+    was_started: bool,
+    is_running: bool,
+    /// Profiles that were started and stopped.
+    complete: u64,
+    /// Requests that ended while the profiler was running.
+    requests: u64,
 }
 
 impl Default for Meters {
@@ -84,6 +96,7 @@ impl Default for Meters {
             stopped: 0,
             capped: 0,
             pooled: 0,
+            profile: Profile::default(),
         }
     }
 }
@@ -104,8 +117,20 @@ impl Meters {
         self.pooled += 1;
     }
 
+    /// Starts the profiler.
+    pub(super) fn start_profile(&mut self) {
+        self.profile.was_started = true;
+        self.profile.is_running = true;
+    }
+
+    /// Stops the profiler.
+    pub(super) fn stop_profile(&mut self) {
+        self.profile.complete += u64::from(std::mem::take(&mut self.profile.is_running));
+    }
+
     /// Records a completed request.
     pub(super) fn served(&mut self, took: Nanos, finish: Finish) {
+        self.profile.requests += u64::from(self.profile.is_running);
         self.e2e.observe(took);
         *if finish == Finish::Length {
             &mut self.capped
@@ -157,6 +182,23 @@ impl Meters {
                 generated as f64,
             ),
         ];
+        let profile = [
+            (
+                "profiles_total",
+                "Complete profiles.",
+                self.profile.complete,
+            ),
+            (
+                "profiled_requests_total",
+                "Requests that ended while the profiler was running.",
+                self.profile.requests,
+            ),
+        ];
+        for (name, help, value) in profile.into_iter().filter(|_| self.profile.was_started) {
+            let name = format!("simulator:{name}");
+            header(&mut page, &name, help, "counter");
+            line(&mut page, &name, value as f64);
+        }
         for (name, kind, help, value) in plain {
             header(&mut page, &format!("vllm:{name}"), help, kind);
             line(

@@ -185,6 +185,16 @@ impl Server {
         self.engine.borrow_mut().reset_prefix_cache();
     }
 
+    /// Begins a profile.
+    pub(super) fn start_profile(&self) {
+        self.meters.borrow_mut().start_profile();
+    }
+
+    /// Ends the profile.
+    pub(super) fn stop_profile(&self) {
+        self.meters.borrow_mut().stop_profile();
+    }
+
     /// The text of `/metrics`.
     pub(super) fn metrics(&self) -> String {
         self.meters

@@ -89,6 +89,14 @@ impl Tally {
         begun
     }
 
+    /// Number of sessions that were sent.
+    pub fn sent(&self) -> u64 {
+        self.begun
+            .iter()
+            .filter(|session| *session & 1 == 1)
+            .count() as u64
+    }
+
     /// Time from send to first token of the request with the first response.
     pub fn first_answer(&self) -> Option<Nanos> {
         self.first_answer.map(|(token, sent)| token.since(sent))

@@ -4,6 +4,7 @@ use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::Context;
+use crate::run::process::{POLL, Unfinished, describe_status, wait_for};
 use crate::run::round::RoundInput;
 use crate::store::{HOOKS_LOG, RunDir, THEN_LOG};
 use llmscen_core::hooks::{Action, CommandResult, Method, Repeated, Step};
@@ -11,7 +12,6 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::target::{Target, TargetLocation};
 use llmscen_telemetry::prometheus::{Fetch, FetchError};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -23,8 +23,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// Interval at which a running command is checked.
-const POLL: Duration = Duration::from_millis(20);
 /// Bytes of a line that are redacted together.
 const MAX_LINE: u64 = 1 << 20;
 
@@ -119,7 +117,8 @@ pub(crate) struct RoundHooks<'a> {
 }
 
 impl RoundHooks<'_> {
-    fn run_all(&self, point: &'static str, actions: &[Action]) -> Result<(), RunError> {
+    /// Runs actions in order, up to the first that fails.
+    pub fn run_all(&self, point: &'static str, actions: &[Action]) -> Result<(), RunError> {
         for action in actions {
             self.announce();
             let run = Runner::new(self.input, self.context).run(point, action, HOOKS_LOG);
@@ -355,27 +354,16 @@ impl Runner {
             .stderr(output.try_clone().map_err(failed)?)
             .spawn()
             .map_err(failed)?;
-        let group = Pid::from_child(&child);
-        let started = Instant::now();
-        let ended = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break Ok(status),
-                Ok(None) => {}
-                Err(error) => break Err(failed(error)),
-            }
-            if self.stop.level() > Level::Run {
-                break Err(Failure::Interrupted);
-            }
-            if started.elapsed() > timeout {
-                let why = format!("{command}: no end within {} s", timeout.as_secs_f64());
-                break Err(Failure::Failed(why));
-            }
-            sleep(POLL);
-        };
-        if ended.is_err() {
-            let _ = kill_process_group(group, Signal::KILL);
-            let _ = child.wait();
-        }
+        let is_stopped = || self.stop.level() > Level::Run;
+        let ended =
+            wait_for(&mut child, timeout, is_stopped).map_err(|unfinished| match unfinished {
+                Unfinished::Interrupted => Failure::Interrupted,
+                Unfinished::Late => {
+                    let limit = timeout.as_secs_f64();
+                    Failure::Failed(format!("{command}: no end within {limit} s"))
+                }
+                Unfinished::Lost(error) => failed(error),
+            });
         let heading = format!(
             "## {point} of {}, round {}: {command}\n",
             self.case,
@@ -435,12 +423,5 @@ impl Runner {
                 count.last_failure = Some(self.target.redactor().redact(why));
             }
         }
-    }
-}
-
-fn describe_status(status: ExitStatus) -> String {
-    match status.code() {
-        Some(code) => format!("exit status {code}"),
-        None => status.to_string(),
     }
 }

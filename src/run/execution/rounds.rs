@@ -12,6 +12,7 @@ use crate::run::execution::panics;
 use crate::run::execution::round_facts::RoundFacts;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
+use crate::run::outputs::summarize::summarize;
 use crate::run::prepare::{Context, PreparedCase, list_models, record_engine};
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
@@ -21,16 +22,20 @@ use crate::run::round::{
 use crate::run::sharding::{NextRound, RunEnd};
 use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
-use crate::store::{ROWS, RunDir, manifest};
+use crate::store::{ROWS, RunDir, StoreError, manifest};
 use llmscen_analysis::Table;
 use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
+use llmscen_core::artifacts::Bodies;
+use llmscen_core::check::Ruling;
+use llmscen_core::hooks::{ProfiledCase, ProfiledRerun};
 use llmscen_core::manifest::{FailedCase, Manifest, Part};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::report::CaseReport;
 use llmscen_core::schedule::shard::Split;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::{ManagedServer, Restart, TargetLocation};
+use llmscen_core::target::{ManagedServer, Restart, Target, TargetLocation};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +82,8 @@ pub struct Execution<'a> {
     servers: ManagedServers,
     hooks: HookState,
     models: LocalModels,
+    /// The cases that were judged for `hooks.on_fail`, by index.
+    judged: BTreeSet<usize>,
     /// Pause between two rounds.
     pause: Duration,
     /// Whether a round has run.
@@ -132,6 +139,7 @@ impl<'a> Execution<'a> {
             lost_servers: Vec::new(),
             servers: ManagedServers::default(),
             hooks: HookState::default(),
+            judged: BTreeSet::new(),
             identified: BTreeSet::new(),
             models: LocalModels::default(),
             pause: drain.unwrap_or(plan.pause).into(),
@@ -393,6 +401,162 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
+    /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those of this managed server, or
+    /// all that are left.
+    pub fn profile_failed_cases(
+        &mut self,
+        prepared_cases: &[PreparedCase],
+        server: Option<&ManagedServer>,
+    ) {
+        let plan = self.plan;
+        let wanted: Vec<usize> = (0..plan.cases.len())
+            .filter(|index| {
+                let case = &plan.cases[*index];
+                case.hooks.on_fail.is_some()
+                    && (server.is_none() || case.target.server.as_ref() == server)
+                    && !self.judged.contains(index)
+            })
+            .collect();
+        if wanted.is_empty() {
+            return;
+        }
+        self.judged.extend(&wanted);
+        if self.is_sharded() {
+            let note = "`hooks.on_fail` is not run: several shards send the load.";
+            return self.manifest.notes.push(note.to_owned());
+        }
+        if self.is_over() {
+            return;
+        }
+        let failed = match self.failed_case_ids() {
+            Ok(failed) => failed,
+            Err(fault) => {
+                let why = fault.brief();
+                let note = format!("`hooks.on_fail` could not judge the cases: {why}.");
+                return self.manifest.notes.push(note);
+            }
+        };
+        for index in wanted {
+            let case = &plan.cases[index];
+            let Some(on_fail) = case.hooks.on_fail.as_ref() else {
+                continue;
+            };
+            if !failed.contains(&case.id) || self.context.stop.level() > Level::Run {
+                continue;
+            }
+            if self.manifest.profiled.len() >= on_fail.max as usize {
+                self.manifest.notes.push(format!(
+                    "`{}` failed, but was not sent again with the profiler: `hooks.on_fail.max` is {}.",
+                    case.id, on_fail.max
+                ));
+                continue;
+            }
+            let profiled = self.profile_case(index, &prepared_cases[index], on_fail);
+            self.manifest.notes.push(describe_profiled(&profiled));
+            self.manifest.profiled.push(profiled);
+        }
+    }
+
+    /// The cases with a verdict FAIL, by the requests so far.
+    fn failed_case_ids(&self) -> Result<BTreeSet<String>, RunError> {
+        let shard = self.context.shard.index;
+        let replayed = replay(self.plan, self.folder, &self.unwritten, shard, "")?;
+        let table = settle_table(replayed.table, self.plan).with_telemetry(self.recorded.clone());
+        let report = summarize(self.plan, &table, self.manifest);
+        let has_failed = |case: &&CaseReport| {
+            let verdicts = &case.verdicts;
+            verdicts
+                .iter()
+                .any(|verdict| verdict.ruling == Ruling::Fail)
+        };
+        let failed = report.cases.iter().filter(has_failed);
+        // A stage has the id of its case and a suffix.
+        let ids = failed.map(|case| {
+            let of_stage = |known: &&Case| {
+                let rest = case.id.strip_prefix(&known.id);
+                rest.is_some_and(|rest| rest.starts_with("/stage="))
+            };
+            let owner = self.plan.cases.iter().find(of_stage);
+            owner.map_or(&case.id, |owner| &owner.id).clone()
+        });
+        Ok(ids.collect())
+    }
+
+    fn profile_case(
+        &mut self,
+        index: usize,
+        prepared: &PreparedCase,
+        on_fail: &ProfiledRerun,
+    ) -> ProfiledCase {
+        let case = &self.plan.cases[index];
+        let text = format!("`{}` failed: sending it again with the profiler", case.id);
+        let _ = self.context.events.send(Event::Note(text));
+        let mut servers = std::mem::take(&mut self.servers);
+        let result = self.run_profiled_round(index, prepared, on_fail, &mut servers);
+        self.servers = servers;
+        let (requests, failure) = match result {
+            Ok((requests, failure)) => (Some(requests), failure),
+            Err(fault) => (None, Some(fault)),
+        };
+        ProfiledCase {
+            case: case.id.clone(),
+            requests,
+            folder: profile_folder(&case.target, &self.context.env),
+            failure: failure.map(|fault| fault.brief_with_log()),
+        }
+    }
+
+    /// Runs an extra round between the actions of `on_fail`. Its records are discarded. Returns the number of its requests, and why the
+    /// profile may be incomplete.
+    fn run_profiled_round(
+        &mut self,
+        index: usize,
+        prepared: &PreparedCase,
+        on_fail: &ProfiledRerun,
+        servers: &mut ManagedServers,
+    ) -> Result<(u64, Option<RunError>), RunError> {
+        let context = self.context.without_events();
+        let (plan, case) = (self.plan, &self.plan.cases[index]);
+        let next = self.want_round(index, plan.rounds, None, prepared);
+        let input = RoundInput {
+            bodies: Bodies::None,
+            fail_fast: None,
+            earlier: FailFast::default(),
+            ..self.round_input(&next, case, prepared, None)
+        };
+        pause(self.pause, &self.context.stop);
+        let prepared_round = self.prepare_round(&input, servers)?;
+        // The server of the last round, if it is still running.
+        let last_round = plan.rounds.saturating_sub(1);
+        let server = servers.start_for_round(case, last_round, prepared, self.folder, &context)?;
+        let start = server.map(ManagedProcess::number);
+        self.hooks.before_round(&input, start, &context)?;
+        let input = RoundInput {
+            server,
+            server_process: server.map(ManagedProcess::supervisor),
+            ..input
+        };
+        let hooks = RoundHooks {
+            input: &input,
+            context: &context,
+        };
+        hooks.run_all("on_fail.before", &on_fail.before)?;
+        let journal = tempfile::NamedTempFile::new_in(self.folder.path());
+        let journal = journal.map_err(|source| StoreError::Write {
+            path: self.folder.path().to_owned(),
+            source,
+        })?;
+        let writer = Writer::create(journal.path())?;
+        let beside = hooks.start_beside();
+        let result = run_round(&input, prepared_round, writer, None, &context);
+        beside.stop();
+        // The profiler is stopped in any case.
+        let stopped = hooks.run_all("on_fail.after", &on_fail.after);
+        self.manifest.notes.extend(hooks.after_case());
+        let result = result?;
+        Ok((result.tally.sent(), result.fault.or(stopped.err())))
+    }
+
     /// Renders the first requests of a round, before its server is started, or while a running one is watched.
     fn prepare_round(
         &self,
@@ -600,6 +764,43 @@ impl<'a> Execution<'a> {
         self.manifest.attempt = None;
         Ok(Some(merged.table))
     }
+}
+
+/// The folder in which the engine writes profiles, if its environment has it.
+fn profile_folder(target: &Target, env: &BTreeMap<String, String>) -> Option<String> {
+    let names = ["VLLM_TORCH_PROFILER_DIR", "SGLANG_TORCH_PROFILER_DIR"];
+    let server = target.server.as_ref()?;
+    let own = server
+        .env
+        .iter()
+        .find(|(name, _)| names.contains(&name.as_str()));
+    own.map(|(_, folder)| folder.expose().to_owned())
+        .or_else(|| names.iter().find_map(|name| env.get(*name).cloned()))
+}
+
+/// The note on a case that was sent once more.
+fn describe_profiled(profiled: &ProfiledCase) -> String {
+    let case = &profiled.case;
+    let Some(requests) = profiled.requests else {
+        let why = profiled.failure.as_deref().unwrap_or("unknown");
+        return format!("`{case}` failed, but could not be sent again with the profiler: {why}.");
+    };
+    let requests = match requests {
+        1 => "1 request".to_owned(),
+        count => format!("{count} requests"),
+    };
+    let folder = match &profiled.folder {
+        Some(folder) => format!("the profile is in {folder}"),
+        None => "the profile is where the engine writes it".to_owned(),
+    };
+    let failure = match &profiled.failure {
+        Some(why) => format!(" The profile may be incomplete: {why}."),
+        None => String::new(),
+    };
+    format!(
+        "`{case}` failed and was sent again with the profiler ({requests}): {folder}. \
+         This extra round is no part of any figure or verdict.{failure}"
+    )
 }
 
 /// Host and port of the target of a case; None for the simulator and a local model.

@@ -113,6 +113,11 @@ pub fn hint(
             | FailureKind::Decode,
             _,
         ) => return None,
+        (_, Some(401 | 403)) if case.target.key_command().is_some() => {
+            "the server refused the key that target.api_key.command printed; check its account \
+             and its permissions, and set `every` to less than the key is valid"
+                .to_owned()
+        }
         (_, Some(401 | 403)) if case.target.api_key.is_some() => {
             "the server refused the key of target.api_key; check the key and its permissions"
                 .to_owned()

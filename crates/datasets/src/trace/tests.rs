@@ -483,5 +483,8 @@ fn block_ids_that_cannot_be_of_the_block_length_are_refused() {
     );
     let mixed = format!("{SMALL_BLOCKS}{MOONCAKE}");
     let error = refused(&mixed, 512).unwrap();
-    assert!(error.contains("no length of blocks fits all rows"), "{error}");
+    assert!(
+        error.contains("no length of blocks fits all rows"),
+        "{error}"
+    );
 }

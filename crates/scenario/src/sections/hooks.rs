@@ -8,9 +8,10 @@ use crate::sections::server::{find_preset, split_origin};
 use crate::suggest::list;
 use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
-use llmscen_core::hooks::{Action, Command, Hooks, Method, Repeated, Step};
+use llmscen_core::hooks::{Action, Command, Hooks, Method, ProfiledRerun, Repeated, Step};
 use llmscen_core::plan::Case;
 use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
 const ACTION_NAME: Kind = Kind::Choice(
@@ -75,8 +76,52 @@ pub(crate) static HOOKS: Block = Block {
             "Repeated while requests are sent; the report has their number and their failures.",
         )
         .example("[{ post: /v1/load_lora_adapter, every: 1s }]"),
+        field("on_fail", Kind::Block(&ON_FAIL), "A case whose verdict is FAIL is sent once more with the profiler of the engine. That round is no part of any figure or verdict.")
+            .example("rerun_with_profile"),
     ],
 };
+
+static ON_FAIL: Block = Block {
+    doc: "After the last round on a managed server, and at the end for a server that the run does not start, each case that failed so far is sent once more between the actions of `before` and `after`. A plain text is an `action`.",
+    short: Some("action"),
+    fields: &[
+        field(
+            "action",
+            Kind::Choice(
+                &[(
+                    "rerun_with_profile",
+                    "Sends the case once more with the profiler",
+                )],
+                &[],
+            ),
+            "What happens.",
+        )
+        .default("rerun_with_profile")
+        .example("rerun_with_profile"),
+        field(
+            "before",
+            ACTIONS,
+            "Start the profiler; by default `start_profile`.",
+        )
+        .example("[{ post: /start_profile }]"),
+        field(
+            "after",
+            ACTIONS,
+            "Stop it and write the profile; by default `stop_profile`, which may take 10 minutes.",
+        )
+        .example("[{ post: /stop_profile, timeout: 30m }]"),
+        field(
+            "max",
+            Kind::Whole(1, 1000),
+            "Maximum number of cases that are sent again.",
+        )
+        .default("3")
+        .example("1"),
+    ],
+};
+
+/// Maximum time of the profiler actions by default: an engine writes the profile before it answers.
+const PROFILE_TIMEOUT: Nanos = Nanos::from_millis(600_000);
 
 pub(crate) static THEN: Block = Block {
     doc: "A command against the still running server, after its last round. An exit status other than 0 fails the run.",
@@ -134,14 +179,47 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
     let after_case = plain("after_case", review);
     let repeated = |(action, every): (Action, Option<&Node>)| Repeated {
         action,
-        every: every
-            .and_then(duration)
-            .unwrap_or(llmscen_core::units::Nanos::from_millis(1000)),
+        every: every.and_then(duration).unwrap_or(Nanos::from_millis(1000)),
     };
     let beside = actions("beside", review)
         .into_iter()
         .map(repeated)
         .collect();
+    let on_fail = |review: &mut Review| {
+        let entry = draft.entry("hooks.on_fail")?;
+        if let Some(search) = draft.entry("search") {
+            let mistake = Mistake::new(
+                entry.key_at,
+                "`on_fail` cannot be combined with `search`",
+                "has no failed cases",
+            )
+            .also(search.key_at, "its probes are expected to fail");
+            review
+                .push(mistake.help("Remove it, or run the load that fails as a case of its own."));
+            return None;
+        }
+        let phase = |key: &str, name: &str, review: &mut Review| {
+            if entry.value.get(key).is_some() {
+                return Some(plain(&format!("on_fail.{key}"), review));
+            }
+            let path = engine_path(name, &entry.value, draft, PROFILER_HELP, review)?;
+            let step = Step::Call {
+                method: Method::Post,
+                url: url_of(&path, &entry.value, target, "on_fail", review)?,
+                body: None,
+            };
+            let timeout = PROFILE_TIMEOUT;
+            Some(vec![Action { step, timeout }])
+        };
+        // One error where the engine is unknown.
+        let before = phase("before", "start_profile", review)?;
+        Some(ProfiledRerun {
+            before,
+            after: phase("after", "stop_profile", review)?,
+            max: draft.count("hooks.on_fail.max")?,
+        })
+    };
+    let on_fail = on_fail(review);
     review.section = "then".to_owned();
     let then = draft
         .items_at("then")
@@ -156,16 +234,22 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
         after_case,
         beside,
         then,
+        on_fail,
     }
 }
 
+const ACTION_HELP: &str = "Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or `post: /flush_cache` (SGLang).";
+const PROFILER_HELP: &str = "Write its endpoints: `on_fail: { before: [{ post: /start_profile }], after: [{ post: /stop_profile }] }`.";
+
 /// The paths of the lists of actions and commands.
-pub(crate) const ITEMS: [&str; 6] = [
+pub(crate) const ITEMS: [&str; 8] = [
     "hooks.before_run",
     "hooks.before_variant",
     "hooks.before_case",
     "hooks.after_case",
     "hooks.beside",
+    "hooks.on_fail.before",
+    "hooks.on_fail.after",
     "then",
 ];
 
@@ -234,7 +318,10 @@ fn decode_action(
             let (method, path) = match key {
                 "get" => (Method::Get, text),
                 "post" => (Method::Post, text),
-                _ => (Method::Post, engine_path(&text, node, draft, review)?),
+                _ => (
+                    Method::Post,
+                    engine_path(&text, node, draft, ACTION_HELP, review)?,
+                ),
             };
             Step::Call {
                 method,
@@ -250,7 +337,13 @@ fn decode_action(
 }
 
 /// The path of a named action of the engine.
-fn engine_path(name: &str, node: &Node, draft: &Draft<'_>, review: &mut Review) -> Option<String> {
+fn engine_path(
+    name: &str,
+    node: &Node,
+    draft: &Draft<'_>,
+    help: &str,
+    review: &mut Review,
+) -> Option<String> {
     let preset = draft.text("target.server.preset");
     let path = preset
         .as_deref()
@@ -262,7 +355,7 @@ fn engine_path(name: &str, node: &Node, draft: &Draft<'_>, review: &mut Review) 
             None => "the engine is unknown without `target.server.preset`".to_owned(),
         };
         let mistake = Mistake::new(node.at, format!("no endpoint for `{name}`"), label);
-        review.push(mistake.help("Write its endpoint, for example `post: /reset_prefix_cache` (vLLM) or `post: /flush_cache` (SGLang)."));
+        review.push(mistake.help(help));
     }
     path.map(str::to_owned)
 }

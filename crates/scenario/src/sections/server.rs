@@ -609,7 +609,7 @@ static PRESETS: [Preset; 11] = [
     },
     Preset {
         style: SIMULATOR_SETTING,
-        actions: &[("reset_cache", "/reset_prefix_cache")],
+        actions: VLLM_ACTIONS,
         ..preset(
             "simulator",
             "llmscen simulate --listen HOST:PORT",

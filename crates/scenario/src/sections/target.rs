@@ -10,6 +10,7 @@ use crate::sections::condition::gpu_of_target;
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
 use crate::tree::{Node, Span};
+use crate::values::command::{COMMAND, command};
 use crate::values::expect;
 use crate::values::number::{
     BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size,
@@ -20,6 +21,7 @@ use crate::values::target::{
 };
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
+use llmscen_core::api_key::{ApiKey, KeyCommand, ObtainedKeys};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
@@ -195,7 +197,7 @@ pub(crate) static TARGET: Block = Block {
         .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
-        field("api_key", Kind::Secret, "Sent as `Authorization: Bearer …`; never printed, never stored.")
+        field("api_key", Kind::SecretOr(&API_KEY), "Sent as `Authorization: Bearer …`, or in the header of the API; never printed, never stored. A mapping names a command that prints it, for keys that expire.")
             .example("\"${OPENAI_API_KEY}\"").rules(&[WITHOUT_LOCAL]),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
         field("request_id", Kind::Text, "Header with a unique id per request, which is also stored with the request, to join with the server's logs.")
@@ -248,10 +250,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         api,
         location: place.clone()?,
         models: models?,
-        api_key: draft
-            .text("target.api_key")
-            .filter(|key| !key.is_empty())
-            .map(Secret::new),
+        api_key: decode_api_key(draft),
         headers,
         request_id,
         timeouts: decode_timeouts(draft.get("target.timeouts")?)?,
@@ -292,6 +291,35 @@ fn is_on_this_machine(place: &TargetLocation) -> bool {
     let (_, host, _) = server::split_origin(url);
     let is_loopback = |address: IpAddr| address.is_loopback();
     host == "localhost" || host.parse().is_ok_and(is_loopback)
+}
+
+static API_KEY: Block = Block {
+    doc: "A command that prints the key: before the first request, and again during the run. After HTTP 401 it is called at once.",
+    short: None,
+    fields: &[
+        field(
+            "command",
+            Kind::Leaf(&COMMAND),
+            "The program and its arguments: text that is split like in a shell, or a list. No shell runs it. Its output is the key, in one line; it may take 1 minute.",
+        )
+        .required()
+        .example("gcloud auth print-access-token"),
+        field("every", Kind::Leaf(&SPAN), "Time from one call to the next.")
+            .default("30m")
+            .example("10m"),
+    ],
+};
+
+/// The key, or the command that prints it.
+fn decode_api_key(draft: &Draft<'_>) -> Option<ApiKey> {
+    if let Some(key) = draft.string("target.api_key") {
+        return (!key.is_empty()).then(|| ApiKey::Fixed(Secret::new(key)));
+    }
+    Some(ApiKey::Command(KeyCommand {
+        argv: draft.get("target.api_key.command").and_then(command)?,
+        every: draft.read("target.api_key.every", duration)?,
+        keys: ObtainedKeys::default(),
+    }))
 }
 
 static AWAITED: Block = Block {

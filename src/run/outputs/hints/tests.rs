@@ -1,4 +1,5 @@
 use super::*;
+use llmscen_core::api_key::ApiKey;
 use llmscen_core::manifest::Part;
 use llmscen_core::redact::Secret;
 use llmscen_core::sample::Counts;
@@ -128,7 +129,7 @@ fn a_key_that_the_server_refused_is_not_asked_for_again() {
     let mut plan = plan(URL);
     plan.cases
         .iter_mut()
-        .for_each(|case| case.target.api_key = Some(Secret::new("sk-1")));
+        .for_each(|case| case.target.api_key = Some(ApiKey::Fixed(Secret::new("sk-1"))));
     let hints = hints(
         &plan,
         &Manifest::default(),

@@ -1,0 +1,390 @@
+//! Keys that commands print: obtained before the first request, and renewed beside the load.
+
+use crate::run::error::RunError;
+use crate::run::execution::stop::{Level, Stop};
+use crate::run::process::{Unfinished, describe_status, wait_for};
+use llmscen_core::api_key::KeyCommand;
+use llmscen_core::plan::Plan;
+use llmscen_core::redact::{Redactor, SHORTEST};
+use llmscen_core::target::Target;
+use llmscen_scenario::behind_flags;
+use llmscen_telemetry::process::lower_thread_priority;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+/// Interval at which refused keys and the end of the run are noticed.
+const IDLE_POLL: Duration = Duration::from_millis(100);
+/// Maximum time of a call.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of bytes of a key.
+const MAX_KEY: usize = 16 * 1024;
+/// Bytes of stderr that are read.
+const MAX_STDERR: u64 = 64 * 1024;
+/// Minimum time between two calls after refused keys: every request in flight may be refused.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Time until a failed call is repeated: at first, and at most.
+const RETRY: Duration = Duration::from_secs(5);
+const MAX_RETRY: Duration = Duration::from_secs(300);
+
+/// Calls the key command of one target, if it has one.
+///
+/// # Errors
+/// The command failed, or a signal came.
+pub(crate) fn obtain_key(target: &Target, stop: &Stop) -> Result<(), RunError> {
+    let Some(command) = target.key_command() else {
+        return Ok(());
+    };
+    let redactor = target.redactor();
+    KeyCaller::new(command, redactor).call_first(stop)
+}
+
+/// Renews the keys of a plan until it is dropped.
+#[derive(Default)]
+pub(crate) struct KeyRenewal {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Option<String>>>,
+}
+
+impl KeyRenewal {
+    /// Obtains the first keys, and starts a thread for each command.
+    ///
+    /// # Errors
+    /// A command failed, or a signal came.
+    pub fn start(plan: &Plan, stop: &Stop) -> Result<KeyRenewal, RunError> {
+        let mut renewal = KeyRenewal::default();
+        for command in plan.key_commands() {
+            let caller = KeyCaller::new(command, plan.redactor());
+            caller.call_first(stop)?;
+            let over = renewal.over.clone();
+            let thread = std::thread::Builder::new()
+                .name("api key".to_owned())
+                .spawn(move || {
+                    lower_thread_priority();
+                    caller.renew(&over)
+                });
+            renewal.threads.push(thread.map_err(RunError::Thread)?);
+        }
+        Ok(renewal)
+    }
+
+    /// Ends the threads. Returns a note on each command that failed, or whose key was refused.
+    pub fn stop(mut self) -> Vec<String> {
+        self.over.store(true, Ordering::Relaxed);
+        let threads = std::mem::take(&mut self.threads).into_iter();
+        threads.filter_map(|thread| thread.join().ok()?).collect()
+    }
+}
+
+impl Drop for KeyRenewal {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Why a call yielded no key.
+enum CallError {
+    Interrupted,
+    Failed(String),
+}
+
+/// Calls one command.
+struct KeyCaller {
+    command: KeyCommand,
+    /// The command without secrets.
+    name: String,
+    redactor: Redactor,
+}
+
+/// What happened after the first call.
+#[derive(Default)]
+struct Renewals {
+    failed: u64,
+    /// Calls because the server refused the key.
+    refused: u64,
+    last_failure: Option<String>,
+}
+
+impl KeyCaller {
+    fn new(command: &KeyCommand, redactor: Redactor) -> KeyCaller {
+        let redactor = redactor.with_flags(&behind_flags(&command.argv));
+        KeyCaller {
+            name: redactor.redact(shell_words::join(&command.argv)),
+            command: command.clone(),
+            redactor,
+        }
+    }
+
+    fn call_first(&self, stop: &Stop) -> Result<(), RunError> {
+        self.call(&|| stop.level() > Level::Run)
+            .map_err(|error| match error {
+                CallError::Interrupted => RunError::Interrupted,
+                CallError::Failed(why) => RunError::NoKey {
+                    command: self.name.clone(),
+                    why,
+                },
+            })
+    }
+
+    /// Calls the command again and again until the run is over. Returns a note if something was unusual.
+    fn renew(&self, over: &AtomicBool) -> Option<String> {
+        let is_over = || over.load(Ordering::Relaxed);
+        let every: Duration = self.command.every.into();
+        let mut renewals = Renewals::default();
+        let mut retry = RETRY;
+        let mut next = Instant::now() + every;
+        let mut last_refused: Option<Instant> = None;
+        while !is_over() {
+            let is_refused = self.command.keys.is_refused()
+                && last_refused.is_none_or(|last| last.elapsed() >= REFUSED_PAUSE);
+            if Instant::now() < next && !is_refused {
+                sleep(IDLE_POLL.min(next.saturating_duration_since(Instant::now())));
+                continue;
+            }
+            if is_refused {
+                renewals.refused += 1;
+                last_refused = Some(Instant::now());
+            }
+            match self.call(&is_over) {
+                Ok(()) => {
+                    retry = RETRY;
+                    next = Instant::now() + every;
+                }
+                Err(CallError::Interrupted) => break,
+                Err(CallError::Failed(why)) => {
+                    renewals.failed += 1;
+                    renewals.last_failure = Some(why);
+                    next = Instant::now() + retry.min(every);
+                    retry = (retry * 2).min(MAX_RETRY);
+                }
+            }
+        }
+        renewals.note(&self.name)
+    }
+
+    /// Runs the command once and adds its key.
+    fn call(&self, is_over: &dyn Fn() -> bool) -> Result<(), CallError> {
+        let cannot_run = |error: io::Error| CallError::Failed(format!("cannot run it: {error}"));
+        let (program, arguments) = self
+            .command
+            .argv
+            .split_first()
+            .ok_or_else(|| cannot_run(io::ErrorKind::InvalidInput.into()))?;
+        // In a separate process group, so that its children are killed with it.
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(cannot_run)?;
+        let stdout = child
+            .stdout
+            .take()
+            .map(|pipe| read(pipe, MAX_KEY as u64 + 1));
+        let stderr = child.stderr.take().map(|pipe| read(pipe, MAX_STDERR));
+        let ended = wait_for(&mut child, TIMEOUT, is_over);
+        let text = |pipe: Option<JoinHandle<Vec<u8>>>| {
+            let bytes = pipe.and_then(|pipe| pipe.join().ok()).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let status = match ended {
+            Ok(status) => status,
+            Err(Unfinished::Interrupted) => return Err(CallError::Interrupted),
+            Err(Unfinished::Late) => {
+                let limit = TIMEOUT.as_secs();
+                return Err(CallError::Failed(format!(
+                    "it did not end within {limit} s"
+                )));
+            }
+            Err(Unfinished::Lost(error)) => return Err(cannot_run(error)),
+        };
+        let printed = text(stdout);
+        let printed = printed.trim();
+        if !status.success() {
+            let errors = text(stderr);
+            let last = errors.lines().rev().find(|line| !line.trim().is_empty());
+            // A command that fails may still have printed a key.
+            let redactor = self.redactor.clone().with(printed.lines(), SHORTEST);
+            let last = last.map(|line| format!(": {}", redactor.redact(printable(line))));
+            return Err(CallError::Failed(format!(
+                "{}{}",
+                describe_status(status),
+                last.unwrap_or_default()
+            )));
+        }
+        check_key(printed).map_err(CallError::Failed)?;
+        self.command.keys.add(printed);
+        Ok(())
+    }
+}
+
+impl Renewals {
+    fn note(&self, name: &str) -> Option<String> {
+        let times = |count: u64| match count {
+            1 => "1 time".to_owned(),
+            count => format!("{count} times"),
+        };
+        let refused = (self.refused > 0).then(|| {
+            format!(
+                "`{name}` was called again {} because the server refused its key (HTTP 401).",
+                times(self.refused)
+            )
+        });
+        let failed = self.last_failure.as_ref().map(|why| {
+            format!(
+                "`{name}` failed {} during the run, and requests had the last key. Last failure: {why}.",
+                times(self.failed)
+            )
+        });
+        let notes: Vec<String> = refused.into_iter().chain(failed).collect();
+        (!notes.is_empty()).then(|| notes.join(" "))
+    }
+}
+
+/// Reads the beginning of a pipe on a separate thread.
+fn read(pipe: impl Read + Send + 'static, limit: u64) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.take(limit).read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+/// A line without control characters.
+fn printable(line: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    line.trim().chars().map(clean).collect()
+}
+
+/// Checks that a text can be sent as a key. The error does not contain it.
+fn check_key(text: &str) -> Result<(), String> {
+    let lines = text.lines().count();
+    if text.is_empty() {
+        return Err("it printed nothing; its output must be the key".to_owned());
+    }
+    if text.len() > MAX_KEY {
+        return Err(format!(
+            "it printed more than {MAX_KEY} bytes; its output must be the key alone"
+        ));
+    }
+    if lines > 1 {
+        return Err(format!(
+            "it printed {lines} lines; its output must be the key alone"
+        ));
+    }
+    if !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return Err(
+            "it printed control characters or characters outside of ASCII; its output must be the key alone"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_core::api_key::ObtainedKeys;
+    use llmscen_core::units::Nanos;
+
+    fn caller(script: &str) -> KeyCaller {
+        let command = KeyCommand {
+            argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            every: Nanos::from_millis(1),
+            keys: ObtainedKeys::default(),
+        };
+        let redactor = Redactor::default().with_obtained(&command.keys);
+        KeyCaller::new(&command, redactor)
+    }
+
+    fn called(script: &str) -> Result<String, String> {
+        let caller = caller(script);
+        match caller.call(&|| false) {
+            Ok(()) => Ok(caller
+                .command
+                .keys
+                .latest()
+                .unwrap()
+                .secret()
+                .expose()
+                .to_owned()),
+            Err(CallError::Interrupted) => Err("interrupted".to_owned()),
+            Err(CallError::Failed(why)) => Err(why),
+        }
+    }
+
+    #[test]
+    fn the_output_of_the_command_is_the_key() {
+        assert_eq!(called("echo; echo ' sk-1 2 '").as_deref(), Ok("sk-1 2"));
+        let error = |script: &str| called(script).unwrap_err();
+        assert_eq!(
+            error("true"),
+            "it printed nothing; its output must be the key"
+        );
+        assert_eq!(
+            error("echo a; echo b; echo c"),
+            "it printed 3 lines; its output must be the key alone"
+        );
+        for script in [
+            "printf 'a\\033b'",
+            "printf 'a\\tb'",
+            "printf 'k\\303\\251y'",
+        ] {
+            assert!(
+                error(script).starts_with("it printed control characters"),
+                "{script}"
+            );
+        }
+        let large = error("head -c 20000 /dev/zero | tr '\\0' k");
+        assert_eq!(
+            large,
+            "it printed more than 16384 bytes; its output must be the key alone"
+        );
+    }
+
+    #[test]
+    fn a_failed_command_is_explained_without_the_key_that_it_printed() {
+        let script =
+            "echo sk-secret; echo first >&2; echo 'no scope for sk-secret' >&2; echo >&2; exit 3";
+        assert_eq!(
+            called(script).unwrap_err(),
+            "exit status 3: no scope for [redacted]"
+        );
+        assert_eq!(called("exit 1").unwrap_err(), "exit status 1");
+    }
+
+    #[test]
+    fn a_command_ends_with_the_run() {
+        let started = Instant::now();
+        let ended = caller("sleep 60 & wait").call(&|| true);
+        assert!(matches!(ended, Err(CallError::Interrupted)));
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn failures_and_refused_keys_are_one_note() {
+        let mut renewals = Renewals::default();
+        assert_eq!(renewals.note("c"), None);
+        renewals.refused = 1;
+        assert_eq!(
+            renewals.note("c").unwrap(),
+            "`c` was called again 1 time because the server refused its key (HTTP 401)."
+        );
+        renewals.failed = 2;
+        renewals.last_failure = Some("exit status 1: no".to_owned());
+        assert_eq!(
+            renewals.note("c").unwrap(),
+            "`c` was called again 1 time because the server refused its key (HTTP 401). \
+             `c` failed 2 times during the run, and requests had the last key. Last failure: exit status 1: no."
+        );
+    }
+}
