@@ -148,7 +148,7 @@ pub(super) fn case(shape: Shape) -> Case {
 fn target() -> Target {
     Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url("http://127.0.0.1:1/v1/chat/completions".into()),
+        location: TargetLocation::url("http://127.0.0.1:1/v1/chat/completions"),
         models: vec![ModelShare {
             name: "m".into(),
             weight: 1.0,

@@ -101,7 +101,7 @@ mod tests {
         let route = Route::new(url, &Default::default(), &env).unwrap();
         let target = Target {
             api_key: Some(Secret::new("sk-123")),
-            location: TargetLocation::Url(url.to_owned()),
+            location: TargetLocation::url(url),
             ..target()
         };
         let redactor = target_redactor(&target, &route);

@@ -21,7 +21,7 @@ fn worker(
     let clock = Clock::new(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(url.to_owned()),
+        location: TargetLocation::url(url),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),

@@ -32,7 +32,7 @@ pub fn target(url: &str) -> Target {
     let limit = Nanos(10_000_000_000);
     Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(url.to_owned()),
+        location: TargetLocation::url(url),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),

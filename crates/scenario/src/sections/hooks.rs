@@ -9,7 +9,7 @@ use crate::suggest::list;
 use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
 use llmscen_core::hooks::{Action, Command, Hooks, Method, Repeated, Step};
-use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::target::Target;
 use std::collections::BTreeSet;
 
 const ACTION_NAME: Kind = Kind::Choice(
@@ -112,9 +112,10 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
         let items = draft.items_at(&format!("hooks.{point}"));
         items
             .iter()
-            .filter_map(|item| {
-                let action = decode_action(item, draft, target, point, review)?;
-                Some((action, item.get("every")))
+            .flat_map(|item| {
+                let actions = decode_actions(item, draft, target, point, review);
+                let actions = actions.unwrap_or_default().into_iter();
+                actions.map(|action| (action, item.get("every")))
             })
             .collect()
     };
@@ -169,13 +170,14 @@ fn applies(item: &Node, draft: &Draft<'_>, review: &mut Review) -> bool {
     decode_condition(item, &swept, review).is_some_and(|when| draft.labels.covers(&when))
 }
 
-fn decode_action(
+/// The actions of an item: one, or one for each server of the target.
+fn decode_actions(
     item: &Node,
     draft: &Draft<'_>,
     target: &Target,
     point: &str,
     review: &mut Review,
-) -> Option<Action> {
+) -> Option<Vec<Action>> {
     if !applies(item, draft, review) {
         return None;
     }
@@ -195,25 +197,26 @@ fn decode_action(
     };
     let node = item.get(key)?;
     let text = node.string()?;
-    let step = match *key {
-        "run" => Step::Run(text),
+    let steps = match *key {
+        "run" => vec![Step::Run(text)],
         key => {
             let (method, path) = match key {
                 "get" => (Method::Get, text),
                 "post" => (Method::Post, text),
                 _ => (Method::Post, engine_path(&text, node, draft, review)?),
             };
-            Step::Call {
+            let call = |url| Step::Call {
                 method,
-                url: url_of(&path, node, target, point, review)?,
+                url,
                 body: item.get("body").map(Node::json),
-            }
+            };
+            let urls = urls_of(&path, node, target, point, review)?;
+            urls.into_iter().map(call).collect()
         }
     };
-    Some(Action {
-        step,
-        timeout: item.read("timeout", duration)?,
-    })
+    let timeout = item.read("timeout", duration)?;
+    let action = |step| Action { step, timeout };
+    Some(steps.into_iter().map(action).collect())
 }
 
 /// The path of a named action of the engine.
@@ -234,23 +237,23 @@ fn engine_path(name: &str, node: &Node, draft: &Draft<'_>, review: &mut Review) 
     path.map(str::to_owned)
 }
 
-/// The URL of a path of the target's server. Reports a target without one.
-fn url_of(
+/// The URL of a path on each server of the target. Reports a target without one.
+fn urls_of(
     path: &str,
     node: &Node,
     target: &Target,
     point: &str,
     review: &mut Review,
-) -> Option<String> {
+) -> Option<Vec<String>> {
     if path.starts_with("http://") || path.starts_with("https://") {
-        return Some(path.to_owned());
+        return Some(vec![path.to_owned()]);
     }
     if !path.starts_with('/') {
         let mistake = Mistake::new(node.at, "this is not a URL", "expected a path or a URL");
         review.push(mistake.help("Write for example `/reset_prefix_cache`."));
         return None;
     }
-    let TargetLocation::Url(url) = &target.location else {
+    let Some(endpoints) = target.location.endpoints() else {
         let mistake = Mistake::new(
             node.at,
             "this hook has no server",
@@ -268,7 +271,8 @@ fn url_of(
         review.push(mistake.help("Move it to `before_variant`, which runs after each start."));
         return None;
     }
-    Some(format!("{}{path}", split_origin(url).0))
+    let url = |url| format!("{}{path}", split_origin(url).0);
+    Some(endpoints.urls().map(url).collect())
 }
 
 fn decode_command(item: &Node, draft: &Draft<'_>, review: &mut Review) -> Option<Command> {

@@ -219,6 +219,21 @@ fn check_tag(
                 "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned(),
             )
         }
+        "endpoint" => {
+            let names: Vec<&str> = case
+                .target
+                .endpoint_names()
+                .iter()
+                .map(|name| &**name)
+                .collect();
+            let exist = if names.is_empty() {
+                "The target has one URL, which has no name. List several in `target.url`."
+                    .to_owned()
+            } else {
+                format!("Endpoints are {}.", list(names.iter().copied(), "and"))
+            };
+            (names.contains(&value), exist)
+        }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,
         "group" => {
