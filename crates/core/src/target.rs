@@ -191,7 +191,7 @@ pub struct Cost {
 
 impl Target {
     /// Its URLs; none for the simulator and for a local model.
-    pub fn urls(&self) -> impl Iterator<Item = &str> {
+    pub fn urls(&self) -> impl Iterator<Item = &str> + Clone {
         self.location
             .endpoints()
             .into_iter()

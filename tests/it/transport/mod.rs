@@ -76,9 +76,7 @@ pub fn on_worker_with<T>(
     gauges: Arc<LiveCounters>,
     steps: impl AsyncFnOnce(Rc<HttpClient>) -> T,
 ) -> T {
-    let TargetLocation::Url(url) = &target.location else {
-        panic!("a url")
-    };
+    let url = target.urls().next().unwrap();
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = HttpOptions {
         clock: Clock::new(Instant::now()),

@@ -155,6 +155,10 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::Endpoints if case.target.endpoint_names().is_empty() => Some((
+            "the target has one URL",
+            "List several URLs in `target.url`",
+        )),
         Requires::Cost if case.target.cost_per_second().is_none() => {
             Some(("the price of the target is not known", "Set `target.cost`"))
         }
