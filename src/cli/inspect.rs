@@ -102,7 +102,11 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         terminal.out_width(),
         terminal.out_color,
     ));
-    terminal.print(&format!("\n{}", llmscen_report::plan_limits(plan)));
+    terminal.print(&format!(
+        "\n{}{}",
+        llmscen_report::plan_endpoints(plan),
+        llmscen_report::plan_limits(plan)
+    ));
     terminal.print(&format!(
         "requests: {}\nexpected time: {}\n",
         forecast.requests, forecast.time

@@ -15,6 +15,7 @@ mod docs;
 mod doors;
 mod early;
 mod first_steps;
+mod fleets;
 mod folders;
 mod foreign;
 mod gates;
