@@ -175,9 +175,11 @@ mod tests {
     use crate::fixture::{TestRequest, sample_of};
     use crate::sending::{Amounts, Flow};
     use llmscen_core::dataset::{DatasetSpec, Source};
+    use llmscen_core::endpoint::{Balance, Endpoints};
     use llmscen_core::load::Shape;
     use llmscen_core::mix::{EntryLoad, MixEntry};
     use llmscen_core::request::RequestSpec;
+    use llmscen_core::target::TargetLocation;
 
     fn row(group: Option<&str>, e2e: f64) -> TestRequest {
         let values = [(Metric::E2e, e2e)].into();
@@ -210,6 +212,67 @@ mod tests {
         assert_eq!(
             seen[0].distributions[&Metric::E2e].quantile(0.5),
             Some(100.0)
+        );
+    }
+
+    #[test]
+    fn every_url_is_reported_with_its_requests() {
+        let urls = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
+        let endpoints = Endpoints::new(urls.to_vec(), Balance::RoundRobin).unwrap();
+        let mut case = case(Shape::Burst);
+        case.target.location = TargetLocation::Urls(endpoints);
+        let at = |endpoint: Option<&str>, e2e| TestRequest {
+            endpoint: endpoint.map(Into::into),
+            ..row(None, e2e)
+        };
+        let rows = [
+            at(Some("b:1"), 200.0),
+            at(Some("a:1"), 100.0),
+            at(Some("a:1"), 300.0),
+            at(Some("b:1"), 0.0),
+            at(None, 0.0),
+        ];
+        let flow = |name: &str, requests| Flow {
+            endpoint: Some(name.into()),
+            bins: [(
+                0,
+                Amounts {
+                    requests,
+                    ..Amounts::default()
+                },
+            )]
+            .into(),
+            ..Flow::default()
+        };
+        let seen = endpoint_reports(
+            &case,
+            &Sample {
+                sending: vec![0.5],
+                flows: vec![flow("a:1", 2.0), flow("b:1", 1.0)],
+                ..sample_of(rows)
+            },
+        );
+        let facts: Vec<_> = seen
+            .iter()
+            .map(|one| {
+                let scalar = |metric| one.scalars.get(&metric).copied();
+                (
+                    (one.name.as_str(), one.ok, one.scheduled),
+                    scalar(Metric::ErrorRate),
+                    scalar(Metric::RequestThroughput),
+                )
+            })
+            .collect();
+        assert_eq!(
+            facts,
+            [
+                (("a:1", 2, 2), Some(0.0), Some(4.0)),
+                (("b:1", 1, 2), Some(0.5), Some(2.0)),
+                (("c:1", 0, 0), None, Some(0.0)),
+            ]
+        );
+        assert!(
+            endpoint_reports(&crate::fixture::case(Shape::Burst), &Sample::default()).is_empty()
         );
     }
 
