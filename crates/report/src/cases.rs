@@ -750,6 +750,7 @@ mod tests {
             steady_states(&report),
             failures(indexed(&report)),
             groups(indexed(&report)),
+            endpoints(indexed(&report)),
         ];
         for table in tables {
             assert!(
