@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(selected(Balance::Session, 0), [0, 1, 2, 0, 1, 2, 0, 1]);
         assert_eq!(selected(Balance::Session, 5), [0, 1, 2, 0, 1, 2, 0, 1]);
         assert_eq!(selected(Balance::Random, 0), [0, 0, 0, 2, 2, 0, 1, 0]);
-        assert_eq!(selected(Balance::Random, 1), [9; 8]);
+        assert_eq!(selected(Balance::Random, 1), [2, 1, 0, 0, 1, 1, 2, 2]);
     }
 
     #[test]
