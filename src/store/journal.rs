@@ -23,10 +23,6 @@ const WITHOUT_ENDPOINT: u32 = 6;
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "records are written one at a time, never stored in memory"
-)]
 pub enum Record {
     /// A round of a case starts.
     Started {
