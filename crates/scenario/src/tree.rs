@@ -190,10 +190,10 @@ impl Node {
         }
     }
 
-    /// The items of a list, or the value itself.
+    /// The items of a list, or the value itself, which may be an empty list.
     pub fn one_or_more(&self) -> &[Node] {
         match &self.data {
-            Data::List(items) => items,
+            Data::List(items) if !items.is_empty() => items,
             _ => std::slice::from_ref(self),
         }
     }
