@@ -315,6 +315,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         max_tokens: Some(tokens),
         response_id: Some(format!("r{seq}")),
         request_id: None,
+        endpoint: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

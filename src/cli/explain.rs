@@ -158,6 +158,7 @@ fn metric_text(metric: Metric) -> String {
         Requires::Power => "GPUs that report their power",
         Requires::Hardware => "`target.hardware`",
         Requires::Cost => "`target.cost`",
+        Requires::Endpoints => "several URLs in `target.url`",
     };
     if !needs.is_empty() {
         let _ = write!(text, "\n  needs     {needs}");

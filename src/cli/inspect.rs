@@ -104,8 +104,8 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
     ));
     terminal.print(&format!(
         "\n{}{}",
-        llmscen_report::plan_limits(plan),
-        llmscen_report::plan_reruns(plan)
+        llmscen_report::plan_endpoints(plan),
+        llmscen_report::plan_limits(plan) + &llmscen_report::plan_reruns(plan)
     ));
     terminal.print(&format!(
         "requests: {}\nexpected time: {}\n",

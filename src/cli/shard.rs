@@ -146,7 +146,7 @@ fn check_case(case: &Case, shard: Shard) -> Result<(), String> {
                 "`api: local` runs a model inside one process\n  help: run without --shard".into(),
             );
         }
-        TargetLocation::Url(_) => {}
+        TargetLocation::Urls(_) => {}
     }
     if case.load.stop_when_saturated {
         return Err("`load.stop_when_saturated` cannot be used with --shard: it needs the requests in flight of all shards at one instant\n  help: leave it out, or limit the run with an SLO that has `abort`".into());

@@ -90,7 +90,7 @@ fn load_config(
         .iter()
         .find_map(|case| match &case.target.location {
             TargetLocation::Simulator { server, .. } => Some((**server).clone()),
-            TargetLocation::Url(_) | TargetLocation::Local(_) => None,
+            TargetLocation::Urls(_) | TargetLocation::Local(_) => None,
         });
     if found.is_none() {
         terminal.error(&format!(

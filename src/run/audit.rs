@@ -532,7 +532,9 @@ pub(crate) fn lateness_cause(case: &Case, sample: &Sample) -> Option<String> {
         TargetLocation::Simulator { .. } => {
             Some("the built-in simulator and the load generator share the cores of this machine")
         }
-        TargetLocation::Url(url) => on_this_machine(url)
+        TargetLocation::Urls(endpoints) => endpoints
+            .urls()
+            .any(on_this_machine)
             .then_some("the server and the load generator share the cores of this machine"),
         TargetLocation::Local(_) => None,
     };

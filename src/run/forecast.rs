@@ -450,16 +450,24 @@ fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
     }
 }
 
-/// Maximum number of requests to which an objective applies, over this many rounds. An entry of a mix may exceed its share by four
-/// standard deviations.
+/// Maximum number of requests to which an objective applies, over this many rounds. An entry of a mix, or a URL, may exceed its share
+/// by four standard deviations.
 fn max_requests_of_check(case: &Case, check: &Check, rounds: u32) -> Option<u64> {
     let total = max_measured_requests(case, rounds)?;
-    let Some(entry) = case.entry_for_group(check.group()) else {
-        return Some(total);
+    let of_share = |total: u64, share: f64| {
+        let n = total as f64;
+        let most = n * share + 4.0 * (n * share * (1.0 - share)).sqrt();
+        (most.ceil() as u64).min(total)
     };
-    let share = case.expected_share(entry);
-    let n = total as f64;
-    Some(((n * share + 4.0 * (n * share * (1.0 - share)).sqrt()).ceil() as u64).min(total))
+    let total = match case.entry_for_group(check.group()) {
+        Some(entry) => of_share(total, case.expected_share(entry)),
+        None => total,
+    };
+    let urls = case.target.endpoint_names().len() as f64;
+    Some(match check.tag("endpoint") {
+        Some(_) if urls > 0.0 => of_share(total, 1.0 / urls),
+        _ => total,
+    })
 }
 
 /// Maximum number of measured requests over this many rounds, if the plan bounds it. Random arrivals may exceed their mean by four standard

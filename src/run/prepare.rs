@@ -118,8 +118,8 @@ pub struct PreparedCase {
     pub arrivals: Option<Arc<[Nanos]>>,
     /// Whether sessions may have several turns, so that the text of replies is kept.
     pub conversations: bool,
-    /// Route to the target; None for a local model, and for the simulator, which is started with each round.
-    pub route: Option<Route>,
+    /// A route to each URL of the target; none for a local model, and for the simulator, which is started with each round.
+    pub routes: Vec<Route>,
     /// Prefix of request ids, from the ids of plan and case.
     pub stem: String,
 }
@@ -213,10 +213,7 @@ impl DatasetCache {
             .map(|class_case| self.dataset(&class_case.dataset, plan, context));
         let datasets: Vec<Dataset> = datasets.collect::<Result<_, _>>()?;
         let trace = self.traces.open(case)?;
-        let route = match &case.target.location {
-            TargetLocation::Url(url) => Some(Route::new(url, &case.target.tls, &context.env)?),
-            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
-        };
+        let routes = Route::to_target(&case.target, &context.env)?;
         let protocol =
             protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
         let mut notes: Vec<String> = datasets
@@ -242,7 +239,7 @@ impl DatasetCache {
             notes,
             arrivals,
             conversations,
-            route,
+            routes,
             stem,
         })
     }
@@ -432,13 +429,13 @@ pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Resul
     reached
 }
 
-/// What the server of a plan's first case says about itself; None for a target without a URL.
+/// What the server at the first URL of a plan's first case says about itself; None for a target without a URL.
 ///
 /// # Errors
 /// The server cannot be reached, or a signal came.
 pub fn identify_server(plan: &Plan, context: &Context) -> Result<Option<ServerIdentity>, RunError> {
     let case = plan.cases.first().ok_or(RunError::NothingToSend)?;
-    let TargetLocation::Url(url) = &case.target.location else {
+    let Some(url) = case.target.urls().next() else {
         return Ok(None);
     };
     let prepared = DatasetCache::default().prepare_case(0, case, plan, context)?;
@@ -447,11 +444,12 @@ pub fn identify_server(plan: &Plan, context: &Context) -> Result<Option<ServerId
         .build()
         .map_err(RunError::Thread)?;
     let found = LocalSet::new().block_on(&runtime, async {
-        reach_target(&case.target, url, &prepared, context).await?;
-        match http_client(&case.target, &prepared, Instant::now())? {
-            Some(client) => Ok(Some(client.identify().await)),
-            None => Ok(None),
-        }
+        let Some(route) = prepared.routes.first() else {
+            return Ok(None);
+        };
+        reach_target(&case.target, url, route, &prepared, context).await?;
+        let client = http_client(&case.target, route, &prepared, Instant::now())?;
+        Ok(Some(client.identify().await))
     });
     runtime.shutdown_background();
     found
@@ -475,12 +473,11 @@ async fn reach_targets<'a>(
 ) -> Result<(), RunError> {
     let mut reached: Vec<&str> = Vec::new();
     for (case, prepared) in cases {
-        let TargetLocation::Url(url) = &case.target.location else {
-            continue;
-        };
-        if !reached.contains(&url.as_str()) {
-            reach_target(&case.target, url, prepared, context).await?;
-            reached.push(url);
+        for (url, route) in case.target.urls().zip(&prepared.routes) {
+            if !reached.contains(&url) {
+                reach_target(&case.target, url, route, prepared, context).await?;
+                reached.push(url);
+            }
         }
     }
     Ok(())
@@ -489,13 +486,12 @@ async fn reach_targets<'a>(
 async fn reach_target(
     target: &Target,
     url: &str,
+    route: &Route,
     prepared: &PreparedCase,
     context: &Context,
 ) -> Result<(), RunError> {
     let start = Instant::now();
-    let Some(client) = http_client(target, prepared, start)? else {
-        return Ok(());
-    };
+    let client = http_client(target, route, prepared, start)?;
     let connected = tokio::select! {
         biased;
         () = context.stop.reached(Level::Drain) => return Err(RunError::Interrupted),
@@ -527,15 +523,13 @@ async fn connect(client: &HttpClient) -> Result<(), (u32, Failure)> {
     }
 }
 
-/// A client for requests outside of rounds; None without a route.
+/// A client for requests outside of rounds.
 fn http_client(
     target: &Target,
+    route: &Route,
     prepared: &PreparedCase,
     start: Instant,
-) -> Result<Option<HttpClient>, RunError> {
-    let Some(route) = &prepared.route else {
-        return Ok(None);
-    };
+) -> Result<HttpClient, RunError> {
     let setting = HttpOptions {
         clock: Clock::new(start),
         counters: Arc::new(LiveCounters::default()),
@@ -544,16 +538,17 @@ fn http_client(
         keep_bodies: false,
         policy: Default::default(),
     };
-    Ok(Some(HttpClient::new(target, route, setting)?))
+    Ok(HttpClient::new(target, route, setting)?)
 }
 
 /// Every URL of a plan without its secrets, and its proxy in words; `env`: the proxy variables.
 pub fn describe_targets(plan: &Plan, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut targets = BTreeMap::new();
-    for case in &plan.cases {
-        let TargetLocation::Url(url) = &case.target.location else {
-            continue;
-        };
+    let urls = plan
+        .cases
+        .iter()
+        .flat_map(|case| case.target.urls().map(move |url| (case, url)));
+    for (case, url) in urls {
         let proxy = url.parse::<Uri>().ok().and_then(|uri| proxy_for(&uri, env));
         let proxy = proxy
             .map(|proxy| format!("through the proxy {proxy}"))
@@ -571,24 +566,27 @@ pub fn list_models(
     not_found: bool,
     served: &mut BTreeMap<String, Vec<String>>,
 ) {
-    let TargetLocation::Url(url) = &case.target.location else {
-        return;
-    };
-    let url = case.target.redactor().redact_truncated(url);
-    if !not_found || served.contains_key(&url) {
-        return;
+    let redactor = case.target.redactor();
+    for (url, route) in case.target.urls().zip(&prepared.routes) {
+        let url = redactor.redact_truncated(url);
+        if not_found && !served.contains_key(&url) {
+            let names = ask_server(case, prepared, route, async |client| {
+                client.served_models().await
+            });
+            // An empty list is stored too, so that the request is sent once.
+            served.insert(url, names.unwrap_or_default());
+        }
     }
-    let names = ask_server(case, prepared, async |client| client.served_models().await);
-    // An empty list is stored too, so that the request is sent once.
-    served.insert(url, names.unwrap_or_default());
 }
 
-/// Adds the engine and its version to the entry of the target in `targets`, if the target reports a version.
-pub fn record_engine(case: &Case, prepared: &PreparedCase, targets: &mut BTreeMap<String, String>) {
-    let TargetLocation::Url(url) = &case.target.location else {
-        return;
-    };
-    let found = ask_server(case, prepared, async |client| {
+/// Adds the engine and its version to the entry of a URL in `targets`, if its server reports a version.
+pub fn record_engine(
+    case: &Case,
+    prepared: &PreparedCase,
+    (url, route): (&str, &Route),
+    targets: &mut BTreeMap<String, String>,
+) {
+    let found = ask_server(case, prepared, route, async |client| {
         let identity = tokio::time::timeout(IDENTIFY_TIMEOUT, client.identify());
         identity.await.ok()
     });
@@ -602,10 +600,11 @@ pub fn record_engine(case: &Case, prepared: &PreparedCase, targets: &mut BTreeMa
     *known = parts.collect::<Vec<_>>().join(", ");
 }
 
-/// Asks the target of a case outside of rounds.
+/// Asks a server of a case outside of rounds.
 fn ask_server<T>(
     case: &Case,
     prepared: &PreparedCase,
+    route: &Route,
     ask: impl AsyncFnOnce(HttpClient) -> Option<T>,
 ) -> Option<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -613,7 +612,7 @@ fn ask_server<T>(
         .build()
         .ok()?;
     let answer = LocalSet::new().block_on(&runtime, async {
-        ask(http_client(&case.target, prepared, Instant::now()).ok()??).await
+        ask(http_client(&case.target, route, prepared, Instant::now()).ok()?).await
     });
     runtime.shutdown_background();
     answer
@@ -661,7 +660,7 @@ struct OpenFiles {
     connections: u64,
 }
 
-/// A connection is one open file, or two with the simulator, which holds the other end in this process.
+/// A connection is one open file per URL, or two with the simulator, which holds the other end in this process.
 fn open_files(case: &Case, shard: Shard) -> OpenFiles {
     let split = Split::new(shard, &case.load.shape);
     let connections = match (&case.load.shape, case.load.max_in_flight) {
@@ -671,8 +670,9 @@ fn open_files(case: &Case, shard: Shard) -> OpenFiles {
             None => shard.share(u64::from(limit.unwrap_or(0))),
         },
     };
-    let files_per_connection = match case.target.location {
-        TargetLocation::Url(_) => 1,
+    let files_per_connection = match &case.target.location {
+        // A user may need a connection to each URL.
+        TargetLocation::Urls(endpoints) => endpoints.urls().count() as u64,
         TargetLocation::Local(_) => 0,
         TargetLocation::Simulator { .. } => 2,
     };

@@ -123,11 +123,12 @@ fn models_url(url: &str) -> String {
 }
 
 fn missing_models(target: &Target, models: &[String]) -> Vec<String> {
-    let TargetLocation::Url(url) = &target.location else {
-        return Vec::new();
-    };
-    let url = models_url(url);
-    let page = match fetch(target, &url, None).and_then(|fetch| fetch.page()) {
+    let of_url = |url: &str| missing_models_at(target, &models_url(url), models);
+    target.urls().flat_map(of_url).collect()
+}
+
+fn missing_models_at(target: &Target, url: &str, models: &[String]) -> Vec<String> {
+    let page = match fetch(target, url, None).and_then(|fetch| fetch.page()) {
         Ok(page) => page,
         Err(why) => return vec![format!("GET {url}: {why}")],
     };

@@ -158,6 +158,7 @@ impl RequestGenerator {
             class,
             prompts,
             seed,
+            ..
         } in self.classes.iter().filter(|_| self.classes.len() > 1)
         {
             wait_until(|| prompts.ready(0, STOP_POLL_INTERVAL), stop)?;
@@ -187,6 +188,7 @@ impl RequestGenerator {
             class,
             prompts,
             seed,
+            endpoints,
         }) = self.classes.get(position.entry)
         else {
             return Ok(None);
@@ -228,7 +230,9 @@ impl RequestGenerator {
             position,
             &prompt.fields,
         );
-        Ok(Some(build_call(prompt, position, rendered, due, leave)))
+        Ok(Some(build_call(
+            prompt, position, rendered, endpoints, due, leave,
+        )))
     }
 }
 

@@ -26,7 +26,9 @@ use crate::run::requests::traffic_class::{
 };
 use crate::run::requests::turn_renderer::{TurnRenderer, TurnRequest};
 use crate::run::requests::{RequestGenerator, RequestQueue};
-use crate::run::round::preconnect::{connections_needed, connections_of_all_workers, lead_time};
+use crate::run::round::preconnect::{
+    UrlConnections, connections_needed, connections_of_all_workers, lead_time,
+};
 use crate::run::round::telemetry::Observer;
 use crate::run::worker::concurrency_limit::ConcurrencyLimit;
 use crate::run::worker::engine::Engine;
@@ -45,6 +47,7 @@ use llmscen_client::http::{CompletedCall, HttpOptions};
 use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
 use llmscen_core::artifacts::Bodies;
+use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::load::Warmup;
 use llmscen_core::manifest::{Part, Vitals};
 use llmscen_core::outcome::Outcome;
@@ -206,7 +209,7 @@ pub fn run_round(
     };
     let origin = start.zero;
     sampler.count_from(origin);
-    let route = route_of_round(input.prepared.route.as_ref(), simulator.as_ref(), case)?;
+    let routes = routes_of_round(&input.prepared.routes, simulator.as_ref(), case)?;
     let origin_ns = (origin - context.origin).as_nanos() as u64;
     journal.append(&Record::Started {
         case: input.index as u32,
@@ -218,7 +221,7 @@ pub fn run_round(
     let counts = group
         .as_ref()
         .map(|group| group.watch_round(input, stop.clone()));
-    let state = RoundState::new(input, route, stop, Clock::new(origin), context);
+    let state = RoundState::new(input, routes, stop, Clock::new(origin), context);
     if start.late {
         // Without open connections the first requests would be late; the round is invalid in any case.
         state.shared.halt.press();
@@ -321,7 +324,7 @@ fn redact_readings(redactor: &Redactor, readings: &mut [TelemetrySample]) {
 struct RoundState<'a> {
     input: &'a RoundInput<'a>,
     context: &'a Context,
-    route: Option<Route>,
+    routes: Vec<Route>,
     local: Option<ModelSession>,
     logits_writer: Arc<LogitsWriter>,
     /// Counters per worker.
@@ -349,7 +352,7 @@ struct WorkerResults {
 impl<'a> RoundState<'a> {
     fn new(
         input: &'a RoundInput<'a>,
-        route: Option<Route>,
+        routes: Vec<Route>,
         stop: Stop,
         clock: Clock,
         context: &'a Context,
@@ -387,7 +390,7 @@ impl<'a> RoundState<'a> {
         RoundState {
             input,
             context,
-            route,
+            routes,
             local,
             logits_writer,
             gauges,
@@ -417,14 +420,7 @@ impl<'a> RoundState<'a> {
             round,
             shard: shard.index,
             journal,
-            body_recorder: BodyRecorder::new(
-                case,
-                round,
-                seed,
-                bodies,
-                folder,
-                self.route.as_ref(),
-            )?,
+            body_recorder: BodyRecorder::new(case, round, seed, bodies, folder, &self.routes)?,
             tokenizers: tokenizers(&self.input.prepared.classes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: (probe.is_some() || shared_counts.is_some()).then(Builder::default),
@@ -498,12 +494,21 @@ impl<'a> RoundState<'a> {
         let gauges = self.gauges.get(index).cloned().unwrap_or_default();
         let setting = self.engine_setting(gauges.clone());
         let target = case.target.clone();
-        let route = self.route.clone();
+        let routes = self.routes.clone();
         let local = self.local.clone();
         let shared = self.shared.clone();
         let workers = self.gauges.len() as u32;
         let changes = users::changes(&case.load, self.input.shard, index as u32, workers);
-        let preconnect = connections_needed(&case.load, &self.input.split(), &changes, queue.len());
+        let split = self.input.split();
+        let connections = connections_needed(&case.load, &split, &changes, queue.len());
+        let endpoints = case.target.location.endpoints();
+        let preconnect = UrlConnections {
+            load: &case.load,
+            split,
+            selector: EndpointSelector::new(endpoints, self.input.seed),
+            workers: self.gauges.len(),
+        }
+        .of_worker(index, connections);
         WorkerHandle::start(
             index,
             shared.clock,
@@ -512,7 +517,7 @@ impl<'a> RoundState<'a> {
             move || {
                 Ok(Worker {
                     shared,
-                    engine: Engine::open(&target, route.as_ref(), local, setting)?,
+                    engine: Engine::open(&target, &routes, local, setting)?,
                     concurrency_limit: ConcurrencyLimit::new(changes),
                     queue,
                     results,
@@ -677,7 +682,7 @@ pub fn start_simulator(
     seed: Seed,
 ) -> Result<Option<llmscen_simulator::Running>, RunError> {
     match &case.target.location {
-        TargetLocation::Url(_) | TargetLocation::Local(_) => Ok(None),
+        TargetLocation::Urls(_) | TargetLocation::Local(_) => Ok(None),
         TargetLocation::Simulator { server, .. } => {
             let loopback = (std::net::Ipv4Addr::LOCALHOST, 0).into();
             Ok(Some(llmscen_simulator::start(
@@ -690,23 +695,22 @@ pub fn start_simulator(
     }
 }
 
-/// The route of a round: the case's, or one to its simulator; None for a local model.
+/// The routes of a round: the case's, or one to its simulator; none for a local model.
 ///
 /// # Errors
 /// The simulator's path is invalid.
-pub fn route_of_round(
-    case_route: Option<&Route>,
+pub fn routes_of_round(
+    case_routes: &[Route],
     simulator: Option<&llmscen_simulator::Running>,
     case: &Case,
-) -> Result<Option<Route>, RunError> {
-    Ok(match (case_route, simulator) {
-        (Some(route), _) => Some(route.clone()),
-        (None, Some(server)) => Some(Route::new(
+) -> Result<Vec<Route>, RunError> {
+    Ok(match simulator {
+        Some(server) if case_routes.is_empty() => vec![Route::new(
             &simulator_url(server.addr(), case),
             &Default::default(),
             &Default::default(),
-        )?),
-        (None, None) => None,
+        )?],
+        _ => case_routes.to_vec(),
     })
 }
 

@@ -11,7 +11,7 @@ use crate::run::prepare::{Context, DatasetCache};
 use crate::run::requests::row_usage::RowUsage;
 use crate::run::requests::traffic_class::strided_prompts;
 use crate::run::requests::{RequestGenerator, render_first};
-use crate::run::round::{route_of_round, start_simulator};
+use crate::run::round::{routes_of_round, start_simulator};
 use crate::run::worker::engine::Engine;
 use crate::store::RunDir;
 use llmscen_client::body_capture::{CapturedBody, CapturedExchange, CapturedHeads};
@@ -26,7 +26,6 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::shard::Shard;
-use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
 use llmscen_protocols::Message;
@@ -110,7 +109,7 @@ pub fn send_one(
         .start_for_round(case, 0, &prepared, folder, context)
         .and_then(|_| {
             let simulator = start_simulator(case, seed)?;
-            let route = route_of_round(prepared.route.as_ref(), simulator.as_ref(), case)?;
+            let routes = routes_of_round(&prepared.routes, simulator.as_ref(), case)?;
             let model = LocalModels::default().load(&case.target, plan.seed, context)?;
             let setting = HttpOptions {
                 clock: Clock::new(Instant::now()),
@@ -124,8 +123,7 @@ pub fn send_one(
                     id_prefix: format!("{}-0", prepared.stem),
                 },
             };
-            let (finished, served) =
-                send(case, route.as_ref(), model, call, setting, &context.stop)?;
+            let (finished, served) = send(case, &routes, model, call, setting, &context.stop)?;
             let tokenizer = prepared
                 .classes
                 .get(entry)
@@ -137,7 +135,7 @@ pub fn send_one(
             Ok(SingleRequest {
                 counted,
                 hint,
-                ..describe(case, route.as_ref(), finished)
+                ..describe(case, &routes, finished)
             })
         });
     servers.stop(&context.stop);
@@ -147,7 +145,7 @@ pub fn send_one(
 /// Sends the request. Returns its result and, after a 404, the models that the server lists.
 fn send(
     case: &Case,
-    route: Option<&Route>,
+    routes: &[Route],
     model: Option<Arc<Host>>,
     call: PreparedRequest,
     setting: HttpOptions,
@@ -163,15 +161,19 @@ fn send(
         exhausted.press();
         let switches = [exhausted, stop.clone(), Stop::default()];
         let local = model.map(|host| ModelSession::new(host, case, setting.clock, None, switches));
-        let engine = Engine::open(&case.target, route, local, setting)?;
+        let engine = Engine::open(&case.target, routes, local, setting)?;
         let cancelled = stop.reached(Level::Drain);
         let finished = engine
             .call(call, Nanos::ZERO, Phase::Measured, cancelled)
             .await
             .complete();
         let served = match &engine {
-            Engine::Http(http) if finished.outcome.status == Some(404) => {
-                http.served_models().await
+            Engine::Http(clients) if finished.outcome.status == Some(404) => {
+                // The first request is sent to the first URL.
+                match clients.first() {
+                    Some(http) => http.served_models().await,
+                    None => None,
+                }
             }
             _ => None,
         };
@@ -191,9 +193,7 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
         }
         Err(failure) => failure,
     };
-    let TargetLocation::Url(url) = &case.target.location else {
-        return None;
-    };
+    let url = case.target.urls().next()?;
     if failure.kind == FailureKind::Connect && case.target.server.is_none() {
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
@@ -212,17 +212,14 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
 }
 
 /// The request and its response, without secrets.
-fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> SingleRequest {
+fn describe(case: &Case, routes: &[Route], finished: CompletedCall) -> SingleRequest {
     let CompletedCall {
         outcome,
         text,
         message,
         captured: copy,
     } = finished;
-    let redactor = route.map_or_else(
-        || case.target.redactor(),
-        |route| target_redactor(&case.target, route),
-    );
+    let redactor = target_redactor(&case.target, routes);
     let CapturedExchange {
         request,
         call_headers: request_headers,
@@ -272,7 +269,7 @@ fn describe(case: &Case, route: Option<&Route>, finished: CompletedCall) -> Sing
             Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes)))
         }
     };
-    let url = route.map(|route| {
+    let url = routes.first().map(|route| {
         case.target
             .redactor()
             .redact_truncated(&route.uri.to_string())

@@ -160,8 +160,8 @@ pub struct Worker {
     pub ramp_timer: Timer,
     /// True cancels every request in flight.
     pub cancel: watch::Sender<bool>,
-    /// Connections to open before time zero.
-    pub preconnect: u64,
+    /// Connections to each URL to open before time zero.
+    pub preconnect: Vec<u64>,
     /// Runs sessions of several turns; None if the case has none.
     pub session_runner: Option<SessionRunner>,
     /// [`Worker::begin_due`] is running.
@@ -204,7 +204,7 @@ impl Worker {
     /// which sending ended.
     pub async fn run(self: Rc<Self>) -> Nanos {
         let tasks = [self.start_session_watch(), self.start_user_ramp()];
-        self.engine.preconnect(self.preconnect);
+        self.engine.preconnect(&self.preconnect);
         self.timer
             .until(self.shared.clock.instant(Nanos::ZERO))
             .await;
@@ -508,12 +508,11 @@ impl Worker {
         }
     }
 
-    /// Opens one more connection if all have failed for long: if that fails too, the target is lost.
+    /// Opens one more connection to each URL if all have failed for long: if these fail too, the target is lost.
     async fn check_target(&self, failed: &FailedConnect) {
         let target_health = &self.shared.target_health;
         if target_health.must_check(failed.at) {
-            let connected = tokio::time::timeout(LAST_CONNECT_TIMEOUT, self.engine.connect()).await;
-            let is_lost = !matches!(connected, Ok(Ok(())));
+            let is_lost = !self.engine.is_reachable(LAST_CONNECT_TIMEOUT).await;
             target_health.conclude_check(
                 self.shared.clock.now(),
                 is_lost.then_some(failed.message.as_str()),

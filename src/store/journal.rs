@@ -17,14 +17,12 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
+/// Still read: its outcomes end before `endpoint`, their last field.
+const WITHOUT_ENDPOINT: u32 = 6;
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "records are written one at a time, never stored in memory"
-)]
 pub enum Record {
     /// A round of a case starts.
     Started {
@@ -113,6 +111,7 @@ impl Writer {
 pub struct Reader {
     path: PathBuf,
     scan: Scan,
+    version: u32,
     ended: bool,
     /// Bytes of an incomplete header.
     incomplete_header: u64,
@@ -130,14 +129,14 @@ impl Reader {
         };
         let mut file = File::open(path).map_err(failed)?;
         let header = read_up_to(&mut file, HEADER).map_err(failed)?;
-        let (ended, incomplete_header) = match read_version(MAGIC, &header) {
+        let (version, incomplete_header) = match read_version(MAGIC, &header) {
             Err(()) => {
                 return Err(StoreError::NotAJournal {
                     path: path.to_owned(),
                 });
             }
-            Ok(None) => (true, header.len() as u64),
-            Ok(Some(VERSION)) => (false, 0),
+            Ok(None) => (None, header.len() as u64),
+            Ok(Some(version @ (WITHOUT_ENDPOINT | VERSION))) => (Some(version), 0),
             Ok(Some(found)) => {
                 return Err(StoreError::Version {
                     path: path.to_owned(),
@@ -149,7 +148,8 @@ impl Reader {
         Ok(Reader {
             path: path.to_owned(),
             scan: Scan::new(file).map_err(failed)?,
-            ended,
+            version: version.unwrap_or(VERSION),
+            ended: version.is_none(),
             incomplete_header,
         })
     }
@@ -173,7 +173,12 @@ impl Iterator for Reader {
         if self.ended {
             return None;
         }
-        let next = self.scan.next(|payload| postcard::from_bytes(payload).ok());
+        let version = self.version;
+        let next = self.scan.next(|payload| match version {
+            // A zero is an absent endpoint; other records ignore it.
+            WITHOUT_ENDPOINT => postcard::from_bytes(&[payload, &[0]].concat()).ok(),
+            _ => postcard::from_bytes(payload).ok(),
+        });
         let next = next
             .map_err(|source| StoreError::Read {
                 path: self.path.clone(),

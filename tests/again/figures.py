@@ -299,11 +299,23 @@ def scalars(rounds, target, goodput):
         "rate_offered": ratio(total("planned"), total("length")),
         "rate_achieved": ratio(total("sent"), total("took")),
         "error_rate": ratio(sum(row["outcome"] != "ok" for row in stayed(rows)), len(stayed(rows))),
+        "endpoint_imbalance": imbalance(ok, target),
         "item_throughput": rate("items", items),
         "session_throughput": sessions,
         "goodput_rate": ratio(sum(meets(row, goodput) for row in ended), sending) if goodput else None,
         "window_s": seconds or None,
     }
+
+
+def imbalance(ok, target):
+    """Most output tokens of an endpoint by the mean of all; None for one URL."""
+    urls = target.get("url")
+    if not isinstance(urls, list) or len(urls) < 2 or any(row["output_tokens"] is None for row in ok):
+        return None
+    sums = {}
+    for row in ok:
+        sums[row["endpoint"]] = sums.get(row["endpoint"], 0) + row["output_tokens"]
+    return ratio(max(sums.values(), default=0) * len(urls), sum(sums.values()))
 
 
 def stayed(rows):

@@ -17,6 +17,7 @@ mod doors;
 mod early;
 mod first_steps;
 mod fleet_metrics;
+mod fleets;
 mod folders;
 mod foreign;
 mod gates;

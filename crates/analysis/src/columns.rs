@@ -430,6 +430,7 @@ columns! {
     phase Dictionary = s::PHASE, |row| Some(phase_name(row.outcome.phase));
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
     model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
+    endpoint Dictionary = s::ENDPOINT, |row| row.outcome.endpoint.as_deref();
     streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
     intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
     sent Numbers<u64> = s::SENT, |row| nanos(row.outcome.timeline.sent);

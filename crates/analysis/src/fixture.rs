@@ -59,6 +59,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         max_tokens: Some(16),
         response_id: Some(format!("r{seq}")),
         request_id: None,
+        endpoint: None,
         end: Ok(Finish {
             reason: "stop".into(),
         }),
@@ -148,7 +149,7 @@ pub(super) fn case(shape: Shape) -> Case {
 fn target() -> Target {
     Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url("http://127.0.0.1:1/v1/chat/completions".into()),
+        location: TargetLocation::url("http://127.0.0.1:1/v1/chat/completions"),
         models: vec![ModelShare {
             name: "m".into(),
             weight: 1.0,
@@ -192,6 +193,7 @@ pub(super) struct TestRequest {
     pub turn: u32,
     pub group: Option<String>,
     pub model: String,
+    pub endpoint: Option<String>,
     pub ok: bool,
     pub left: bool,
     pub scheduled_s: f64,
@@ -223,6 +225,7 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 turn,
                 ref group,
                 ref model,
+                ref endpoint,
                 ok,
                 left,
                 scheduled_s,
@@ -236,6 +239,7 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 turn,
                 group,
                 model,
+                endpoint: endpoint.as_deref(),
                 ok,
                 left,
                 scheduled_s,

@@ -1,14 +1,16 @@
-//! Reports of the parts of a case: the entries of its mix, and the groups of its dataset, such as the prompt lengths of a speed
-//! benchmark or the groups of a shared prefix.
+//! Reports of the parts of a case: the entries of its mix, the groups of its dataset, such as the prompt lengths of a speed benchmark
+//! or the groups of a shared prefix, and the URLs of its target.
 
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::{Sample, distribution, values};
 use crate::scalars::{error_rate, mean_user_tps, throughput};
+use crate::sending::Flow;
 use llmscen_core::metric::Metric;
 use llmscen_core::mix::is_in_group;
 use llmscen_core::plan::Case;
 use llmscen_core::report::GroupReport;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Maximum number of dataset groups that are reported; the `group` column contains all.
 const MAX_GROUPS: usize = 64;
@@ -90,15 +92,8 @@ fn group_report(
     sample: &Sample,
     all: &[MeasuredRequest<'_>],
 ) -> GroupReport {
-    let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
-    let sending = sample.sending.iter().sum();
     let names: BTreeSet<Option<&str>> = requests.iter().map(|request| request.group()).collect();
-    let flows = || {
-        sample
-            .flows
-            .iter()
-            .filter(|flow| names.contains(&flow.group.as_deref()))
-    };
+    let is_own = |flow: &Flow| names.contains(&flow.group.as_deref());
     // What arrives is a session; a request that was never sent has no duration.
     let sent = |rows: &[MeasuredRequest<'_>]| {
         rows.iter()
@@ -110,17 +105,7 @@ fn group_report(
     let share = |metric: Metric, part: f64, total: f64| {
         Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0)
     };
-    let scalars = [
-        (Metric::ErrorRate, error_rate(requests)),
-        (
-            Metric::RequestThroughput,
-            throughput(requests, flows(), Metric::RequestThroughput, sending),
-        ),
-        (
-            Metric::OutputTps,
-            throughput(requests, flows(), Metric::OutputTps, sending),
-        ),
-        (Metric::OutputTpsPerUser, mean_user_tps(requests)),
+    let rates = [
         (
             Metric::RateOffered,
             share(Metric::RateOffered, arrived(requests), arrived(all)),
@@ -129,6 +114,46 @@ fn group_report(
             Metric::RateAchieved,
             share(Metric::RateAchieved, sent(requests), sent(all)),
         ),
+    ];
+    let mut report = part_report(name, requests, sample, is_own);
+    let rates = rates.into_iter();
+    report
+        .scalars
+        .extend(rates.filter_map(|(metric, rate)| Some((metric, rate?))));
+    report
+}
+
+/// A report for each URL of a target with several.
+pub fn endpoint_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
+    let report = |name: &Arc<str>| {
+        let requests = sample.requests.iter();
+        let requests: Vec<MeasuredRequest<'_>> = requests
+            .filter(|request| request.endpoint() == Some(name))
+            .collect();
+        let is_own = |flow: &Flow| flow.endpoint.as_ref() == Some(name);
+        part_report(name, &requests, sample, is_own)
+    };
+    case.target.endpoint_names().iter().map(report).collect()
+}
+
+/// The report of some requests, whose arrivals are the flows that `is_own` selects.
+fn part_report(
+    name: &str,
+    requests: &[MeasuredRequest<'_>],
+    sample: &Sample,
+    is_own: impl Fn(&Flow) -> bool,
+) -> GroupReport {
+    let distribution_of = |metric: Metric| Some((metric, distribution(values(requests, metric))?));
+    let sending = sample.sending.iter().sum();
+    let rate = |metric: Metric| {
+        let flows = sample.flows.iter().filter(|flow| is_own(flow));
+        throughput(requests, flows, metric, sending)
+    };
+    let scalars = [
+        (Metric::ErrorRate, error_rate(requests)),
+        (Metric::RequestThroughput, rate(Metric::RequestThroughput)),
+        (Metric::OutputTps, rate(Metric::OutputTps)),
+        (Metric::OutputTpsPerUser, mean_user_tps(requests)),
     ];
     GroupReport {
         name: name.to_owned(),
@@ -150,9 +175,11 @@ mod tests {
     use crate::fixture::{TestRequest, sample_of};
     use crate::sending::{Amounts, Flow};
     use llmscen_core::dataset::{DatasetSpec, Source};
+    use llmscen_core::endpoint::{Balance, Endpoints};
     use llmscen_core::load::Shape;
     use llmscen_core::mix::{EntryLoad, MixEntry};
     use llmscen_core::request::RequestSpec;
+    use llmscen_core::target::TargetLocation;
 
     fn row(group: Option<&str>, e2e: f64) -> TestRequest {
         let values = [(Metric::E2e, e2e)].into();
@@ -185,6 +212,67 @@ mod tests {
         assert_eq!(
             seen[0].distributions[&Metric::E2e].quantile(0.5),
             Some(100.0)
+        );
+    }
+
+    #[test]
+    fn every_url_is_reported_with_its_requests() {
+        let urls = ["http://a:1", "http://b:1", "http://c:1"].map(str::to_owned);
+        let endpoints = Endpoints::new(urls.to_vec(), Balance::RoundRobin).unwrap();
+        let mut case = case(Shape::Burst);
+        case.target.location = TargetLocation::Urls(endpoints);
+        let at = |endpoint: Option<&str>, e2e| TestRequest {
+            endpoint: endpoint.map(Into::into),
+            ..row(None, e2e)
+        };
+        let rows = [
+            at(Some("b:1"), 200.0),
+            at(Some("a:1"), 100.0),
+            at(Some("a:1"), 300.0),
+            at(Some("b:1"), 0.0),
+            at(None, 0.0),
+        ];
+        let flow = |name: &str, requests| Flow {
+            endpoint: Some(name.into()),
+            bins: [(
+                0,
+                Amounts {
+                    requests,
+                    ..Amounts::default()
+                },
+            )]
+            .into(),
+            ..Flow::default()
+        };
+        let seen = endpoint_reports(
+            &case,
+            &Sample {
+                sending: vec![0.5],
+                flows: vec![flow("a:1", 2.0), flow("b:1", 1.0)],
+                ..sample_of(rows)
+            },
+        );
+        let facts: Vec<_> = seen
+            .iter()
+            .map(|one| {
+                let scalar = |metric| one.scalars.get(&metric).copied();
+                (
+                    (one.name.as_str(), one.ok, one.scheduled),
+                    scalar(Metric::ErrorRate),
+                    scalar(Metric::RequestThroughput),
+                )
+            })
+            .collect();
+        assert_eq!(
+            facts,
+            [
+                (("a:1", 2, 2), Some(0.0), Some(4.0)),
+                (("b:1", 1, 2), Some(0.5), Some(2.0)),
+                (("c:1", 0, 0), None, Some(0.0)),
+            ]
+        );
+        assert!(
+            endpoint_reports(&crate::fixture::case(Shape::Burst), &Sample::default()).is_empty()
         );
     }
 

@@ -15,6 +15,7 @@ pub struct MeasuredRequests {
     turns: Vec<u32>,
     groups: Dictionary,
     models: Dictionary,
+    endpoints: Dictionary,
     ok: Vec<bool>,
     left: Vec<bool>,
     scheduled_s: Vec<f64>,
@@ -37,6 +38,8 @@ pub struct RequestFields<'a> {
     pub group: Option<&'a str>,
     /// Model that it named.
     pub model: &'a str,
+    /// The URL that it was sent to, where the target has several.
+    pub endpoint: Option<&'a str>,
     /// It succeeded.
     pub ok: bool,
     /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
@@ -71,6 +74,7 @@ impl MeasuredRequests {
         self.turns.push(fields.turn);
         self.groups.push(fields.group);
         self.models.push(Some(fields.model));
+        self.endpoints.push(fields.endpoint);
         self.ok.push(fields.ok);
         self.left.push(fields.left);
         self.scheduled_s.push(fields.scheduled_s);
@@ -91,6 +95,7 @@ impl MeasuredRequests {
             turn: row.turn(),
             group: row.group().map(|group| &**group),
             model: row.model(),
+            endpoint: row.endpoint().map(|endpoint| &**endpoint),
             ok: row.ok(),
             left: row.left(),
             scheduled_s,
@@ -216,6 +221,12 @@ impl<'a> MeasuredRequest<'a> {
         self.requests.groups.get(self.row).map(|group| &**group)
     }
 
+    /// The URL that it was sent to, where the target has several.
+    pub fn endpoint(self) -> Option<&'a str> {
+        let endpoint = self.requests.endpoints.get(self.row);
+        endpoint.map(|endpoint| &**endpoint)
+    }
+
     /// Whether it succeeded.
     pub fn ok(self) -> bool {
         at(&self.requests.ok, self.row)
@@ -325,6 +336,7 @@ impl<'a> MeasuredRequest<'a> {
             turn: self.turn(),
             group: self.group(),
             model,
+            endpoint: self.endpoint(),
         }
     }
 }
@@ -336,6 +348,7 @@ pub(super) struct Tags<'a> {
     pub turn: u32,
     pub group: Option<&'a str>,
     pub model: &'a str,
+    pub endpoint: Option<&'a str>,
 }
 
 impl Tags<'_> {
@@ -343,6 +356,7 @@ impl Tags<'_> {
     pub(super) fn match_all(&self, selectors: &[(String, String)]) -> bool {
         selectors.iter().all(|(tag, value)| match tag.as_str() {
             "model" => self.model == value,
+            "endpoint" => self.endpoint == Some(value),
             "group" => self.group.is_some_and(|group| is_in_group(group, value)),
             "turn" if value == "first" => self.turn == 0,
             "turn" if value == "later" => self.turn > 0,

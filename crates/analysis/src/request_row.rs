@@ -114,6 +114,10 @@ impl<'a> RequestRow<'a> {
             .map_or("", |model| model)
     }
 
+    pub(super) fn endpoint(&self) -> Option<&'a Arc<str>> {
+        self.columns.endpoint.get(self.index())
+    }
+
     fn phase(&self) -> &'a str {
         self.columns.phase.get(self.index()).map_or("", |word| word)
     }

@@ -13,6 +13,7 @@ use llmscen_core::metric::Metric;
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The case-level metrics that exist.
 pub(super) fn scalars(
@@ -83,6 +84,10 @@ pub(super) fn scalars(
             .map(|sessions| sessions / sending),
     );
     put(Metric::ErrorRate, error_rate(requests));
+    put(
+        Metric::EndpointImbalance,
+        endpoint_imbalance(requests, facts.case.target.endpoint_names()),
+    );
     put(Metric::Startup, startup_seconds(facts.parts));
     put(
         Metric::GoodputRate,
@@ -126,6 +131,19 @@ fn exists(requests: &[MeasuredRequest<'_>], metric: Metric, seconds: f64) -> boo
     let has_amount =
         |request: &MeasuredRequest<'_>| request.ok() && request.credit(metric).is_some();
     seconds > 0.0 && (metric == Metric::RequestThroughput || requests.iter().any(has_amount))
+}
+
+/// The output tokens of the URL that generated most over the mean of all URLs. None for one URL, and where tokens are unknown.
+fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) -> Option<f64> {
+    let mut tokens = vec![0.0; endpoints.len()];
+    for request in requests.iter().filter(|request| request.ok()) {
+        let name = request.endpoint()?;
+        let index = endpoints.iter().position(|endpoint| **endpoint == *name)?;
+        *tokens.get_mut(index)? += request.value(Metric::OutputTokens)?;
+    }
+    let mean = moments::mean(&tokens)?;
+    let most = tokens.into_iter().reduce(f64::max)?;
+    (mean > 0.0).then(|| most / mean)
 }
 
 /// The mean throughput of a user over the requests that have one.

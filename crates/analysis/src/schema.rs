@@ -24,6 +24,7 @@ columns! {
     PHASE "phase" Text;
     STATUS "status" U32;
     MODEL "model" Text;
+    ENDPOINT "endpoint" Text;
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
     SENT "sent_ns" U64;
@@ -115,7 +116,7 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32)])
+    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
 }
 
 /// All columns: the raw ones, then the derived ones.

@@ -133,6 +133,8 @@ pub struct Flow {
     pub group: Option<Arc<str>>,
     /// Model.
     pub model: Arc<str>,
+    /// The URL that they were sent to, where the target has several.
+    pub endpoint: Option<Arc<str>>,
     /// By the bins that a window is divided into; those in which nothing arrived are absent.
     pub bins: BTreeMap<u16, Amounts>,
 }
@@ -144,6 +146,7 @@ impl Flow {
             turn: self.turn,
             group: self.group.as_deref(),
             model: &self.model,
+            endpoint: self.endpoint.as_deref(),
         }
     }
 }
@@ -205,7 +208,13 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
                 continue;
             }
             let bins = flows
-                .entry((row.round(), row.group(), row.model(), row.turn()))
+                .entry((
+                    row.round(),
+                    row.group(),
+                    row.model(),
+                    row.endpoint(),
+                    row.turn(),
+                ))
                 .or_default();
             arrived
                 .into_iter()
@@ -214,11 +223,12 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
     }
     let flows = flows.into_iter();
     flows
-        .map(|((round, group, model, turn), bins)| Flow {
+        .map(|((round, group, model, endpoint, turn), bins)| Flow {
             round,
             turn,
             group: group.cloned(),
             model: model.into(),
+            endpoint: endpoint.cloned(),
             bins,
         })
         .collect()

@@ -8,12 +8,14 @@ use crate::fixture::{
 };
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
-use llmscen_core::target::Cost;
+use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
+use llmscen_core::target::{Cost, TargetLocation};
 use llmscen_core::telemetry::{Hardware, Source, TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
@@ -53,9 +55,16 @@ fn request(cells: &[&str]) -> Outcome {
     let end =
         FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
     let (turn, turns) = cells[1].split_once(" of ").unwrap();
+    let (seq, turn) = (
+        cells[0].parse::<u64>().unwrap(),
+        turn.parse::<u32>().unwrap() - 1,
+    );
+    let urls = two_urls();
+    let url = EndpointSelector::new(Some(&urls), Seed(0)).select(seq, turn);
     Outcome {
-        seq: cells[0].parse().unwrap(),
-        turn: turn.parse::<u32>().unwrap() - 1,
+        seq,
+        turn,
+        endpoint: Some(urls.names()[url].clone()),
         turns: turns.parse().unwrap(),
         streamed: true,
         timeline,
@@ -73,6 +82,11 @@ fn request(cells: &[&str]) -> Outcome {
     }
 }
 
+fn two_urls() -> Endpoints {
+    let urls = ["http://a:8000", "http://b:8000"].map(str::to_owned);
+    Endpoints::new(urls.to_vec(), Balance::RoundRobin).unwrap()
+}
+
 /// The requests of the page, in its order.
 fn requests() -> Vec<Outcome> {
     cells("<!-- requests -->")
@@ -84,6 +98,7 @@ fn requests() -> Vec<Outcome> {
 fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
+    case.target.location = TargetLocation::Urls(two_urls());
     case.target.cost = Some(Cost {
         per_hour: 1.8,
         per_gpu: true,
@@ -178,7 +193,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 41));
+    assert_eq!((seen.requests.len(), results.len()), (5, 42));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

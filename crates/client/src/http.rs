@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Options of a client besides its target.
+#[derive(Clone)]
 pub struct HttpOptions {
     /// The case's clock.
     pub clock: Clock,
@@ -105,6 +106,8 @@ pub struct HttpClient {
     manners: RequestPolicy,
     request_id: Option<HeaderName>,
     redactor: Redactor,
+    /// The name of the URL in outcomes; None for the only URL of a target.
+    endpoint: Option<Arc<str>>,
     /// The proxy in front of the target, for messages.
     proxy: Option<String>,
 }
@@ -137,11 +140,14 @@ impl HttpClient {
         };
         let header_name =
             |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
+        let redactor = target_redactor(target, std::slice::from_ref(route));
+        let endpoint = route.endpoint.as_deref();
         Ok(HttpClient {
             target: context,
             manners: setting.policy,
             request_id: target.request_id.as_ref().map(header_name).transpose()?,
-            redactor: target_redactor(target, route),
+            endpoint: endpoint.map(|name| redactor.redact(name.to_owned()).into()),
+            redactor,
             proxy: route.proxy.as_ref().map(ToString::to_string),
         })
     }
@@ -400,6 +406,7 @@ impl HttpClient {
         outcome.bytes_in = trace.bytes_in;
         outcome.reconnects = trace.reconnects;
         outcome.attempts = trace.attempts;
+        outcome.endpoint = self.endpoint.clone().filter(|_| trace.attempts > 0);
         outcome.usage = trace.usage;
         if trace.empty {
             // An empty text has no token in any tokenizer.

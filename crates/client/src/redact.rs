@@ -7,18 +7,20 @@ use llmscen_core::redact::{self, REDACTED, Redactor};
 use llmscen_core::target::Target;
 use llmscen_core::url_secrets::is_secret_name;
 
-/// A redactor for the secrets of `target`, and for the credentials of URL and proxy as they appear in headers (Base64).
-pub fn target_redactor(target: &Target, route: &Route) -> Redactor {
-    let user = basic_auth(&route.uri);
-    let proxy = route
-        .proxy
-        .as_ref()
-        .and_then(|proxy| proxy.auth.as_ref())
-        .and_then(|auth| auth.to_str().ok());
-    let credentials = user
-        .as_deref()
-        .into_iter()
-        .chain(proxy)
+/// A redactor for the secrets of `target`, and for the credentials of URLs and proxies as they appear in headers (Base64).
+pub fn target_redactor(target: &Target, routes: &[Route]) -> Redactor {
+    let users: Vec<String> = routes
+        .iter()
+        .filter_map(|route| basic_auth(&route.uri))
+        .collect();
+    let proxies = routes.iter().filter_map(|route| {
+        let auth = route.proxy.as_ref()?.auth.as_ref()?;
+        auth.to_str().ok()
+    });
+    let credentials = users
+        .iter()
+        .map(String::as_str)
+        .chain(proxies)
         .filter_map(|value| value.rsplit(' ').next());
     target.redactor().with(credentials, redact::SHORTEST)
 }
@@ -102,10 +104,10 @@ mod tests {
         let route = Route::new(url, &Default::default(), &env).unwrap();
         let target = Target {
             api_key: Some(ApiKey::Fixed(Secret::new("sk-123"))),
-            location: TargetLocation::Url(url.to_owned()),
+            location: TargetLocation::url(url),
             ..target()
         };
-        let redactor = target_redactor(&target, &route);
+        let redactor = target_redactor(&target, std::slice::from_ref(&route));
         let message = "no: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==, open%20sesame; by proxy Basic dXNlcjp3b3Jk; sk-123";
         assert_eq!(
             redactor.redact_truncated(message),

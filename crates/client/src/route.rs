@@ -4,7 +4,7 @@ use crate::ClientError;
 use crate::tls::client_config;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
-use llmscen_core::target::{HttpVersion, Tls};
+use llmscen_core::target::{HttpVersion, Target, Tls};
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +22,8 @@ pub struct Route {
     pub tls: Option<Arc<ClientConfig>>,
     /// The proxy, if one applies.
     pub proxy: Option<Proxy>,
+    /// The name of the URL in outcomes; None for the only URL of a target.
+    pub endpoint: Option<Arc<str>>,
     /// The latest TLS handshake with the target selected HTTP/1.1; all workers share this.
     http1: Arc<AtomicBool>,
     /// Whether the server of an http:// URL uses TLS, once that was probed.
@@ -42,9 +44,28 @@ impl Route {
             uri,
             tls,
             proxy,
+            endpoint: None,
             http1: Arc::default(),
             speaks_tls: Arc::default(),
         })
+    }
+
+    /// The routes to all URLs of a target.
+    ///
+    /// # Errors
+    /// A URL or a certificate is invalid.
+    pub fn to_target(
+        target: &Target,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Vec<Route>, ClientError> {
+        let names = target.endpoint_names();
+        let route = |(index, url)| {
+            Ok(Route {
+                endpoint: names.get(index).cloned(),
+                ..Route::new(url, &target.tls, env)?
+            })
+        };
+        target.urls().enumerate().map(route).collect()
     }
 
     /// Address of the target: `127.0.0.1:8000`.

@@ -95,7 +95,7 @@ pub enum Subject {
         metric: Metric,
         /// The statistic; None exactly where the metric has one value per case.
         stat: Option<Stat>,
-        /// Only requests with these tags (`model`, `round`, `turn`, `group`) count.
+        /// Only requests with these tags (`model`, `round`, `turn`, `group`, `endpoint`) count.
         tags: Vec<(String, String)>,
     },
     /// The share of scheduled requests that are ok and meet every limit.
@@ -258,10 +258,15 @@ pub struct Check {
 impl Check {
     /// The group of requests that it applies to; None: all groups.
     pub fn group(&self) -> Option<&str> {
+        self.tag("group")
+    }
+
+    /// The value of a tag that restricts it to some requests.
+    pub fn tag(&self, name: &str) -> Option<&str> {
         match &self.subject {
             Subject::Metric { tags, .. } => tags
                 .iter()
-                .find(|(tag, _)| tag == "group")
+                .find(|(tag, _)| tag == name)
                 .map(|(_, value)| value.as_str()),
             Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
         }

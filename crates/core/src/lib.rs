@@ -17,6 +17,7 @@ pub mod check;
 pub mod compare;
 pub mod dataset;
 pub mod early_stop;
+pub mod endpoint;
 pub mod escape;
 pub mod history;
 pub mod hooks;

@@ -42,6 +42,8 @@ pub enum Requires {
     Hardware,
     /// `target.cost`.
     Cost,
+    /// Several URLs in `target.url`.
+    Endpoints,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -201,6 +203,8 @@ metrics! {
     RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing Fixed true;
     /// (scheduled − ok) / scheduled.
     ErrorRate "error_rate" "error_rate" Share Case Nothing Errors false;
+    /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
+    EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
     /// Ready − process start of the managed server; mean over its starts.

@@ -3,6 +3,7 @@
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 
 /// The phase of a case that a request belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -320,6 +321,9 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. The last field: journals of
+    /// version 6 end before it.
+    pub endpoint: Option<Arc<str>>,
 }
 
 impl Outcome {

@@ -196,10 +196,10 @@ pub enum TokenSource {
     Events,
 }
 
-/// One group of a case: a traffic class of its mix, or a group of its dataset.
+/// One group of requests of a case: a traffic class of its mix, a group of its dataset, or a URL of its target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupReport {
-    /// Name: a traffic class, a prompt length, a prefix.
+    /// Name: a traffic class, a prompt length, a prefix, host and port.
     pub name: String,
     /// Whether it is a traffic class of a mix.
     pub entry: bool,
@@ -369,6 +369,8 @@ pub struct CaseReport {
     pub cdfs: BTreeMap<Metric, Series>,
     /// Its groups: traffic classes of its mix, and groups of its dataset.
     pub groups: Vec<GroupReport>,
+    /// The URLs of its target, if there are several.
+    pub endpoints: Vec<GroupReport>,
     /// Variation between and within its rounds, per metric.
     pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.

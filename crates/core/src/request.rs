@@ -208,6 +208,8 @@ pub struct PreparedRequest {
     pub approximate: bool,
     /// When the client cancels it; None: never.
     pub cancel: Option<ClientCancel>,
+    /// Index of the URL of the target that it is sent to.
+    pub endpoint: usize,
 }
 
 impl PreparedRequest {
@@ -240,6 +242,7 @@ impl PreparedRequest {
             response_id: None,
             request_id: None,
             end: Ok(Default::default()),
+            endpoint: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::api::Api;
 use crate::api_key::{ApiKey, KeyCommand};
+use crate::endpoint::Endpoints;
 use crate::local::Local;
 use crate::redact::{DISTINCT, Redactor, SHORTEST, Secret, whole_and_last};
 use crate::simulator::Simulator;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 /// Where the requests of a case go.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetLocation {
-    /// A running server, by the URL that requests are posted to.
-    Url(String),
+    /// Running servers, by the URLs that requests are posted to.
+    Urls(Endpoints),
     /// The built-in simulator, started for the run on a loopback port.
     Simulator {
         /// Settings.
@@ -26,6 +27,21 @@ pub enum TargetLocation {
     },
     /// A model in this process.
     Local(Local),
+}
+
+impl TargetLocation {
+    /// A running server, by the URL that requests are posted to.
+    pub fn url(url: impl Into<String>) -> TargetLocation {
+        TargetLocation::Urls(Endpoints::one(url))
+    }
+
+    /// The URLs that requests are posted to; None for the simulator and for a local model.
+    pub fn endpoints(&self) -> Option<&Endpoints> {
+        match self {
+            TargetLocation::Urls(endpoints) => Some(endpoints),
+            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
+        }
+    }
 }
 
 /// A model and its share of the requests.
@@ -183,6 +199,19 @@ impl Target {
         self.api_key.as_ref().and_then(ApiKey::command)
     }
 
+    /// Its URLs; none for the simulator and for a local model.
+    pub fn urls(&self) -> impl Iterator<Item = &str> + Clone {
+        self.location
+            .endpoints()
+            .into_iter()
+            .flat_map(Endpoints::urls)
+    }
+
+    /// The names of its URLs, if there are several; empty otherwise.
+    pub fn endpoint_names(&self) -> &[Arc<str>] {
+        self.location.endpoints().map_or(&[], Endpoints::names)
+    }
+
     /// The headers of requests other than those of the load: its headers, and its key.
     pub fn request_headers(&self) -> Vec<(String, Secret)> {
         let mut headers = self.headers.clone();
@@ -247,12 +276,8 @@ impl Target {
         let words = self
             .secrets()
             .flat_map(|secret| whole_and_last(secret.expose()));
-        let url = match &self.location {
-            TargetLocation::Url(url) => Some(url.as_str()),
-            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
-        };
-        let urls = url
-            .into_iter()
+        let urls = self
+            .urls()
             .chain(self.metrics.iter().map(|source| source.scrape.url.as_str()));
         let in_urls: Vec<String> = urls.flat_map(secrets_in_url).collect();
         let words = words.chain(in_urls.iter().map(String::as_str));

@@ -442,6 +442,70 @@ pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
     Table::new(columns, all.into_iter().map(row).collect())
 }
 
+/// The URLs of each case whose target has several.
+pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Endpoint").terminal("ENDPOINT", 0),
+        Column::number()
+            .documents("Requests")
+            .terminal("REQUESTS", 0),
+        Column::number().documents("Share").terminal("SHARE", 4),
+        Column::number().documents("Errors").terminal("ERRORS", 1),
+        Column::number()
+            .documents("TTFT p50, ms")
+            .terminal("TTFT P50", 2),
+        Column::number()
+            .documents("TTFT p95, ms")
+            .terminal("TTFT P95", 2),
+        Column::number()
+            .documents("Output tok/s")
+            .terminal("OUT TOK/S", 3),
+        Column::number()
+            .documents("Tokens ÷ mean")
+            .terminal("TOKENS/MEAN", 3),
+    ];
+    let rows = cases.flat_map(|(index, case)| {
+        let mean = mean_output_tokens(case);
+        case.endpoints.iter().map(move |endpoint| {
+            let metrics = Metrics::of_group(case, endpoint);
+            let share = endpoint_share(case, endpoint);
+            let load = mean.map(|mean| output_tokens(endpoint) / mean);
+            Row::new(vec![
+                Cell::case(index, &case.id),
+                Cell::code(&endpoint.name),
+                Cell::count(endpoint.scheduled),
+                Cell::figure(share.map_or_else(|| ABSENT.to_owned(), percent), share),
+                metrics.errors(),
+                metrics.quantile(Metric::Ttft, 0.50),
+                metrics.quantile(Metric::Ttft, 0.95),
+                metrics.scalar(Metric::OutputTps),
+                Cell::number(load),
+            ])
+        })
+    });
+    Table::new(columns, rows.collect())
+}
+
+/// Requests sent to a URL by those sent to all URLs of the case.
+pub(crate) fn endpoint_share(case: &CaseReport, endpoint: &GroupReport) -> Option<f64> {
+    let sent: u64 = case.endpoints.iter().map(|one| one.scheduled).sum();
+    (sent > 0).then(|| endpoint.scheduled as f64 / sent as f64)
+}
+
+/// Output tokens of all successful requests.
+fn output_tokens(endpoint: &GroupReport) -> f64 {
+    let tokens = endpoint.distributions.get(&Metric::OutputTokens);
+    tokens.map_or(0.0, |tokens| tokens.mean * tokens.n as f64)
+}
+
+/// The mean of the output tokens over the URLs; None where `endpoint_imbalance` does not exist.
+fn mean_output_tokens(case: &CaseReport) -> Option<f64> {
+    case.scalars.get(&Metric::EndpointImbalance)?;
+    let sum: f64 = case.endpoints.iter().map(output_tokens).sum();
+    Some(sum / case.endpoints.len() as f64)
+}
+
 /// The steady state of each case that reached one.
 pub(crate) fn steady_states(report: &Report) -> Table {
     let columns = vec![
@@ -686,6 +750,7 @@ mod tests {
             steady_states(&report),
             failures(indexed(&report)),
             groups(indexed(&report)),
+            endpoints(indexed(&report)),
         ];
         for table in tables {
             assert!(

@@ -4,6 +4,7 @@
 //! "while".
 
 use crate::format::{against, check_title, counted, number, optional, percent, value};
+use crate::notes;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::label::{Labels, describe};
@@ -51,6 +52,7 @@ pub(crate) fn findings(report: &Report) -> Vec<Finding> {
         all.extend(failed_objectives(report));
     }
     all.extend(failed_requests(report));
+    all.extend(silent_endpoints(report));
     all.extend(saturation(report));
     all.extend(full_cache(report));
     all.extend(throttling(report));
@@ -91,7 +93,7 @@ pub(crate) fn unmeasured(report: &Report) -> Option<String> {
 
 /// Whether a note of a case is a finding, so that it is not repeated among the notes.
 pub(crate) fn is_finding(note: &str) -> bool {
-    note.contains("Consecutive requests are correlated: ")
+    note.contains("Consecutive requests are correlated: ") || note.starts_with("Endpoint `")
 }
 
 /// How many times its limit an observed value is; above 1 it exceeds it. None without a ratio.
@@ -387,6 +389,25 @@ fn failed_requests(report: &Report) -> Option<Finding> {
         listed.join(", ")
     );
     Some(warn(text, Emphasis::Fail, index(report, most)))
+}
+
+/// A line for each URL that answered none of its requests.
+fn silent_endpoints(report: &Report) -> Vec<Finding> {
+    let mut lines: Vec<(String, Vec<&CaseReport>)> = Vec::new();
+    for case in report.cases.iter().filter(|case| !case.is_stage()) {
+        for line in notes::silent_endpoints(case) {
+            match lines.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, cases)) => cases.push(case),
+                None => lines.push((line, vec![case])),
+            }
+        }
+    }
+    let finding = |(line, cases): (String, Vec<&CaseReport>)| {
+        let text = format!("{}{}.", line.trim_end_matches('.'), place(report, &cases));
+        let first = cases.first().and_then(|case| index(report, case));
+        warn(text, Emphasis::Fail, first)
+    };
+    lines.into_iter().map(finding).collect()
 }
 
 /// When the requests of a case failed; None for several rounds, whose failures are not all known by time.

@@ -9,7 +9,7 @@ mod sparkline;
 #[cfg(test)]
 mod tests;
 
-use crate::cases::{case_metrics, failures, groups};
+use crate::cases::{case_metrics, endpoints, failures, groups};
 use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
@@ -342,6 +342,7 @@ pub(super) struct Section {
     percentiles: String,
     /// The other metrics, and the table with a row per percentile.
     more: Vec<String>,
+    endpoints: String,
     groups: String,
     signals: String,
     others: String,
@@ -393,6 +394,9 @@ fn section(report: &Report, index: usize, case: &CaseReport) -> Section {
             .filter(|(table, _)| is_detailed && !table.rows.is_empty())
             .map(|(table, label)| table.html(label))
             .collect(),
+        endpoints: endpoints(only())
+            .without_first_column()
+            .html("Endpoints of the case"),
         groups: groups(only())
             .without_first_column()
             .html("Groups of the case"),

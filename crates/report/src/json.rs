@@ -2,7 +2,7 @@
 //!
 //! Every key is always present. A missing value is null, and the `notes` of the case give the reason. Shares are 0..=1.
 
-use crate::{ViewError, local, notes, repeats, search, server, telemetry};
+use crate::{ViewError, cases, local, notes, repeats, search, server, telemetry};
 use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -88,6 +88,7 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "local": local::json(case, |values| json!(distribution_json(values))),
         "speed": local::speed_json(case),
         "groups": case.groups.iter().map(group_json).collect::<Vec<_>>(),
+        "endpoints": case.endpoints.iter().map(|endpoint| endpoint_json(case, endpoint)).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo_json).collect::<Vec<_>>(),
         "failures": case.failures,
@@ -113,12 +114,30 @@ fn metrics_json(case: &CaseReport) -> Map<String, Value> {
         .collect()
 }
 
-fn group_json(group: &GroupReport) -> Value {
-    let metrics: Map<String, Value> = group
+fn distributions_json(group: &GroupReport) -> Map<String, Value> {
+    group
         .distributions
         .iter()
         .map(|(metric, values)| (metric.column().to_owned(), json!(distribution_json(values))))
-        .collect();
+        .collect()
+}
+
+fn endpoint_json(case: &CaseReport, endpoint: &GroupReport) -> Value {
+    let scalar = |metric: Metric| endpoint.scalars.get(&metric);
+    json!({
+        "name": endpoint.name,
+        "requests": endpoint.scheduled,
+        "ok": endpoint.ok,
+        "share": cases::endpoint_share(case, endpoint),
+        "error_rate": scalar(Metric::ErrorRate),
+        "request_throughput": scalar(Metric::RequestThroughput),
+        "output_tps": scalar(Metric::OutputTps),
+        "output_tps_per_user": scalar(Metric::OutputTpsPerUser),
+        "metrics": distributions_json(endpoint),
+    })
+}
+
+fn group_json(group: &GroupReport) -> Value {
     let scalar = |metric: Metric| group.scalars.get(&metric);
     json!({
         "name": group.name,
@@ -131,7 +150,7 @@ fn group_json(group: &GroupReport) -> Value {
         "output_tps_per_user": scalar(Metric::OutputTpsPerUser),
         "rate_offered": scalar(Metric::RateOffered),
         "rate_achieved": scalar(Metric::RateAchieved),
-        "metrics": metrics,
+        "metrics": distributions_json(group),
     })
 }
 

@@ -1,10 +1,10 @@
 //! Notes about cases: missing metrics and their reasons, token counts that are a lower bound, correlated samples.
 
-use crate::format::{code, depends_on_output_tokens, prose};
+use crate::format::{code, counted, depends_on_output_tokens, prose};
 use crate::{percentiles, telemetry};
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Requires, Scope};
-use llmscen_core::report::{CaseReport, Report, TokenSource};
+use llmscen_core::report::{CaseReport, GroupReport, Report, TokenSource};
 
 /// A note names at most this many cases and counts the others.
 const NAMED_CASES: usize = 4;
@@ -12,6 +12,7 @@ const NAMED_CASES: usize = 4;
 /// The notes of a case, then a line for each reason why metrics are missing.
 pub fn notes(case: &CaseReport) -> Vec<String> {
     let mut lines = case.notes.clone();
+    lines.extend(silent_endpoints(case));
     lines.extend(correlation_sentence(case));
     lines.extend(case.telemetry.notes.iter().cloned());
     lines.extend(telemetry::remarks(case));
@@ -33,6 +34,22 @@ pub fn notes(case: &CaseReport) -> Vec<String> {
             .map(|(why, names)| format!("n/a: {}: {why}.", names.join(", "))),
     );
     lines
+}
+
+/// A line for each URL that answered none of its requests, although others did.
+pub(crate) fn silent_endpoints(case: &CaseReport) -> impl Iterator<Item = String> {
+    let is_silent = |endpoint: &&GroupReport| {
+        let errors = endpoint.scalars.get(&Metric::ErrorRate);
+        errors.is_some_and(|errors| *errors >= 1.0) && case.counts.ok > 0
+    };
+    let line = |endpoint: &GroupReport| {
+        format!(
+            "Endpoint `{}` answered none of its {} successfully.",
+            endpoint.name,
+            counted(endpoint.scheduled as usize, "request")
+        )
+    };
+    case.endpoints.iter().filter(is_silent).map(line)
 }
 
 /// The notes of all cases, each once with the ids of its cases.
@@ -102,6 +119,7 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Power => "no GPU reported its power",
         Requires::Hardware => "needs `target.hardware`",
         Requires::Cost => "needs `target.cost`",
+        Requires::Endpoints => "needs several URLs in `target.url`",
         Requires::Nothing => "not reported by the server, and cannot be counted",
     }
 }

@@ -218,6 +218,28 @@ fn warmup(load: &Load) -> String {
     }
 }
 
+/// The distinct lists of URLs with their balance, one per line; empty without a target that has several.
+pub fn plan_endpoints(plan: &Plan) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for endpoints in plan
+        .cases
+        .iter()
+        .filter_map(|case| case.target.location.endpoints())
+    {
+        let names: Vec<&str> = endpoints.names().iter().map(|name| &**name).collect();
+        let line = format!(
+            "target: {} URLs, {}: {}\n",
+            names.len(),
+            endpoints.balance.name(),
+            names.join(", ")
+        );
+        if !names.is_empty() && !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.concat()
+}
+
 /// The distinct objectives, one per line, under a heading; empty if there are none.
 pub fn plan_limits(plan: &Plan) -> String {
     let mut lines: Vec<String> = Vec::new();

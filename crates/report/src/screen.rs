@@ -5,7 +5,7 @@ use crate::dimensions::{Dimension, dimensions};
 use crate::findings::{factor, limit_ratio};
 use crate::format::{against, check_title, counted, number, optional, plain, value};
 use crate::headline::{excess, paragraphs, validity, verdict_name};
-use crate::notes::mark;
+use crate::notes::{mark, silent_endpoints};
 use crate::objectives::{multiple, severity, subject_mark};
 use crate::search::short_result;
 use crate::server::server_lines;
@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_OBJECTIVES: usize = 8;
 /// Cases that are listed.
 const MAX_CASES: usize = 12;
+/// With more endpoints, their table is in the report only.
+const MAX_ENDPOINTS: usize = 16;
 /// Left margin of everything below the title.
 const INDENT: &str = "  ";
 
@@ -66,6 +68,7 @@ pub fn screen(report: &Report, options: &ScreenOptions<'_>) -> String {
         local::terminal_lines(report).join("\n"),
         local::speed_table(report, inner.width, inner.color),
         metrics(report, inner),
+        endpoints(report, inner),
         capacity::table(report).terminal(inner),
         closing.join("\n"),
     ];
@@ -411,6 +414,20 @@ fn metrics(report: &Report, inner: Screen) -> String {
         [only] if only.groups.iter().all(|group| !group.entry) => metrics_line(only),
         _ => case_table(report, inner),
     }
+}
+
+/// The URLs of the only case; of several cases, those that answered nothing.
+fn endpoints(report: &Report, inner: Screen) -> String {
+    let table = match report.cases.as_slice() {
+        [only] if only.endpoints.len() <= MAX_ENDPOINTS => {
+            cases::endpoints(cases::indexed(report)).terminal(inner)
+        }
+        _ => String::new(),
+    };
+    let cases = report.cases.iter().filter(|case| !case.is_stage());
+    let silent: BTreeSet<String> = cases.flat_map(silent_endpoints).collect();
+    let lines = silent.iter().map(|line| wrap(&plain(line), inner) + "\n");
+    table + &lines.collect::<String>()
 }
 
 /// `52.8 req/s · 1691 tok/s · TTFT p50 11.8 ms · TPOT p50 4.4 ms · E2E p50 149 ms`; metrics without a value are omitted.

@@ -8,7 +8,7 @@
 //! multiple  := [ factor "*" ] ( "baseline" | "reference" | case )     with `<`, `<=`, `>` or `>=`
 //! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." metric [ tags ] [ "." stat ] ]
 //! limit     := metric op value [ unit ]
-//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group"
+//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint"
 //! labels    := "{" label "=" value { "," label "=" value } "}"       of the page, for example engine=0
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
@@ -166,14 +166,14 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
 }
 
 /// Tags that a metric can be restricted by.
-const TAGS: [&str; 4] = ["model", "round", "turn", "group"];
+const TAGS: [&str; 5] = ["model", "round", "turn", "group", "endpoint"];
 
 fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     parse_pairs(cursor, |tag| {
         (!TAGS.contains(&tag)).then(|| {
             (
                 meant_or(nearest(tag, TAGS), "does not exist"),
-                "Tags are `model`, `round`, `turn` (1, 2, … or first, later) and `group`.",
+                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group` and `endpoint`.",
             )
         })
     })

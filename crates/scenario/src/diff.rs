@@ -13,6 +13,7 @@ const HARMLESS: &[&str] = &[
     "seed",
     "cache_seed",
     "target.url",
+    "target.balance",
     "target.simulator",
     "target.server",
     "target.metrics",

@@ -9,7 +9,6 @@ use crate::tree::{Node, Part, last_segment};
 use crate::values::command::command;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::{Secret, is_distinct};
-use llmscen_core::target::TargetLocation;
 use llmscen_core::url_secrets::{
     is_secret_name, is_url, redact_url, secret_ranges, secrets_in_url,
 };
@@ -100,13 +99,7 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
         .iter()
         .flat_map(|case| &case.target.metrics)
         .map(|source| source.scrape.url.as_str());
-    let urls = plan
-        .cases
-        .iter()
-        .filter_map(|case| match &case.target.location {
-            TargetLocation::Url(url) => Some(url.as_str()),
-            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => None,
-        });
+    let urls = plan.cases.iter().flat_map(|case| case.target.urls());
     pages.chain(urls).for_each(|url| found.url(url));
     let Found {
         certain,

@@ -540,11 +540,19 @@ fn check_cell(entry: &Entry, kind: &'static Kind, root: &Node, review: &mut Revi
     let names = kind_of_axis(&entry.key);
     match entry.value.data {
         Data::List(_) | Data::Map(_) | Data::Null => {
-            review.push(Mistake::new(
+            let mistake = Mistake::new(
                 entry.value.at,
                 "a swept value must be text, a number, `true` or `false`",
                 describe_actual(&entry.value, "one value"),
-            ));
+            );
+            let takes_list = matches!(kind, Kind::Leaf(leaf) if leaf.expected.contains("list"));
+            review.push(match entry.value.data {
+                Data::List(_) if takes_list => mistake.help(format!(
+                    "A list needs a name in `variants`: `variants: {{ two: {{ {}: […] }} }}`.",
+                    entry.key
+                )),
+                _ => mistake,
+            });
         }
         _ => match names.zip(entry.value.string()) {
             Some((names, name)) => names.check_name(&name, entry.value.at, root, review),

@@ -124,7 +124,7 @@ fn variables_get_the_type_of_their_value() {
     let case = &plan.cases[0];
     assert_eq!(
         case.target.location,
-        TargetLocation::Url("http://h80/v1/chat/completions".into())
+        TargetLocation::url("http://h80/v1/chat/completions")
     );
     assert_eq!(case.load.shape, Shape::Closed { users: 4 });
     assert_eq!(case.load.requests, Some(7));
@@ -318,7 +318,7 @@ fn shipped_scenarios_read_the_server_from_the_environment() {
         let target = &loaded.plan.cases[0].target;
         assert_eq!(
             (&target.location, target.models[0].name.as_str()),
-            (&TargetLocation::Url("https://example.org/v1/x".into()), "m")
+            (&TargetLocation::url("https://example.org/v1/x"), "m")
         );
     }
 }

@@ -190,6 +190,14 @@ impl Node {
         }
     }
 
+    /// The items of a list, or the value itself, which may be an empty list.
+    pub fn one_or_more(&self) -> &[Node] {
+        match &self.data {
+            Data::List(items) if !items.is_empty() => items,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
     /// The entries; empty if it is not a mapping.
     pub fn entries(&self) -> &[Entry] {
         if let Data::Map(entries) = &self.data {

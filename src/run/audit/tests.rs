@@ -29,7 +29,7 @@ pub(crate) fn case(url: &str) -> Case {
     let ms = Nanos::from_millis;
     let target = Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(url.into()),
+        location: TargetLocation::url(url),
         models: vec![ModelShare {
             name: "m".into(),
             weight: 1.0,

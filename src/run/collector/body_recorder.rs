@@ -26,7 +26,7 @@ pub struct BodyRecorder {
 }
 
 impl BodyRecorder {
-    /// The recorder of a round with this seed and route; None if no bodies are stored.
+    /// The recorder of a round with this seed and these routes; None if no bodies are stored.
     ///
     /// # Errors
     /// The spool cannot be written.
@@ -36,7 +36,7 @@ impl BodyRecorder {
         seed: Seed,
         bodies: Bodies,
         folder: &RunDir,
-        route: Option<&Route>,
+        routes: &[Route],
     ) -> Result<Option<BodyRecorder>, StoreError> {
         let sample = match bodies {
             Bodies::None => return Ok(None),
@@ -47,10 +47,7 @@ impl BodyRecorder {
             spool: Spool::append(&folder.file(spool::FILE))?,
             case: case.id.clone(),
             round,
-            redactor: route.map_or_else(
-                || case.target.redactor(),
-                |route| target_redactor(&case.target, route),
-            ),
+            redactor: target_redactor(&case.target, routes),
             seed: seed.child("bodies"),
             sample,
             only_failed: bodies == Bodies::Failed,

@@ -394,11 +394,10 @@ pub(crate) fn remove_merged_files(folder: &RunDir) -> Result<(), RunError> {
 /// Checks that the shards of all hosts can reach the managed servers.
 fn check_servers(plan: &Plan, prepared: &PreparedRun) -> Result<(), RunError> {
     for (case, prepared) in prepared.cases(plan) {
-        let route = prepared
-            .route
-            .as_ref()
-            .filter(|_| case.target.server.is_some());
-        if let Some(route) = route.filter(|route| route.is_loopback()) {
+        let mut routes = prepared.routes.iter();
+        if let Some(route) = routes.find(|route| route.is_loopback())
+            && case.target.server.is_some()
+        {
             return Err(RunError::LoopbackServer {
                 case: case.id.clone(),
                 address: route.host_and_port(),

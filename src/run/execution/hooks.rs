@@ -10,7 +10,7 @@ use crate::store::{HOOKS_LOG, RunDir, THEN_LOG};
 use llmscen_core::hooks::{Action, CommandResult, Method, Repeated, Step};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
-use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::target::Target;
 use llmscen_telemetry::prometheus::{Fetch, FetchError};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -90,11 +90,12 @@ impl HookState {
 /// What tells variants and targets without a managed server apart.
 fn target_key(case: &Case) -> String {
     let variant = case.labels.get(llmscen_core::label::VARIANT);
-    let url = match &case.target.location {
-        TargetLocation::Url(url) => url.as_str(),
-        TargetLocation::Simulator { .. } | TargetLocation::Local(_) => "",
-    };
-    format!("{variant:?} {url}")
+    format!("{variant:?} {}", joined_urls(&case.target))
+}
+
+/// The URLs of a target, separated by spaces.
+fn joined_urls(target: &Target) -> String {
+    target.urls().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether no later round of the plan uses the server of this one.
@@ -333,14 +334,10 @@ impl Runner {
     ) -> Result<(ExitStatus, Option<String>), Failure> {
         let failed = |error: io::Error| Failure::Failed(format!("{command}: {error}"));
         let output = tempfile::tempfile_in(self.folder.path()).map_err(failed)?;
-        let url = match &self.target.location {
-            TargetLocation::Url(url) => url.as_str(),
-            TargetLocation::Simulator { .. } | TargetLocation::Local(_) => "",
-        };
         let model = self.target.models.first();
         let mut child = Command::new("/bin/sh")
             .args(["-c", command])
-            .env("LLMSCEN_URL", url)
+            .env("LLMSCEN_URL", joined_urls(&self.target))
             .env(
                 "LLMSCEN_MODEL",
                 model.map_or("", |model| model.name.as_str()),

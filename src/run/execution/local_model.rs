@@ -212,7 +212,7 @@ impl ModelSession {
     ) -> ModelSession {
         let (batch, logits) = match &case.target.location {
             TargetLocation::Local(spec) => (spec.batch, spec.logits),
-            TargetLocation::Url(_) | TargetLocation::Simulator { .. } => (1, false),
+            TargetLocation::Urls(_) | TargetLocation::Simulator { .. } => (1, false),
         };
         let gather = match case.load.shape {
             Shape::Static { batch } => Gather::Full(batch),

@@ -12,7 +12,7 @@ use llmscen_client::server::{
 use llmscen_core::manifest::Part;
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
-use llmscen_core::target::{ManagedServer, Restart, ServerEnd, Startup, Target, TargetLocation};
+use llmscen_core::target::{ManagedServer, Restart, ServerEnd, Startup, Target};
 use llmscen_core::units::Nanos;
 use llmscen_scenario::behind_flags;
 use std::cell::{Cell, RefCell};
@@ -166,9 +166,7 @@ impl ManagedServers {
         }
         if self.current(case, round).is_none() {
             self.stop(&context.stop);
-            if let (Some(spec), TargetLocation::Url(url)) =
-                (&case.target.server, &case.target.location)
-            {
+            if let (Some(spec), Some(url)) = (&case.target.server, case.target.urls().next()) {
                 let mut log = self.next_log_name(&spec.log);
                 // A run that goes on keeps its logs.
                 while folder.file(&log).exists() {

@@ -35,7 +35,7 @@ use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::CaseReport;
 use llmscen_core::schedule::shard::Split;
 use llmscen_core::seed::Seed;
-use llmscen_core::target::{ManagedServer, Restart, Target, TargetLocation};
+use llmscen_core::target::{ManagedServer, Restart, Target};
 use llmscen_core::telemetry::TelemetryRecord;
 use llmscen_core::units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,8 +218,10 @@ impl<'a> Execution<'a> {
             .lost_servers
             .iter()
             .find(|(lost, _)| server == Some(lost));
-        let is_target_lost =
-            || target_address(prepared).is_some_and(|address| self.lost_targets.contains(&address));
+        let is_target_lost = || {
+            let mut addresses = target_addresses(prepared).peekable();
+            addresses.peek().is_some() && addresses.all(|one| self.lost_targets.contains(&one))
+        };
         match lost_server {
             Some((_, why)) => Some(why.clone()),
             None => is_target_lost().then(|| "target lost".to_owned()),
@@ -602,7 +604,7 @@ impl<'a> Execution<'a> {
                     .push((server.clone(), fault.brief_with_log()));
             }
             None if matches!(fault, RunError::TargetLost(_)) => {
-                self.lost_targets.extend(target_address(input.prepared));
+                self.lost_targets.extend(target_addresses(input.prepared));
             }
             _ => {}
         }
@@ -655,10 +657,13 @@ impl<'a> Execution<'a> {
             && self.context.shard.is_first()
             && self.context.stop.level() == Level::Run
             && input.case.target.api != Api::Custom
-            && let TargetLocation::Url(url) = &input.case.target.location
-            && self.identified.insert(url.clone())
         {
-            record_engine(input.case, input.prepared, &mut self.manifest.targets);
+            let targets = &mut self.manifest.targets;
+            for (url, route) in input.case.target.urls().zip(&input.prepared.routes) {
+                if self.identified.insert(url.to_owned()) {
+                    record_engine(input.case, input.prepared, (url, route), targets);
+                }
+            }
         }
         let (case, round) = (input.index as u32, input.round);
         self.unwritten
@@ -803,9 +808,9 @@ fn describe_profiled(profiled: &ProfiledCase) -> String {
     )
 }
 
-/// Host and port of the target of a case; None for the simulator and a local model.
-fn target_address(prepared: &PreparedCase) -> Option<String> {
-    prepared.route.as_ref().map(Route::host_and_port)
+/// Host and port of each URL of a case; none for the simulator and a local model.
+fn target_addresses(prepared: &PreparedCase) -> impl Iterator<Item = String> {
+    prepared.routes.iter().map(Route::host_and_port)
 }
 
 /// The pause between rounds; a signal ends it.

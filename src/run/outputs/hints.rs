@@ -9,7 +9,6 @@ use llmscen_core::manifest::Manifest;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{CaseReport, FailureExample, RunVerdict};
-use llmscen_core::target::TargetLocation;
 use std::collections::BTreeMap;
 
 /// Maximum number of hints in a headline.
@@ -152,12 +151,21 @@ pub fn hint(
 
 /// The hint for a 404, which concerns the model or the path.
 fn not_found_hint(message: &str, case: &Case, served: &BTreeMap<String, Vec<String>>) -> String {
-    let TargetLocation::Url(url) = &case.target.location else {
+    let redactor = case.target.redactor();
+    let listed = |url: &&str| {
+        let names = served.get(&redactor.redact_truncated(url));
+        names.filter(|names| !names.is_empty())
+    };
+    let lacks_model = |url: &&str| {
+        let models = &case.target.models;
+        listed(url).is_some_and(|names| models.iter().any(|model| !names.contains(&model.name)))
+    };
+    let mut urls = case.target.urls();
+    // Of several servers, one without the model is the likely cause.
+    let Some(url) = urls.clone().find(lacks_model).or_else(|| urls.next()) else {
         return "check target.url and target.model".to_owned();
     };
-    let served = served
-        .get(&case.target.redactor().redact_truncated(url))
-        .filter(|names| !names.is_empty());
+    let served = listed(&url);
     let names = served.map(|names| list_names(names));
     let names_model = |name: &str| name.len() > 2 && message.contains(&name.to_lowercase());
     let is_about_model = message.contains("model")

@@ -308,7 +308,7 @@ mod tests {
             notes: Vec::new(),
             arrivals: None,
             conversations: false,
-            route: None,
+            routes: Vec::new(),
             stem: String::new(),
         };
         (case, prepared)

@@ -1,6 +1,7 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
+use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
@@ -53,6 +54,8 @@ pub(crate) struct ClassSource {
     pub prompts: Arc<dyn Prompts>,
     /// Seed of the class in this round.
     pub seed: Seed,
+    /// Selects the URL of each request.
+    pub endpoints: EndpointSelector,
 }
 
 impl ClassSource {
@@ -66,6 +69,7 @@ impl ClassSource {
             class: class.clone(),
             prompts: prompts.clone(),
             seed: class.seed(round),
+            endpoints: EndpointSelector::new(class.case.target.location.endpoints(), round),
         };
         classes.iter().zip(prompts).map(source).collect()
     }
@@ -91,6 +95,7 @@ pub fn build_call(
     prompt: Prompt,
     position: RequestPosition,
     rendered: Rendered,
+    endpoints: &EndpointSelector,
     due: Option<(Nanos, Phase)>,
     leave: Option<ClientCancel>,
 ) -> PreparedRequest {
@@ -111,6 +116,7 @@ pub fn build_call(
         prompt_tokens: prompt.tokens,
         approximate: prompt.approximate,
         cancel: leave,
+        endpoint: endpoints.select(position.seq, position.turn),
     }
 }
 

@@ -60,6 +60,7 @@ fn render_turn(
         class,
         prompts,
         seed,
+        endpoints,
     } = source;
     let changed = || RunError::Session { seq: position.seq };
     let mut conversation = match conversation {
@@ -90,7 +91,7 @@ fn render_turn(
         &prompt.fields,
     );
     Ok(RenderedTurn {
-        call: build_call(prompt, position, rendered, None, leave),
+        call: build_call(prompt, position, rendered, endpoints, None, leave),
         wait,
         conversation,
     })
@@ -191,6 +192,7 @@ fn render_turns(
 mod tests {
     use super::*;
     use crate::run::execution::stop::Level;
+    use llmscen_core::endpoint::EndpointSelector;
     use llmscen_core::plan::Plan;
     use llmscen_core::seed::Seed;
     use llmscen_datasets::Prompts;
@@ -255,6 +257,7 @@ mod tests {
             class: Arc::new(class),
             prompts,
             seed: Seed(1),
+            endpoints: EndpointSelector::new(None, Seed(1)),
         }
     }
 

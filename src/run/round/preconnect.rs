@@ -2,6 +2,7 @@
 
 use crate::run::requests::RequestQueue;
 use async_channel::Receiver;
+use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::load::{Load, Shape};
 use llmscen_core::plan::Case;
 use llmscen_core::schedule::shard::Split;
@@ -35,11 +36,47 @@ pub fn connections_needed(load: &Load, split: &Split, changes: &[Change], queued
     )
 }
 
-/// The sum of [`connections_needed`] over all workers of a shard.
+/// The connections that the workers of a shard open to each URL of a target.
+pub struct UrlConnections<'a> {
+    pub load: &'a Load,
+    pub split: Split,
+    pub selector: EndpointSelector,
+    /// Number of workers.
+    pub workers: usize,
+}
+
+impl UrlConnections<'_> {
+    /// Connections to each URL of a worker that needs this many. Workers of a closed loop share one queue, so the worker may take any
+    /// of the first requests: to no URL it needs more than these have.
+    pub fn of_worker(&self, index: usize, connections: u64) -> Vec<u64> {
+        let urls = self.selector.count();
+        if urls == 1 {
+            return vec![connections];
+        }
+        let own = (0..u64::MAX).filter(|seq| self.split.owns(*seq));
+        let first: Vec<u64> = if self.load.shape == Shape::Burst {
+            let own = own.skip(index).step_by(self.workers.max(1));
+            own.take(connections as usize).collect()
+        } else {
+            let changes = changes(self.load, self.split.shard(), 0, 1);
+            let of_all = connections_needed(self.load, &self.split, &changes, 0);
+            own.take(of_all as usize).collect()
+        };
+        let mut counts = vec![0; urls];
+        for seq in first {
+            counts[self.selector.select(seq, 0)] += 1;
+        }
+        counts.iter().map(|count| connections.min(*count)).collect()
+    }
+}
+
+/// At least the number of connections that all workers of a shard open.
 pub fn connections_of_all_workers(case: &Case, split: &Split, request_queue: &RequestQueue) -> u64 {
     let queued = request_queue.queues.iter().map(Receiver::len).sum();
     let changes = changes(&case.load, split.shard(), 0, 1);
-    connections_needed(&case.load, split, &changes, queued)
+    let connections = connections_needed(&case.load, split, &changes, queued);
+    let urls = case.target.urls().count().max(1);
+    connections.saturating_mul(urls.min(request_queue.queues.len()) as u64)
 }
 
 /// Time from now to time zero of a case that opens this many connections first.
@@ -57,8 +94,38 @@ pub fn lead_time(case: &Case, connections: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_core::endpoint::{Balance, Endpoints};
     use llmscen_core::schedule::shard::Shard;
+    use llmscen_core::seed::Seed;
     use llmscen_core::stage::UserStage;
+
+    #[test]
+    fn each_url_gets_the_connections_of_its_first_requests() {
+        let urls = ["http://a", "http://b"].map(str::to_owned).to_vec();
+        let endpoints = Endpoints::new(urls, Balance::RoundRobin).unwrap();
+        let connections = |load: &Load, shard, workers, index, connections| {
+            let plan = UrlConnections {
+                load,
+                split: Split::new(shard, &load.shape),
+                selector: EndpointSelector::new(Some(&endpoints), Seed(1)),
+                workers,
+            };
+            plan.of_worker(index, connections)
+        };
+        let whole = Shard::default();
+        let users = Load::new(Shape::Closed { users: 7 });
+        assert_eq!(connections(&users, whole, 1, 0, 7), [4, 3]);
+        // Each of two workers may take any three or four of the seven first requests.
+        assert_eq!(connections(&users, whole, 2, 0, 4), [4, 3]);
+        assert_eq!(connections(&users, whole, 2, 1, 3), [3, 3]);
+        // Users 1, 3 and 5 send the requests 1, 3 and 5.
+        let other = Shard { index: 1, count: 2 };
+        assert_eq!(connections(&users, other, 1, 0, 3), [0, 3]);
+        // The requests of a burst are dealt to the workers: 0, 3, 6, 9 to the first.
+        let burst = Load::new(Shape::Burst);
+        assert_eq!(connections(&burst, whole, 3, 0, 4), [2, 2]);
+        assert_eq!(connections(&burst, whole, 2, 0, 4), [4, 0]);
+    }
 
     #[test]
     fn each_user_needs_a_connection_and_a_burst_one_per_request() {

@@ -4,16 +4,17 @@ use crate::run::error::RunError;
 use crate::run::execution::local_model::ModelSession;
 use llmscen_client::http::{CompletedCall, EndedCall as HttpCall, HttpClient, HttpOptions};
 use llmscen_client::route::Route;
-use llmscen_core::outcome::{Failure, Phase};
+use llmscen_core::outcome::Phase;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use llmscen_local::adapter::Adapter;
+use std::time::Duration;
 
 /// The receiver of a worker's requests.
 pub enum Engine {
-    /// A server, over HTTP.
-    Http(Box<HttpClient>),
+    /// Servers, over HTTP: a client for each URL of the target, at least one.
+    Http(Box<[HttpClient]>),
     /// A local model, on another thread of this process.
     Local(Adapter),
 }
@@ -52,13 +53,13 @@ impl EndedCall<'_> {
 }
 
 impl Engine {
-    /// The engine of a worker: the local model, if there is one, else the server at the end of `route`.
+    /// The engine of a worker: the local model, if there is one, else the servers at the ends of `routes`.
     ///
     /// # Errors
     /// The HTTP client cannot be built.
     pub fn open(
         target: &Target,
-        route: Option<&Route>,
+        routes: &[Route],
         local: Option<ModelSession>,
         setting: HttpOptions,
     ) -> Result<Engine, RunError> {
@@ -73,28 +74,38 @@ impl Engine {
                 keep_bodies: setting.keep_bodies,
             }));
         }
-        let route = route.ok_or(RunError::NothingToSend)?;
-        Ok(Engine::Http(Box::new(HttpClient::new(
-            target, route, setting,
-        )?)))
+        if routes.is_empty() {
+            return Err(RunError::NothingToSend);
+        }
+        let clients = routes
+            .iter()
+            .map(|route| HttpClient::new(target, route, setting.clone()));
+        Ok(Engine::Http(clients.collect::<Result<_, _>>()?))
     }
 
-    /// Starts to open this many connections ahead of their first use; a local model needs none.
-    pub fn preconnect(&self, connections: u64) {
-        if let Engine::Http(http) = self {
-            http.open_ahead(connections);
+    /// Starts to open this many connections to each URL ahead of their first use; a local model needs none.
+    pub fn preconnect(&self, connections: &[u64]) {
+        if let Engine::Http(clients) = self {
+            for (http, connections) in clients.iter().zip(connections) {
+                http.open_ahead(*connections);
+            }
         }
     }
 
-    /// Opens one connection and closes it, to find out whether the target can be reached; a local model always can.
-    ///
-    /// # Errors
-    /// Why it cannot be reached.
-    pub async fn connect(&self) -> Result<(), Failure> {
-        match self {
-            Engine::Http(http) => http.reach().await,
-            Engine::Local(_) => Ok(()),
+    /// Whether one of the URLs accepts a connection within `timeout`; a local model always does.
+    pub async fn is_reachable(&self, timeout: Duration) -> bool {
+        let Engine::Http(clients) = self else {
+            return true;
+        };
+        for http in clients {
+            if matches!(
+                tokio::time::timeout(timeout, http.reach()).await,
+                Ok(Ok(()))
+            ) {
+                return true;
+            }
         }
+        false
     }
 
     /// Sends a request and waits for its end. A failure is part of the outcome.
@@ -108,7 +119,8 @@ impl Engine {
         cancelled: impl Future<Output = ()>,
     ) -> EndedCall<'_> {
         match self {
-            Engine::Http(http) => {
+            Engine::Http(clients) => {
+                let http = &clients[call.endpoint % clients.len()];
                 EndedCall::Http(http, http.exchange(call, intended, phase, cancelled).await)
             }
             Engine::Local(adapter) => {

@@ -4,7 +4,8 @@
 //! response ── response ── connect failed ── connect failed ── connect failed ──► one more connection by that worker
 //!                        since ├──────── LOST_AFTER ───────────────┤             failed: target lost, stop sending
 //! ```
-//! A response in between resets the time, so that a server restart does not end a case.
+//! A response in between resets the time, so that a server restart does not end a case. A target with several URLs is lost once none
+//! of them can be reached: as long as one responds, the failures of the others are results.
 
 use crate::run::event::Event;
 use crate::run::execution::stop::{Level, Stop};

@@ -21,7 +21,7 @@ fn worker(
     let clock = Clock::new(std::time::Instant::now());
     let target = Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(url.to_owned()),
+        location: TargetLocation::url(url),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
@@ -65,7 +65,9 @@ fn worker(
     };
     let target_health = TargetHealth::new(stop.clone(), std::sync::mpsc::channel().0, None);
     Worker {
-        engine: Engine::Http(Box::new(HttpClient::new(&target, &route, setting).unwrap())),
+        engine: Engine::Http(Box::new([
+            HttpClient::new(&target, &route, setting).unwrap()
+        ])),
         concurrency_limit: ConcurrencyLimit::new(llmscen_core::schedule::users::changes(
             load,
             Shard::default(),
@@ -78,7 +80,7 @@ fn worker(
         timer: Timer::new().unwrap(),
         ramp_timer: Timer::new().unwrap(),
         cancel: watch::Sender::new(false),
-        preconnect: 0,
+        preconnect: Vec::new(),
         session_runner: None,
         beginning: Default::default(),
     }

@@ -128,7 +128,7 @@ fn a_call_without_headers_of_an_answer_is_cut_too() {
     let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 50ms");
     assert_eq!(outcome.end.unwrap_err().at, "before the headers");
-    target.location = TargetLocation::Url(server.url());
+    target.location = TargetLocation::url(server.url());
     target.timeouts.total = Nanos(1_000_000_000);
     let outcome = send_one(&target);
     assert_failed(&outcome, FailureKind::TimeoutTotal, "not done within 1s");

@@ -32,7 +32,7 @@ pub fn target(url: &str) -> Target {
     let limit = Nanos(10_000_000_000);
     Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(url.to_owned()),
+        location: TargetLocation::url(url),
         models: Vec::new(),
         api_key: None,
         headers: Vec::new(),
@@ -77,9 +77,7 @@ pub fn on_worker_with<T>(
     gauges: Arc<LiveCounters>,
     steps: impl AsyncFnOnce(Rc<HttpClient>) -> T,
 ) -> T {
-    let TargetLocation::Url(url) = &target.location else {
-        panic!("a url")
-    };
+    let url = target.urls().next().unwrap();
     let route = Route::new(url, &target.tls, &BTreeMap::new()).unwrap();
     let setting = HttpOptions {
         clock: Clock::new(Instant::now()),

@@ -14,7 +14,7 @@ pub fn target() -> Target {
     let limit = Nanos::from_millis(5000);
     Target {
         api: Api::OpenaiChat,
-        location: TargetLocation::Url(String::new()),
+        location: TargetLocation::url(String::new()),
         models: Vec::new(),
         api_key: None,
         headers: Default::default(),

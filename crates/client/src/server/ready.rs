@@ -87,7 +87,9 @@ pub async fn wait_until_ready(
     on_check: &dyn Fn(),
 ) -> Result<Result<ReadyTimes, NotReady>, ClientError> {
     let mut check = match probe.readiness {
-        Readiness::Url(url) => ReadinessCheck::Url(Route::new(url, probe.tls, &BTreeMap::new())?),
+        Readiness::Url(url) => {
+            ReadinessCheck::Url(Box::new(Route::new(url, probe.tls, &BTreeMap::new())?))
+        }
         Readiness::Log(text) => ReadinessCheck::Log(LogSearch::new(server.log(), text), text),
     };
     let (host, port) = parse_address(probe.url, probe.tls)?;
@@ -152,7 +154,7 @@ async fn pause(interval: &mut Duration, max: Duration) {
 }
 
 enum ReadinessCheck<'a> {
-    Url(Route),
+    Url(Box<Route>),
     Log(LogSearch, &'a str),
 }
 

@@ -136,7 +136,10 @@ fn scenario(case: &Measured<'_>) -> Value {
 
 fn url(case: &Measured<'_>) -> String {
     match &case.case.target.location {
-        TargetLocation::Url(url) => redact_url(url),
+        TargetLocation::Urls(endpoints) => {
+            let urls: Vec<String> = endpoints.urls().map(redact_url).collect();
+            urls.join(", ")
+        }
         TargetLocation::Simulator { .. } => "simulator".to_owned(),
         TargetLocation::Local(_) => "local".to_owned(),
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fixture::{case, failing, report_of, sweep};
-use llmscen_core::report::RunVerdict;
+use llmscen_core::report::{GroupReport, RunVerdict};
 use llmscen_core::telemetry::SignalStat;
 
 /// A case with the mean and the maximum of signals.
@@ -97,6 +97,30 @@ fn failed_requests_are_counted_by_kind_and_time() {
         of_cases(vec![case, other])[0],
         "22 of 480 requests failed in all 2 cases: 18 `http_5xx`, 4 `truncated`; most in `other`: 11."
     );
+}
+
+#[test]
+fn an_endpoint_that_answered_nothing_is_found_and_noted_once() {
+    let endpoint = |name: &str, scheduled, errors| GroupReport {
+        name: name.into(),
+        scheduled,
+        scalars: [(Metric::ErrorRate, errors)].into(),
+        ..GroupReport::default()
+    };
+    let mut partly = decided(case(4));
+    partly.endpoints = vec![
+        endpoint("a:80", 20, 0.95),
+        endpoint("b:80", 20, 1.0),
+        GroupReport {
+            name: "c:80".into(),
+            ..GroupReport::default()
+        },
+    ];
+    let line = "Endpoint `b:80` answered none of its 20 requests successfully.";
+    assert_eq!(of_cases(vec![partly.clone()]), [line]);
+    assert!(notes::notes(&partly).contains(&line.to_owned()) && is_finding(line));
+    partly.counts.ok = 0;
+    assert_eq!(notes::silent_endpoints(&partly).count(), 0);
 }
 
 #[test]

@@ -92,6 +92,7 @@ fn report_with_markup() -> Report {
         name: ATTACK.into(),
         ..GroupReport::default()
     }];
+    case.endpoints = case.groups.clone();
     case.verdicts[0].check.expr = ATTACK.into();
     case.audit.reasons.push(ATTACK.into());
     let mut report = report_of(vec![case], RunVerdict::Fail, 1);

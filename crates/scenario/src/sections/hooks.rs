@@ -10,7 +10,7 @@ use crate::tree::Node;
 use crate::values::time::{SPAN, duration};
 use llmscen_core::hooks::{Action, Command, Hooks, Method, ProfiledRerun, Repeated, Step};
 use llmscen_core::plan::Case;
-use llmscen_core::target::{Target, TargetLocation};
+use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -158,9 +158,10 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
         let items = draft.items_at(&format!("hooks.{point}"));
         items
             .iter()
-            .filter_map(|item| {
-                let action = decode_action(item, draft, target, point, review)?;
-                Some((action, item.get("every")))
+            .flat_map(|item| {
+                let actions = decode_actions(item, draft, target, point, review);
+                let actions = actions.unwrap_or_default().into_iter();
+                actions.map(|action| (action, item.get("every")))
             })
             .collect()
     };
@@ -203,13 +204,16 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
                 return Some(plain(&format!("on_fail.{key}"), review));
             }
             let path = engine_path(name, &entry.value, draft, PROFILER_HELP, review)?;
-            let step = Step::Call {
-                method: Method::Post,
-                url: url_of(&path, &entry.value, target, "on_fail", review)?,
-                body: None,
+            let action = |url| Action {
+                step: Step::Call {
+                    method: Method::Post,
+                    url,
+                    body: None,
+                },
+                timeout: PROFILE_TIMEOUT,
             };
-            let timeout = PROFILE_TIMEOUT;
-            Some(vec![Action { step, timeout }])
+            let urls = urls_of(&path, &entry.value, target, "on_fail", review)?;
+            Some(urls.into_iter().map(action).collect())
         };
         // One error where the engine is unknown.
         let before = phase("before", "start_profile", review)?;
@@ -286,13 +290,14 @@ fn applies(item: &Node, draft: &Draft<'_>, target: &Target, review: &mut Review)
     Condition::decode(item, &swept, review).is_some_and(|when| when.is_met(draft.labels, target))
 }
 
-fn decode_action(
+/// The actions of an item: one, or one for each server of the target.
+fn decode_actions(
     item: &Node,
     draft: &Draft<'_>,
     target: &Target,
     point: &str,
     review: &mut Review,
-) -> Option<Action> {
+) -> Option<Vec<Action>> {
     if !applies(item, draft, target, review) {
         return None;
     }
@@ -312,8 +317,8 @@ fn decode_action(
     };
     let node = item.get(key)?;
     let text = node.string()?;
-    let step = match *key {
-        "run" => Step::Run(text),
+    let steps = match *key {
+        "run" => vec![Step::Run(text)],
         key => {
             let (method, path) = match key {
                 "get" => (Method::Get, text),
@@ -323,17 +328,18 @@ fn decode_action(
                     engine_path(&text, node, draft, ACTION_HELP, review)?,
                 ),
             };
-            Step::Call {
+            let call = |url| Step::Call {
                 method,
-                url: url_of(&path, node, target, point, review)?,
+                url,
                 body: item.get("body").map(Node::json),
-            }
+            };
+            let urls = urls_of(&path, node, target, point, review)?;
+            urls.into_iter().map(call).collect()
         }
     };
-    Some(Action {
-        step,
-        timeout: item.read("timeout", duration)?,
-    })
+    let timeout = item.read("timeout", duration)?;
+    let action = |step| Action { step, timeout };
+    Some(steps.into_iter().map(action).collect())
 }
 
 /// The path of a named action of the engine.
@@ -360,23 +366,23 @@ fn engine_path(
     path.map(str::to_owned)
 }
 
-/// The URL of a path of the target's server. Reports a target without one.
-fn url_of(
+/// The URL of a path on each server of the target. Reports a target without one.
+fn urls_of(
     path: &str,
     node: &Node,
     target: &Target,
     point: &str,
     review: &mut Review,
-) -> Option<String> {
+) -> Option<Vec<String>> {
     if path.starts_with("http://") || path.starts_with("https://") {
-        return Some(path.to_owned());
+        return Some(vec![path.to_owned()]);
     }
     if !path.starts_with('/') {
         let mistake = Mistake::new(node.at, "this is not a URL", "expected a path or a URL");
         review.push(mistake.help("Write for example `/reset_prefix_cache`."));
         return None;
     }
-    let TargetLocation::Url(url) = &target.location else {
+    let Some(endpoints) = target.location.endpoints() else {
         let mistake = Mistake::new(
             node.at,
             "this hook has no server",
@@ -394,7 +400,8 @@ fn url_of(
         review.push(mistake.help("Move it to `before_variant`, which runs after each start."));
         return None;
     }
-    Some(format!("{}{path}", split_origin(url).0))
+    let url = |url| format!("{}{path}", split_origin(url).0);
+    Some(endpoints.urls().map(url).collect())
 }
 
 fn decode_command(

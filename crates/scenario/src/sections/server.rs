@@ -221,16 +221,13 @@ pub(crate) fn decode(
     if draft.get(SERVER_PATH).is_none() {
         return (None, None);
     }
-    let url = match place {
-        Some(TargetLocation::Url(url)) => url,
-        None | Some(TargetLocation::Simulator { .. } | TargetLocation::Local(_)) => {
-            return (None, None);
-        }
+    let Some(endpoints) = place.and_then(TargetLocation::endpoints) else {
+        return (None, None);
     };
     let preset = draft
         .text("target.server.preset")
         .and_then(|name| find_preset(&name));
-    let (root, host, port) = split_origin(url);
+    let (root, host, port) = split_origin(endpoints.first());
     let model = models
         .and_then(<[ModelShare]>::first)
         .map_or("", |share| share.name.as_str());

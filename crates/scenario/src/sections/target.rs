@@ -9,7 +9,7 @@ use crate::schema_table::{
 use crate::sections::condition::gpu_of_target;
 use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, local, server, simulator, telemetry};
-use crate::tree::{Node, Span};
+use crate::tree::{Data, Node};
 use crate::values::command::{COMMAND, command};
 use crate::values::expect;
 use crate::values::number::{
@@ -22,11 +22,13 @@ use crate::values::target::{
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::api_key::{ApiKey, KeyCommand, ObtainedKeys};
+use llmscen_core::endpoint::{Balance, Endpoints, host_and_port};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
 };
 use llmscen_core::telemetry::{Hardware, MetricsSource};
+use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -172,6 +174,36 @@ static HTTP: Block = Block {
     ],
 };
 
+const BALANCE: Kind = Kind::Choice(
+    &[
+        (
+            "round_robin",
+            "Requests in turn, by their number in the plan; the turns of a session too",
+        ),
+        ("random", "Drawn from the seed for each request"),
+        (
+            "session",
+            "Sessions in turn: all turns of a session are sent to one URL",
+        ),
+    ],
+    &[],
+);
+
+static URLS: Leaf = Leaf {
+    expected: "a URL or a list of URLs",
+    sweepable: true,
+    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
+    check: |node, review| {
+        if matches!(&node.data, Data::List(items) if items.is_empty()) {
+            let mistake = Mistake::new(node.at, "`url` is an empty list", "needs a URL");
+            return review.push(mistake.help("For example `url: [http://a:8000, http://b:8000]`."));
+        }
+        if let Some(wrong) = node.one_or_more().iter().find(|item| item.text().is_none()) {
+            expect(wrong, URLS.expected, "`http://127.0.0.1:8000`", review);
+        }
+    },
+};
+
 /// Headers that have a fixed meaning.
 const TAKEN: [&str; 7] = [
     "accept",
@@ -190,11 +222,13 @@ pub(crate) static TARGET: Block = Block {
         field("api", API, "The protocol.").default("openai-chat").example("anthropic"),
         field(
             "url",
-            Kind::Text,
-            "The URL that requests are posted to. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed with the path of `api`, and a note shows the result; any other path is used unchanged, and so is every URL with `custom`. `simulator` is the built-in server; `simulator/v1/messages` selects a path.",
+            Kind::Leaf(&URLS),
+            "The URL that requests are posted to, or a list of the URLs of several servers with the same model. A base URL (no path, `…/v1`; `…/api` with `ollama`, `…/api/v1` with `dashscope`) is completed with the path of `api`, and a note shows the result; any other path is used unchanged, and so is every URL with `custom`. `simulator` is the built-in server; `simulator/v1/messages` selects a path.",
         )
         .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
+        field("balance", BALANCE, "How requests are distributed over several URLs; `round_robin` if it is not set. Retries use the URL of the request.")
+            .example("session").rules(&[WITHOUT_LOCAL]),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
             .example("qwen2.5"),
         field("api_key", Kind::SecretOr(&API_KEY), "Sent as `Authorization: Bearer …`, or in the header of the API; never printed, never stored. A mapping names a command that prints it, for keys that expire.")
@@ -285,12 +319,13 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
 
 /// Whether requests stay on this machine.
 fn is_on_this_machine(place: &TargetLocation) -> bool {
-    let TargetLocation::Url(url) = place else {
-        return true;
+    let is_local = |url: &str| {
+        let (_, host, _) = server::split_origin(url);
+        let is_loopback = |address: IpAddr| address.is_loopback();
+        host == "localhost" || host.parse().is_ok_and(is_loopback)
     };
-    let (_, host, _) = server::split_origin(url);
-    let is_loopback = |address: IpAddr| address.is_loopback();
-    host == "localhost" || host.parse().is_ok_and(is_loopback)
+    let endpoints = place.endpoints();
+    endpoints.is_none_or(|endpoints| endpoints.urls().all(is_local))
 }
 
 static API_KEY: Block = Block {
@@ -326,7 +361,7 @@ static AWAITED: Block = Block {
     doc: "When a server that the run does not start is ready: all conditions are checked once a second.",
     short: Some("url"),
     fields: &[
-        field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of the target's server, returns a status from 200 to 299; several URLs are all required.")
+        field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of each server of the target, returns a status from 200 to 299; several URLs are all required.")
             .example("[/health, \"http://worker-2:8000/health\"]"),
         field("models", Kind::List(&Kind::Text), "Models that `/v1/models` lists.").example("[llama-70b]"),
         field("metrics", Kind::Whole(1, 10_000), "This many addresses of the hosts of `target.metrics` answer with their page, for example the pods behind one DNS name.").example("8"),
@@ -337,20 +372,14 @@ static AWAITED: Block = Block {
 static READY_URLS: Leaf = Leaf {
     expected: "a URL, a path, or a list of them",
     sweepable: false,
-    schema: || serde_json::json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
+    schema: || json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" }, "minItems": 1 }] }),
     check: |node, review| {
-        let one_or_more = std::slice::from_ref(node);
-        let items = if node.items().is_empty() {
-            one_or_more
-        } else {
-            node.items()
-        };
         let is_url = |item: &Node| {
             item.text().is_some_and(|text| {
                 text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
             })
         };
-        if let Some(wrong) = items.iter().find(|item| !is_url(item)) {
+        if let Some(wrong) = node.one_or_more().iter().find(|item| !is_url(item)) {
             expect(wrong, READY_URLS.expected, "", review);
         }
     },
@@ -364,29 +393,21 @@ fn decode_awaited(
     review: &mut Review,
 ) -> Option<Awaited> {
     let entry = draft.entry("target.ready")?;
-    let Some(TargetLocation::Url(target)) = place else {
-        return None;
+    let endpoints = place?.endpoints()?;
+    let complete = |text: String| {
+        if !text.starts_with('/') {
+            return vec![text];
+        }
+        let origins = endpoints.urls().map(|url| server::split_origin(url).0);
+        origins.map(|origin| format!("{origin}{text}")).collect()
     };
-    let urls = draft.get("target.ready.url").map_or(Vec::new(), |node| {
-        let alone = std::slice::from_ref(node);
-        let items = if node.items().is_empty() {
-            alone
-        } else {
-            node.items()
-        };
-        let url = |item: &Node| {
-            let text = item.string()?;
-            Some(if text.starts_with('/') {
-                format!("{}{text}", server::split_origin(target).0)
-            } else {
-                text
-            })
-        };
-        items.iter().filter_map(url).collect()
-    });
+    let urls = draft
+        .get("target.ready.url")
+        .map_or(&[][..], Node::one_or_more);
+    let urls = urls.iter().filter_map(Node::string).flat_map(complete);
     let models = draft.items_at("target.ready.models").iter();
     let awaited = Awaited {
-        urls,
+        urls: urls.collect(),
         models: models.filter_map(Node::string).collect(),
         pages: draft.count("target.ready.metrics"),
         timeout: draft.read("target.ready.timeout", duration)?,
@@ -413,7 +434,7 @@ fn decode_awaited(
 static COST: Leaf = Leaf {
     expected: "a price such as `2.50 USD/h per gpu`, or `20 USD/h` for the whole target",
     sweepable: true,
-    schema: || serde_json::json!({ "type": "string", "pattern": "^\\s*[0-9.]+\\s*[A-Za-z$€£¥]+\\s*/\\s*h(\\s+per\\s+gpu)?\\s*$" }),
+    schema: || json!({ "type": "string", "pattern": "^\\s*[0-9.]+\\s*[A-Za-z$€£¥]+\\s*/\\s*h(\\s+per\\s+gpu)?\\s*$" }),
     check: |node, review| {
         if cost(node).is_none() {
             expect(node, COST.expected, "", review);
@@ -460,8 +481,9 @@ fn check_cost(draft: &Draft<'_>, review: &mut Review) {
 
 fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<TargetLocation> {
     let entry = draft.entry("target.url")?;
-    let url = entry.value.text()?;
-    if let Some(path) = simulator_path(&url) {
+    let url = entry.value.text();
+    if let Some(path) = url.as_deref().and_then(simulator_path) {
+        check_balance(draft, false, review);
         let path = (!path.is_empty()).then(|| path.to_owned());
         let server = draft.get("target.simulator").and_then(simulator::decode)?;
         return Some(TargetLocation::Simulator {
@@ -478,16 +500,89 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Targ
         review.push(mistake.help("Remove `url`, or write the protocol: `api: openai-chat`."));
         return None;
     }
-    decode_url(draft, &url, entry.value.at, api, review)
+    let nodes = entry.value.one_or_more();
+    check_balance(draft, nodes.len() > 1, review);
+    let urls: Vec<Option<String>> = nodes
+        .iter()
+        .map(|node| decode_url(draft, node, api, review))
+        .collect();
+    let urls: Vec<String> = urls.into_iter().collect::<Option<_>>()?;
+    check_urls_differ(nodes, &urls, review);
+    if let Some(server) = draft.entry("target.server").filter(|_| nodes.len() > 1) {
+        let mistake = Mistake::new(
+            entry.value.at,
+            "a managed server has one URL",
+            "several URLs",
+        );
+        let mistake = mistake.also(server.key_at, "this server is started by the run");
+        review.push(
+            mistake.help("Write one URL; or start the servers yourself and remove `server`."),
+        );
+    }
+    let balance = draft.text("target.balance");
+    let is_set = |known: &Balance| balance.as_deref() == Some(known.name());
+    let balance = Balance::ALL.into_iter().find(is_set).unwrap_or_default();
+    Endpoints::new(urls, balance).map(TargetLocation::Urls)
 }
 
-fn decode_url(
-    draft: &Draft<'_>,
-    url: &str,
-    at: Span,
-    api: Api,
-    review: &mut Review,
-) -> Option<TargetLocation> {
+/// Reports a balance of one server.
+fn check_balance(draft: &Draft<'_>, is_several: bool, review: &mut Review) {
+    let balance = draft.written("target.balance");
+    let Some(balance) = balance.filter(|_| !is_several && !draft.is_swept("target.url")) else {
+        return;
+    };
+    let mistake = Mistake::new(
+        balance.key_at,
+        "`balance` needs several URLs",
+        "has no effect",
+    );
+    let mistake = match draft.entry("target.url") {
+        Some(url) => mistake.also(url.value.at, "all requests are sent to this server"),
+        None => mistake,
+    };
+    review.push(
+        mistake.help("Remove it, or list the servers: `url: [http://a:8000, http://b:8000]`."),
+    );
+}
+
+/// Reports a URL that is listed twice, with or without credentials.
+fn check_urls_differ(nodes: &[Node], urls: &[String], review: &mut Review) {
+    let key = |url: &str| {
+        let scheme = url.split("://").next().unwrap_or_default();
+        let (_, path) = split_url(url);
+        format!("{scheme}://{}{path}", host_and_port(url))
+    };
+    let keys: Vec<String> = urls.iter().map(|url| key(url)).collect();
+    for (index, node) in nodes.iter().enumerate() {
+        let first = keys.iter().position(|other| Some(other) == keys.get(index));
+        let Some(first) = first
+            .filter(|first| *first < index)
+            .and_then(|first| nodes.get(first))
+        else {
+            continue;
+        };
+        let mistake = Mistake::new(node.at, "the same URL twice", "the second one");
+        review.push(
+            mistake
+                .also(first.at, "first here")
+                .help("Remove one of them."),
+        );
+    }
+}
+
+/// The complete URL of one server.
+fn decode_url(draft: &Draft<'_>, node: &Node, api: Api, review: &mut Review) -> Option<String> {
+    let (url, at) = (node.string()?, node.at);
+    let url = url.as_str();
+    if simulator_path(url).is_some() {
+        let mistake = Mistake::new(
+            at,
+            "`simulator` cannot be one of several URLs",
+            "the built-in server is the only server of its target",
+        );
+        review.push(mistake.help("Start servers with `llmscen simulate`, and list their URLs."));
+        return None;
+    }
     let stream = draft.flag("request.stream").unwrap_or(true);
     let (usual, (_, path)) = (api.path(stream), split_url(url));
     if let Some(error) = url_error(url) {
@@ -501,13 +596,13 @@ fn decode_url(
         url::completed(url, api, stream).filter(|_| url::is_fixed(api, draft.root))
     {
         review.note(at, url::note(&complete_url));
-        return Some(TargetLocation::Url(complete_url));
+        return Some(complete_url);
     }
     if (path.is_empty() || path == "/" || path.trim_end_matches('/') == "/v1") && !usual.is_empty()
     {
         review.warn(at, format!("requests are posted to this URL unchanged; the usual path of `api: {api}` is {usual}"));
     }
-    Some(TargetLocation::Url(url.to_owned()))
+    Some(url.to_owned())
 }
 
 fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShare>> {

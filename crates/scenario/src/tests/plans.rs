@@ -94,7 +94,7 @@ fn simulator_url_may_have_a_path_and_come_from_a_variable() {
     let real = case_of(either, &[("LLM_URL", "http://h/v1/chat/completions")]);
     assert_eq!(
         real.location,
-        TargetLocation::Url("http://h/v1/chat/completions".into()),
+        TargetLocation::url("http://h/v1/chat/completions"),
         "the block was for the other case"
     );
 }

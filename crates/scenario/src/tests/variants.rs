@@ -2,7 +2,6 @@
 
 use super::*;
 use llmscen_core::plan::PlannedRound;
-use llmscen_core::target::TargetLocation;
 
 const FLEET: &str = "\
 version: 1
@@ -169,11 +168,9 @@ fn a_variant_may_change_the_target_that_other_keys_refer_to() {
         .cases
         .iter()
         .map(|case| {
-            let TargetLocation::Url(url) = &case.target.location else {
-                panic!("not a URL")
-            };
+            let url = case.target.urls().next().unwrap();
             let server = case.target.server.as_ref().unwrap();
-            (case.id.as_str(), url.as_str(), server.command[1].as_str())
+            (case.id.as_str(), url, server.command[1].as_str())
         })
         .collect();
     assert_eq!(

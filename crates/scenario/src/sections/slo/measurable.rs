@@ -193,6 +193,10 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::Endpoints if case.target.endpoint_names().is_empty() => Some((
+            "the target has one URL",
+            "List several URLs in `target.url`",
+        )),
         Requires::Cost if case.target.cost_per_second().is_none() => {
             Some(("the price of the target is not known", "Set `target.cost`"))
         }
@@ -256,6 +260,21 @@ fn check_tag(
                 turn && case.has_conversations(),
                 "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned(),
             )
+        }
+        "endpoint" => {
+            let names: Vec<&str> = case
+                .target
+                .endpoint_names()
+                .iter()
+                .map(|name| &**name)
+                .collect();
+            let exist = if names.is_empty() {
+                "The target has one URL, which has no name. List several in `target.url`."
+                    .to_owned()
+            } else {
+                format!("Endpoints are {}.", list(names.iter().copied(), "and"))
+            };
+            (names.contains(&value), exist)
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,

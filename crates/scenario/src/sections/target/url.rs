@@ -72,30 +72,44 @@ pub(crate) fn complete(root: &mut Node, swept: &BTreeSet<String>, review: &mut R
         root.get("request.stream").map(|node| &node.data),
         Some(Data::Bool(false))
     );
-    let (Some(url), Some(api)) = (entry.value.text(), api.filter(|api| is_fixed(*api, root)))
-    else {
+    let Some(api) = api.filter(|api| is_fixed(*api, root)) else {
         return;
     };
-    let Some((kept, rest)) = rest(&url, api, stream) else {
-        return;
+    let complete = |node: &Node, review: &mut Review| {
+        let complete = complete_node(node, api, stream)?;
+        review.note(node.at, note(&complete.text()?));
+        Some(complete)
     };
-    let parts = entry
-        .value
-        .parts
-        .as_deref()
-        .map(|parts| spliced(parts, url.len() - kept, &rest));
-    // The end of a variable's value cannot be cut here; each case does that.
-    if parts.as_ref().is_some_and(Option::is_none) {
-        return;
+    let value = match &entry.value.data {
+        Data::List(items) => {
+            let complete = |item: &Node| complete(item, review).unwrap_or_else(|| item.clone());
+            let items = items.iter().map(complete).collect();
+            Some(Node {
+                data: Data::List(items),
+                ..entry.value
+            })
+        }
+        _ => complete(&entry.value, review),
+    };
+    if let Some(value) = value {
+        root.set(AXES[0], entry.key_at, value);
     }
-    let complete_url = format!("{}{rest}", &url[..kept]);
-    review.note(entry.value.at, note(&complete_url));
-    let value = Node {
-        data: Data::Text(complete_url),
-        parts: parts.flatten().map(Into::into),
-        ..entry.value
+}
+
+/// The complete URL of a base URL. None where nothing is missing, or where a variable's value would have to be cut: each case does
+/// that.
+fn complete_node(node: &Node, api: Api, stream: bool) -> Option<Node> {
+    let url = node.text()?;
+    let (kept, rest) = rest(&url, api, stream)?;
+    let parts = match node.parts.as_deref() {
+        Some(parts) => Some(spliced(parts, url.len() - kept, &rest)?.into()),
+        None => None,
     };
-    root.set(AXES[0], entry.key_at, value);
+    Some(Node {
+        data: Data::Text(format!("{}{rest}", &url[..kept])),
+        parts,
+        ..node.clone()
+    })
 }
 
 /// Replaces the last `cut` bytes of the parts by `rest`. None where they are not literal.
@@ -117,7 +131,6 @@ mod tests {
     use super::*;
     use crate::Loaded;
     use crate::tests::load_with;
-    use llmscen_core::target::TargetLocation;
 
     #[test]
     fn only_base_urls_are_completed() {
@@ -219,15 +232,7 @@ mod tests {
 
     fn urls(loaded: &Loaded) -> Vec<&str> {
         let cases = loaded.plan.cases.iter();
-        cases
-            .map(|case| {
-                if let TargetLocation::Url(url) = &case.target.location {
-                    url.as_str()
-                } else {
-                    ""
-                }
-            })
-            .collect()
+        cases.flat_map(|case| case.target.urls()).collect()
     }
 
     fn notes(loaded: &Loaded) -> Vec<&str> {
@@ -286,6 +291,37 @@ mod tests {
         assert_eq!(
             (urls(&slash), notes(&slash).len()),
             (vec!["http://h/v1/chat/completions"], 1)
+        );
+    }
+
+    #[test]
+    fn each_url_of_a_list_is_completed() {
+        let listed = read(
+            "{url: [\"http://${HOST}/v1/\", \"http://b/x\", \"http://c:1\"], model: m}",
+            "dataset: openqa",
+            &[("HOST", "a")],
+        );
+        assert_eq!(
+            urls(&listed),
+            [
+                "http://a/v1/chat/completions",
+                "http://b/x",
+                "http://c:1/v1/chat/completions"
+            ]
+        );
+        assert_eq!(notes(&listed).len(), 2);
+        let again = read(
+            "{url: [\"http://a\", \"http://c:1/v1\"], model: m}",
+            "dataset: openqa",
+            &[],
+        );
+        assert!(
+            again
+                .plan
+                .resolved
+                .contains("http://c:1/v1/chat/completions"),
+            "{}",
+            again.plan.resolved
         );
     }
 
