@@ -9,7 +9,7 @@ use crate::load::{Load, Shape, Warmup};
 use crate::mix::{EntryLoad, MixEntry, is_in_group};
 use crate::redact::{DISTINCT, Redactor, Secret};
 use crate::request::RequestSpec;
-use crate::search::CapacitySearch;
+use crate::search::{CapacitySearch, HalvingSpec};
 use crate::seed::Seed;
 use crate::stage::six_digits;
 use crate::target::{Restart, Target};
@@ -317,6 +317,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Capacity searches. If there are any, the cases are their possible probes and run only on demand.
     pub searches: Vec<CapacitySearch>,
+    /// Successive halving over each group of searches; None: every search runs in full.
+    pub halving: Option<HalvingSpec>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
     /// Whether every second round runs the cases in reverse order, so that a drift of the machine cancels in pairs of cases.

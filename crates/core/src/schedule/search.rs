@@ -11,7 +11,7 @@
 //! and updated with the probability that the answer was right. There, that probability is the same for all answers; here, each
 //! probe has a separate one, so that weak evidence changes the density little.
 
-use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, SearchSpec};
+use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, Score, SearchSpec};
 use peak::Peak;
 use posterior::Posterior;
 
@@ -56,6 +56,8 @@ pub struct Search {
     precision: f64,
     whole: bool,
     confirm: u32,
+    /// Number of probes of a plain bisection with its confirmation.
+    bisection: usize,
     max_probes: usize,
     posterior: Posterior,
     probes: Vec<Probed>,
@@ -74,6 +76,7 @@ impl Search {
             precision: spec.precision,
             whole: spec.integer,
             confirm: spec.confirm,
+            bisection: (halvings + spec.confirm) as usize,
             max_probes: (PROBES_PER_BISECTION * halvings + spec.confirm) as usize,
             posterior: Posterior::new(grid, spec.integer),
             probes: Vec::new(),
@@ -344,6 +347,31 @@ impl SearchState {
         match self {
             SearchState::Edge(search) => search.finding(),
             SearchState::Top(peak) => peak.finding(),
+        }
+    }
+
+    /// By what it is compared with other searches: the capacity, or the highest goodput.
+    pub fn score(&self) -> Score {
+        match self {
+            SearchState::Edge(search) => {
+                let Finding {
+                    answer, interval, ..
+                } = search.finding();
+                Score {
+                    low: interval.0.unwrap_or_default(),
+                    value: answer.unwrap_or_default(),
+                    high: interval.1,
+                }
+            }
+            SearchState::Top(peak) => peak.score(),
+        }
+    }
+
+    /// The number of probes of a search that is never misled.
+    pub fn probes_of_a_full_search(&self) -> usize {
+        match self {
+            SearchState::Edge(search) => search.bisection,
+            SearchState::Top(peak) => peak.bisection(),
         }
     }
 }
