@@ -525,6 +525,7 @@ pub(crate) fn searched() -> Report {
         labels: Labels::default(),
         finding,
         probes: probes.map(probe).to_vec(),
+        candidacy: None,
     };
     Report {
         searches: vec![search],

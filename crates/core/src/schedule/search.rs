@@ -20,6 +20,8 @@ mod posterior;
 #[cfg(test)]
 mod tests;
 
+/// Length of the shortest probes, relative to the scenario's sample.
+pub const SHORTEST_PROBE: f64 = 0.25;
 /// Maximum number of probes, per probe that plain bisection would need.
 const PROBES_PER_BISECTION: u32 = 4;
 /// Probability mass of the interval that must lie within the precision.
@@ -30,7 +32,7 @@ const STRIDE: f64 = 2.0;
 const SIGNIFICANT: f64 = 0.99;
 /// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
 /// informative than many short ones, because each has a ramp-up, and short ones show less of the correlation of requests.
-const BRACKET_LENGTH: f64 = 0.25;
+const BRACKET_LENGTH: f64 = SHORTEST_PROBE;
 const REFINE_LENGTH: f64 = 1.5;
 /// Relative length of the last confirming probe, which detects slow degradation.
 const LAST_CONFIRM_LENGTH: f64 = 4.0;
