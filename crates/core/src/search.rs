@@ -349,6 +349,18 @@ pub struct SearchReport {
 }
 
 impl SearchReport {
+    /// The verdicts at the result on objectives that more load makes easier to meet, by its longest valid probe. At any smaller load
+    /// they are worse.
+    pub fn verdicts_at_result(&self) -> impl Iterator<Item = &Verdict> {
+        let at_result = |probe: &&ProbeReport| {
+            Some(probe.load) == self.finding.answer && probe.pass_probability.is_some()
+        };
+        let probes = self.probes.iter().filter(at_result);
+        let longest = probes.max_by_key(|probe| probe.requests);
+        let verdicts = longest.into_iter().flat_map(|probe| &probe.verdicts);
+        verdicts.filter(|verdict| verdict.check.is_easier_with_load())
+    }
+
     /// Whether it is a result of the run: a search without `over`, or the best candidate.
     pub fn is_result(&self) -> bool {
         self.candidacy

@@ -16,6 +16,8 @@ pub(super) struct Capacities<'a> {
     pub(super) unit: &'static str,
     /// Whether they are ranked per GPU: `target.gpus` is known of all.
     pub(super) per_gpu: bool,
+    /// Probability of the intervals; None for ladders, whose next load does not pass.
+    pub(super) mass: Option<f64>,
     /// The best first.
     pub(super) ranked: Vec<Capacity<'a>>,
 }
@@ -33,7 +35,7 @@ pub(super) struct Capacity<'a> {
     range: String,
     /// The case at that load, or at any load if none meets the objectives.
     case: Option<&'a CaseReport>,
-    gpus: Option<f64>,
+    pub(super) gpus: Option<f64>,
     /// Its search, if it has one.
     search: Option<&'a SearchReport>,
 }
@@ -100,6 +102,7 @@ pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
         load_name,
         unit,
         per_gpu,
+        mass: report.searches.first().and_then(|one| one.finding.mass),
         ranked,
     })
 }
@@ -122,6 +125,7 @@ pub(super) fn table(report: &Report) -> Table {
         unit,
         per_gpu,
         ranked,
+        ..
     }) = capacities(report)
     else {
         return Table::new(Vec::new(), Vec::new());

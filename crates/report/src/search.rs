@@ -261,7 +261,10 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
     let interval = interval(search);
     let contrary = contrary(search);
     match search_outcome(report, search) {
-        SearchOutcome::Converged => format!("{prefix}{found} ({interval}, {effort}){contrary}"),
+        SearchOutcome::Converged => {
+            let costs = costs(search);
+            format!("{prefix}{found} ({interval}, {effort}){costs}{contrary}")
+        }
         SearchOutcome::NotConverged => {
             format!(
                 "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}",
@@ -361,6 +364,27 @@ pub(crate) fn interval(search: &SearchReport) -> String {
         Some(mass) => format!("{} CI {lower} to {high}{unit}", percent(mass)),
         None => format!("between {lower} and {high}{unit}"),
     }
+}
+
+/// The objectives that more load makes easier to meet, at the result.
+fn costs(search: &SearchReport) -> String {
+    let cost = |verdict: &Verdict| {
+        let observed = against(
+            verdict.observed,
+            verdict.check.limit,
+            verdict.check.subject.unit(),
+        );
+        let title = check_title(&verdict.check);
+        match verdict.ruling {
+            Ruling::Pass => format!("; there `{title}` is met: {observed}"),
+            Ruling::Fail => {
+                format!("; but `{title}` is not met there, nor at less load: {observed}")
+            }
+            Ruling::Inconclusive => format!("; `{title}` is undecided there: {observed}"),
+            Ruling::Invalid => format!("; `{title}` is invalid there"),
+        }
+    };
+    search.verdicts_at_result().map(cost).collect()
 }
 
 fn contrary(search: &SearchReport) -> String {

@@ -473,13 +473,17 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
             .checks
             .iter()
             .any(|check| matches!(check.subject, Subject::Goodput(_))),
-        false => !case.checks.is_empty(),
+        false => case.checks.iter().any(|check| !check.is_easier_with_load()),
     };
     if review.is_section_clean("slo") && !cases.iter().all(has_goal) {
         let (message, help) = match is_goodput {
             true => (
                 "a search for goodput without a `goodput(…)` limit",
                 "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+            ),
+            false if checks().next().is_some() => (
+                "a search with limits on costs alone",
+                "A cost falls with the load. Add a limit that gets worse under load, for example `slo: [\"ttft.p95 < 500ms\"]`.",
             ),
             false => (
                 "a search without limits",
