@@ -267,9 +267,9 @@ pub enum Fate {
     },
     /// Dropped after a rung.
     Dropped {
-        /// Its interval overlaps that of the last kept candidate: the budget forced the decision.
+        /// Its interval overlaps that of the last candidate kept by its rank: the budget forced the decision.
         tied: bool,
-        /// The score of the last kept candidate.
+        /// The score of the last candidate that was kept by its rank.
         kept: Score,
     },
     /// It could not be measured: its server did not start, or was lost.

@@ -223,11 +223,11 @@ pub(crate) fn fate(search: &SearchReport) -> String {
             let own = own.unwrap_or_default();
             match tied {
                 true => format!(
-                    "dropped by the budget after rung {rung}: its interval overlaps ({what} {own}; the last kept one {})",
+                    "dropped by the budget after rung {rung}: its interval overlaps ({what} {own}; the last one kept by rank {})",
                     between(kept)
                 ),
                 false => format!(
-                    "dropped after rung {rung}: {what} {own}, the kept ones reach {}{unit} or more",
+                    "dropped after rung {rung}: {what} {own}, the last one kept by rank reaches {}{unit} or more",
                     plain_number(kept.low)
                 ),
             }
