@@ -64,7 +64,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
     };
     let unknown = match ranked.len() - known.len() {
         0 => String::new(),
-        count => format!("{count} without a load that passes"),
+        count => format!("{count} without a result"),
     };
     let mut legend = vec![
         Entry::new("capacity", Swatch::Dot(MAIN)),
