@@ -56,7 +56,7 @@ impl PreparedSearch {
 /// The case index of the first probe.
 fn first_probe_index(plan: &Plan) -> usize {
     let first = |group: &Group<'_>| {
-        let (candidate, probe) = group.halving.clone().next()?;
+        let (candidate, probe) = group.halving.clone().next_probe()?;
         Some(group.searches.get(candidate)?.first + probe.index)
     };
     groups_of(plan).first().and_then(first).unwrap_or_default()
@@ -111,7 +111,7 @@ pub fn run_search(
     }
     execution.tolerates_failures = plan.halving.is_some();
     for mut group in groups_of(plan) {
-        while let Some((candidate, next)) = group.halving.next() {
+        while let Some((candidate, next)) = group.halving.next_probe() {
             let quest = &group.searches[candidate];
             let index = quest.first + next.index;
             let Some(case) = plan.cases.get(index) else {
@@ -384,16 +384,15 @@ fn group_reports(
             let mut cases = cases_of(plan, search).iter();
             cases.position(|case| case.id == part.case)
         };
-        let found = searches.iter().enumerate();
-        let Some((candidate, index)) = found
-            .filter_map(|(candidate, search)| Some((candidate, position(search)?)))
-            .next()
+        let mut found = searches.iter().enumerate();
+        let Some((candidate, index)) =
+            found.find_map(|(candidate, search)| Some((candidate, position(search)?)))
         else {
             continue;
         };
         let case = &cases_of(plan, &searches[candidate])[index];
         // The candidates before it that should have been probed could not.
-        while let Some((wanted, _)) = halving.next()
+        while let Some((wanted, _)) = halving.next_probe()
             && wanted != candidate
             && let Some(failed) = failure(wanted)
         {
@@ -425,7 +424,7 @@ fn group_reports(
         ));
     }
     // A run that ended early has no winner.
-    while let Some((wanted, _)) = halving.next()
+    while let Some((wanted, _)) = halving.next_probe()
         && let Some(failed) = failure(wanted)
     {
         halving.fail(wanted, failed.why.clone());

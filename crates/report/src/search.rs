@@ -151,7 +151,7 @@ pub(crate) fn results(report: &Report) -> Vec<String> {
                     Fate::Failed(why) => Some(why.clone()),
                     _ => None,
                 };
-                let failed: Vec<String> = group.iter().filter_map(|one| why(one)).collect();
+                let failed: Vec<String> = group.iter().filter_map(why).collect();
                 match failed.first() {
                     Some(why) if failed.len() == group.len() => {
                         format!(

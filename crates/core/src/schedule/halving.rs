@@ -105,7 +105,7 @@ impl Halving {
     }
 
     /// The next probe and its candidate; None when all is over.
-    pub fn next(&mut self) -> Option<(usize, Probe)> {
+    pub fn next_probe(&mut self) -> Option<(usize, Probe)> {
         loop {
             let Some(&candidate) = self.queue.front() else {
                 if !self.finish_rung() {

@@ -50,7 +50,7 @@ fn run(halving: &mut Halving, capacities: &[f64], noise: f64, seed: u64) -> Vec<
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let law = Normal::new(0.0, noise).unwrap();
     let mut order = Vec::new();
-    while let Some((candidate, probe)) = halving.next() {
+    while let Some((candidate, probe)) = halving.next_probe() {
         let capacity = capacities[candidate];
         if capacity == 0.0 {
             halving.fail(candidate, "out of memory".to_owned());
@@ -228,7 +228,7 @@ fn a_search_whose_probes_are_all_invalid_is_given_up() {
     let searches = searches(2, 1);
     let mut halving = Halving::new(probes(40), &searches, None);
     let mut invalid = 0;
-    while let Some((candidate, probe)) = halving.next() {
+    while let Some((candidate, probe)) = halving.next_probe() {
         let evidence = Evidence {
             pass_probability: f64::from(u8::from(probe.load <= 50.0)),
             requests: 100,
