@@ -301,6 +301,7 @@ fn the_best_of_six_survives_in_most_seeds() {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the rates are the result")]
 #[ignore = "prints the rates of docs/explanation/capacity-search.md"]
 fn print_rates() {
     // The best is in the middle: equal estimates are ranked in the order of the plan.
