@@ -38,6 +38,7 @@ fn describe_plan(plan: &Plan) -> String {
     };
     let searches = match plan.searches.len() {
         1 => "a search".to_owned(),
+        many if plan.halving.is_some() => format!("a successive halving over {many} searches"),
         many => format!("{many} searches"),
     };
     let checks = plan

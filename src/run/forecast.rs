@@ -13,7 +13,9 @@ use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::halving::groups;
 use llmscen_core::schedule::mix;
+use llmscen_core::search::Budget;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::CacheDir;
@@ -46,7 +48,14 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
     if !plan.searches.is_empty() {
         return Ok(Forecast {
             requests: "depends on the search".into(),
-            time: "depends on the search".into(),
+            time: match plan.halving.map(|halving| halving.budget) {
+                Some(Budget::Time(time)) => {
+                    let groups = groups(&plan.searches).len() as f64;
+                    let time = format_duration(time.secs() * groups);
+                    format!("at most about {time} of probes, and the starts of servers and pauses")
+                }
+                _ => "depends on the search".into(),
+            },
             starts: describe_starts(plan),
             first_bodies: first_bodies(plan, cache)?,
             undecidable: undecidable(plan),
@@ -66,17 +75,21 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
 
 /// The number of starts, with the duration that the starts of the latest run suggest.
 fn describe_starts(plan: &Plan) -> Option<String> {
-    let starts = plan.server_starts();
-    if starts == 0 {
+    let (starts, most) = plan.server_starts().into_inner();
+    if most == 0 {
         return None;
     }
+    let ties = match most > starts {
+        true => format!("; up to {most} if candidates tie"),
+        false => String::new(),
+    };
     let measured = latest_startups(plan);
     Some(match measured.len() {
-        0 => format!("{starts}, which take as long as the server needs"),
+        0 => format!("{starts}, which take as long as the server needs{ties}"),
         known => {
             let mean = measured.iter().sum::<f64>() / known as f64;
             format!(
-                "{starts}, about {} together (mean of the latest run: {})",
+                "{starts}, about {} together (mean of the latest run: {}){ties}",
                 format_duration(mean * starts as f64),
                 millis(mean * 1e3)
             )

@@ -18,14 +18,14 @@ use llmscen_core::check::Subject;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
-use llmscen_core::schedule::search::SearchState;
-use llmscen_core::search::{CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport};
+use llmscen_core::schedule::halving::{Halving, groups};
+use llmscen_core::search::{
+    Candidacy, CapacitySearch, Evidence, Goal, ProbeReport, Purpose, SearchReport,
+};
 use llmscen_core::stats::distributions::probability;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Consecutive probes with a failed self-audit after which a search ends: the load generator is the bottleneck, not the server.
-const MAX_INVALID_PROBES: usize = 3;
 /// z-score of the slowdown above which a queue counts as growing.
 const MIN_SLOWDOWN: f64 = 2.0;
 
@@ -55,10 +55,35 @@ impl PreparedSearch {
 
 /// The case index of the first probe.
 fn first_probe_index(plan: &Plan) -> usize {
-    let first = |quest: &CapacitySearch| {
-        Some(quest.first + SearchState::new(&quest.spec, &quest.grid).next()?.index)
+    let first = |group: &Group<'_>| {
+        let (candidate, probe) = group.halving.clone().next_probe()?;
+        Some(group.searches.get(candidate)?.first + probe.index)
     };
-    plan.searches.first().and_then(first).unwrap_or_default()
+    groups_of(plan).first().and_then(first).unwrap_or_default()
+}
+
+/// Searches that compete in one successive halving; without `over`, a single search.
+struct Group<'a> {
+    searches: &'a [CapacitySearch],
+    halving: Halving,
+}
+
+fn groups_of(plan: &Plan) -> Vec<Group<'_>> {
+    let group = |range| {
+        let searches = &plan.searches[range];
+        let gpus = gpus_of(plan, searches);
+        Group {
+            searches,
+            halving: Halving::new(plan.halving, searches, gpus.as_deref()),
+        }
+    };
+    groups(&plan.searches).into_iter().map(group).collect()
+}
+
+/// The number of GPUs of each search's target, if all are known.
+fn gpus_of(plan: &Plan, searches: &[CapacitySearch]) -> Option<Vec<f64>> {
+    let gpus = |search: &CapacitySearch| plan.cases.get(search.first)?.target.gpus.map(f64::from);
+    searches.iter().map(gpus).collect()
 }
 
 /// Runs the capacity searches of a plan. In a distributed run, shard 0 chooses the probes.
@@ -84,26 +109,21 @@ pub fn run_search(
         while prober.probe(execution, None)? {}
         return Ok(());
     }
-    for quest in &plan.searches {
-        let Some(first) = plan.cases.get(quest.first) else {
-            continue;
-        };
-        if execution.must_skip(first, 0, prober.prepare(quest.first)?) {
-            continue;
-        }
-        let mut hunt = SearchState::new(&quest.spec, &quest.grid);
-        let mut invalid_probes = 0;
-        while let Some(next) = hunt.next() {
+    execution.tolerates_failures = plan.halving.is_some();
+    for mut group in groups_of(plan) {
+        while let Some((candidate, next)) = group.halving.next_probe() {
+            let quest = &group.searches[candidate];
             let index = quest.first + next.index;
             let Some(case) = plan.cases.get(index) else {
                 break;
             };
-            let round = execution
-                .manifest
-                .parts
-                .iter()
-                .filter(|part| part.case == case.id)
-                .count() as u32;
+            if execution.must_skip(case, 0, prober.prepare(index)?) {
+                let why = execution.why_failed(case);
+                group.halving.fail(candidate, why);
+                continue;
+            }
+            let rounds = execution.manifest.parts.iter();
+            let round = rounds.filter(|part| part.case == case.id).count() as u32;
             let wanted = WantedProbe {
                 index,
                 round,
@@ -113,39 +133,50 @@ pub fn run_search(
                     may_stop: quest.spec.goal == Goal::Slo,
                 },
             };
-            if !prober.probe(execution, Some(wanted))? {
-                if execution.is_over() {
-                    return Ok(());
+            let parts = execution.manifest.parts.len();
+            let goes_on = prober.probe(execution, Some(wanted))?;
+            if !goes_on && execution.is_over() {
+                return Ok(());
+            }
+            let seconds = match execution.manifest.parts.get(parts) {
+                Some(part) => probe_seconds(part),
+                // Its server did not start.
+                None => {
+                    let why = execution.why_failed(case);
+                    group.halving.fail(candidate, why);
+                    continue;
                 }
-                // Other servers can be searched.
-                break;
-            }
-            let Some(result) = probe_result(execution, plan, case, round) else {
-                break;
             };
-            if let Some(why) = execution.unanswered.clone() {
-                return Err(RunError::Gone {
+            let result = probe_result(execution, plan, case, round);
+            if let Some(why) = execution.unanswered.clone().filter(|_| goes_on) {
+                let fault = RunError::Gone {
                     case: case.id.clone(),
-                    requests: result.evidence.requests,
+                    requests: result.as_ref().map_or(0, |result| result.evidence.requests),
                     why,
-                });
+                };
+                if plan.halving.is_none() {
+                    return Err(fault);
+                }
+                execution.fail_case(case, fault);
             }
-            let holds = result.valid.then_some(result.evidence.pass_probability);
+            let result = result.filter(|_| !execution.has_failed(case));
+            let Some(result) = result else {
+                // The probe that lost its server says nothing about the load.
+                let halving = &mut group.halving;
+                halving.record_probe(candidate, next.index, None, seconds);
+                halving.fail(candidate, execution.why_failed(case));
+                continue;
+            };
+            let evidence = result.valid.then_some(result.evidence);
             let _ = context.events.send(Event::Probed {
                 case: case.id.clone(),
-                holds,
+                holds: evidence.map(|evidence| evidence.pass_probability),
             });
-            if result.valid {
-                invalid_probes = 0;
-                hunt.record_probe(next.index, result.evidence);
-            } else {
-                // An invalid probe is no evidence: the same load is probed again.
-                invalid_probes += 1;
-            }
-            if invalid_probes == MAX_INVALID_PROBES {
-                break;
-            }
+            group
+                .halving
+                .record_probe(candidate, next.index, evidence, seconds);
         }
+        execution.tolerates_failures &= !group.halving.has_failed();
     }
     execution.agree_on_next(None).map(drop)
 }
@@ -271,7 +302,9 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
     let valid = audit(&audited).valid && of_shards.reasons.is_empty();
     // An invalid probe says nothing about the server.
     let chance = if valid {
-        judge::pass_probability(&case.checks, &sample)
+        // Less load does not make these pass: they are judged at the result.
+        let of_load = case.checks.iter().filter(|it| !it.is_easier_with_load());
+        judge::pass_probability(&of_load.cloned().collect::<Vec<_>>(), &sample)
     } else {
         0.5
     };
@@ -314,56 +347,112 @@ fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     (window > 0.0).then(|| (rate, (share * (1.0 - share) / n).sqrt() * n / window))
 }
 
+/// How long a probe sent requests, in seconds.
+fn probe_seconds(part: &Part) -> f64 {
+    part.sending_until_ns.unwrap_or_default() as f64 / 1e9
+}
+
 /// The reports of all searches of a plan, from the stored rows and parts.
 pub fn search_reports(plan: &Plan, table: &Table, manifest: &Manifest) -> Vec<SearchReport> {
-    plan.searches
-        .iter()
-        .map(|quest| search_report(plan, quest, table, manifest))
+    groups_of(plan)
+        .into_iter()
+        .flat_map(|group| group_reports(plan, group, table, manifest))
         .collect()
 }
 
-fn search_report(
+/// The reports of the searches that compete with each other: their probes are replayed in the order in which they ran.
+fn group_reports(
     plan: &Plan,
-    quest: &CapacitySearch,
+    group: Group<'_>,
     table: &Table,
     manifest: &Manifest,
-) -> SearchReport {
-    let mut hunt = SearchState::new(&quest.spec, &quest.grid);
-    let mut probes: Vec<ProbeReport> = Vec::new();
-    let cases = plan
-        .cases
-        .get(quest.first..quest.first + quest.grid.len())
-        .unwrap_or_default();
-    for part in &manifest.parts {
-        let Some(index) = cases.iter().position(|case| case.id == part.case) else {
+) -> Vec<SearchReport> {
+    let Group {
+        searches,
+        mut halving,
+    } = group;
+    let mut probes: Vec<Vec<ProbeReport>> = vec![Vec::new(); searches.len()];
+    let failure = |candidate: usize| {
+        let cases = searches
+            .get(candidate)
+            .map_or(&[][..], |search| cases_of(plan, search));
+        let mut failed = manifest.failed.iter();
+        failed.find(|failed| cases.iter().any(|case| case.id == failed.case))
+    };
+    for (at, part) in manifest.parts.iter().enumerate() {
+        let position = |search: &CapacitySearch| {
+            let mut cases = cases_of(plan, search).iter();
+            cases.position(|case| case.id == part.case)
+        };
+        let mut found = searches.iter().enumerate();
+        let Some((candidate, index)) =
+            found.find_map(|(candidate, search)| Some((candidate, position(search)?)))
+        else {
             continue;
         };
-        let case = &cases[index];
+        let case = &cases_of(plan, &searches[candidate])[index];
+        // The candidates before it that should have been probed could not.
+        while let Some((wanted, _)) = halving.next_probe()
+            && wanted != candidate
+            && let Some(failed) = failure(wanted)
+        {
+            halving.fail(wanted, failed.why.clone());
+        }
         let mut result = evaluate_probe(plan, case, table, part);
-        // The probe that found the server gone says nothing about the load.
-        result.valid &= manifest.error.is_none() || manifest.parts.last() != Some(part);
-        let purpose = hunt
-            .next()
+        // The probe that lost its server says nothing about the load.
+        let lost = failure(candidate).filter(|failed| {
+            let later = manifest.parts.get(at + 1..).unwrap_or_default();
+            failed.case == part.case && !later.iter().any(|later| later.case == part.case)
+        });
+        result.valid &=
+            lost.is_none() && (manifest.error.is_none() || manifest.parts.last() != Some(part));
+        let purpose = halving
+            .next_of(candidate)
             .filter(|next| next.index == index)
             .map_or(Purpose::Narrow, |next| next.purpose);
-        if result.valid {
-            hunt.record_probe(index, result.evidence);
+        let evidence = result.valid.then_some(result.evidence);
+        halving.record_probe(candidate, index, evidence, probe_seconds(part));
+        if let Some(failed) = lost {
+            halving.fail(candidate, failed.why.clone());
         }
-        probes.push(probe_report(
+        probes[candidate].push(probe_report(
             case,
             part,
-            quest.grid[index],
+            searches[candidate].grid[index],
             purpose,
             &result,
         ));
     }
-    mark_dominated(&mut probes);
-    SearchReport {
-        spec: quest.spec.clone(),
-        labels: quest.labels.clone(),
-        finding: hunt.finding(),
-        probes,
+    // A run that ended early has no winner.
+    while let Some((wanted, _)) = halving.next_probe()
+        && let Some(failed) = failure(wanted)
+    {
+        halving.fail(wanted, failed.why.clone());
     }
+    let gpus = gpus_of(plan, searches);
+    let report = |(candidate, mut probes): (usize, Vec<ProbeReport>)| {
+        mark_dominated(&mut probes);
+        let search = &searches[candidate];
+        Some(SearchReport {
+            spec: search.spec.clone(),
+            labels: search.labels.clone(),
+            finding: halving.finding(candidate)?,
+            probes,
+            candidacy: plan.halving.map(|_| Candidacy {
+                group: search.group,
+                standings: halving.standings(candidate).to_vec(),
+                fate: halving.fate(candidate).cloned(),
+                gpus: gpus.as_ref().map(|gpus| gpus[candidate]),
+            }),
+        })
+    };
+    probes.into_iter().enumerate().filter_map(report).collect()
+}
+
+/// The possible probes of a search.
+fn cases_of<'a>(plan: &'a Plan, search: &CapacitySearch) -> &'a [Case] {
+    let cases = search.first..search.first + search.grid.len();
+    plan.cases.get(cases).unwrap_or_default()
 }
 
 fn probe_report(

@@ -1,6 +1,6 @@
 //! Capacity searches from the scenario to the report, against the built-in server in real time.
 
-use crate::lab::Lab;
+use crate::lab::{Lab, port};
 use serde_json::{Value, json};
 
 /// A server whose decode step takes 10 ms and 2 ms more for each user: 17 users are the most at which `tpot` stays under 45 ms.
@@ -121,5 +121,85 @@ fn a_plan_says_what_is_searched() {
         planned.matches("concurrency=").count(),
         2,
         "the least load, in the table and as the first request:\n{planned}"
+    );
+}
+
+/// Candidates whose decode step takes `gamma` longer for each user, on a server that the run starts. 28 users are the most for
+/// 1.25 ms, 14 for 2.5 ms, 7 for 5 ms; the last one is not a duration, so its server does not start.
+fn candidates(port: u16, rest: &str) -> String {
+    format!(
+        "version: 1\nname: t\n\
+         target: {{ url: \"http://127.0.0.1:{port}/v1/chat/completions\", model: sim, \
+         server: {{ preset: simulator, args: {{ alpha: 10ms, beta: 0ns, delta: 0ns }}, ready: {{ interval: 50ms }} }} }}\n\
+         dataset: {{ kind: prompt, text: x }}\nrequest: {{ max_tokens: 4 }}\nreport: {{ formats: [md, html, png, junit] }}\n\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n\
+         load: {{ concurrency: 8, requests: 60, warmup: 1x }}\nslo: [tpot.p90 < 45ms]\n\
+         search: {{ vary: load.concurrency, range: [1, 64], precision: 25%, confirm: 1, drain: 0s, {rest} }}\n"
+    )
+}
+
+#[test]
+fn the_best_of_several_ways_to_start_a_server_is_found() {
+    let lab = Lab::new();
+    let rest = "budget: 48, over: { target.server.args.gamma: [5ms, 1250us, never, 2500us] }";
+    lab.file("s.yaml", candidates(port(), rest));
+    let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
+    for line in [
+        "the best of 4 candidates by successive halving, with 48 probes in 2 rungs:",
+        "  rung 1: 4 candidates, 6 probes each",
+        "  rung 2: 2 candidates, 12 probes each, full searches with confirmation",
+        "server starts: 6, which take as long as the server needs; up to 8 if candidates tie",
+    ] {
+        assert!(planned.contains(line), "{line}: {planned}");
+    }
+
+    let ran = lab.llmscen(&["run", "s.yaml", "--output", "out"]);
+    let results = lab.results();
+    let searches = results["search"].as_array().unwrap();
+    let outcomes: Vec<&Value> = searches
+        .iter()
+        .map(|search| &search["candidate"]["outcome"])
+        .collect();
+    assert_eq!(
+        (outcomes[1], outcomes[2]),
+        (&json!("best"), &json!("failed")),
+        "{outcomes:?}"
+    );
+    let probes: usize = searches
+        .iter()
+        .map(|search| search["probes"].as_array().unwrap().len())
+        .sum();
+    assert!(probes <= 48, "{probes}");
+    let starts: usize = results["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["startups"].as_array().map_or(0, Vec::len))
+        .sum();
+    assert!(starts <= 8, "{starts}");
+    let best = searches[1]["answer"].as_f64().unwrap();
+    assert!((14.0..=40.0).contains(&best), "28 by the formula: {best}");
+    let order = |index: usize| searches[index]["answer"].as_f64().unwrap_or_default();
+    assert!(order(1) > order(3) && order(3) > order(0), "{searches:#?}");
+    assert!(
+        ran.out
+            .contains("best of 4: gamma=1250us: maximum concurrency"),
+        "{}",
+        ran.out
+    );
+    let report = lab.text("out/report.md");
+    for text in [
+        "## Candidates",
+        "| 1 | gamma=1250us |",
+        "failed: ",
+        "charts/capacity.png",
+    ] {
+        assert!(report.contains(text), "{text}: {report}");
+    }
+    lab.llmscen(&["report", "out"]);
+    assert_eq!(
+        lab.results()["search"],
+        results["search"],
+        "the rows say it all"
     );
 }

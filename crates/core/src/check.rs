@@ -256,6 +256,12 @@ pub struct Check {
 }
 
 impl Check {
+    /// Whether more load makes it easier to meet: a ceiling of a cost. A search for the largest load judges it at its result.
+    pub fn is_easier_with_load(&self) -> bool {
+        matches!(&self.subject, Subject::Metric { metric, .. } if metric.cost_basis().is_some())
+            && self.op.is_ceiling()
+    }
+
     /// The group of requests that it applies to; None: all groups.
     pub fn group(&self) -> Option<&str> {
         self.tag("group")

@@ -10,14 +10,16 @@ use crate::load::{Load, Shape, Warmup};
 use crate::mix::{EntryLoad, MixEntry, is_in_group};
 use crate::redact::{DISTINCT, Redactor, Secret};
 use crate::request::RequestSpec;
-use crate::search::CapacitySearch;
+use crate::schedule::halving::groups;
+use crate::search::{CapacitySearch, HalvingSpec};
 use crate::seed::Seed;
 use crate::stage::six_digits;
-use crate::target::{Restart, Target};
+use crate::target::{ManagedServer, Restart, Target};
 use crate::telemetry::TelemetrySpec;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Thresholds of the self-audit.
@@ -318,6 +320,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Capacity searches. If there are any, the cases are their possible probes and run only on demand.
     pub searches: Vec<CapacitySearch>,
+    /// Successive halving over each group of searches; None: every search runs in full.
+    pub halving: Option<HalvingSpec>,
     /// Number of rounds per case; the rounds of all cases are interleaved.
     pub rounds: u32,
     /// Whether every second round runs the cases in reverse order, so that a drift of the machine cancels in pairs of cases.
@@ -452,8 +456,42 @@ impl Plan {
         groups
     }
 
-    /// Number of starts of managed servers, if none fails. A capacity search counts the starts of one probe per search.
-    pub fn server_starts(&self) -> usize {
+    /// Number of starts of managed servers, if none fails: the least, and the most where candidates of a search tie. A capacity
+    /// search counts the starts of one probe per search and rung.
+    pub fn server_starts(&self) -> RangeInclusive<usize> {
+        let Some(halving) = &self.halving else {
+            let starts = self.starts_in_order();
+            return starts..=starts;
+        };
+        let (mut least, mut most) = (0, 0);
+        for group in groups(&self.searches) {
+            let mut servers: Vec<&ManagedServer> = Vec::new();
+            let searches = &self.searches[group];
+            let cases = searches.iter().filter_map(|one| self.cases.get(one.first));
+            for server in cases.filter_map(|case| case.target.server.as_ref()) {
+                if !servers.contains(&server) {
+                    servers.push(server);
+                }
+            }
+            let rungs = halving.rungs(searches.len());
+            match servers.len() {
+                // One server serves all candidates.
+                0 | 1 => (least, most) = (least + servers.len(), most + servers.len()),
+                count => {
+                    let starts = |candidates: usize| candidates.min(count);
+                    least += rungs
+                        .iter()
+                        .map(|rung| starts(rung.candidates))
+                        .sum::<usize>();
+                    most += rungs.len() * count;
+                }
+            }
+        }
+        least..=most
+    }
+
+    /// Number of starts if the cases run in the order of the plan.
+    fn starts_in_order(&self) -> usize {
         let mut last: Option<PlannedRound> = None;
         let mut starts = 0;
         for next in self.rounds_in_order() {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 pub mod arrival;
 pub mod delays;
+pub mod halving;
 pub mod mix;
 pub mod quota;
 pub mod rates;

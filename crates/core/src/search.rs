@@ -171,9 +171,129 @@ impl Finding {
     }
 }
 
+/// What the probes of a successive halving may cost in all.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Budget {
+    /// A number of probes.
+    Probes(u32),
+    /// Their time, without starts of servers and pauses.
+    Time(Nanos),
+}
+
+impl Budget {
+    /// Probes, or seconds.
+    pub fn amount(self) -> f64 {
+        match self {
+            Budget::Probes(count) => f64::from(count),
+            Budget::Time(time) => time.secs(),
+        }
+    }
+}
+
+/// Successive halving over the candidates of `search.over`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HalvingSpec {
+    /// The budget of one group of candidates.
+    pub budget: Budget,
+    /// One of so many candidates goes on to the next rung; at least 2.
+    pub factor: usize,
+}
+
+/// A rung as it is planned: ties may add candidates to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlannedRung {
+    /// Number of candidates.
+    pub candidates: usize,
+    /// Probes, or seconds, of each candidate.
+    pub each: f64,
+}
+
+impl HalvingSpec {
+    /// The rungs for a number of candidates, each with the same part of the budget. The last has at most `factor` candidates.
+    pub fn rungs(&self, candidates: usize) -> Vec<PlannedRung> {
+        let mut counts = vec![candidates];
+        while let Some(count) = counts.last().filter(|count| **count > self.factor) {
+            counts.push(count.div_ceil(self.factor));
+        }
+        let part = self.budget.amount() / counts.len() as f64;
+        let each = |count: usize| match self.budget {
+            Budget::Probes(_) => (part / count as f64).floor(),
+            Budget::Time(_) => part / count as f64,
+        };
+        let rung = |candidates: usize| PlannedRung {
+            candidates,
+            each: each(candidates.max(1)),
+        };
+        counts.into_iter().map(rung).collect()
+    }
+}
+
+/// What is known of a candidate after a rung.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standing {
+    /// The rung, from 1.
+    pub rung: usize,
+    /// Its probes in this rung.
+    pub probes: usize,
+    /// The load that the search has found so far; None if no load passes.
+    pub answer: Option<f64>,
+    /// The interval of that load.
+    pub interval: (Option<f64>, f64),
+    /// By what candidates are ranked.
+    pub score: Score,
+}
+
+/// By what candidates are ranked: the capacity, or the highest goodput; per GPU where that is known of all candidates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Estimate.
+    pub value: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// How a candidate left a successive halving.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fate {
+    /// The best of the last rung.
+    Best,
+    /// In the last rung, and not the best.
+    NotBest {
+        /// Its interval overlaps that of the best one.
+        tied: bool,
+    },
+    /// Dropped after a rung.
+    Dropped {
+        /// Its interval overlaps that of the last candidate kept by its rank: the budget forced the decision.
+        tied: bool,
+        /// The score of the last candidate that was kept by its rank.
+        kept: Score,
+    },
+    /// It could not be measured: its server did not start, or was lost.
+    Failed(String),
+}
+
+/// The part of one candidate in a successive halving.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidacy {
+    /// The group of candidates that it competes in: the matrix values besides `over`.
+    pub group: usize,
+    /// What was known after each rung that it took part in.
+    pub standings: Vec<Standing>,
+    /// How it left; None if the run ended before.
+    pub fate: Option<Fate>,
+    /// The number of GPUs by which its score is divided; None if scores are not per GPU.
+    pub gpus: Option<f64>,
+}
+
 /// A search within a plan: its possible probes are cases of the plan, one per grid value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapacitySearch {
+    /// Searches of one group are candidates of one successive halving. Without `over`, each has its own.
+    pub group: usize,
     /// The goal.
     pub spec: SearchSpec,
     /// The labels that its cases share, without the varied field.
@@ -224,6 +344,29 @@ pub struct SearchReport {
     pub finding: Finding,
     /// Every probe, in order.
     pub probes: Vec<ProbeReport>,
+    /// Its part in a successive halving; None without `over`.
+    pub candidacy: Option<Candidacy>,
+}
+
+impl SearchReport {
+    /// The verdicts at the result on objectives that more load makes easier to meet, by its longest valid probe. At any smaller load
+    /// they are worse.
+    pub fn verdicts_at_result(&self) -> impl Iterator<Item = &Verdict> {
+        let at_result = |probe: &&ProbeReport| {
+            Some(probe.load) == self.finding.answer && probe.pass_probability.is_some()
+        };
+        let probes = self.probes.iter().filter(at_result);
+        let longest = probes.max_by_key(|probe| probe.requests);
+        let verdicts = longest.into_iter().flat_map(|probe| &probe.verdicts);
+        verdicts.filter(|verdict| verdict.check.is_easier_with_load())
+    }
+
+    /// Whether it is a result of the run: a search without `over`, or the best candidate.
+    pub fn is_result(&self) -> bool {
+        self.candidacy
+            .as_ref()
+            .is_none_or(|candidacy| candidacy.fate == Some(Fate::Best))
+    }
 }
 
 #[cfg(test)]

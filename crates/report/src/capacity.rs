@@ -1,67 +1,150 @@
 //! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of loads.
 
-use crate::format::{ABSENT, number, value};
-use crate::search::{found_load, interval, varied_key};
+use crate::format::{ABSENT, value};
+use crate::search::{fate, found_load, interval, plain_number, short_name, varied_key};
 use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::check::Ruling;
-use llmscen_core::label::{Labels, describe};
+use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
-use llmscen_core::search::{Goal, SearchReport};
+use llmscen_core::search::{Fate, Goal, SearchReport, Standing};
+
+/// The capacities of a report.
+pub(super) struct Capacities<'a> {
+    /// The quantity of the load, and its unit.
+    pub(super) load_name: String,
+    pub(super) unit: &'static str,
+    /// Whether they are ranked per GPU: `target.gpus` is known of all.
+    pub(super) per_gpu: bool,
+    /// Probability of the intervals; None for ladders, whose next load does not pass.
+    pub(super) mass: Option<f64>,
+    /// The best first.
+    pub(super) ranked: Vec<Capacity<'a>>,
+}
 
 /// The capacity of one configuration.
-struct Capacity<'a> {
+pub(super) struct Capacity<'a> {
     /// The swept values besides the load.
     labels: Labels,
     /// The largest load that meets the objectives; None if none does.
-    load: Option<f64>,
+    pub(super) load: Option<f64>,
+    /// The load between these ends is the largest one, each None where the range or the ladder ends.
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
     /// What is known of it, as text.
     range: String,
     /// The case at that load, or at any load if none meets the objectives.
     case: Option<&'a CaseReport>,
+    pub(super) gpus: Option<f64>,
+    /// Its search, if it has one.
+    search: Option<&'a SearchReport>,
 }
 
 impl Capacity<'_> {
+    pub(super) fn name(&self) -> String {
+        short_name(&self.labels)
+    }
+
     fn scalar(&self, metric: Metric) -> Option<f64> {
         self.case?.scalars.get(&metric).copied()
     }
 
-    /// `target.gpus`, by which the throughput per GPU is divided.
-    fn gpus(&self) -> Option<f64> {
-        let gpus = self.scalar(Metric::OutputTps)? / self.scalar(Metric::OutputTpsPerGpu)?;
-        Some(gpus.round()).filter(|gpus| *gpus >= 1.0)
+    /// The group of candidates that it belongs to, and where it is in it: by how far it came.
+    fn place(&self) -> (usize, usize) {
+        let Some(candidacy) = self.search.and_then(|search| search.candidacy.as_ref()) else {
+            return (0, 0);
+        };
+        let rung = candidacy.standings.last().map_or(0, |last| last.rung);
+        let place = match &candidacy.fate {
+            Some(Fate::Best) => 0,
+            Some(Fate::Failed(_)) => usize::MAX,
+            _ => usize::MAX - 1 - rung,
+        };
+        (candidacy.group, place)
     }
 
-    fn load_per_gpu(&self) -> Option<f64> {
-        Some(self.load? / self.gpus()?)
+    /// The standing after a rung of a successive halving.
+    fn standing(&self, rung: usize) -> Option<&Standing> {
+        let standings = &self.search?.candidacy.as_ref()?.standings;
+        standings.iter().find(|standing| standing.rung == rung)
+    }
+
+    /// Whether it is a result of the run, and not of a candidate that was dropped.
+    pub(super) fn is_final(&self) -> bool {
+        let fate = self
+            .search
+            .and_then(|search| search.candidacy.as_ref()?.fate.as_ref());
+        !matches!(fate, Some(Fate::Dropped { .. } | Fate::Failed(_)))
     }
 }
 
-/// The configurations of a report, ranked by the capacity per GPU, or by the capacity where the number of GPUs is not known; empty
-/// for fewer than two.
-pub(super) fn table(report: &Report) -> Table {
-    let (name, unit, mut capacities) = match report.searches.as_slice() {
+/// The configurations of a report, ranked by the capacity per GPU, or by the capacity where the number of GPUs is not known;
+/// candidates of a search by how far they came first. None for fewer than two.
+pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
+    let (load_name, unit, mut ranked) = match report.searches.as_slice() {
         [] => of_ladders(report),
         searches => of_searches(report, searches),
     };
-    if capacities.len() < 2 {
-        capacities.clear();
+    if ranked.len() < 2 {
+        return None;
     }
-    let per_gpu = capacities.iter().all(|capacity| capacity.gpus().is_some());
-    let rank = |capacity: &Capacity<'_>| {
-        let load = if per_gpu {
-            capacity.load_per_gpu()
-        } else {
-            capacity.load
-        };
-        load.unwrap_or(f64::NEG_INFINITY)
+    let per_gpu = ranked.iter().all(|capacity| capacity.gpus.is_some());
+    let value = |capacity: &Capacity<'_>| {
+        let share = capacity.gpus.filter(|_| per_gpu).unwrap_or(1.0);
+        capacity.load.map_or(f64::NEG_INFINITY, |load| load / share)
     };
-    capacities.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
-    let priced = capacities.iter().any(|capacity| {
+    ranked.sort_by(|a, b| {
+        a.place()
+            .cmp(&b.place())
+            .then(value(b).total_cmp(&value(a)))
+    });
+    Some(Capacities {
+        load_name,
+        unit,
+        per_gpu,
+        mass: report.searches.first().and_then(|one| one.finding.mass),
+        ranked,
+    })
+}
+
+/// How the candidates of a search were ranked; None without `over`.
+pub(super) fn method(report: &Report) -> Option<&'static str> {
+    let has_candidates = report
+        .searches
+        .iter()
+        .any(|search| search.candidacy.is_some());
+    has_candidates.then_some(
+        "Successive halving: each rung has the interval of the capacity that was known after it, and the probes it took. Only the best candidate is a confirmed result; the others are estimates with fewer probes.",
+    )
+}
+
+/// The table of the configurations; without rows for fewer than two.
+pub(super) fn table(report: &Report) -> Table {
+    let Some(Capacities {
+        load_name,
+        unit,
+        per_gpu,
+        ranked,
+        ..
+    }) = capacities(report)
+    else {
+        return Table::new(Vec::new(), Vec::new());
+    };
+    let priced = ranked.iter().any(|capacity| {
         capacity
             .scalar(Metric::CostPerMillionOutputTokens)
             .is_some()
     });
+    let mut rungs: Vec<usize> = ranked
+        .iter()
+        .filter_map(|capacity| capacity.search?.candidacy.as_ref())
+        .flat_map(|candidacy| candidacy.standings.iter().map(|standing| standing.rung))
+        .collect();
+    rungs.sort_unstable();
+    rungs.dedup();
+    let is_halving = ranked
+        .iter()
+        .any(|capacity| capacity.search.is_some_and(|one| one.candidacy.is_some()));
     let load = |load: Option<f64>| {
         let text = load.map_or_else(
             || ABSENT.to_owned(),
@@ -75,7 +158,7 @@ pub(super) fn table(report: &Report) -> Table {
             .documents("Configuration")
             .terminal("CONFIGURATION", 0),
         Column::number()
-            .documents(&format!("Maximum {name}"))
+            .documents(&format!("Maximum {load_name}"))
             .terminal("MAXIMUM", 0),
         Column::text().documents("Evidence").terminal("EVIDENCE", 0),
     ];
@@ -95,9 +178,22 @@ pub(super) fn table(report: &Report) -> Table {
                 .terminal("COST/1M OUT", 1),
         );
     }
-    let row = |(index, capacity): (usize, &Capacity<'_>)| {
-        let labels = capacity.labels.0.iter();
-        let name: Vec<String> = labels.map(|(path, value)| describe(path, value)).collect();
+    let rung_column = |rung: &usize| Column::text().documents(&format!("Rung {rung}"));
+    columns.extend(rungs.iter().map(rung_column));
+    if is_halving {
+        columns.push(
+            Column::text()
+                .documents("Outcome")
+                .terminal("OUTCOME", 0)
+                .at_least(24),
+        );
+    }
+    let mut rank = 0;
+    let mut group = None;
+    let mut row = |capacity: &Capacity<'_>| {
+        let place = capacity.place().0;
+        rank = if group == Some(place) { rank + 1 } else { 1 };
+        group = Some(place);
         let at_load = |metric: Metric| capacity.scalar(metric).filter(|_| capacity.load.is_some());
         let figure = |metric: Metric| {
             let known = at_load(metric);
@@ -105,34 +201,49 @@ pub(super) fn table(report: &Report) -> Table {
             Cell::figure(text, known)
         };
         let mut cells = vec![
-            Cell::count(index as u64 + 1),
-            Cell::prose(&name.join(", ")),
+            Cell::count(rank),
+            Cell::prose(&capacity.name()),
             load(capacity.load),
             Cell::prose(&capacity.range),
         ];
         if per_gpu {
-            let gpus = capacity.gpus();
+            let gpus = capacity.gpus;
+            let share = capacity.load.zip(gpus).map(|(load, gpus)| load / gpus);
             cells.extend([
                 Cell::figure(gpus.map_or_else(|| ABSENT.to_owned(), plain_number), gpus),
-                load(capacity.load_per_gpu()),
+                load(share),
                 figure(Metric::OutputTpsPerGpu),
             ]);
         }
         if priced {
             cells.push(figure(Metric::CostPerMillionOutputTokens));
         }
+        let standing =
+            |rung: &usize| Cell::prose(&describe_standing(capacity.standing(*rung), unit));
+        cells.extend(rungs.iter().map(standing));
+        if is_halving {
+            cells.push(Cell::prose(&capacity.search.map_or_else(String::new, fate)));
+        }
         Row::new(cells)
     };
-    Table::new(columns, capacities.iter().enumerate().map(row).collect())
+    let rows = ranked.iter().map(&mut row).collect();
+    Table::new(columns, rows)
 }
 
-/// A whole number as it is, others with three digits.
-fn plain_number(value: f64) -> String {
-    if value.fract() == 0.0 {
-        value.to_string()
-    } else {
-        number(value)
-    }
+/// `30 to 44 (5 probes)`: the interval after a rung.
+fn describe_standing(standing: Option<&Standing>, unit: &str) -> String {
+    let Some(Standing {
+        probes, interval, ..
+    }) = standing
+    else {
+        return "–".to_owned();
+    };
+    let low = interval.0.map_or_else(|| "0".to_owned(), plain_number);
+    format!(
+        "{low} to {}{unit} ({})",
+        plain_number(interval.1),
+        crate::format::counted(*probes, "probe")
+    )
 }
 
 /// The name of the load, its unit, and the capacity that each search found.
@@ -144,27 +255,44 @@ fn of_searches<'a>(
         .first()
         .map(|search| varied_key(&search.spec))
         .unwrap_or_default();
-    let capacity = |search: &SearchReport| {
+    let capacity = |search: &'a SearchReport| {
         let load = found_load(report, search);
         let nearest = search.probes.iter().min_by(|a, b| {
             let distance = |probe_load: f64| (probe_load - load.unwrap_or(0.0)).abs();
             distance(a.load).total_cmp(&distance(b.load))
         });
         let id = nearest.map(|probe| probe.case.as_str());
+        let case = report
+            .cases
+            .iter()
+            .find(|case| Some(case.id.as_str()) == id);
+        let has_load = !search.probes.is_empty();
+        let gpus = search.candidacy.as_ref().and_then(|one| one.gpus);
         Capacity {
             labels: search.labels.clone(),
             load,
-            range: interval(search),
-            case: report
-                .cases
-                .iter()
-                .find(|case| Some(case.id.as_str()) == id),
+            low: search.finding.interval.0.filter(|_| has_load),
+            high: Some(search.finding.interval.1).filter(|_| has_load),
+            range: match has_load {
+                true => interval(search),
+                false => "no probe".to_owned(),
+            },
+            case,
+            gpus: gpus.or_else(|| gpus_of(case?)),
+            search: Some(search),
         }
     };
-    let ranked = searches
-        .iter()
-        .filter(|search| search.spec.goal == Goal::Slo);
+    let is_ranked =
+        |search: &&SearchReport| search.spec.goal == Goal::Slo || search.candidacy.is_some();
+    let ranked = searches.iter().filter(is_ranked);
     (name, unit, ranked.map(capacity).collect())
+}
+
+/// `target.gpus`, by which the throughput per GPU is divided.
+fn gpus_of(case: &CaseReport) -> Option<f64> {
+    let scalar = |metric: Metric| case.scalars.get(&metric).copied();
+    let gpus = scalar(Metric::OutputTps)? / scalar(Metric::OutputTpsPerGpu)?;
+    Some(gpus.round()).filter(|gpus| *gpus >= 1.0)
 }
 
 /// The same of ladders: the cases that differ in their load only, of which all are judged.
@@ -225,11 +353,16 @@ fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> 
         (Some(_), None) => "the whole ladder passes".to_owned(),
         (Some(_), next) => format!("{} does not pass", text(next)),
     };
+    let case = best.or(cases.first().copied());
     Capacity {
         labels,
         load: best.map(load),
+        low: best.map(load),
+        high: cases.get(passed).map(|next| load(next)),
         range,
-        case: best.or(cases.first().copied()),
+        case,
+        gpus: case.and_then(gpus_of),
+        search: None,
     }
 }
 

@@ -5,6 +5,7 @@
 mod axis;
 mod by_length;
 mod canvas;
+mod capacity;
 mod compare;
 mod distribution;
 mod draw;
@@ -96,7 +97,8 @@ pub fn charts(report: &Report, formats: &[Format]) -> Result<Vec<Chart>, ViewErr
 }
 
 fn figures(report: &Report) -> Vec<Figure> {
-    let mut all: Vec<Figure> = search::figure(report).into_iter().collect();
+    let capacity = capacity::figure(report);
+    let mut all: Vec<Figure> = capacity.into_iter().chain(search::figure(report)).collect();
     // The cases of a search are probes, some of them stopped early, so they form no curve over load.
     if report.searches.is_empty() {
         let over_load: [fn(&Report) -> Option<Figure>; 6] = [
@@ -187,7 +189,10 @@ mod tests {
             "latency_over_throughput",
             "throughput_over_load",
         ];
-        assert_eq!(names(&sweep(12))[..3], many);
+        assert_eq!(
+            names(&sweep(12))[..4],
+            [many.as_slice(), &["pareto"]].concat()
+        );
         assert_eq!(
             names(&grid(2))[..5],
             [["matrix"].as_slice(), &many, &["pareto"]].concat()
@@ -351,6 +356,10 @@ mod tests {
             ]
             .map(|(name, report)| (name.to_owned(), report)),
         );
+        for variants in [1, 2, 6] {
+            let report = crate::fixture::variants(variants, 8);
+            reports.push((format!("variants-{variants}"), report));
+        }
         reports.extend([("search", searched())].map(|(name, report)| (name.to_owned(), report)));
         for (folder, report) in reports {
             let dir = dir.join(&folder);

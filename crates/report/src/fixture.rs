@@ -4,7 +4,7 @@ pub(crate) mod comparison;
 pub(crate) mod exports;
 
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestSet, Ruling, Subject, Verdict};
-use llmscen_core::label::{Labels, Scalar};
+use llmscen_core::label::{Labels, Scalar, VARIANT};
 use llmscen_core::manifest::{Machine, Manifest};
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::outcome::FailureKind;
@@ -442,6 +442,44 @@ pub(crate) fn grid(lengths: u32) -> Report {
     report_of((0..6 * lengths).map(cell).collect(), RunVerdict::Fail, 1)
 }
 
+/// Variants on one, two and four GPUs over doubling concurrencies: the later ones are slower for one user and faster for many. Each
+/// passes up to another load.
+pub(crate) fn variants(count: u32, loads: u32) -> Report {
+    let cell = |index: u32| {
+        let (variant, users) = (index / loads, 1 << (index % loads));
+        let mut case = case(users);
+        let slower = 1.0 + f64::from(variant) * 0.4 / f64::from(users).sqrt();
+        let name = format!("tp{}-v{variant}", 1 << (variant % 3));
+        for distribution in case.distributions.values_mut() {
+            let quantiles = distribution.quantiles.iter_mut();
+            quantiles.for_each(|value| *value *= slower);
+        }
+        case.scalars.values_mut().for_each(|value| {
+            *value *= (1.0 + 0.1 * f64::from(variant) * f64::from(users).log2()) / slower;
+        });
+        let gpus = f64::from(1 << (variant % 3));
+        for (metric, per_gpu) in [
+            (Metric::OutputTps, Metric::OutputTpsPerGpu),
+            (Metric::TotalTps, Metric::TotalTpsPerGpu),
+        ] {
+            let total = case.scalars[&metric];
+            case.scalars.insert(per_gpu, total / gpus);
+        }
+        case.id = format!("{name},concurrency={users}");
+        case.labels
+            .0
+            .insert(0, (VARIANT.to_owned(), Scalar::Text(name)));
+        let ruling = match users <= 4 << (variant % 4) {
+            true => Ruling::Pass,
+            false => Ruling::Fail,
+        };
+        let verdicts = case.verdicts.iter_mut();
+        verdicts.for_each(|verdict| verdict.ruling = ruling);
+        case
+    };
+    report_of((0..loads * count).map(cell).collect(), RunVerdict::Fail, 1)
+}
+
 /// Engines under the same load, each slower than the one before.
 pub(crate) fn engines(count: u32) -> Report {
     let engine = |index: u32| {
@@ -525,6 +563,7 @@ pub(crate) fn searched() -> Report {
         labels: Labels::default(),
         finding,
         probes: probes.map(probe).to_vec(),
+        candidacy: None,
     };
     Report {
         searches: vec![search],

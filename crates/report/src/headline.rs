@@ -4,7 +4,7 @@ use crate::commands;
 use crate::findings;
 use crate::format::{against, check_title, counted, millis, plain};
 use crate::objectives::{limit_text, subject_mark};
-use crate::search::sentence;
+use crate::search;
 use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::outcome::{Failure, FailureKind};
@@ -86,15 +86,7 @@ fn verdict_reason(report: &Report) -> String {
     if report.cases.is_empty() {
         return "no case ran.".to_owned();
     }
-    let results = || {
-        report
-            .searches
-            .iter()
-            .map(|search| sentence(report, search))
-            .collect::<Vec<_>>()
-            .join("; ")
-            + "."
-    };
+    let results = || search::results(report).join("; ") + ".";
     match report.verdict {
         RunVerdict::Invalid if !report.searches.is_empty() && !report.manifest.interrupted => {
             format!("{} {}", results(), capitalize(&invalid_reason(report)))

@@ -68,6 +68,7 @@ struct Page<'a> {
     interruption: Option<String>,
     description: Option<&'a str>,
     searches: Vec<Search>,
+    candidates: Option<&'static str>,
     capacities: String,
     slo_total: usize,
     /// The objectives of a single case; the matrix has those of several.
@@ -193,6 +194,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         interruption: headline::interruption(report),
         description: report.description.as_deref(),
         searches: report.searches.iter().enumerate().map(search).collect(),
+        candidates: capacity::method(report),
         capacities: capacity::table(report).html("Capacity of each configuration"),
         slo_total: verdicts.clone().count(),
         slo: if is_single {

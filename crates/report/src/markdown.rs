@@ -33,6 +33,8 @@ struct Page {
     interruption: Option<String>,
     description: Option<String>,
     searches: Vec<Search>,
+    /// How the candidates of a search were ranked; None without `over`.
+    candidates: Option<&'static str>,
     capacities: String,
     slo: String,
     slo_open: String,
@@ -128,6 +130,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         interruption: headline::interruption(report).as_deref().map(prose),
         description: report.description.as_deref().map(prose),
         searches: searches(report),
+        candidates: capacity::method(report),
         capacities: capacity::table(report).markdown(),
         slo: slo.markdown(),
         slo_open: slo_open.markdown(),

@@ -1,6 +1,6 @@
 //! A plan before it runs: its cases and its objectives.
 
-use crate::format::{check_title, millis, value};
+use crate::format::{check_title, counted, millis, value};
 use crate::objectives::multiple;
 use crate::search::describe_search;
 use crate::table::{Cell, Column, Row, Screen, Table};
@@ -8,6 +8,9 @@ use llmscen_core::check::{Check, Confidence};
 use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
 use llmscen_core::load::{Load, Warmup};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::schedule::halving::groups;
+use llmscen_core::schedule::search::SearchState;
+use llmscen_core::search::{Budget, HalvingSpec};
 use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
 
@@ -60,9 +63,65 @@ pub fn plan_table(plan: &Plan, width: Option<usize>, color: bool) -> String {
         .filter_map(|index| Some(plan_row(plan.cases.get(index)?)));
     let table = Table::new(columns, rows.collect()).terminal(Screen { width, color });
     match plan.searches.first() {
-        Some(quest) => table + &describe_search(quest, plan.searches.len()),
+        Some(quest) => {
+            let halving = plan.halving.map(|halving| describe_halving(plan, halving));
+            table + &describe_search(quest, plan.searches.len()) + &halving.unwrap_or_default()
+        }
         None => table,
     }
+}
+
+/// What a successive halving will do, a line for each rung.
+fn describe_halving(plan: &Plan, halving: HalvingSpec) -> String {
+    let groups = groups(&plan.searches);
+    let Some(first) = groups.first() else {
+        return String::new();
+    };
+    let budget = |amount: f64| match halving.budget {
+        Budget::Probes(_) => counted(amount as usize, "probe"),
+        Budget::Time(_) => millis(amount * 1e3),
+    };
+    let each = match groups.len() {
+        1 => String::new(),
+        many => format!("{many} times, each "),
+    };
+    let rungs = halving.rungs(first.len());
+    let mut lines = vec![format!(
+        "{each}the best of {} by successive halving, with {} in {}:",
+        counted(first.len(), "candidate"),
+        budget(halving.budget.amount()),
+        counted(rungs.len(), "rung")
+    )];
+    for (index, rung) in rungs.iter().enumerate() {
+        let last = match index + 1 == rungs.len() {
+            true => ", full searches with confirmation",
+            false => "",
+        };
+        lines.push(format!(
+            "  rung {}: {}, {} each{last}",
+            index + 1,
+            counted(rung.candidates, "candidate"),
+            budget(rung.each)
+        ));
+    }
+    if rungs.len() > 1 {
+        lines.push(
+            "  candidates whose intervals overlap go on too, while the budget allows it".into(),
+        );
+    }
+    let search = plan.searches.get(first.start);
+    let full = search.map(|one| SearchState::new(&one.spec, &one.grid).probes_of_a_full_search());
+    if let (Some(full), Budget::Probes(_)) = (full, halving.budget) {
+        let probes: f64 = rungs.iter().map(|rung| rung.each).sum();
+        if probes < full as f64 {
+            let enough = (full as f64 / probes * halving.budget.amount()).ceil();
+            lines.push(format!(
+                "  the last rung will hardly converge: a candidate has {probes} probes in all, and a full search takes about {full}; with `budget: {}` it has as many",
+                enough * groups.len() as f64
+            ));
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// A label of a load, which a ladder varies.

@@ -7,7 +7,7 @@ use crate::format::{against, check_title, counted, number, optional, plain, valu
 use crate::headline::{excess, paragraphs, validity, verdict_name};
 use crate::notes::{mark, silent_endpoints};
 use crate::objectives::{multiple, severity, subject_mark};
-use crate::search::short_result;
+use crate::search::{label_prefix, short_result};
 use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
@@ -125,6 +125,15 @@ fn title(report: &Report, options: &ScreenOptions<'_>) -> String {
 fn counts(report: &Report, columns: usize) -> String {
     if let [only] = report.searches.as_slice() {
         return short_result(report, only);
+    }
+    let results: Vec<_> = report
+        .searches
+        .iter()
+        .filter(|one| one.is_result())
+        .collect();
+    if let ([best], Some(_)) = (results.as_slice(), report.searches.get(1)) {
+        let (name, result) = (label_prefix(best), short_result(report, best));
+        return format!("best of {}: {name}{result}", report.searches.len());
     }
     if !report.searches.is_empty() {
         return format!("{} searches", report.searches.len());

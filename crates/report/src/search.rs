@@ -1,14 +1,17 @@
 //! Capacity searches: their results in a sentence, in tables and in results.json.
 
 use crate::ViewError;
-use crate::format::{ABSENT, against, check_title, code, percent};
+use crate::format::{ABSENT, against, check_title, code, counted, number, percent};
 use crate::headline::excess;
 use crate::json::slo_json;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::{Ruling, Verdict};
-use llmscen_core::label::describe;
+use llmscen_core::label::{Labels, describe};
 use llmscen_core::report::Report;
-use llmscen_core::search::{CapacitySearch, Extent, Goal, ProbeReport, SearchReport, SearchSpec};
+use llmscen_core::search::{
+    Candidacy, CapacitySearch, Extent, Fate, Goal, ProbeReport, Score, SearchReport, SearchSpec,
+    Standing,
+};
 use serde_json::{Map, Value, json};
 
 /// The short name of the varied key, with its traffic class if it belongs to a mix, and the unit of its values.
@@ -62,10 +65,16 @@ pub enum SearchOutcome {
     Interrupted,
     /// No probe passed its self-audit.
     Invalid,
+    /// A candidate that could not be measured.
+    Failed,
 }
 
 /// How a search of this report ended.
 pub fn search_outcome(report: &Report, search: &SearchReport) -> SearchOutcome {
+    let fate = search.candidacy.as_ref().and_then(|one| one.fate.as_ref());
+    if matches!(fate, Some(Fate::Failed(_))) {
+        return SearchOutcome::Failed;
+    }
     match search
         .probes
         .iter()
@@ -94,16 +103,145 @@ pub fn found_load(report: &Report, search: &SearchReport) -> Option<f64> {
 
 /// The swept values of the search, with a colon; empty if there is only one search.
 pub fn label_prefix(search: &SearchReport) -> String {
-    let labels: Vec<String> = search
-        .labels
-        .0
-        .iter()
-        .map(|(path, value)| describe(path, value))
-        .collect();
-    if labels.is_empty() {
+    let name = short_name(&search.labels);
+    if name.is_empty() {
         String::new()
     } else {
-        format!("{}: ", labels.join(", "))
+        format!("{name}: ")
+    }
+}
+
+/// Swept values by the last segments of their paths, or by the paths where two end alike.
+pub(crate) fn short_name(labels: &Labels) -> String {
+    let last = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
+    let name = |path: &String| {
+        let alike = labels
+            .0
+            .iter()
+            .filter(|(other, _)| last(other) == last(path));
+        match alike.count() {
+            1 => last(path),
+            _ => path.clone(),
+        }
+    };
+    let names = labels
+        .0
+        .iter()
+        .map(|(path, value)| describe(&name(path), value));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The results of a report's searches, a sentence each; of a successive halving, that of its best candidate.
+pub(crate) fn results(report: &Report) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for group in by_group(report) {
+        let Some(first) = group.first().filter(|first| first.candidacy.is_some()) else {
+            sentences.extend(group.iter().map(|search| sentence(report, search)));
+            continue;
+        };
+        let best = group.iter().find(|search| search.is_result());
+        sentences.push(match best {
+            Some(best) => format!(
+                "best of {}: {}",
+                counted(group.len(), "candidate"),
+                sentence(report, best)
+            ),
+            None => {
+                let why = |search: &&SearchReport| match search.candidacy.as_ref()?.fate.as_ref()? {
+                    Fate::Failed(why) => Some(why.clone()),
+                    _ => None,
+                };
+                let failed: Vec<String> = group.iter().filter_map(why).collect();
+                match failed.first() {
+                    Some(why) if failed.len() == group.len() => {
+                        format!(
+                            "no candidate could be measured: {}{why}",
+                            label_prefix(first)
+                        )
+                    }
+                    _ => "no best candidate: the run ended before the last rung".to_owned(),
+                }
+            }
+        });
+    }
+    sentences
+}
+
+/// The searches of a report by the halving that they are part of; without one, a single group.
+pub(crate) fn by_group(report: &Report) -> Vec<Vec<&SearchReport>> {
+    let group = |search: &SearchReport| search.candidacy.as_ref().map(|one| one.group);
+    let mut groups: Vec<Vec<&SearchReport>> = Vec::new();
+    for search in &report.searches {
+        match groups.last_mut() {
+            Some(last)
+                if last
+                    .first()
+                    .is_some_and(|first| group(first) == group(search)) =>
+            {
+                last.push(search);
+            }
+            _ => groups.push(vec![search]),
+        }
+    }
+    groups
+}
+
+/// How a candidate left its halving; empty for a search without `over`.
+pub(crate) fn fate(search: &SearchReport) -> String {
+    let Some(candidacy) = &search.candidacy else {
+        return String::new();
+    };
+    let rung = candidacy.standings.last().map_or(0, |last| last.rung);
+    let (name, unit) = varied_key(&search.spec);
+    let unit = match search.spec.goal {
+        Goal::Slo => unit,
+        Goal::Goodput => " req/s",
+    };
+    let per_gpu = if candidacy.gpus.is_some() {
+        " per GPU"
+    } else {
+        ""
+    };
+    let what = match search.spec.goal {
+        Goal::Slo => format!("maximum {name}{per_gpu}"),
+        Goal::Goodput => format!("goodput{per_gpu}"),
+    };
+    let between = |score: &Score| {
+        let ends = [score.low, score.high].map(plain_number);
+        format!("{} to {}{unit}", ends[0], ends[1])
+    };
+    match &candidacy.fate {
+        None => "not finished: the run ended".to_owned(),
+        Some(Fate::Best) if search.finding.converged => "best, confirmed".to_owned(),
+        Some(Fate::Best) => "best, not confirmed: the budget was used up".to_owned(),
+        Some(Fate::NotBest { tied: false }) => "in the last rung, not the best".to_owned(),
+        Some(Fate::NotBest { tied: true }) => {
+            "tied with the best: the intervals overlap".to_owned()
+        }
+        Some(Fate::Dropped { tied, kept }) => {
+            let own = candidacy.standings.last().map(|last| between(&last.score));
+            let own = own.unwrap_or_default();
+            match tied {
+                true => format!(
+                    "dropped by the budget after rung {rung}: its interval overlaps ({what} {own}; the last one kept by rank {})",
+                    between(kept)
+                ),
+                false => format!(
+                    "dropped after rung {rung}: {what} {own}, the last one kept by rank reaches {}{unit} or more",
+                    plain_number(kept.low)
+                ),
+            }
+        }
+        Some(Fate::Failed(why)) => format!("failed: {why}"),
+    }
+}
+
+/// A whole number as it is, others with three digits.
+pub(crate) fn plain_number(value: f64) -> String {
+    if value.fract() == 0.0 {
+        value.to_string()
+    } else {
+        number(value)
     }
 }
 
@@ -123,7 +261,10 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
     let interval = interval(search);
     let contrary = contrary(search);
     match search_outcome(report, search) {
-        SearchOutcome::Converged => format!("{prefix}{found} ({interval}, {effort}){contrary}"),
+        SearchOutcome::Converged => {
+            let costs = costs(search);
+            format!("{prefix}{found} ({interval}, {effort}){costs}{contrary}")
+        }
         SearchOutcome::NotConverged => {
             format!(
                 "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}",
@@ -135,6 +276,7 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
                 "{prefix}no result: the load generator was the bottleneck; no probe passed its self-audit ({effort})"
             )
         }
+        SearchOutcome::Failed => format!("{prefix}no result: {} ({effort})", fate(search)),
         SearchOutcome::Interrupted if search.probes.is_empty() => {
             format!("{prefix}no result: the run ended before the first probe")
         }
@@ -224,6 +366,27 @@ pub(crate) fn interval(search: &SearchReport) -> String {
     }
 }
 
+/// The objectives that more load makes easier to meet, at the result.
+fn costs(search: &SearchReport) -> String {
+    let cost = |verdict: &Verdict| {
+        let observed = against(
+            verdict.observed,
+            verdict.check.limit,
+            verdict.check.subject.unit(),
+        );
+        let title = check_title(&verdict.check);
+        match verdict.ruling {
+            Ruling::Pass => format!("; there `{title}` is met: {observed}"),
+            Ruling::Fail => {
+                format!("; but `{title}` is not met there, nor at less load: {observed}")
+            }
+            Ruling::Inconclusive => format!("; `{title}` is undecided there: {observed}"),
+            Ruling::Invalid => format!("; `{title}` is invalid there"),
+        }
+    };
+    search.verdicts_at_result().map(cost).collect()
+}
+
 fn contrary(search: &SearchReport) -> String {
     let unit = varied_key(&search.spec).1;
     search.finding.non_monotone.map_or_else(String::new, |(fails, holds)| {
@@ -233,6 +396,15 @@ fn contrary(search: &SearchReport) -> String {
 
 /// Why a search did not converge.
 fn doubt(search: &SearchReport) -> String {
+    if let Some(Candidacy {
+        fate: Some(Fate::Dropped { .. }),
+        standings,
+        ..
+    }) = &search.candidacy
+    {
+        let rung = standings.last().map_or(0, |last| last.rung);
+        return format!("it was dropped after rung {rung}");
+    }
     match search
         .probes
         .iter()
@@ -441,7 +613,10 @@ pub fn probe_table(report: &Report, width: Option<usize>, color: bool) -> String
         };
         result + &probes(report, &[(index, search)]).terminal(Screen { width, color })
     };
-    report.searches.iter().enumerate().map(section).collect()
+    // The candidates have a table; the report has the probes of all.
+    let shown = report.searches.iter().enumerate();
+    let shown = shown.filter(|(_, search)| search.is_result());
+    shown.map(section).collect()
 }
 
 /// Per-user and total throughput of each probe, the highest per-user throughput first; dominated probes are marked.
@@ -510,8 +685,38 @@ fn search_json(search: &SearchReport) -> Result<Value, ViewError> {
         "monotone": finding.monotone(),
         "contrary": finding.non_monotone.map(|(fails, holds)| json!({ "fails": fails, "holds": holds })),
         "requests": search.probes.iter().map(|probe| probe.requests).sum::<u64>(),
+        "candidate": search.candidacy.as_ref().map(|candidacy| candidate_json(search, candidacy)),
         "probes": search.probes.iter().map(probe_json).collect::<Vec<_>>(),
     }))
+}
+
+fn candidate_json(search: &SearchReport, candidacy: &Candidacy) -> Value {
+    let score =
+        |score: &Score| json!({ "low": score.low, "value": score.value, "high": score.high });
+    let rung = |standing: &Standing| {
+        json!({
+            "rung": standing.rung,
+            "probes": standing.probes,
+            "answer": standing.answer,
+            "interval": { "low": standing.interval.0, "high": standing.interval.1 },
+            "score": score(&standing.score),
+        })
+    };
+    let outcome = candidacy.fate.as_ref().map(|fate| match fate {
+        Fate::Best => "best",
+        Fate::NotBest { tied: true } => "tied",
+        Fate::NotBest { tied: false } => "not_best",
+        Fate::Dropped { tied: true, .. } => "dropped_by_budget",
+        Fate::Dropped { tied: false, .. } => "dropped",
+        Fate::Failed(_) => "failed",
+    });
+    json!({
+        "group": candidacy.group + 1,
+        "gpus": candidacy.gpus,
+        "outcome": outcome,
+        "reason": fate(search),
+        "rungs": candidacy.standings.iter().map(rung).collect::<Vec<_>>(),
+    })
 }
 
 fn probe_json(probe: &ProbeReport) -> Value {

@@ -117,9 +117,8 @@ fn check(merged: &Merged, env: &BTreeMap<String, String>, review: &mut Review) -
     patches::check(&root, review);
     // The matrix is last, because it is checked against all other tables.
     sweep::spell_out(&mut root, &SCENARIO, review);
-    review.section = "matrix".to_owned();
     sweep::check(&root, &SCENARIO, review);
-    review.section.clear();
+    search::check_server(&root, review);
     slo::expand(&mut root, review);
     baseline::normalize(&mut root, review);
     Checked { root, swept }

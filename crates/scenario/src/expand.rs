@@ -13,7 +13,7 @@ use crate::sections::{
     telemetry,
 };
 use crate::sweep::case_labels::CaseLabels;
-use crate::sweep::{Point, Setting, patch_names, points};
+use crate::sweep::{MOST, OVER, Point, Setting, patch_names, points};
 use crate::tree::{Node, Part, last_segment};
 use crate::values::time::duration;
 use crate::vars::Variables;
@@ -72,16 +72,14 @@ pub(crate) fn plan(
     review: &mut Review,
 ) -> Option<(Plan, BaselineState)> {
     let mut axes = crate::sweep::paths(root);
-    let points = if review.is_section_clean("matrix") {
-        review.section = "matrix".to_owned();
-        points(root.get("matrix"), review)
-    } else {
-        Vec::new()
-    };
+    let cells = matrix_points("matrix", root, review);
+    let candidates = matrix_points(OVER, root, review);
+    let points = product(&cells, &candidates, root, review);
     let case_labels = CaseLabels::new(&points, root, review);
     check_patch_names(root, &points, review);
     let trees = combine_trees(root, &points, combine, review);
-    let (points, quests) = search_points(root, points, &axes, &case_labels, review);
+    let (points, quests) =
+        search_points(root, points, candidates.len(), &axes, &case_labels, review);
     axes.extend(search::path(root));
     mix::check_axes(root, &axes, review);
     review.section = "baseline".to_owned();
@@ -132,6 +130,9 @@ pub(crate) fn plan(
             search::check_limits(root, &cases, review);
         }
     }
+    review.section = "search".to_owned();
+    let loads = cases.iter().map(|case| &case.load);
+    let halving = search::decode_halving(root, candidates.len(), cells.len(), loads, review);
     let shared = decode_shared(root).filter(|_| review.is_clean())?;
     let plan = Plan {
         id: String::new(),
@@ -141,6 +142,7 @@ pub(crate) fn plan(
         seed: shared.seed,
         cases,
         searches: quests,
+        halving,
         rounds: rounds?,
         alternate: root.get("compare").is_some(),
         pause: shared.pause,
@@ -273,10 +275,42 @@ fn labels(node: &Node) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Multiplies the points of the matrix by the values of the searched field.
+/// The points of the matrix, or of the candidates of a search.
+fn matrix_points(path: &str, root: &Node, review: &mut Review) -> Vec<Point> {
+    let Some(matrix) = root.get(path) else {
+        return vec![Point::new()];
+    };
+    let section = path.split('.').next().unwrap_or(path);
+    if !review.is_section_clean(section) {
+        return Vec::new();
+    }
+    review.section = section.to_owned();
+    points(Some(matrix), review)
+}
+
+/// The product of the cells of the matrix and the candidates of a search.
+fn product(cells: &[Point], candidates: &[Point], root: &Node, review: &mut Review) -> Vec<Point> {
+    if cells.len() * candidates.len() > MOST
+        && let Some(over) = root.entry_at(OVER)
+    {
+        let message = format!("more than {MOST} candidates");
+        let label = "the product of these lists and the matrix";
+        review.push(Mistake::new(over.key_at, message, label));
+        return Vec::new();
+    }
+    let pairs = cells
+        .iter()
+        .flat_map(|cell| candidates.iter().map(move |candidate| (cell, candidate)));
+    pairs
+        .map(|(cell, candidate)| [cell.as_slice(), candidate].concat())
+        .collect()
+}
+
+/// Multiplies the points by the values of the searched field. `candidates`: the number of consecutive points that compete.
 fn search_points(
     root: &Node,
     points: Vec<Point>,
+    candidates: usize,
     axes: &BTreeSet<String>,
     case_labels: &CaseLabels,
     review: &mut Review,
@@ -289,6 +323,7 @@ fn search_points(
         return (points, Vec::new());
     };
     let quest = |(number, point): (usize, &Point)| CapacitySearch {
+        group: number / candidates.max(1),
         spec: varied.spec.clone(),
         labels: case_labels.labels(point),
         first: number * varied.grid.len(),

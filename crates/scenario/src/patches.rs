@@ -6,6 +6,7 @@ use crate::merge::merge_nodes;
 use crate::schema_table::{Block, Kind, field};
 use crate::sections::{dataset, load, mix, request, slo, target};
 use crate::suggest::{list, meant_or, nearest};
+use crate::sweep;
 use crate::tree::{Data, Entry, Node, Span};
 use llmscen_core::label::{VARIANT, WORKLOAD};
 use std::collections::BTreeSet;
@@ -157,11 +158,19 @@ pub(crate) fn each_patch(root: &mut Node, mut act: impl FnMut(&PatchKind, &mut E
 }
 
 /// Moves the objectives of patches to `slo`, with a condition on the name, and puts the axes of variants and workloads first in
-/// the matrix, where they need not be written.
+/// the matrix, where they need not be written, unless they are candidates of a search.
 pub(crate) fn normalize(root: &mut Node) {
     move_objectives(root);
-    let axes: Vec<Entry> = PATCHES
+    let (candidates, others): (Vec<&PatchKind>, Vec<&PatchKind>) = PATCHES
         .iter()
+        .partition(|kind| has_axis(root.get(sweep::OVER), kind));
+    let over = |kind: &PatchKind| written_axis(kind, root, root.get(sweep::OVER)?);
+    let axes = candidates.into_iter().filter_map(over).collect();
+    if let Some(matrix) = sweep::matrix_mut(root, sweep::OVER) {
+        put_axes(matrix, axes);
+    }
+    let axes: Vec<Entry> = others
+        .into_iter()
         .filter_map(|kind| axis_entry(kind, root))
         .collect();
     if axes.is_empty() {
@@ -176,37 +185,49 @@ pub(crate) fn normalize(root: &mut Node) {
     if matrix.value.is_null() {
         matrix.value.data = Data::Map(Vec::new());
     }
-    if let Data::Map(entries) = &mut matrix.value.data {
-        entries.retain(|entry| kind_of_axis(&entry.key).is_none());
-        entries.splice(0..0, axes);
-    }
+    put_axes(&mut matrix.value, axes);
     root.set_key("matrix", matrix.key_at, matrix.value);
 }
 
-/// The axis of a kind, as a list of names. None where the scenario has none, or `zip` has it.
+/// Puts axes of variants and workloads first.
+fn put_axes(matrix: &mut Node, axes: Vec<Entry>) {
+    if let Data::Map(entries) = &mut matrix.data {
+        let is_replaced = |entry: &Entry| axes.iter().any(|axis| axis.key == entry.key);
+        entries.retain(|entry| !is_replaced(entry));
+        entries.splice(0..0, axes);
+    }
+}
+
+/// Whether a matrix names the variants or workloads of its cases.
+fn has_axis(matrix: Option<&Node>, kind: &PatchKind) -> bool {
+    let groups = matrix.and_then(|matrix| matrix.entry("zip"));
+    let groups = groups.map(|zip| sweep::zip_groups(&zip.value));
+    let mut groups = groups.into_iter().flatten().chain(matrix);
+    groups.any(|group| group.entry(kind.axis).is_some())
+}
+
+/// The axis of a kind in the matrix, as a list of names; all names where it is not written. None where the scenario has none, or
+/// `zip` has it.
 fn axis_entry(kind: &PatchKind, root: &Node) -> Option<Entry> {
     let matrix = root.entry("matrix").map(|entry| &entry.value);
-    let written = matrix.and_then(|matrix| matrix.entry(kind.axis));
-    let all = |at: Span| {
-        let name = |name: &str| Node::new(at, Data::Text(name.to_owned()));
-        Node::new(at, Data::List(kind.names(root).map(name).collect()))
-    };
-    let Some(entry) = written else {
-        let is_zipped = matrix
-            .and_then(|matrix| matrix.entry("zip"))
-            .is_some_and(|zip| {
-                let groups = crate::sweep::zip_groups(&zip.value);
-                groups.iter().any(|group| group.entry(kind.axis).is_some())
-            });
-        let at = root.entry(kind.section)?.key_at;
-        return (!is_zipped && kind.names(root).next().is_some()).then(|| Entry {
-            key: kind.axis.to_owned(),
-            key_at: at,
-            value: all(at),
-        });
-    };
+    if let Some(written) = matrix.and_then(|matrix| written_axis(kind, root, matrix)) {
+        return Some(written);
+    }
+    let at = root.entry(kind.section)?.key_at;
+    (!has_axis(matrix, kind) && kind.names(root).next().is_some()).then(|| Entry {
+        key: kind.axis.to_owned(),
+        key_at: at,
+        value: all_names(kind, root, at),
+    })
+}
+
+/// The axis of a kind as a matrix has it, as a list of names.
+fn written_axis(kind: &PatchKind, root: &Node, matrix: &Node) -> Option<Entry> {
+    let entry = matrix.entry(kind.axis)?;
     let value = match entry.value.text() {
-        Some(word) if word == "all" && kind.names(root).next().is_some() => all(entry.value.at),
+        Some(word) if word == "all" && kind.names(root).next().is_some() => {
+            all_names(kind, root, entry.value.at)
+        }
         Some(_) => Node::new(entry.value.at, Data::List(vec![entry.value.clone()])),
         None => entry.value.clone(),
     };
@@ -214,6 +235,11 @@ fn axis_entry(kind: &PatchKind, root: &Node) -> Option<Entry> {
         value,
         ..entry.clone()
     })
+}
+
+fn all_names(kind: &PatchKind, root: &Node, at: Span) -> Node {
+    let name = |name: &str| Node::new(at, Data::Text(name.to_owned()));
+    Node::new(at, Data::List(kind.names(root).map(name).collect()))
 }
 
 fn move_objectives(root: &mut Node) {

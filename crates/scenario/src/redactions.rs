@@ -122,7 +122,7 @@ pub(crate) fn secrets(root: &Node, plan: &Plan, env: &BTreeMap<String, String>) 
 
 impl Found {
     fn walk(&mut self, node: &Node, path: &str) {
-        let matrix = path == "matrix" || path.starts_with("matrix#");
+        let matrix = sweep::MATRICES.contains(&path) || path.starts_with("matrix#");
         for entry in node
             .entries()
             .iter()

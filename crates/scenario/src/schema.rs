@@ -116,7 +116,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
         Kind::Map(inner) => json!({ "type": "object", "additionalProperties": kind_schema(inner) }),
         Kind::Template => json!({ "type": ["string", "object"] }),
         Kind::Json => json!({}),
-        Kind::Matrix => matrix_schema(),
+        Kind::Matrix => json!({ "$ref": "#/$defs/matrix" }),
         Kind::Planned => json!(false),
         Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar_schema(kind),
         _ => json!({ "anyOf": [scalar_schema(kind), { "$ref": "#/$defs/variable" }] }),
@@ -285,6 +285,7 @@ fn definitions() -> Value {
             "additionalProperties": false,
         }),
     );
+    defs.insert("matrix".to_owned(), matrix_schema());
     defs.insert("patch".to_owned(), patch_schema());
     Value::Object(defs)
 }

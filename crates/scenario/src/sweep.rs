@@ -8,7 +8,7 @@ use crate::fault::{Mistake, Review};
 use crate::patches::{PATCHES, PatchNames, kind_of_axis};
 use crate::schema_table::{Block, Kind};
 use crate::suggest::nearest;
-use crate::tree::{Data, Entry, Node, Span};
+use crate::tree::{Data, Entry, Node, Span, last_segment};
 use crate::validate::value;
 use crate::values::describe_actual;
 use llmscen_core::label::{Band, Scalar};
@@ -25,11 +25,26 @@ pub(crate) fn zip_groups(zip: &Node) -> Vec<&Node> {
 /// The keys of `matrix` that are not axes.
 pub(crate) const WORDS: [&str; 4] = ["zip", "include", "exclude", "only"];
 
-/// The paths that the matrix sets.
+/// The candidates of a search, written like a matrix.
+pub(crate) const OVER: &str = "search.over";
+/// Where values of fields are listed.
+pub(crate) const MATRICES: [&str; 2] = ["matrix", OVER];
+
+/// The matrix, or the candidates of a search, to be changed.
+pub(crate) fn matrix_mut<'a>(root: &'a mut Node, path: &str) -> Option<&'a mut Node> {
+    let mut keys = path.split('.');
+    let first = &mut root.entry_mut(keys.next()?)?.value;
+    keys.try_fold(first, |node, key| Some(&mut node.entry_mut(key)?.value))
+}
+
+/// The paths that the matrix and the candidates of a search set.
 pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
-    let Some(matrix) = root.get("matrix") else {
-        return BTreeSet::new();
-    };
+    let matrices = MATRICES.iter().filter_map(|path| root.get(path));
+    matrices.flat_map(paths_of).collect()
+}
+
+/// The paths that a matrix sets.
+pub(crate) fn paths_of(matrix: &Node) -> BTreeSet<String> {
     let axes = matrix
         .entries()
         .iter()
@@ -45,15 +60,17 @@ pub(crate) fn paths(root: &Node) -> BTreeSet<String> {
 
 /// Replaces an axis by the value of a setting of the command line.
 pub(crate) fn override_axis(root: &mut Node, path: &str, value: &Node) {
-    let Data::Map(sections) = &mut root.data else {
-        return;
-    };
-    let Some(matrix) = sections.iter_mut().find(|entry| entry.key == "matrix") else {
-        return;
-    };
+    for matrix in MATRICES {
+        if let Some(matrix) = matrix_mut(root, matrix) {
+            override_axis_of(matrix, path, value);
+        }
+    }
+}
+
+fn override_axis_of(matrix: &mut Node, path: &str, value: &Node) {
     let only = Node::new(value.at, Data::List(vec![value.clone()]));
     let mut zipped = false;
-    let Data::Map(entries) = &mut matrix.value.data else {
+    let Data::Map(entries) = &mut matrix.data else {
         return;
     };
     for entry in entries.iter_mut() {
@@ -97,7 +114,7 @@ fn each_group(node: &mut Node, act: &mut dyn FnMut(&mut Node) -> bool) -> bool {
 }
 
 /// Maximum number of cases.
-const MOST: usize = 10_000;
+pub(crate) const MOST: usize = 10_000;
 
 /// One swept value of a case.
 #[derive(Clone, Debug, PartialEq)]
@@ -382,15 +399,26 @@ fn check_unique(points: &[Point], review: &mut Review) {
     }
 }
 
-/// Replaces the ladders of a matrix by their values. Reports invalid ones.
+/// Replaces the ladders of the matrix, and of the candidates of a search, by their values. Reports invalid ones.
 pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Review) {
-    let Some(Data::Map(entries)) = root
-        .entry_mut("matrix")
-        .map(|matrix| &mut matrix.value.data)
-    else {
+    for path in MATRICES {
+        if let Some(matrix) = matrix_mut(root, path) {
+            review.section = section(path).to_owned();
+            spell_out_ladders(matrix, table, review);
+            review.section.clear();
+        }
+    }
+}
+
+/// The section of a matrix.
+fn section(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+fn spell_out_ladders(matrix: &mut Node, table: &'static Block, review: &mut Review) {
+    let Data::Map(entries) = &mut matrix.data else {
         return;
     };
-    review.section = "matrix".to_owned();
     let mut axis = |entry: &mut Entry| {
         ladder::spell_out(
             &entry.key,
@@ -410,7 +438,6 @@ pub(crate) fn spell_out(root: &mut Node, table: &'static Block, review: &mut Rev
             _ => axis(entry),
         }
     }
-    review.section.clear();
 }
 
 /// The variant and the workload of a case.
@@ -421,22 +448,42 @@ pub(crate) fn patch_names(point: &Point) -> PatchNames {
     }))
 }
 
-/// Reports errors of the matrix of a scenario.
+/// Reports errors of the matrix of a scenario, and of the candidates of its search.
 pub(crate) fn check(root: &Node, table: &'static Block, review: &mut Review) {
-    let Some(matrix) = root.get("matrix") else {
-        return;
+    for path in MATRICES {
+        if let Some(matrix) = root.get(path) {
+            review.section = section(path).to_owned();
+            check_matrix(path, matrix, root, table, review);
+            review.section.clear();
+        }
+    }
+}
+
+fn check_matrix(
+    path: &str,
+    matrix: &Node,
+    root: &Node,
+    table: &'static Block,
+    review: &mut Review,
+) {
+    let example = match path {
+        OVER => "target.server.args.max_num_seqs: [64, 128, 256]",
+        _ => "load.concurrency: [1, 8, 64]",
     };
     let Data::Map(entries) = &matrix.data else {
-        let help = "For example `load.concurrency: [1, 8, 64]`.";
         return review.push(
             Mistake::new(
                 matrix.at,
-                "`matrix` must be a mapping",
+                format!("`{}` must be a mapping", last_segment(path)),
                 describe_actual(matrix, "a mapping"),
             )
-            .help(help),
+            .help(format!("For example `{example}`.")),
         );
     };
+    if path == OVER && entries.is_empty() {
+        let mistake = Mistake::new(matrix.at, "`over` has no candidates", "is empty");
+        review.push(mistake.help(format!("For example `over: {{ {example} }}`.")));
+    }
     for entry in entries {
         match entry.key.as_str() {
             "zip" => zip_groups(&entry.value)
@@ -470,7 +517,7 @@ fn check_axis(entry: &Entry, root: &Node, table: &'static Block, review: &mut Re
         );
         return review.push(match entry.value.scalar() {
             Some(one) => mistake.help(format!(
-                "For one value set `{}: {one}` outside of the matrix.",
+                "For one value set `{}: {one}` in the scenario itself.",
                 entry.key
             )),
             None => mistake,
@@ -524,7 +571,7 @@ fn sweepable_kind(
         (None, Some(meant)) => format!("did you mean `{meant}`?"),
         (None, None) => "does not exist".to_owned(),
     };
-    let help = "A key of `matrix` is the path of a value, such as `load.concurrency`, or `variant`, `workload`, `zip`, `include`, `exclude`, `only`.";
+    let help = "A key here is the path of a value, such as `load.concurrency`, or `variant`, `workload`, `zip`, `include`, `exclude`, `only`.";
     review.push(
         Mistake::new(
             entry.key_at,

@@ -71,6 +71,8 @@ pub struct Execution<'a> {
     sent_notes: Vec<String>,
     /// Why the run cannot go on.
     pub fault: Option<RunError>,
+    /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be measured.
+    pub tolerates_failures: bool,
     /// Cases that cannot go on while others can: their server did not start, or every request failed alike.
     failed_cases: Vec<(String, RunError)>,
     /// Host and port of targets that were lost: nothing more is sent to them.
@@ -134,6 +136,7 @@ impl<'a> Execution<'a> {
             sent_notes: manifest.notes.clone(),
             manifest,
             fault: None,
+            tolerates_failures: false,
             failed_cases: Vec::new(),
             lost_targets: Vec::new(),
             lost_servers: Vec::new(),
@@ -588,10 +591,24 @@ impl<'a> Execution<'a> {
         });
     }
 
-    fn has_failed(&self, case: &Case) -> bool {
+    /// Whether a case cannot go on.
+    pub fn has_failed(&self, case: &Case) -> bool {
         self.failed_cases
             .iter()
             .any(|(failed, _)| *failed == case.id)
+    }
+
+    /// Records that a case cannot go on, while others can.
+    pub fn fail_case(&mut self, case: &Case, fault: RunError) {
+        self.failed_cases.push((case.id.clone(), fault));
+    }
+
+    /// Why a case failed; empty if it did not.
+    pub fn why_failed(&self, case: &Case) -> String {
+        let mut failed = self.failed_cases.iter();
+        failed
+            .find(|(failed, _)| *failed == case.id)
+            .map_or_else(String::new, |(_, fault)| fault.brief_with_log())
     }
 
     /// Records why a round failed. Other cases continue if they can.
@@ -703,7 +720,11 @@ impl<'a> Execution<'a> {
             why: fault.brief_with_log(),
         });
         self.manifest.failed = failed.collect();
-        let first_failed = self.failed_cases.into_iter().next().map(|(_, fault)| fault);
+        let mut failed = self.failed_cases.into_iter();
+        let first_failed = failed
+            .next()
+            .filter(|_| !self.tolerates_failures)
+            .map(|(_, fault)| fault);
         let fault = self.fault.or(first_failed);
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
         let replayed = replay(

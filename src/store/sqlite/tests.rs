@@ -21,6 +21,7 @@ fn plan() -> Plan {
         seed: llmscen_core::seed::Seed(1),
         cases: Vec::new(),
         searches: Vec::new(),
+        halving: None,
         rounds: 1,
         alternate: false,
         pause: Nanos::ZERO,

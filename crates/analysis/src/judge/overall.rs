@@ -42,7 +42,7 @@ pub fn run_verdict(cases: &[CaseReport]) -> RunVerdict {
         .unwrap_or_default()
 }
 
-/// The verdict on a run of capacity searches. It passes where each has a confirmed result, fails where the lowest load fails, is
+/// The verdict on a run of capacity searches; of a successive halving, on the search of its best candidate. It passes where each has a confirmed result, fails where the lowest load fails or a cost is too high at the result, is
 /// inconclusive where the probes did not suffice, invalid where repeated invalid probes stopped a search, and an error where no
 /// request succeeded.
 pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVerdict {
@@ -60,11 +60,26 @@ pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVer
         }
         _ if !search.finding.converged => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
-        Extent::Within | Extent::AtLeast => RunVerdict::Pass,
+        Extent::Within | Extent::AtLeast => search
+            .verdicts_at_result()
+            .map(|verdict| verdict_of_ruling(verdict.ruling))
+            .max_by_key(|&verdict| severity(verdict))
+            .unwrap_or_default(),
     };
+    // A halving without a best candidate ended early.
+    let group = |search: &SearchReport| search.candidacy.as_ref().map(|one| one.group);
+    let has_best = |search: &SearchReport| {
+        let same = searches
+            .iter()
+            .filter(|other| group(other) == group(search));
+        same.into_iter().any(SearchReport::is_result)
+    };
+    let unfinished = searches.iter().any(|search| !has_best(search));
     searches
         .iter()
+        .filter(|search| search.is_result())
         .map(verdict)
+        .chain(unfinished.then_some(RunVerdict::Inconclusive))
         .max_by_key(|&verdict| severity(verdict))
         .unwrap_or_default()
 }

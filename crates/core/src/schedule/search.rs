@@ -11,7 +11,7 @@
 //! and updated with the probability that the answer was right. There, that probability is the same for all answers; here, each
 //! probe has a separate one, so that weak evidence changes the density little.
 
-use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, SearchSpec};
+use crate::search::{Evidence, Extent, Finding, Goal, Probed, Purpose, Score, SearchSpec};
 use peak::Peak;
 use posterior::Posterior;
 
@@ -20,6 +20,8 @@ mod posterior;
 #[cfg(test)]
 mod tests;
 
+/// Length of the shortest probes, relative to the scenario's sample.
+pub const SHORTEST_PROBE: f64 = 0.25;
 /// Maximum number of probes, per probe that plain bisection would need.
 const PROBES_PER_BISECTION: u32 = 4;
 /// Probability mass of the interval that must lie within the precision.
@@ -30,7 +32,7 @@ const STRIDE: f64 = 2.0;
 const SIGNIFICANT: f64 = 0.99;
 /// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
 /// informative than many short ones, because each has a ramp-up, and short ones show less of the correlation of requests.
-const BRACKET_LENGTH: f64 = 0.25;
+const BRACKET_LENGTH: f64 = SHORTEST_PROBE;
 const REFINE_LENGTH: f64 = 1.5;
 /// Relative length of the last confirming probe, which detects slow degradation.
 const LAST_CONFIRM_LENGTH: f64 = 4.0;
@@ -56,6 +58,8 @@ pub struct Search {
     precision: f64,
     whole: bool,
     confirm: u32,
+    /// Number of probes of a plain bisection with its confirmation.
+    bisection: usize,
     max_probes: usize,
     posterior: Posterior,
     probes: Vec<Probed>,
@@ -74,6 +78,7 @@ impl Search {
             precision: spec.precision,
             whole: spec.integer,
             confirm: spec.confirm,
+            bisection: (halvings + spec.confirm) as usize,
             max_probes: (PROBES_PER_BISECTION * halvings + spec.confirm) as usize,
             posterior: Posterior::new(grid, spec.integer),
             probes: Vec::new(),
@@ -344,6 +349,31 @@ impl SearchState {
         match self {
             SearchState::Edge(search) => search.finding(),
             SearchState::Top(peak) => peak.finding(),
+        }
+    }
+
+    /// By what it is compared with other searches: the capacity, or the highest goodput.
+    pub fn score(&self) -> Score {
+        match self {
+            SearchState::Edge(search) => {
+                let Finding {
+                    answer, interval, ..
+                } = search.finding();
+                Score {
+                    low: interval.0.unwrap_or_default(),
+                    value: answer.unwrap_or_default(),
+                    high: interval.1,
+                }
+            }
+            SearchState::Top(peak) => peak.score(),
+        }
+    }
+
+    /// The number of probes of a search that is never misled.
+    pub fn probes_of_a_full_search(&self) -> usize {
+        match self {
+            SearchState::Edge(search) => search.bisection,
+            SearchState::Top(peak) => peak.bisection(),
         }
     }
 }

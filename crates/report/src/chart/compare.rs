@@ -482,7 +482,7 @@ pub fn pareto(comparison: &Comparison) -> Option<Figure> {
     let groups: Vec<ParetoGroup> = runs
         .map(|(index, sweep)| ParetoGroup {
             label: run_legend(comparison, index),
-            color: run_color(comparison, index),
+            stroke: Stroke::solid(run_color(comparison, index)),
             cases: sweep.cases().collect(),
         })
         .collect();

@@ -11,7 +11,7 @@ use crate::search::{
 };
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::report::{Report, Series};
-use llmscen_core::search::{Goal, ProbeReport, SearchReport};
+use llmscen_core::search::{Fate, Goal, ProbeReport, SearchReport};
 use llmscen_core::units::Unit;
 
 /// The most objectives drawn per search.
@@ -23,9 +23,18 @@ const LOG_RATIO: f64 = 30.0;
 
 /// The chart; None without a search that has data.
 pub fn figure(report: &Report) -> Option<Figure> {
+    // Of candidates, those of the last rung.
+    let is_shown = |search: &&SearchReport| {
+        let fate = search.candidacy.as_ref().map(|one| one.fate.as_ref());
+        matches!(
+            fate,
+            None | Some(None | Some(Fate::Best | Fate::NotBest { .. }))
+        )
+    };
     let rows: Vec<(&SearchReport, Vec<Panel>)> = report
         .searches
         .iter()
+        .filter(is_shown)
         .map(|search| (search, panels(report, search)))
         .collect();
     let drawn: Vec<&(&SearchReport, Vec<Panel>)> = rows

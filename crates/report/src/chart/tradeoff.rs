@@ -4,12 +4,11 @@ use crate::chart::axis::{Axis, TimeUnit, scaled};
 use crate::chart::figure::{Corner, Entry, Figure, Mark, Panel, Side, Swatch};
 use crate::chart::over_load::{LATENCIES, with_dots};
 use crate::chart::pick::{sample_sizes, subtitle, token_remark};
-use crate::chart::style::{FRAME, INK, QUANTILES, Stroke};
+use crate::chart::style::{INK, MUTED, QUANTILES, Stroke};
 use crate::chart::sweep::{Group, Sweep};
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report, Series};
 use llmscen_core::stats::trend::knee;
-use plotters::style::RGBColor;
 
 /// The quantiles drawn for one group; with several groups only the first.
 const SHARES: [(f64, &str); 3] = [(0.50, "p50"), (0.90, "p90"), (0.99, "p99")];
@@ -197,52 +196,96 @@ fn curve_legend(sweep: &Sweep, knees: bool) -> Vec<Entry> {
 
 /// The least number of cases for a Pareto front.
 const FEWEST_CASES: usize = 3;
+/// The quantile of TPOT that the interactivity is computed from.
+const INTERACTIVITY: f64 = 0.5;
 
-/// Cases of one color.
+/// Cases of one color: by rising load, if the loads differ.
 pub(super) struct ParetoGroup<'a> {
     pub(super) label: String,
-    pub(super) color: RGBColor,
+    pub(super) stroke: Stroke,
     pub(super) cases: Vec<&'a CaseReport>,
 }
 
-/// The Pareto front of per-user and total throughput, if cases differ in more than their load: for one group, latency over throughput
-/// shows the same.
+/// Throughput over interactivity, a line for each group of cases that differ only in their load.
 pub fn pareto(report: &Report) -> Option<Figure> {
-    let sweep = Sweep::from_report(report).filter(|sweep| sweep.groups.len() > 1)?;
+    let sweep = Sweep::from_report(report)?;
     let groups = sweep.groups.iter().enumerate();
     let groups = groups.map(|(index, group)| ParetoGroup {
-        label: group.label.clone(),
-        color: sweep.stroke(index).color,
+        label: match group.label.as_str() {
+            "" => "all cases".to_owned(),
+            label => label.to_owned(),
+        },
+        stroke: sweep.stroke(index),
         cases: group.cases.clone(),
     });
     let mut figure = pareto_figure(&groups.collect::<Vec<_>>(), sweep.axis)?;
     let remarks = [
         sweep.remark.clone(),
         figure.subtitle,
-        sample_sizes(sweep.cases(), Metric::E2e),
+        sample_sizes(sweep.cases(), Metric::Tpot),
         token_remark(report),
     ];
     figure.subtitle = subtitle(report, &remarks);
     Some(figure)
 }
 
+/// Tokens per second of one user: 1000 ÷ the median TPOT in ms.
+fn interactivity(case: &CaseReport) -> Option<f64> {
+    let tpot = case
+        .distributions
+        .get(&Metric::Tpot)?
+        .quantile(INTERACTIVITY)?;
+    Some(1e3 / tpot).filter(|speed| speed.is_finite())
+}
+
 /// The front of all groups; the subtitle counts its cases. None with fewer than three cases.
 pub(super) fn pareto_figure(groups: &[ParetoGroup], load_axis: &str) -> Option<Figure> {
     let cases = || groups.iter().flat_map(|group| &group.cases);
-    let per_gpu = cases().all(|case| case.scalars.contains_key(&Metric::OutputTpsPerGpu));
-    let (total, y, title) = if per_gpu {
-        (Metric::OutputTpsPerGpu, "tok/s per GPU", "Output")
+    let has = |metric: Metric| cases().all(|case| case.scalars.contains_key(&metric));
+    let (metrics, unit) = if has(Metric::OutputTpsPerGpu) {
+        let metrics = [
+            (Metric::OutputTpsPerGpu, "Output"),
+            (Metric::TotalTpsPerGpu, "Input and output"),
+        ];
+        (metrics, "tok/s per GPU")
     } else {
-        (Metric::OutputTps, "tok/s", "Total output")
+        let metrics = [
+            (Metric::OutputTps, "Output"),
+            (Metric::TotalTps, "Input and output"),
+        ];
+        (metrics, "tok/s")
     };
+    let drawn = metrics.into_iter().filter(|(metric, _)| has(*metric));
+    let panels: Vec<(Panel, usize, usize)> = drawn
+        .filter_map(|(metric, title)| pareto_panel(groups, metric, title, unit))
+        .collect();
+    let (_, on_front, all) = panels.first()?;
+    let subtitle = format!("{on_front} of {all} cases are not dominated in output");
+    let panels: Vec<Panel> = panels.into_iter().map(|(panel, ..)| panel).collect();
+    Some(Figure {
+        name: "pareto",
+        title: "Throughput over interactivity".to_owned(),
+        subtitle,
+        legend: pareto_legend(groups, load_axis),
+        side: Side::Top,
+        columns: panels.len(),
+        panels,
+    })
+}
+
+/// A panel, the number of cases on the front, and of all.
+fn pareto_panel(
+    groups: &[ParetoGroup],
+    metric: Metric,
+    title: &str,
+    unit: &str,
+) -> Option<(Panel, usize, usize)> {
     let point = |case: &CaseReport| {
-        let speed = |metric| {
-            let speed = case.scalars.get(&metric).copied();
-            speed.filter(|speed: &f64| speed.is_finite())
-        };
-        speed(Metric::OutputTpsPerUser).zip(speed(total))
+        let total = case.scalars.get(&metric).copied();
+        interactivity(case).zip(total.filter(|speed| speed.is_finite()))
     };
-    let all: Series = cases().filter_map(|case| point(case)).collect();
+    let cases = groups.iter().flat_map(|group| &group.cases);
+    let all: Series = cases.filter_map(|case| point(case)).collect();
     if all.len() < FEWEST_CASES {
         return None;
     }
@@ -250,21 +293,13 @@ pub(super) fn pareto_figure(groups: &[ParetoGroup], load_axis: &str) -> Option<F
     let panel = Panel {
         title: title.to_owned(),
         x: Axis::from_zero(
-            "output tokens/s per user (mean)",
+            "interactivity: tok/s per user (1000 ÷ TPOT p50 in ms)",
             all.iter().map(|point| point.0),
         ),
-        y: Axis::from_zero(y, all.iter().map(|point| point.1)),
+        y: Axis::from_zero(unit, all.iter().map(|point| point.1)),
         marks: pareto_marks(groups, &front, point),
     };
-    Some(Figure {
-        name: "pareto",
-        title: "Pareto front: per-user vs. total throughput".to_owned(),
-        subtitle: format!("{} of {} cases are not dominated", front.len(), all.len()),
-        legend: pareto_legend(groups, load_axis),
-        side: Side::Right,
-        panels: vec![panel],
-        columns: 1,
-    })
+    Some((panel, front.len(), all.len()))
 }
 
 /// The points that no other point dominates, by rising x; equal points once.
@@ -281,43 +316,57 @@ fn pareto_front(points: &[(f64, f64)]) -> Series {
     sorted
 }
 
-/// The front as dots with their loads, and dominated points as rings, in the color of their group.
+/// A line for each group, the front, dots on it with their loads, and rings off it, in the color of their group. A label that would
+/// cover another is left out, first those of rings.
 fn pareto_marks(
     groups: &[ParetoGroup],
     front: &Series,
     point: impl Fn(&CaseReport) -> Option<(f64, f64)>,
 ) -> Vec<Mark> {
-    let mut marks = vec![Mark::Line(front.clone(), Stroke::solid(FRAME).thin())];
-    let mut labels = Vec::new();
+    let mut marks = vec![Mark::Line(front.clone(), Stroke::dashed(MUTED))];
+    let (mut labels, mut others) = (Vec::new(), Vec::new());
     for group in groups {
         let cases = group.cases.iter();
-        let loads_and_points = cases.filter_map(|case| Some((case.load_value?, point(case)?)));
-        let (on_front, dominated): (Vec<LoadPoint>, Vec<LoadPoint>) =
-            loads_and_points.partition(|(_, point)| front.contains(point));
+        let points: Vec<LoadPoint> = cases
+            .filter_map(|case| Some((case.load_value?, point(case)?)))
+            .collect();
+        // A group of several sweeps is not a line.
+        if points.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            let line = points.iter().map(|(_, point)| *point).collect();
+            marks.push(Mark::Line(line, group.stroke));
+        }
+        let (on_front, dominated): (Vec<LoadPoint>, Vec<LoadPoint>) = points
+            .into_iter()
+            .partition(|(_, point)| front.contains(point));
         let points = |of: &[LoadPoint]| of.iter().map(|(_, point)| *point).collect();
-        marks.push(Mark::Rings(points(&dominated), group.color, 3.0));
-        marks.push(Mark::Dots(points(&on_front), group.color, 4.5));
-        labels.extend(
-            on_front
-                .iter()
-                .map(|(load, (x, y))| (*x, *y, load.to_string())),
-        );
+        marks.push(Mark::Rings(points(&dominated), group.stroke.color, 3.0));
+        marks.push(Mark::Dots(points(&on_front), group.stroke.color, 4.5));
+        let label = |(load, (x, y)): &LoadPoint| (*x, *y, load.to_string());
+        labels.extend(on_front.iter().map(label));
+        // The labels of many dominated points would be a mess.
+        if groups.len() <= LABELED_GROUPS {
+            others.extend(dominated.iter().map(label));
+        }
     }
+    labels.extend(others);
     marks.push(Mark::Labels(labels, Corner::Above));
     marks
 }
 
+/// With more groups, only the loads on the front are labeled.
+const LABELED_GROUPS: usize = 3;
+
 fn pareto_legend(groups: &[ParetoGroup], load_axis: &str) -> Vec<Entry> {
     let groups = groups
         .iter()
-        .map(|group| Entry::new(&group.label, Swatch::Dot(group.color)));
+        .map(|group| Entry::new(&group.label, Swatch::Line(group.stroke)));
     let load = if load_axis == "rate" {
-        "front (labels: offered rate)"
+        "Pareto front (labels: offered rate)"
     } else {
-        "front (labels: concurrency)"
+        "Pareto front (labels: concurrency)"
     };
     let key = [
-        Entry::new(load, Swatch::Line(Stroke::solid(FRAME).thin())),
+        Entry::new(load, Swatch::Line(Stroke::dashed(MUTED))),
         Entry::new("dominated", Swatch::Ring(INK)),
     ];
     groups.chain(key).collect()
@@ -326,7 +375,7 @@ fn pareto_legend(groups: &[ParetoGroup], load_axis: &str) -> Vec<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{grid, sweep};
+    use crate::fixture::{grid, sweep, variants};
 
     fn knees(figure: &Figure) -> Vec<usize> {
         let rings = |mark: &Mark| {
@@ -397,22 +446,41 @@ mod tests {
     }
 
     #[test]
-    fn a_pareto_front_needs_a_sweep_over_more_than_load() {
+    fn a_pareto_front_is_drawn_for_each_kind_of_throughput() {
         let figure = pareto(&grid(2)).unwrap();
         assert!(
-            figure.subtitle.contains(" of 12 cases are not dominated"),
+            figure
+                .subtitle
+                .contains(" of 12 cases are not dominated in output"),
             "{}",
             figure.subtitle
         );
-        assert_eq!(figure.panels[0].y.title, "tok/s");
-        assert_eq!(super::pareto(&sweep(12)), None);
+        let titles = |figure: &Figure| -> Vec<String> {
+            let panels = figure.panels.iter();
+            panels.map(|panel| panel.y.title.clone()).collect()
+        };
+        assert_eq!(titles(&figure)[0], "tok/s");
+        assert!(super::pareto(&sweep(12)).is_some());
+        assert_eq!(super::pareto(&sweep(2)), None);
         let mut gpus = grid(2);
-        gpus.cases
-            .iter_mut()
-            .for_each(|case| case.scalars.extend([(Metric::OutputTpsPerGpu, 7.0)]));
+        gpus.cases.iter_mut().for_each(|case| {
+            let both = [Metric::OutputTpsPerGpu, Metric::TotalTpsPerGpu];
+            case.scalars.extend(both.map(|metric| (metric, 7.0)));
+        });
         assert_eq!(
-            super::pareto(&gpus).unwrap().panels[0].y.title,
-            "tok/s per GPU"
+            titles(&super::pareto(&gpus).unwrap()),
+            ["tok/s per GPU", "tok/s per GPU"]
         );
+    }
+
+    #[test]
+    fn interactivity_is_a_thousand_by_the_median_tpot() {
+        let report = variants(2, 8);
+        let case = &report.cases[3];
+        let tpot = case.distributions[&Metric::Tpot].quantile(0.5).unwrap();
+        assert_eq!(interactivity(case), Some(1e3 / tpot));
+        let figure = pareto(&report).unwrap();
+        let lines = |mark: &&Mark| matches!(mark, Mark::Line(points, stroke) if points.len() == 8 && stroke.dash.is_none());
+        assert_eq!(figure.panels[0].marks.iter().filter(lines).count(), 2);
     }
 }

@@ -86,7 +86,7 @@ fn validity_notes(run: &Run) -> Vec<String> {
     {
         notes.push(format!("{label}: {more} more cases are invalid"));
     }
-    for search in &report.searches {
+    for search in report.searches.iter().filter(|search| search.is_result()) {
         let result = search
             .finding
             .answer

@@ -218,7 +218,8 @@ fn search_tiles(report: &Report) -> Vec<Tile> {
             sparkline: String::new(),
         }
     };
-    report.searches.iter().take(MAX_TILES).map(tile).collect()
+    let results = report.searches.iter().filter(|search| search.is_result());
+    results.take(MAX_TILES).map(tile).collect()
 }
 
 /// The highest throughput of a case, in tokens if they are known.

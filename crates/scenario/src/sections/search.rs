@@ -1,17 +1,25 @@
 //! `search`: finds the largest value of a field at which all limits are met.
 
 use crate::fault::{Mistake, Review};
-use crate::schema_table::{Block, Kind, field};
+use crate::patches::are_declared;
+use crate::schema_table::{Block, Default, Kind, Leaf, field, requires};
+use crate::sections::Draft;
 use crate::suggest::{meant_or, nearest};
-use crate::sweep::Setting;
+use crate::sweep::{self, Setting};
 use crate::tree::{Data, Entry, Node};
-use crate::validate;
+use crate::values::expect;
 use crate::values::load::{RATE, Rate, rate};
 use crate::values::number::{SHARE, share};
-use crate::values::time::{DURATION, duration};
+use crate::values::time::{DURATION, SPAN, duration};
+use crate::{rules, validate};
 use llmscen_core::check::{Check, Subject};
+use llmscen_core::label::Labels;
+use llmscen_core::load::Load;
 use llmscen_core::plan::Case;
-use llmscen_core::search::{Goal, SearchSpec};
+use llmscen_core::schedule::search::SHORTEST_PROBE;
+use llmscen_core::search::{Budget, Goal, HalvingSpec, SearchSpec};
+use llmscen_core::units::Nanos;
+use serde_json::json;
 use std::collections::BTreeSet;
 
 const GOAL: Kind = Kind::Choice(
@@ -24,6 +32,42 @@ const GOAL: Kind = Kind::Choice(
     ],
     &[],
 );
+const KEEP: Kind = Kind::Choice(
+    &[
+        ("half", "The better half"),
+        (
+            "third",
+            "The better third: fewer rungs, and fewer starts of servers",
+        ),
+    ],
+    &[],
+);
+const BUDGET_EXPECTED: &str = "a number of probes, or a duration such as `2h`";
+
+/// What the probes of a halving may cost.
+static BUDGET: Leaf = Leaf {
+    expected: BUDGET_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, (SPAN.schema)()] }),
+    check: |node, review| {
+        if budget(node).is_none() {
+            expect(node, BUDGET_EXPECTED, "`60` or `2h`", review);
+        }
+    },
+};
+
+fn budget(node: &Node) -> Option<Budget> {
+    match node.integer() {
+        Some(count) => u32::try_from(count)
+            .ok()
+            .filter(|count| *count > 0)
+            .map(Budget::Probes),
+        None => duration(node)
+            .filter(|time| *time > Nanos::ZERO)
+            .map(Budget::Time),
+    }
+}
+
 static BOUND: Kind = Kind::Number(f64::MIN_POSITIVE, f64::INFINITY);
 /// A finer grid would have differences that no server shows.
 const MOST: f64 = 4000.0;
@@ -44,6 +88,16 @@ pub(crate) static SEARCH: Block = Block {
         field("confirm", Kind::Whole(0, 100), "Probes that confirm the result, the last one four times as long.")
             .default("2")
             .example("3"),
+        field("over", Kind::Matrix, "Candidates, such as arguments of the server: lists of values for any path, as in `matrix`; `variant: all` takes all variants. The best of their product is searched by successive halving: by capacity, or by the goal; per GPU if every candidate has `target.gpus`.")
+            .rules(&[requires(&["budget"]).help("Write what the probes of all candidates may cost: `budget: 60`, or a time such as `budget: 2h`.")])
+            .example("{ target.server.args.max_num_seqs: [64, 128, 256] }"),
+        field("budget", Kind::Leaf(&BUDGET), "What the probes of all candidates may cost in all: a number of probes, or their time without starts of servers and pauses. Each rung gets the same part; several groups of candidates, one per case of the matrix, share it equally.")
+            .rules(&[requires(&["over"]).help("Remove it, or list the candidates: `over: { target.server.args.max_num_seqs: [64, 128] }`.")])
+            .example("2h"),
+        field("keep", KEEP, "Candidates that go on from one rung to the next; those with overlapping intervals go on too, where the budget allows it.")
+            .defaults(Default::With("over", "half"))
+            .rules(&[requires(&["over"]).help("Remove it: without `over` there are no candidates.")])
+            .example("third"),
         field("goal", GOAL, "What is searched for.").default("slo").example("goodput"),
         field("drain", Kind::Leaf(&DURATION), "Pause between two probes, after the last request is complete.")
             .default("5s")
@@ -65,17 +119,25 @@ pub(crate) fn path(root: &Node) -> Option<String> {
     root.get("search.vary").and_then(Node::string)
 }
 
-/// Decodes the search. Reports contradictions; `axes` are the paths of the matrix.
+/// Decodes the search. Reports contradictions; `axes` are the paths of the matrix and of `over`.
 pub(crate) fn decode(
     root: &Node,
     table: &'static Block,
     axes: &BTreeSet<String>,
     review: &mut Review,
 ) -> Option<Varied> {
+    let draft = Draft {
+        root,
+        table,
+        labels: &Labels::default(),
+        axes,
+    };
+    rules::check(&draft, "search", true, review);
     let vary = root.entry_at("search.vary")?;
     let path = vary.value.string()?;
     let kind = searchable_kind(vary, &path, table, review)?;
-    check_axes(root, vary, &path, axes, review);
+    check_axes(root, vary, &path, review);
+    check_candidates(root, review);
     let (low, high) = range(root.entry_at("search.range")?, review)?;
     let unit = if is_rate(kind) { "/s" } else { "" };
     let is_whole = match kind {
@@ -188,21 +250,31 @@ fn searchable_kind(
     None
 }
 
-fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, review: &mut Review) {
-    if axes.contains(path) {
-        let mistake = Mistake::new(
-            vary.value.at,
-            format!("`{path}` is searched and swept"),
-            "the matrix sets it too",
-        );
-        let mistake = mistake.also_if(root.entry_at("matrix").map(|matrix| matrix.key_at), "here");
+fn check_axes(root: &Node, vary: &Entry, path: &str, review: &mut Review) {
+    let has_path = |matrix: &str| {
+        root.get(matrix)
+            .is_some_and(|matrix| sweep::paths_of(matrix).contains(path))
+    };
+    if let Some(matrix) = sweep::MATRICES.into_iter().find(|matrix| has_path(matrix)) {
+        let label = match matrix {
+            sweep::OVER => "`over` sets it too",
+            _ => "the matrix sets it too",
+        };
+        let message = format!("`{path}` is searched and swept");
+        let mistake = Mistake::new(vary.value.at, message, label);
+        let mistake = mistake.also_if(root.entry_at(matrix).map(|matrix| matrix.key_at), "here");
         review.push(mistake.help(
             "Remove it from one of the two; other paths may be swept, with a search per case.",
         ));
     }
-    if axes.iter().any(|axis| axis.starts_with("search."))
-        && let Some(matrix) = root.entry_at("matrix")
-    {
+    let sets_search = |matrix: &&Entry| {
+        let mut paths = sweep::paths_of(&matrix.value).into_iter();
+        paths.any(|axis| axis.starts_with("search."))
+    };
+    let matrices = sweep::MATRICES
+        .iter()
+        .filter_map(|path| root.entry_at(path));
+    for matrix in matrices.filter(sets_search) {
         review.push(Mistake::new(
             matrix.key_at,
             "a search cannot be swept",
@@ -224,6 +296,105 @@ fn check_axes(root: &Node, vary: &Entry, path: &str, axes: &BTreeSet<String>, re
             ),
         );
     }
+}
+
+/// The axes of `over`, also those of `zip`.
+fn candidate_axes(root: &Node) -> Vec<&Entry> {
+    let entries = root.get(sweep::OVER).map_or(&[][..], Node::entries);
+    let axes = entries.iter().map(|entry| match entry.key.as_str() {
+        "zip" => sweep::zip_groups(&entry.value)
+            .into_iter()
+            .flat_map(Node::entries)
+            .collect(),
+        _ => vec![entry],
+    });
+    axes.flatten().collect()
+}
+
+/// Reports paths of `over` that the matrix has too.
+fn check_candidates(root: &Node, review: &mut Review) {
+    let Some(matrix) = root.entry_at("matrix") else {
+        return;
+    };
+    let swept = sweep::paths_of(&matrix.value);
+    for axis in candidate_axes(root) {
+        if swept.contains(&axis.key) {
+            let message = format!("`{}` is in `over` and in the matrix", axis.key);
+            let mistake = Mistake::new(axis.key_at, message, "a candidate has one value of it");
+            let at = matrix.value.entry(&axis.key).unwrap_or(matrix).key_at;
+            review.push(mistake.also(at, "here").help(
+                "Keep it in `over` to find its best value, or in `matrix` to find the best candidate for each of its values.",
+            ));
+        }
+    }
+}
+
+/// Reports arguments of a server in `over` where the run does not start one.
+pub(crate) fn check_server(root: &Node, review: &mut Review) {
+    if root.get("target.server").is_some() || are_declared(root) {
+        return;
+    }
+    let is_of_server = |axis: &&Entry| axis.key.starts_with("target.server.");
+    if let Some(axis) = candidate_axes(root).into_iter().find(is_of_server) {
+        review.section = "target".to_owned();
+        let message = format!("`{}` without a server that the run starts", axis.key);
+        let mistake = Mistake::new(axis.key_at, message, "needs `target.server`");
+        review.push(mistake.help(
+            "Add it, for example `target: { server: { preset: vllm } }`: each candidate is then started with its arguments.",
+        ));
+        review.section.clear();
+    }
+}
+
+/// The halving over `candidates` in each of `groups`; None without `over`, or where an error was reported. `loads`: of all cases.
+pub(crate) fn decode_halving<'a>(
+    root: &Node,
+    candidates: usize,
+    groups: usize,
+    mut loads: impl Iterator<Item = &'a Load>,
+    review: &mut Review,
+) -> Option<HalvingSpec> {
+    root.get(sweep::OVER)?;
+    let entry = root.entry_at("search.budget")?;
+    let total = budget(&entry.value)?;
+    let share = groups.max(1);
+    let spec = HalvingSpec {
+        budget: match total {
+            Budget::Probes(count) => Budget::Probes(count / share as u32),
+            Budget::Time(time) => Budget::Time(Nanos(time.0 / share as u64)),
+        },
+        factor: match root.get("search.keep").and_then(Node::text).as_deref() {
+            Some("third") => 3,
+            _ => 2,
+        },
+    };
+    let rungs = spec.rungs(candidates);
+    // The time of a probe is known only where no number of requests ends it.
+    let probe = match total {
+        Budget::Probes(_) => Some(1.0),
+        Budget::Time(_) => loads
+            .next()
+            .filter(|load| load.requests.is_none())
+            .and_then(|load| Some(load.duration?.secs() * SHORTEST_PROBE)),
+    };
+    let first = rungs.first()?;
+    if probe.is_none_or(|probe| first.each >= probe) {
+        return Some(spec);
+    }
+    let least = (rungs.len() * candidates * share) as f64 * probe.unwrap_or(1.0);
+    let (least, example) = match total {
+        Budget::Probes(_) => (format!("{least} probes"), least.to_string()),
+        Budget::Time(_) => (format!("{} s", least.ceil()), format!("{}s", least.ceil())),
+    };
+    let count = candidates * share;
+    let message = format!("the budget is too small for one probe of each of {count} candidates");
+    let mistake = Mistake::new(entry.value.at, message, format!("{least} are the least"));
+    let at = root.entry_at(sweep::OVER).map(|over| over.key_at);
+    review.push(mistake.also_if(at, "the candidates").help(format!(
+        "Each of the {} rungs gets the same part. Write `budget: {example}` or more, or fewer candidates; ten probes per candidate are usually enough.",
+        rungs.len()
+    )));
+    None
 }
 
 fn range<'a>(entry: &'a Entry, review: &mut Review) -> Option<(&'a Node, &'a Node)> {
@@ -302,13 +473,17 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
             .checks
             .iter()
             .any(|check| matches!(check.subject, Subject::Goodput(_))),
-        false => !case.checks.is_empty(),
+        false => case.checks.iter().any(|check| !check.is_easier_with_load()),
     };
     if review.is_section_clean("slo") && !cases.iter().all(has_goal) {
         let (message, help) = match is_goodput {
             true => (
                 "a search for goodput without a `goodput(…)` limit",
                 "Define a good request in `slo`, for example `slo: [\"goodput(ttft < 500ms) >= 90%\"]`.",
+            ),
+            false if checks().next().is_some() => (
+                "a search with limits on costs alone",
+                "A cost falls with the load. Add a limit that gets worse under load, for example `slo: [\"ttft.p95 < 500ms\"]`.",
             ),
             false => (
                 "a search without limits",

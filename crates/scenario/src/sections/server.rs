@@ -5,6 +5,7 @@ use crate::patches;
 use crate::schema_table::{Block, Default, Kind, field, one_of};
 use crate::sections::Draft;
 use crate::source::Sources;
+use crate::sweep;
 use crate::tree::{Data, Node};
 use crate::values::command::{ARGUMENT, COMMAND, SIMULATOR_SETTING, argument, command};
 use crate::values::time::{SPAN, duration};
@@ -142,9 +143,10 @@ const SERVER_PATH: &str = "target.server";
 pub(crate) fn normalize(root: &mut Node, sources: &Sources) {
     normalize_tree(root, sources);
     patches::each_patch(root, |_, patch| normalize_tree(&mut patch.value, sources));
-    if let Some(mut entry) = root.entry_at("matrix").cloned() {
-        spell_swept(&mut entry.value, sources);
-        root.set("matrix", entry.key_at, entry.value);
+    for path in sweep::MATRICES {
+        if let Some(matrix) = sweep::matrix_mut(root, path) {
+            spell_swept(matrix, sources);
+        }
     }
 }
 
@@ -462,7 +464,10 @@ pub(crate) fn check_same(
         .entry_at(SERVER_PATH)
         .map_or(root.at, |entry| entry.key_at);
     let axis = path
-        .and_then(|path| root.get("matrix")?.entry(path))
+        .and_then(|path| {
+            let mut matrices = sweep::MATRICES.iter().filter_map(|name| root.get(name));
+            matrices.find_map(|matrix| matrix.entry(path))
+        })
         .map_or(server, |entry| entry.key_at);
     let what = path.map_or("the matrix", String::as_str);
     let mistake = Mistake::new(

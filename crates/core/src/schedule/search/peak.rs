@@ -8,7 +8,7 @@
 //! ```
 
 use crate::schedule::search::{Probe, above, below, start_index};
-use crate::search::{Evidence, Extent, Finding, Purpose, SearchSpec};
+use crate::search::{Evidence, Extent, Finding, Purpose, Score, SearchSpec};
 
 /// Maximum number of probes.
 const MOST: usize = 60;
@@ -17,6 +17,8 @@ const GOLDEN: f64 = 0.381_966_011_250_105;
 /// Standard errors between two distinguishable values, and maximum number of probes of one load to distinguish them.
 const APART: f64 = 2.0;
 const TRIES: usize = 3;
+/// Standard errors on either side of a mean of which 90 % are between.
+const CENTRAL: f64 = 1.644_853_6;
 /// Length of a probe before confirmation, relative to the scenario's sample.
 const REFINE_LENGTH: f64 = 0.5;
 
@@ -108,6 +110,25 @@ impl Peak {
             confirmed: self.confirmed,
             non_monotone: None,
         }
+    }
+
+    /// The highest goodput, with its 90 % interval; from 0 to infinity without a probe.
+    pub(super) fn score(&self) -> Score {
+        let (mean, error) = self
+            .best()
+            .and_then(|best| self.mean(best))
+            .unwrap_or((0.0, f64::INFINITY));
+        Score {
+            low: (mean - CENTRAL * error).max(0.0),
+            value: mean,
+            high: mean + CENTRAL * error,
+        }
+    }
+
+    /// The number of probes that a golden section over the grid needs, with its confirmation.
+    pub(super) fn bisection(&self) -> usize {
+        let steps = (self.grid.len().max(2) as f64).ln() / -(1.0 - GOLDEN).ln();
+        steps.ceil() as usize + self.confirm as usize
     }
 
     fn settled(&self) -> bool {

@@ -33,10 +33,12 @@ fn one_case_has_no_curve_over_load_and_every_run_a_forest_plot() {
 fn the_front_is_that_of_all_runs() {
     // Each run is slower than the one before, at every load.
     let figure = pareto(&comparison(12, 3)).unwrap();
-    let count = |marks: &[Mark], index: usize| match &marks[1 + index] {
-        Mark::Rings(points, ..) | Mark::Dots(points, ..) => points.len(),
-        mark => panic!("{mark:?}"),
-    };
+    let is_point = |mark: &&Mark| matches!(mark, Mark::Rings(..) | Mark::Dots(..));
+    let count =
+        |marks: &[Mark], index: usize| match marks.iter().filter(is_point).nth(index).unwrap() {
+            Mark::Rings(points, ..) | Mark::Dots(points, ..) => points.len(),
+            mark => panic!("{mark:?}"),
+        };
     let marks = &figure.panels[0].marks;
     let front: Vec<usize> = (0..3).map(|run| count(marks, 2 * run + 1)).collect();
     let dominated: Vec<usize> = (0..3).map(|run| count(marks, 2 * run)).collect();
