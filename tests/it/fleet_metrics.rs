@@ -119,7 +119,7 @@ fn workers_are_shown_by_role_and_an_idle_one_invalidates_the_case() {
     );
     assert!(
         ran.out
-            .contains("workers  decode 2 (imbalance 2), prefill 1"),
+            .contains("workers  2 decode (imbalance 2), 1 prefill"),
         "{}",
         ran.out
     );

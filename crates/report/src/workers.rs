@@ -119,8 +119,8 @@ pub(crate) fn terminal_line(report: &Report) -> String {
         let name = role
             .role
             .as_deref()
-            .map_or(String::new(), |role| format!("{role} "));
-        format!("{name}{}{imbalance}", role.workers)
+            .map_or(String::new(), |role| format!(" {role}"));
+        format!("{}{name}{imbalance}", role.workers)
     };
     let roles: Vec<String> = first.telemetry.roles.iter().map(describe).collect();
     format!("{:<8} {}\n", "workers", roles.join(", "))
