@@ -156,10 +156,12 @@ pub fn load_stored(
     )
 }
 
-/// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file.
+/// Loads the plan of `report --slo`: a scenario, or the stored plan with the objectives of a file. `gpu`: the name of the GPUs that
+/// the run recorded.
 pub fn load_slo_override(
     path: &Path,
     stored: &Path,
+    gpu: Option<String>,
     env: &BTreeMap<String, String>,
     terminal: &mut Terminal,
 ) -> Option<Plan> {
@@ -171,6 +173,7 @@ pub fn load_slo_override(
             set: &[],
         },
         path,
+        gpu,
     ) {
         Ok(None) => load_one(path, &[], env, terminal),
         Ok(Some(loaded)) => report_loaded(Ok(loaded), terminal),

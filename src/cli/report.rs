@@ -10,7 +10,7 @@ use crate::run::execution::redactor;
 use crate::run::outputs::recover::recover;
 use crate::run::outputs::summarize::summarize;
 use crate::run::outputs::{publish, render};
-use crate::store::{RunDir, journal};
+use crate::store::{RunDir, journal, manifest};
 use crate::tracking::{RunSummary, send_to_trackers};
 use llmscen_core::check::VERDICT_RULES;
 use llmscen_core::manifest::Manifest;
@@ -20,6 +20,14 @@ use llmscen_report::Inconclusive;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The name of the GPUs that a run recorded: `NVIDIA H200` of `8 x NVIDIA H200`. Of several kinds the first.
+fn recorded_gpu(folder: &RunDir) -> Option<String> {
+    let gpus = manifest::read(folder).ok()?.machine.gpu?;
+    let first = gpus.split(", ").next()?;
+    let name = first.split_once(" x ").map_or(first, |(_, name)| name);
+    Some(name.to_owned())
+}
 
 pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
     // The claim fails if the run is still in progress.
@@ -38,10 +46,12 @@ pub fn report(args: &ReportArgs, env: &BTreeMap<String, String>, terminal: &mut 
     let folder = folder.with_redactor(redactor(&plan));
     args.results.compat.add_to(&mut plan);
     let slo = match &args.slo {
-        Some(path) => match load_slo_override(path, &stored, env, terminal) {
-            Some(plan) => Some(SloOverride { path, plan }),
-            None => return Exit::Scenario,
-        },
+        Some(path) => {
+            match load_slo_override(path, &stored, recorded_gpu(&folder), env, terminal) {
+                Some(plan) => Some(SloOverride { path, plan }),
+                None => return Exit::Scenario,
+            }
+        }
         None => None,
     };
     if let Some(slo) = slo

@@ -13,9 +13,9 @@ pub(crate) use shards::{ShardAudit, audit_shards, ttft_notes};
 
 use http::Uri;
 use llmscen_analysis::{Accepted, CaseFacts, End, Lateness, Sample, Table, judge};
-use llmscen_client::route::is_loopback;
 use llmscen_core::check::Verdict;
 use llmscen_core::early_stop::EarlyStop;
+use llmscen_core::endpoint::is_loopback;
 use llmscen_core::manifest::{Part, Vitals, WorkerStalls};
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
@@ -432,15 +432,17 @@ fn without_file(requests: u64) -> Option<String> {
 const IDLE_BY_CHANCE: f64 = 0.01;
 
 /// Engines, or workers of a role, that generated no token although others did: the case did not measure all of the server. If each
-/// of n requests goes to one of k engines of a role at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
+/// of n sessions goes to one of k engines of a role at random, the probability that an engine gets none is at most k (1 − 1/k)ⁿ.
 fn idle_engines(sample: &Sample) -> Vec<String> {
     let all = &sample.engine_tokens;
+    // Turns of a session may be sent to the same engine on purpose.
+    let sessions = sample.requests.ok_sessions();
     let roles: BTreeSet<Option<&str>> = all.iter().map(|engine| engine.role.as_deref()).collect();
     let reason = |role: Option<&str>| {
         let of_role = || all.iter().filter(|engine| engine.role.as_deref() == role);
         let (idle, busy): (Vec<_>, Vec<_>) = of_role().partition(|engine| engine.tokens == 0.0);
         let engines = (idle.len() + busy.len()) as f64;
-        let by_chance = engines * (1.0 - 1.0 / engines).powf(sample.counts.ok as f64);
+        let by_chance = engines * (1.0 - 1.0 / engines).powf(sessions as f64);
         if idle.is_empty() || busy.is_empty() || by_chance >= IDLE_BY_CHANCE {
             return None;
         }

@@ -369,6 +369,11 @@ fn each_of_the_first_requests_has_a_connection_to_its_url() {
             // After the load, the servers are asked for their versions.
             if number < 3 {
                 peers.lock().unwrap().insert(socket.peer_addr().unwrap());
+                // A reply before the third request would free a connection for it.
+                let wait = Instant::now();
+                while peers.lock().unwrap().len() < 3 && wait.elapsed().as_secs() < 20 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
             send(socket, &stream(&[TOKEN, FINISH, "[DONE]"], true))
         })

@@ -6,6 +6,7 @@ use llmscen_core::check::RequestLimit;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
+use std::collections::HashSet;
 
 /// One vector per field, in the order of the requests.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,13 @@ pub struct RequestFields<'a> {
 }
 
 impl MeasuredRequests {
+    /// Number of sessions that have a successful request, over all rounds.
+    pub fn ok_sessions(&self) -> usize {
+        let requests = self.rounds.iter().zip(&self.sessions).zip(&self.ok);
+        let of_ok = requests.filter(|(_, ok)| **ok).map(|(session, _)| session);
+        of_ok.collect::<HashSet<_>>().len()
+    }
+
     /// Appends a request; `gaps`: between its token events, in milliseconds.
     pub fn push(
         &mut self,

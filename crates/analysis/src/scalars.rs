@@ -6,6 +6,7 @@ use crate::measured_requests::MeasuredRequest;
 use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sending::{Flow, rates, throughput_window};
+use crate::telemetry::imbalance;
 use crate::telemetry::{self, RoundTelemetry, Workers};
 use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
@@ -141,9 +142,7 @@ fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) 
         let index = endpoints.iter().position(|endpoint| **endpoint == *name)?;
         *tokens.get_mut(index)? += request.value(Metric::OutputTokens)?;
     }
-    let mean = moments::mean(&tokens)?;
-    let most = tokens.into_iter().reduce(f64::max)?;
-    (mean > 0.0).then(|| most / mean)
+    imbalance(tokens.into_iter().map(Some))
 }
 
 /// The mean throughput of a user over the requests that have one.

@@ -20,7 +20,7 @@ mod workers;
 
 pub(crate) use others::page_figure;
 pub use workers::EngineTokens;
-pub(crate) use workers::{engine_tokens, roles};
+pub(crate) use workers::{engine_tokens, imbalance, roles};
 
 pub use codec::{read, write};
 

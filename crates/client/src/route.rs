@@ -4,11 +4,11 @@ use crate::ClientError;
 use crate::tls::client_config;
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
+use llmscen_core::endpoint::is_loopback;
 use llmscen_core::target::{HttpVersion, Target, Tls};
 use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::OnceCell;
@@ -196,21 +196,6 @@ pub fn proxy_for(target: &Uri, env: &BTreeMap<String, String>) -> Option<Proxy> 
                 variable: variable.clone(),
             })
         })
-}
-
-/// Whether a host name or address means this machine.
-pub fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => {
-            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-        }
-        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_unspecified(),
-        Err(_) => {
-            bare.eq_ignore_ascii_case("localhost")
-                || bare.to_ascii_lowercase().ends_with(".localhost")
-        }
-    }
 }
 
 #[cfg(test)]

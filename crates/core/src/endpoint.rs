@@ -4,6 +4,7 @@ use crate::seed::Seed;
 use crate::url_secrets::redact_url;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How requests are distributed over the URLs of a target.
@@ -87,18 +88,30 @@ impl Endpoints {
     }
 }
 
-/// Names of URLs: host and port, or the URL without its secrets where several have the same host and port.
+/// Names of URLs: host and port; the URL without its secrets where several have the same host and port; with a number where these
+/// are equal, too.
 fn names(urls: &[String]) -> Vec<Arc<str>> {
     let hosts: Vec<String> = urls.iter().map(|url| host_and_port(url)).collect();
     let is_unique = |host: &String| hosts.iter().filter(|other| *other == host).count() == 1;
     let name = |(url, host): (&String, &String)| {
         if is_unique(host) {
-            host.as_str().into()
+            host.clone()
         } else {
-            redact_url(url).into()
+            redact_url(url)
         }
     };
-    urls.iter().zip(&hosts).map(name).collect()
+    let names: Vec<String> = urls.iter().zip(&hosts).map(name).collect();
+    let number = |(index, name): (usize, &String)| -> Arc<str> {
+        let is_equal = |other: &&String| *other == name;
+        match names.iter().filter(is_equal).count() {
+            1 => name.as_str().into(),
+            _ => {
+                let before = names.iter().take(index).filter(is_equal).count();
+                format!("{name}#{}", before + 1).into()
+            }
+        }
+    };
+    names.iter().enumerate().map(number).collect()
 }
 
 /// `HOST:PORT` of a URL; the port is that of the scheme if the URL names none.
@@ -116,6 +129,21 @@ pub fn host_and_port(url: &str) -> String {
         format!("{host}:443")
     } else {
         format!("{host}:80")
+    }
+}
+
+/// Whether a host name or address means this machine.
+pub fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => {
+            address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+        }
+        Ok(IpAddr::V4(address)) => address.is_loopback() || address.is_unspecified(),
+        Err(_) => {
+            bare.eq_ignore_ascii_case("localhost")
+                || bare.to_ascii_lowercase().ends_with(".localhost")
+        }
     }
 }
 
@@ -167,6 +195,32 @@ mod tests {
     fn endpoints(urls: &[&str], balance: Balance) -> Endpoints {
         let urls = urls.iter().map(|url| (*url).to_owned()).collect();
         Endpoints::new(urls, balance).unwrap()
+    }
+
+    #[test]
+    fn names_differ_where_hosts_and_public_parts_are_equal() {
+        let names = |urls: &[&str]| -> Vec<String> {
+            let endpoints = endpoints(urls, Balance::RoundRobin);
+            endpoints
+                .names()
+                .iter()
+                .map(|name| name.to_string())
+                .collect()
+        };
+        assert_eq!(names(&["http://a", "http://B:81/x"]), ["a:80", "b:81"]);
+        assert_eq!(
+            names(&["http://a/x", "http://a/y"]),
+            ["http://a/x", "http://a/y"]
+        );
+        let accounts = names(&["http://a/v1?api_key=s3cret1", "http://a/v1?api_key=s3cret2"]);
+        let [first, second] = accounts.as_slice() else {
+            panic!("{accounts:?}")
+        };
+        assert!(
+            first.ends_with("#1") && second.ends_with("#2"),
+            "{accounts:?}"
+        );
+        assert!(!accounts.concat().contains("s3cret"), "{accounts:?}");
     }
 
     const THREE: [&str; 3] = ["http://a", "http://b", "http://c"];

@@ -146,12 +146,17 @@ pub fn reload(input: &Input<'_>) -> Result<Loaded, Faults> {
 }
 
 /// Reads the stored plan of a run with the objectives of the file `slo`: a list, or a mapping of `slo` and what it refers to.
-/// None where that file is a scenario.
+/// None where that file is a scenario. `gpu`: the name of the GPUs that the run recorded.
 ///
 /// # Errors
 /// All errors at once.
-pub fn reload_with_slo(input: &Input<'_>, slo: &Path) -> Result<Option<Loaded>, Faults> {
+pub fn reload_with_slo(
+    input: &Input<'_>,
+    slo: &Path,
+    gpu: Option<String>,
+) -> Result<Option<Loaded>, Faults> {
     let mut review = Review::default();
+    review.machine_gpu = Some(gpu);
     match merge::objectives(slo, &mut review) {
         Some(objectives) => {
             review.sources.stored = true;

@@ -7,6 +7,7 @@ use common::report_signals;
 use flate2::read::MultiGzDecoder;
 use llmscen_core::bounds;
 use llmscen_core::check::PageMetric;
+use llmscen_core::endpoint::is_loopback;
 use llmscen_core::redact::Secret;
 use llmscen_core::signal::Signal;
 use llmscen_core::target::Tls;
@@ -21,7 +22,7 @@ use reqwest::{Certificate, Client, Identity, RequestBuilder, Response, Url, redi
 use std::collections::{BTreeSet, HashSet};
 use std::error::Error;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::{Page, pairs};
@@ -616,7 +617,8 @@ fn build_client(
         .redirect(follow)
         .connect_timeout(timeout)
         .pool_max_idle_per_host(1);
-    if is_loopback(url) || address.is_some() {
+    // Proxies are not used for loopback addresses.
+    if url.host_str().is_some_and(is_loopback) || address.is_some() {
         builder = builder.no_proxy();
     }
     if let (Some(host), Some(address)) = (url.host_str(), address) {
@@ -642,14 +644,6 @@ fn build_client(
         .tls_danger_accept_invalid_certs(tls.insecure)
         .build()
         .map_err(|error| settings(&innermost(&error)))
-}
-
-/// Proxies are not used for loopback addresses.
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 async fn read_text(response: Response) -> Result<String, FetchError> {

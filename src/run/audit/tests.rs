@@ -117,6 +117,22 @@ fn sample(lags: &[f64]) -> Sample {
     sample
 }
 
+/// A sample of `count` sessions with `turns` successful turns each.
+fn sessions(count: u64, turns: u64) -> Sample {
+    let mut sample = Sample::default();
+    for session in (0..count).flat_map(|session| (0..turns).map(move |_| session)) {
+        let fields = RequestFields {
+            busy_ms: 100.0,
+            session,
+            ok: true,
+            ..RequestFields::default()
+        };
+        let lag = |metric| (metric == Metric::ScheduleLag).then_some(0.1);
+        sample.requests.push(fields, lag, []);
+    }
+    sample
+}
+
 /// A part whose only worker stalled over these spans, ms, and these shares of the time.
 fn part(stalls: &[(u64, u64)], shut: f64, frozen_ms: f64) -> Part {
     let longest: Vec<Stall> = stalls
@@ -274,9 +290,8 @@ fn dropped_arrivals_are_no_delay_of_the_load_generator() {
 
 #[test]
 fn an_engine_that_served_nothing_invalidates_the_case() {
-    let reasons = |tokens: &[f64], ok: u64| {
-        let mut sample = sample(&[0.1]);
-        sample.counts.ok = ok;
+    let reasons = |tokens: &[f64], count: u64, turns: u64| {
+        let mut sample = sessions(count, turns);
         let engine = |(index, tokens): (usize, &f64)| EngineTokens {
             role: None,
             worker: None,
@@ -287,28 +302,29 @@ fn an_engine_that_served_nothing_invalidates_the_case() {
         found(&[&part(&[], 0.0, 0.0)], &sample).reasons
     };
     assert_eq!(
-        reasons(&[500.0, 0.0, 400.0, 0.0], 100),
+        reasons(&[500.0, 0.0, 400.0, 0.0], 100, 1),
         [
             "a part of the server was idle: 2 of the 4 engines of the server generated no token (engine=1, engine=3)"
         ]
     );
-    for (tokens, ok) in [
-        (&[500.0, 1.0][..], 100),
+    for (tokens, count, turns) in [
+        (&[500.0, 1.0][..], 100, 1),
         // 2 (1 - 1/2)^7 is above 1 %.
-        (&[500.0, 0.0], 7),
-        (&[0.0, 0.0], 100),
-        (&[], 100),
+        (&[500.0, 0.0], 7, 1),
+        // The turns of a session may go to one engine.
+        (&[500.0, 0.0], 7, 20),
+        (&[0.0, 0.0], 100, 1),
+        (&[], 100, 1),
     ] {
-        assert_eq!(reasons(tokens, ok), [""; 0], "{tokens:?}");
+        assert_eq!(reasons(tokens, count, turns), [""; 0], "{tokens:?}");
     }
-    assert_eq!(reasons(&[500.0, 0.0], 8).len(), 1);
+    assert_eq!(reasons(&[500.0, 0.0], 8, 1).len(), 1);
 }
 
 #[test]
 fn workers_are_compared_with_those_of_their_role() {
     let reasons = |tokens: &[(&str, &str, f64)]| {
-        let mut sample = sample(&[0.1]);
-        sample.counts.ok = 100;
+        let mut sample = sessions(100, 1);
         let worker = |(role, worker, tokens): &(&str, &str, f64)| EngineTokens {
             role: Some((*role).to_owned()),
             worker: Some((*worker).to_owned()),

@@ -226,8 +226,8 @@ pub(super) fn summarize_roles(
     names.map(report).collect()
 }
 
-/// Maximum ÷ mean. None for a single worker, if the tokens of one are unknown, or if none has any.
-fn imbalance(tokens: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+/// Maximum ÷ mean of the tokens of workers or endpoints. None for a single one, if the tokens of one are unknown, or if none has any.
+pub(crate) fn imbalance(tokens: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let tokens: Vec<f64> = tokens.collect::<Option<_>>()?;
     let mean = moments::mean(&tokens).filter(|mean| tokens.len() > 1 && *mean > 0.0)?;
     Some(tokens.into_iter().fold(0.0, f64::max) / mean)

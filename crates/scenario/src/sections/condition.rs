@@ -135,10 +135,10 @@ pub(crate) fn gpu_of_target(
     if let Some(gpu) = review.gpu_of_machine().filter(|_| is_on_this_machine) {
         return Some(gpu);
     }
-    let label = if is_on_this_machine {
-        "this machine has no GPU with a driver"
-    } else {
-        "the server may run on another machine"
+    let label = match is_on_this_machine {
+        true if review.sources.stored => "the run recorded none",
+        true => "this machine has no GPU with a driver",
+        false => "the server may run on another machine",
     };
     let mistake = Mistake::new(entry.key_at, "the GPUs of the target are not known", label);
     review.push(mistake.help("Set `target.hardware.gpu`, for example to `\"${GPU:-none}\"`."));

@@ -481,7 +481,14 @@ static TRACE: Block = Block {
             "Tokens of a block of the prompt that has one of the `hash_ids`: 512 in Mooncake's logs, 16 in Bailian's. A log with more or fewer ids per prompt is refused.",
         )
         .default("512")
-        .example("16"),
+        .example("16")
+        .rules(&[unused_with(
+            &["dataset.trace.layout"],
+            &["azure", "burstgpt", "workload"],
+        )
+        .reason("has no effect")
+        .beside("this layout has no `hash_ids`")
+        .help("Remove it.")]),
     ],
 };
 

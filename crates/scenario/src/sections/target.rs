@@ -16,20 +16,19 @@ use crate::values::number::{
     BANDWIDTH, FLOPS, PARAMETERS, SIZE, bandwidth, flops, parameters, size,
 };
 use crate::values::target::{
-    MODELS, SIMULATOR, VERSION, check_header_name, models, simulator_path, split_url, url_error,
-    version,
+    MODELS, SIMULATOR, VERSION, check_header_name, comparable_url, models, simulator_path,
+    split_url, url_error, version,
 };
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::api_key::{ApiKey, KeyCommand, ObtainedKeys};
-use llmscen_core::endpoint::{Balance, Endpoints, host_and_port};
+use llmscen_core::endpoint::{Balance, Endpoints, is_loopback};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
     Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
 };
 use llmscen_core::telemetry::{Hardware, MetricsSource};
 use serde_json::json;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 const API: Kind = Kind::Choice(
@@ -321,8 +320,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
 fn is_on_this_machine(place: &TargetLocation) -> bool {
     let is_local = |url: &str| {
         let (_, host, _) = server::split_origin(url);
-        let is_loopback = |address: IpAddr| address.is_loopback();
-        host == "localhost" || host.parse().is_ok_and(is_loopback)
+        is_loopback(host)
     };
     let endpoints = place.endpoints();
     endpoints.is_none_or(|endpoints| endpoints.urls().all(is_local))
@@ -547,12 +545,7 @@ fn check_balance(draft: &Draft<'_>, is_several: bool, review: &mut Review) {
 
 /// Reports a URL that is listed twice, with or without credentials.
 fn check_urls_differ(nodes: &[Node], urls: &[String], review: &mut Review) {
-    let key = |url: &str| {
-        let scheme = url.split("://").next().unwrap_or_default();
-        let (_, path) = split_url(url);
-        format!("{scheme}://{}{path}", host_and_port(url))
-    };
-    let keys: Vec<String> = urls.iter().map(|url| key(url)).collect();
+    let keys: Vec<String> = urls.iter().map(|url| comparable_url(url)).collect();
     for (index, node) in nodes.iter().enumerate() {
         let first = keys.iter().position(|other| Some(other) == keys.get(index));
         let Some(first) = first

@@ -6,7 +6,7 @@ use crate::sections::{Draft, headers};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
 use crate::values::expect;
-use crate::values::target::{SIMULATOR, url_error};
+use crate::values::target::{SIMULATOR, comparable_url, url_error};
 use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec};
 use llmscen_core::units::Nanos;
@@ -347,7 +347,7 @@ fn contradiction(
     let at = |item: &Node, key: &str| item.entry(key).map_or(item.at, |entry| entry.value.at);
     match (&source.kind, &other.kind) {
         (MetricsKind::Page { .. }, MetricsKind::Page { .. }) => {
-            if source.scrape.url == other.scrape.url {
+            if comparable_url(&source.scrape.url) == comparable_url(&other.scrape.url) {
                 let mistake =
                     Mistake::new(at(item, "url"), "the same page is listed twice", "again");
                 return Some(

@@ -5,6 +5,7 @@ use crate::schema_table::Leaf;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span};
 use crate::values::{expect_some, object_schema};
+use llmscen_core::endpoint::host_and_port;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::target::{HttpVersion, ModelShare};
 use serde_json::json;
@@ -18,6 +19,13 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
         rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
     });
     (host.rsplit('@').next().unwrap_or(""), path)
+}
+
+/// A URL in a form in which equal URLs are equal: with a lower-case host, with the port, and without credentials.
+pub(crate) fn comparable_url(url: &str) -> String {
+    let scheme = url.split("://").next().unwrap_or_default();
+    let (_, path) = split_url(url);
+    format!("{scheme}://{}{path}", host_and_port(url))
 }
 
 /// Why a text is not the URL of a server.

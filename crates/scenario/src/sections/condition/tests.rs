@@ -1,5 +1,5 @@
 use crate::tests::{load_with, messages};
-use crate::{Faults, Input, Loaded, Lookups, reload};
+use crate::{Faults, Input, Loaded, Lookups, reload, reload_with_slo};
 use llmscen_core::plan::Plan;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,6 +63,35 @@ fn the_gpu_of_this_machine_is_that_of_a_server_on_it() {
         set: &[],
     });
     assert_eq!(objectives(&stored.unwrap().plan), [2]);
+    // The objectives of `report --slo` use the GPUs that the run recorded.
+    let slo = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        &slo,
+        "- {expr: error_rate < 10%, when: {hardware.gpu: \"H2*\"}}\n",
+    )
+    .unwrap();
+    let again = |gpu: Option<&str>| {
+        let input = Input {
+            path: Path::new("plan.yaml"),
+            text: Some(
+                load_with(
+                    &here.replace(", when: {hardware.gpu: \"MI3*\"}", ""),
+                    &[],
+                    &[],
+                )
+                .unwrap()
+                .plan
+                .resolved,
+            ),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        reload_with_slo(&input, slo.path(), gpu.map(str::to_owned))
+    };
+    let judged = again(Some("NVIDIA H200")).unwrap().unwrap();
+    assert_eq!(objectives(&judged.plan), [1]);
+    let faults = again(None).unwrap_err().render(false, 200);
+    assert!(faults.contains("the run recorded none"), "{faults}");
     let unknown = "t.yaml:6:57 the GPUs of the target are not known";
     assert_eq!(messages(load_on(&here, || None)), [unknown]);
     let elsewhere = scenario(&format!("{{url: \"{REMOTE}\", model: m}}"));

@@ -26,7 +26,7 @@ pub(super) fn check_measurable(
             let why = why_unsampled(*signal, case, spec);
             report_unsampled(limit, signal.name(), why, case, review);
             if let Some(role) = role.as_ref().filter(|_| why.is_none()) {
-                check_role(limit, role, case, review);
+                check_role(limit, role, case.target.roles(), review);
             }
             return;
         }
@@ -41,7 +41,9 @@ pub(super) fn check_measurable(
                     .iter()
                     .any(|source| source.role.is_some())
             }) {
-                check_role(limit, role, case, review);
+                let sources = case.target.metrics.iter();
+                let roles = sources.filter_map(|source| source.role.as_deref());
+                check_role(limit, role, roles.collect(), review);
             }
             return;
         }
@@ -71,12 +73,8 @@ pub(super) fn check_measurable(
     }
 }
 
-/// Reports a role that no item of `target.metrics` has.
-fn check_role(limit: &Limit<'_>, role: &str, case: &Case, review: &mut Review) {
-    let sources = case.target.metrics.iter();
-    let roles: BTreeSet<&str> = sources
-        .filter_map(|source| source.role.as_deref())
-        .collect();
+/// Reports a role that is none of these; of built-in signals only pages have roles, not queries.
+fn check_role(limit: &Limit<'_>, role: &str, roles: BTreeSet<&str>, review: &mut Review) {
     if roles.contains(role) {
         return;
     }
