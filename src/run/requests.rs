@@ -228,7 +228,9 @@ impl RequestGenerator {
             position,
             &prompt.fields,
         );
-        Ok(Some(build_call(prompt, position, rendered, due, leave)))
+        Ok(Some(build_call(
+            class, prompt, position, rendered, due, leave,
+        )))
     }
 }
 

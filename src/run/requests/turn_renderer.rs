@@ -90,7 +90,7 @@ fn render_turn(
         &prompt.fields,
     );
     Ok(RenderedTurn {
-        call: build_call(prompt, position, rendered, None, leave),
+        call: build_call(class, prompt, position, rendered, None, leave),
         wait,
         conversation,
     })
