@@ -325,7 +325,7 @@ static AWS: Block = Block {
 };
 
 static AWS_NAME: Leaf = Leaf {
-    expected: "lowercase letters, digits and hyphens, such as `bedrock` or `us-east-1`",
+    expected: "lowercase letters, digits and hyphens",
     sweepable: false,
     schema: || serde_json::json!({ "type": "string", "pattern": "^[a-z0-9-]+$" }),
     check: |node, review| {
