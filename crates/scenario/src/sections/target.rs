@@ -372,6 +372,13 @@ fn is_region(text: &str) -> bool {
     number && words.len() >= 2 && words.iter().all(is_word)
 }
 
+/// Whether a URL has a user before its host.
+fn has_user(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.contains('@')
+}
+
 /// Reports headers that a signature sets itself.
 fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
     let Some(aws) = draft.entry("target.aws") else {
@@ -381,6 +388,20 @@ fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
         let name = name.to_ascii_lowercase();
         name == "authorization" || name.starts_with("x-amz-")
     };
+    if let Some(node) = draft.get("target.url")
+        && node.text().is_some_and(|url| has_user(&url))
+    {
+        let mistake = Mistake::new(
+            node.at,
+            "the header `Authorization` has two values",
+            "user and password are sent in it",
+        );
+        review.push(
+            mistake
+                .also(aws.key_at, "a signature sets this header")
+                .help("Remove one of them."),
+        );
+    }
     if let Some(node) = draft.get("target.request_id")
         && node.string().is_some_and(|name| is_own(&name))
     {
