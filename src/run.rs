@@ -2,6 +2,7 @@
 
 pub(crate) mod api_keys;
 pub(crate) mod audit;
+pub(crate) mod aws_credentials;
 pub(crate) mod collector;
 pub(crate) mod compare;
 pub mod error;

@@ -1,21 +1,26 @@
-//! Keys that commands print: obtained before the first request, and renewed beside the load.
+//! Keys that commands print, and credentials of AWS: obtained before the first request, and renewed beside the load.
 
+use crate::run::aws_credentials::{self, AwsSource, Loaded};
 use crate::run::error::RunError;
 use crate::run::execution::stop::{Level, Stop};
+use crate::run::prepare::Context;
 use crate::run::process::{Unfinished, describe_status, wait_for};
-use llmscen_core::api_key::KeyCommand;
+use llmscen_client::aws::AwsSigner;
+use llmscen_core::api_key::{ApiKey, KeyValue, ObtainedKeys};
 use llmscen_core::plan::Plan;
-use llmscen_core::redact::{Redactor, SHORTEST};
+use llmscen_core::redact::{Redactor, SHORTEST, Secret};
 use llmscen_core::target::Target;
 use llmscen_scenario::behind_flags;
 use llmscen_telemetry::process::lower_thread_priority;
+use llmscen_telemetry::prometheus::FetchError;
+use reqwest::Url;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Interval at which refused keys and the end of the run are noticed.
 const IDLE_POLL: Duration = Duration::from_millis(100);
@@ -31,16 +36,42 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
-/// Calls the key command of one target, if it has one.
+/// Obtains the key of one target, unless it is fixed.
 ///
 /// # Errors
-/// The command failed, or a signal came.
-pub(crate) fn obtain_key(target: &Target, stop: &Stop) -> Result<(), RunError> {
-    let Some(command) = target.key_command() else {
-        return Ok(());
-    };
-    let redactor = target.redactor();
-    KeyCaller::new(command, redactor).call_first(stop)
+/// There is no key, or a signal came.
+pub(crate) fn obtain_key(target: &Target, context: &Context) -> Result<(), RunError> {
+    let caller = target
+        .api_key
+        .as_ref()
+        .and_then(|key| KeyCaller::new(key, target.redactor(), context));
+    caller.map_or(Ok(()), |caller| caller.call_first(&context.stop).map(drop))
+}
+
+/// The headers of a request other than those of the load: headers and key of the target, or its signature if the request goes
+/// to the target's server.
+pub(crate) fn request_headers(
+    target: &Target,
+    method: &str,
+    url: &str,
+    body: &str,
+) -> Result<Vec<(String, Secret)>, FetchError> {
+    let mut headers = target.request_headers();
+    let latest = target.obtained_keys().and_then(ObtainedKeys::latest);
+    let credentials = latest.as_ref().and_then(|key| key.aws());
+    if let Some((signing, credentials)) = target.aws().zip(credentials)
+        && target.urls().any(|own_url| is_same_origin(url, own_url))
+    {
+        let signer = AwsSigner::new(&signing.service, credentials);
+        let signed = signer.sign_text(method, url, body.as_bytes(), SystemTime::now());
+        headers.extend(signed.map_err(|error| FetchError::Settings(error.to_string()))?);
+    }
+    Ok(headers)
+}
+
+fn is_same_origin(url: &str, other: &str) -> bool {
+    let (url, other) = (Url::parse(url), Url::parse(other));
+    url.is_ok_and(|url| other.is_ok_and(|other| url.origin() == other.origin()))
 }
 
 /// Renews the keys of a plan until it is dropped.
@@ -51,28 +82,28 @@ pub(crate) struct KeyRenewal {
 }
 
 impl KeyRenewal {
-    /// Obtains the first keys, and starts a thread for each command.
+    /// Obtains the first keys, and starts a thread for each source of keys.
     ///
     /// # Errors
-    /// A command failed, or a signal came.
-    pub fn start(plan: &Plan, stop: &Stop) -> Result<KeyRenewal, RunError> {
+    /// There is no key, or a signal came.
+    pub fn start(plan: &Plan, context: &Context) -> Result<KeyRenewal, RunError> {
         let mut renewal = KeyRenewal::default();
-        for command in plan.key_commands() {
-            let caller = KeyCaller::new(command, plan.redactor());
-            caller.call_first(stop)?;
+        let obtained = plan.obtained_keys().into_iter();
+        for caller in obtained.filter_map(|key| KeyCaller::new(key, plan.redactor(), context)) {
+            let every = caller.call_first(&context.stop)?;
             let over = renewal.over.clone();
             let thread = std::thread::Builder::new()
                 .name("api key".to_owned())
                 .spawn(move || {
                     lower_thread_priority();
-                    caller.renew(&over)
+                    caller.renew(every, &over)
                 });
             renewal.threads.push(thread.map_err(RunError::Thread)?);
         }
         Ok(renewal)
     }
 
-    /// Ends the threads. Returns a note on each command that failed, or whose key was refused.
+    /// Ends the threads. Returns a note on each source that failed, or whose key was refused.
     pub fn stop(mut self) -> Vec<String> {
         self.over.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads).into_iter();
@@ -95,10 +126,17 @@ enum CallError {
     Failed(String),
 }
 
-/// Calls one command.
+/// Where keys come from.
+enum KeySource {
+    Command { argv: Vec<String>, every: Duration },
+    Aws(AwsSource),
+}
+
+/// Obtains keys from one source.
 struct KeyCaller {
-    command: KeyCommand,
-    /// The command without secrets.
+    source: KeySource,
+    keys: ObtainedKeys,
+    /// The source without secrets.
     name: String,
     redactor: Redactor,
 }
@@ -113,36 +151,53 @@ struct Renewals {
 }
 
 impl KeyCaller {
-    fn new(command: &KeyCommand, redactor: Redactor) -> KeyCaller {
-        let redactor = redactor.with_flags(&behind_flags(&command.argv));
-        KeyCaller {
-            name: redactor.redact(shell_words::join(&command.argv)),
-            command: command.clone(),
-            redactor,
-        }
+    /// None for a fixed key.
+    fn new(key: &ApiKey, redactor: Redactor, context: &Context) -> Option<KeyCaller> {
+        Some(match key {
+            ApiKey::Fixed(_) => return None,
+            ApiKey::Command(command) => {
+                let redactor = redactor.with_flags(&behind_flags(&command.argv));
+                KeyCaller {
+                    name: format!("`{}`", redactor.redact(shell_words::join(&command.argv))),
+                    source: KeySource::Command {
+                        argv: command.argv.clone(),
+                        every: command.every.into(),
+                    },
+                    keys: command.keys.clone(),
+                    redactor,
+                }
+            }
+            ApiKey::Aws(signing) => KeyCaller {
+                name: "the source of AWS credentials".to_owned(),
+                source: KeySource::Aws(AwsSource::new(signing, context)),
+                keys: signing.keys.clone(),
+                redactor,
+            },
+        })
     }
 
-    fn call_first(&self, stop: &Stop) -> Result<(), RunError> {
-        self.call(&|| stop.level() > Level::Run)
-            .map_err(|error| match error {
-                CallError::Interrupted => RunError::Interrupted,
-                CallError::Failed(why) => RunError::NoKey {
-                    command: self.name.clone(),
-                    why,
-                },
-            })
+    fn call_first(&self, stop: &Stop) -> Result<Duration, RunError> {
+        let called = self.call(&|| stop.level() > Level::Run);
+        called.map_err(|error| match (error, &self.source) {
+            (CallError::Interrupted, _) => RunError::Interrupted,
+            (CallError::Failed(why), KeySource::Aws(_)) => RunError::NoAwsCredentials(why),
+            (CallError::Failed(why), KeySource::Command { .. }) => RunError::NoKey {
+                command: self.name.clone(),
+                why,
+            },
+        })
     }
 
-    /// Calls the command again and again until the run is over. Returns a note if something was unusual.
-    fn renew(&self, over: &AtomicBool) -> Option<String> {
+    /// Obtains keys again and again until the run is over. Returns a note if something was unusual. `every`: time to the first
+    /// renewal.
+    fn renew(&self, mut every: Duration, over: &AtomicBool) -> Option<String> {
         let is_over = || over.load(Ordering::Relaxed);
-        let every: Duration = self.command.every.into();
         let mut renewals = Renewals::default();
         let mut retry = RETRY;
         let mut next = Instant::now() + every;
         let mut last_refused: Option<Instant> = None;
         while !is_over() {
-            let is_refused = self.command.keys.is_refused()
+            let is_refused = self.keys.is_refused()
                 && last_refused.is_none_or(|last| last.elapsed() >= REFUSED_PAUSE);
             if Instant::now() < next && !is_refused {
                 sleep(IDLE_POLL.min(next.saturating_duration_since(Instant::now())));
@@ -153,8 +208,9 @@ impl KeyCaller {
                 last_refused = Some(Instant::now());
             }
             match self.call(&is_over) {
-                Ok(()) => {
+                Ok(renewal) => {
                     retry = RETRY;
+                    every = renewal;
                     next = Instant::now() + every;
                 }
                 Err(CallError::Interrupted) => break,
@@ -166,15 +222,45 @@ impl KeyCaller {
                 }
             }
         }
-        renewals.note(&self.name)
+        renewals.note(&self.source, &self.name)
     }
 
-    /// Runs the command once and adds its key.
-    fn call(&self, is_over: &dyn Fn() -> bool) -> Result<(), CallError> {
+    /// Obtains a key once and adds it. Returns the time to the next call.
+    fn call(&self, is_over: &dyn Fn() -> bool) -> Result<Duration, CallError> {
+        let (key, every) = match &self.source {
+            KeySource::Command { argv, every } => {
+                let printed = self.run(argv, is_over)?;
+                check_key(&printed).map_err(CallError::Failed)?;
+                (KeyValue::from(printed.as_str()), *every)
+            }
+            KeySource::Aws(source) => {
+                let (credentials, every) = match source.load().map_err(CallError::Failed)? {
+                    Loaded::Keys(credentials) => (credentials, aws_credentials::REREAD),
+                    Loaded::Process { argv, region } => {
+                        let named = |error| match error {
+                            CallError::Failed(why) => CallError::Failed(format!(
+                                "credential_process `{}`: {why}",
+                                self.redactor.redact(shell_words::join(&argv))
+                            )),
+                            CallError::Interrupted => CallError::Interrupted,
+                        };
+                        let printed = self.run(&argv, is_over).map_err(named)?;
+                        source
+                            .parse_process(&printed, region)
+                            .map_err(|why| named(CallError::Failed(why)))?
+                    }
+                };
+                (KeyValue::Aws(credentials), every)
+            }
+        };
+        self.keys.add(key);
+        Ok(every)
+    }
+
+    /// Runs a command, and returns what it prints.
+    fn run(&self, argv: &[String], is_over: &dyn Fn() -> bool) -> Result<String, CallError> {
         let cannot_run = |error: io::Error| CallError::Failed(format!("cannot run it: {error}"));
-        let (program, arguments) = self
-            .command
-            .argv
+        let (program, arguments) = argv
             .split_first()
             .ok_or_else(|| cannot_run(io::ErrorKind::InvalidInput.into()))?;
         // In a separate process group, so that its children are killed with it.
@@ -221,31 +307,45 @@ impl KeyCaller {
                 last.unwrap_or_default()
             )));
         }
-        check_key(printed).map_err(CallError::Failed)?;
-        self.command.keys.add(printed);
-        Ok(())
+        Ok(printed.to_owned())
     }
 }
 
 impl Renewals {
-    fn note(&self, name: &str) -> Option<String> {
+    fn note(&self, source: &KeySource, name: &str) -> Option<String> {
+        let (again, failed, keys) = match source {
+            KeySource::Command { .. } => (
+                format!("{name} was called again"),
+                format!("{name} failed"),
+                "key",
+            ),
+            KeySource::Aws(_) => (
+                "The credentials of AWS were read again".to_owned(),
+                "Reading the credentials of AWS failed".to_owned(),
+                "credentials",
+            ),
+        };
+        let refusal = match source {
+            KeySource::Command { .. } => "its key (HTTP 401)",
+            KeySource::Aws(_) => "a signature (HTTP 401 or 403)",
+        };
         let times = |count: u64| match count {
             1 => "1 time".to_owned(),
             count => format!("{count} times"),
         };
         let refused = (self.refused > 0).then(|| {
             format!(
-                "`{name}` was called again {} because the server refused its key (HTTP 401).",
+                "{again} {} because the server refused {refusal}.",
                 times(self.refused)
             )
         });
-        let failed = self.last_failure.as_ref().map(|why| {
+        let last_failure = self.last_failure.as_ref().map(|why| {
             format!(
-                "`{name}` failed {} during the run, and requests had the last key. Last failure: {why}.",
+                "{failed} {} during the run, and requests had the last {keys}. Last failure: {why}.",
                 times(self.failed)
             )
         });
-        let notes: Vec<String> = refused.into_iter().chain(failed).collect();
+        let notes: Vec<String> = refused.into_iter().chain(last_failure).collect();
         (!notes.is_empty()).then(|| notes.join(" "))
     }
 }
@@ -293,30 +393,27 @@ fn check_key(text: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::api_key::ObtainedKeys;
-    use llmscen_core::units::Nanos;
 
     fn caller(script: &str) -> KeyCaller {
-        let command = KeyCommand {
-            argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
-            every: Nanos::from_millis(1),
-            keys: ObtainedKeys::default(),
-        };
-        let redactor = Redactor::default().with_obtained(&command.keys);
-        KeyCaller::new(&command, redactor)
+        let keys = ObtainedKeys::default();
+        KeyCaller {
+            source: KeySource::Command {
+                argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+                every: Duration::from_millis(1),
+            },
+            name: "`c`".to_owned(),
+            redactor: Redactor::default().with_obtained(&keys),
+            keys,
+        }
     }
 
     fn called(script: &str) -> Result<String, String> {
         let caller = caller(script);
         match caller.call(&|| false) {
-            Ok(()) => Ok(caller
-                .command
-                .keys
-                .latest()
-                .unwrap()
-                .secret()
-                .expose()
-                .to_owned()),
+            Ok(_) => {
+                let latest = caller.keys.latest().unwrap();
+                Ok(latest.key().unwrap().expose().to_owned())
+            }
             Err(CallError::Interrupted) => Err("interrupted".to_owned()),
             Err(CallError::Failed(why)) => Err(why),
         }
@@ -373,16 +470,17 @@ mod tests {
     #[test]
     fn failures_and_refused_keys_are_one_note() {
         let mut renewals = Renewals::default();
-        assert_eq!(renewals.note("c"), None);
+        let source = caller("").source;
+        assert_eq!(renewals.note(&source, "`c`"), None);
         renewals.refused = 1;
         assert_eq!(
-            renewals.note("c").unwrap(),
+            renewals.note(&source, "`c`").unwrap(),
             "`c` was called again 1 time because the server refused its key (HTTP 401)."
         );
         renewals.failed = 2;
         renewals.last_failure = Some("exit status 1: no".to_owned());
         assert_eq!(
-            renewals.note("c").unwrap(),
+            renewals.note(&source, "`c`").unwrap(),
             "`c` was called again 1 time because the server refused its key (HTTP 401). \
              `c` failed 2 times during the run, and requests had the last key. Last failure: exit status 1: no."
         );

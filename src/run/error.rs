@@ -58,7 +58,7 @@ pub enum RunError {
     },
     /// The command for the key of requests failed before the first request.
     #[error(
-        "cannot get the key of the target: `{command}`: {why}\n  help: run the command in a shell; \
+        "cannot get the key of the target: {command}: {why}\n  help: run the command in a shell; \
          `target.api_key.command` must print the key and nothing else"
     )]
     NoKey {
@@ -67,6 +67,9 @@ pub enum RunError {
         /// Why.
         why: String,
     },
+    /// No credentials of AWS before the first request.
+    #[error("cannot sign requests: {0}")]
+    NoAwsCredentials(String),
     /// The server of a capacity search stopped responding.
     #[error(
         "target lost: the server stopped responding; all {requests} requests of probe `{case}` failed ({why})"

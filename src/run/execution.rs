@@ -120,7 +120,7 @@ impl StartedRun {
         let mut keys = KeyRenewal::default();
         let prepared = PreparedRun::new(plan, context).and_then(|prepared| {
             raise_open_file_limit(plan, context.shard)?;
-            keys = KeyRenewal::start(plan, &context.stop)?;
+            keys = KeyRenewal::start(plan, context)?;
             Ok(prepared)
         });
         let (prepared, group) = match &context.shared {

@@ -51,7 +51,7 @@ const MANY_FILES: u64 = 1 << 20;
 
 /// What a run is given from outside: no code below reads the environment or the wall clock.
 pub struct Context {
-    /// Environment variables, for proxies.
+    /// Environment variables, for proxies and credentials of AWS.
     pub env: BTreeMap<String, String>,
     /// Source and cache of datasets.
     pub cache: CacheDir,

@@ -1,5 +1,6 @@
 //! Waits until a server that the run does not start, or all of its workers, are ready.
 
+use crate::run::api_keys::request_headers;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::stop::Level;
@@ -103,7 +104,7 @@ fn missing(target: &Target, awaited: &Awaited) -> Vec<String> {
 fn fetch(target: &Target, url: &str, address: Option<SocketAddr>) -> Result<Fetch, FetchError> {
     Fetch::at(
         url,
-        &target.request_headers(),
+        &request_headers(target, "GET", url, "")?,
         &target.tls,
         ATTEMPT_TIMEOUT,
         address,

@@ -231,7 +231,7 @@ impl RequestGenerator {
             &prompt.fields,
         );
         Ok(Some(build_call(
-            prompt, position, rendered, endpoints, due, leave,
+            class, prompt, position, rendered, endpoints, due, leave,
         )))
     }
 }

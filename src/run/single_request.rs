@@ -103,7 +103,7 @@ pub fn send_one(
         ..call
     };
     let entry = call.entry;
-    obtain_key(&case.target, &context.stop)?;
+    obtain_key(&case.target, context)?;
     let mut servers = ManagedServers::default();
     let sent = servers
         .start_for_round(case, 0, &prepared, folder, context)

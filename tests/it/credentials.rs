@@ -1,9 +1,12 @@
 //! Keys that a command prints, and signed requests.
 
 use crate::lab::*;
-use serde_json::json;
+use crate::moto;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// A server that keeps the `authorization` of each POST. `answer` gets the number of the request, from 0, and its header.
@@ -284,4 +287,230 @@ fn hooks_and_cases_share_the_current_key() {
     lab.run(&scenario).expect(0);
     assert_eq!(calls(lab.path()), 1);
     assert_eq!(server.keys(), vec!["Bearer key-secret-1"; 6]);
+}
+
+/// A server that checks signatures with botocore; killed when dropped.
+struct AwsWitness {
+    child: Child,
+    port: String,
+}
+
+impl AwsWitness {
+    /// None if botocore is not installed, which is printed.
+    fn start(lab: &Lab) -> Option<AwsWitness> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/aws_witness.py");
+        let mut child = Command::new(moto::python()?)
+            .arg(script)
+            .arg(lab.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the witness starts");
+        let mut port = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut port).unwrap();
+        let port = port.trim().to_owned();
+        Some(AwsWitness { child, port })
+    }
+
+    fn scenario(&self, path: &str, aws: &str, requests: u32) -> String {
+        plain(&format!("http://127.0.0.1:{}{path}", self.port), requests).replace(
+            "model: m,",
+            &format!("model: m, aws: {{ service: bedrock, {aws} }},"),
+        )
+    }
+}
+
+impl Drop for AwsWitness {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const AWS_ENV: [(&str, &str); 3] = [
+    ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE"),
+    ("AWS_SECRET_ACCESS_KEY", "secret/of+example"),
+    ("AWS_SESSION_TOKEN", "session//token+of/example=="),
+];
+
+fn run_with(lab: &Lab, scenario: &str, env: &[(&str, &str)]) -> Ran {
+    lab.file("s.yaml", scenario);
+    let mut command = lab.command(&["run", "s.yaml", "--output", "out", "--force"]);
+    Ran::of(command.envs(env.iter().copied()).output().unwrap())
+}
+
+/// What the witness got.
+fn seen(lab: &Lab) -> Vec<Value> {
+    let text = lab.text("seen.jsonl");
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn requests_retries_and_hooks_have_signatures_that_botocore_computes_too() {
+    let lab = Lab::new();
+    let Some(witness) = AwsWitness::start(&lab) else {
+        return;
+    };
+    // The colon of a model id is escaped, and the wait lets the date of the second attempt differ.
+    let scenario = witness.scenario("/model/busy-1:0/v1/chat/completions?b=2&a=1", "region: us-east-1", 3)
+        .replace("model: m,", "model: m, headers: { X-Team: infra }, request_id: X-Request-Id, ready: { models: [m] },")
+        + "request: { retry: { on: [429], wait: 1100ms } }\n\
+           hooks: { before_case: [ { post: /reset, body: { all: true } } ] }\n\
+           report: { bodies: all, store: [sqlite, hlog] }\n";
+    let ran = run_with(&lab, &scenario, &AWS_ENV).expect(0);
+    let seen = seen(&lab);
+    for entry in &seen {
+        assert_eq!(entry["fault"], Value::Null, "{entry}");
+        assert_eq!(entry["token"], AWS_ENV[2].1, "{entry}");
+        let authorization = entry["authorization"].as_str().unwrap();
+        let scope = format!(
+            "/{}/us-east-1/bedrock/aws4_request",
+            &entry["date"].as_str().unwrap()[..8]
+        );
+        assert!(authorization.contains(&scope), "{entry}");
+    }
+    let of = |path: &str| {
+        seen.iter()
+            .filter(|entry| entry["path"] == path)
+            .collect::<Vec<_>>()
+    };
+    let calls = of("/model/busy-1%3A0/v1/chat/completions?b=2&a=1");
+    assert_eq!(calls.len(), 4, "{seen:?}");
+    assert!(calls.iter().all(|call| {
+        call["authorization"]
+            .as_str()
+            .unwrap()
+            .contains("content-type;host;x-amz-date;x-amz-security-token;x-team")
+    }));
+    assert_eq!(calls[0]["body"], calls[1]["body"]);
+    assert_ne!(calls[0]["date"], calls[1]["date"]);
+    assert_eq!(of("/reset").len(), 1);
+    assert!(!of("/model/busy-1:0/v1/models").is_empty(), "{seen:?}");
+    assert_eq!(lab.results()["cases"][0]["counts"]["ok"], 3);
+    let bodies = lab.llmscen(&["bodies", "out", "--seq", "0"]).expect(0);
+    let mut command = lab.command(&["try", "s.yaml"]);
+    let tried = Ran::of(command.envs(AWS_ENV).output().unwrap()).expect(0);
+    assert!(
+        tried
+            .out
+            .contains("authorization: AWS4-HMAC-SHA256 [redacted]")
+            && tried.out.contains("x-amz-security-token: [redacted]"),
+        "{}",
+        tried.out
+    );
+    for text in [ran.out, ran.err, bodies.out, tried.out, all_text(&lab)] {
+        for (name, secret) in AWS_ENV {
+            assert!(!text.contains(secret), "{name}: {text}");
+        }
+        assert!(!text.contains("Signature="), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_secret_is_refused_by_botocore_and_no_file_has_the_token() {
+    let lab = Lab::new();
+    let Some(witness) = AwsWitness::start(&lab) else {
+        return;
+    };
+    let scenario = witness.scenario("/v1/chat/completions", "region: us-east-1", 2);
+    let mut env = AWS_ENV;
+    env[1].1 = "secret/of+another";
+    let ran = run_with(&lab, &scenario, &env);
+    assert_ne!(ran.code, 0);
+    let seen = seen(&lab);
+    assert!(
+        seen.iter().all(|entry| entry["fault"]
+            .as_str()
+            .is_some_and(|fault| fault.starts_with("signature of"))),
+        "{seen:?}"
+    );
+    let printed = format!("{}{}", ran.out, ran.err);
+    assert!(
+        printed.contains("AWS refused the signature or its permissions"),
+        "{printed}"
+    );
+    for (name, secret) in env {
+        assert!(
+            !format!("{printed}{}", all_text(&lab)).contains(secret),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn expired_credentials_of_a_profile_are_read_again() {
+    let lab = Lab::new();
+    let Some(witness) = AwsWitness::start(&lab) else {
+        return;
+    };
+    let profile = |id: &str, secret: &str| {
+        format!("[dev]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n")
+    };
+    lab.file(".aws/credentials", profile("AKIDOLD", "secret-of-old"));
+    lab.file(".aws/config", "[profile dev]\nregion = eu-west-1\n");
+    lab.file("renewed", profile("AKIDNEW", "secret-of-new"));
+    let scenario = witness.scenario("/v1/chat/completions", "profile: dev", 60);
+    run_with(&lab, &scenario, &[]).expect(0);
+    let seen = seen(&lab);
+    assert!(
+        seen.iter().all(|entry| entry["fault"] == Value::Null),
+        "{seen:?}"
+    );
+    let last = seen.last().unwrap()["authorization"].as_str().unwrap();
+    assert!(
+        last.contains("AKIDNEW/") && last.contains("/eu-west-1/"),
+        "{last}"
+    );
+    let notes = lab.json("out/manifest.json")["notes"].to_string();
+    assert!(
+        notes.contains(
+            "The credentials of AWS were read again 1 time because the server refused a signature (HTTP 401 or 403)."
+        ),
+        "{notes}"
+    );
+    assert!(!all_text(&lab).contains("AKID"));
+}
+
+#[test]
+fn credentials_are_needed_to_send_but_not_to_plan() {
+    let lab = Lab::new();
+    let server = KeyServer::start(|_, _| answer_ok());
+    let scenario = server
+        .scenario("x", 1)
+        .replace("api_key: x", "aws: { service: bedrock }");
+    let ran = lab.run(&scenario).expect(3);
+    let home = lab.path().display();
+    assert!(
+        ran.err.contains(&format!(
+            "cannot sign requests: no credentials of AWS: the environment has no AWS_ACCESS_KEY_ID, and there is no \
+             profile `default` in {home}/.aws/credentials and {home}/.aws/config"
+        )),
+        "{}",
+        ran.err
+    );
+    assert_eq!(server.keys().len(), 0);
+    lab.llmscen(&["validate", "s.yaml"]).expect(0);
+    lab.llmscen(&["plan", "s.yaml"]).expect(0);
+    lab.file(
+        ".aws/config",
+        "[default]\nregion = us-east-1\ncredential_process = sh print-keys.sh\n",
+    );
+    lab.file("print-keys.sh", "echo '{ \"Version\": 1, \"AccessKeyId\": \"AKIDPROCESS\", \"SecretAccessKey\": \"s3cret\" }'\n");
+    lab.run(&scenario).expect(0);
+    assert!(
+        server.keys()[0].starts_with("AWS4-HMAC-SHA256 Credential=AKIDPROCESS/"),
+        "{:?}",
+        server.keys()
+    );
+    lab.file("print-keys.sh", "echo no session >&2; exit 2\n");
+    let ran = lab.run(&scenario).expect(3);
+    assert!(
+        ran.err.contains(
+            "cannot sign requests: credential_process `sh print-keys.sh`: exit status 2: no session"
+        ),
+        "{}",
+        ran.err
+    );
 }

@@ -97,6 +97,11 @@ impl Drop for Moto {
     }
 }
 
+/// The Python that has moto, and with it botocore.
+pub fn python() -> Option<PathBuf> {
+    Some(installed()?.with_file_name("python3"))
+}
+
 /// The server program: `LLMSCEN_MOTO`, or that in `target/moto`.
 fn installed() -> Option<PathBuf> {
     let program = std::env::var_os("LLMSCEN_MOTO").map_or_else(
@@ -107,7 +112,7 @@ fn installed() -> Option<PathBuf> {
         return Some(program);
     }
     eprintln!(
-        "SKIPPED: no moto; run tests/real/install_moto.sh or set LLMSCEN_MOTO to test a store on S3"
+        "SKIPPED: no moto; run tests/real/install_moto.sh or set LLMSCEN_MOTO to test a store on S3 and signatures of AWS"
     );
     None
 }

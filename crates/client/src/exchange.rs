@@ -95,6 +95,8 @@ impl AttemptTrace {
             timeline,
             attempts: self.attempts,
             reconnects: self.reconnects,
+            // The headers of the attempt have it already.
+            request_id: self.request_id.take(),
             ..AttemptTrace::default()
         };
     }

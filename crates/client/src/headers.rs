@@ -1,6 +1,7 @@
 //! RequestHeaders and request target of requests.
 
 use crate::ClientError;
+use crate::aws::{AwsSigner, escape_path};
 use crate::content_encoding::accept_encoding;
 use crate::route::Route;
 use base64::Engine;
@@ -10,15 +11,16 @@ use http::header::{
     CONTENT_TYPE, EXPECT, HOST, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     USER_AGENT,
 };
-use http::uri::{Authority, Parts, PathAndQuery};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, Version};
+use http::uri::{Authority, Parts, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use llmscen_core::api_key::{ApiKey, ObtainedKey, ObtainedKeys};
 use llmscen_core::redact::Secret;
-use llmscen_core::target::{HttpVersion, Target};
+use llmscen_core::target::Target;
 use llmscen_protocols::Protocol;
 use percent_encoding::percent_decode_str;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 const ACCEPT_STREAM: &str = "text/event-stream, application/x-ndjson, application/json";
 const ACCEPT_DOCUMENT: &str = "application/json";
@@ -53,6 +55,8 @@ pub(super) struct RequestHeaders {
     shared: RefCell<SharedHeaders>,
     /// Where newer keys come from; None: the key is fixed.
     keys: Option<ChangingKey>,
+    /// The URL of requests, which is signed.
+    url: String,
 }
 
 struct SharedHeaders {
@@ -60,14 +64,26 @@ struct SharedHeaders {
     unary: HeaderMap,
     /// The key in them, if it may change.
     key: Option<Arc<ObtainedKey>>,
+    /// What signs requests with this key.
+    signer: Option<AwsSigner>,
 }
 
 /// A key that changes during the run.
 struct ChangingKey {
     keys: ObtainedKeys,
-    protocol: Arc<dyn Protocol>,
-    /// Names of `target.headers`, which replace those of the key.
-    fixed: Vec<HeaderName>,
+    usage: KeyUsage,
+}
+
+/// What a key is for.
+enum KeyUsage {
+    /// It is sent in the headers of the protocol.
+    Sent {
+        protocol: Arc<dyn Protocol>,
+        /// Names of `target.headers`, which replace those of the key.
+        fixed: Vec<HeaderName>,
+    },
+    /// It signs requests to this service of AWS.
+    Signs { service: String },
 }
 
 impl ChangingKey {
@@ -76,9 +92,17 @@ impl ChangingKey {
         let Some(key) = self.keys.advance(&mut shared.key) else {
             return Ok(());
         };
+        let (protocol, fixed) = match &self.usage {
+            KeyUsage::Sent { protocol, fixed } => (protocol, fixed),
+            KeyUsage::Signs { service } => {
+                shared.signer = key.aws().map(|aws| AwsSigner::new(service, aws));
+                return Ok(());
+            }
+        };
+        let key = key.key().map(Secret::expose);
         for (headers, streamed) in [(&mut shared.streamed, true), (&mut shared.unary, false)] {
-            for (name, value) in self.protocol.headers(Some(key.expose()), streamed) {
-                if !self.fixed.contains(&parse_name(name)?) {
+            for (name, value) in protocol.headers(key, streamed) {
+                if !fixed.contains(&parse_name(name)?) {
                     set_header(headers, name, &value)?;
                 }
             }
@@ -105,21 +129,28 @@ impl RequestHeaders {
             streamed: headers(true)?,
             unary: headers(false)?,
             key: None,
+            signer: None,
         };
-        let mut keys = None;
-        if let Some(command) = target.key_command() {
-            let names = target.headers.iter().map(|(name, _)| parse_name(name));
-            let changing = ChangingKey {
-                keys: command.keys.clone(),
+        let names = || target.headers.iter().map(|(name, _)| parse_name(name));
+        let usage = match &target.api_key {
+            None | Some(ApiKey::Fixed(_)) => None,
+            Some(ApiKey::Command(_)) => Some(KeyUsage::Sent {
                 protocol: protocol.clone(),
-                fixed: names.collect::<Result<_, _>>()?,
-            };
+                fixed: names().collect::<Result<_, _>>()?,
+            }),
+            Some(ApiKey::Aws(signing)) => Some(KeyUsage::Signs {
+                service: signing.service.clone(),
+            }),
+        };
+        let keys = target.obtained_keys().cloned().zip(usage);
+        let keys = keys.map(|(keys, usage)| ChangingKey { keys, usage });
+        if let Some(changing) = &keys {
             changing.update(&mut shared)?;
-            keys = Some(changing);
         }
         Ok(RequestHeaders {
             shared: RefCell::new(shared),
             keys,
+            url: request_target.url(None),
         })
     }
 
@@ -134,6 +165,52 @@ impl RequestHeaders {
         if let Some(changing) = &self.keys {
             changing.keys.refuse(number);
         }
+    }
+
+    /// Whether requests are signed.
+    pub fn signs(&self) -> bool {
+        let usage = self.keys.as_ref().map(|changing| &changing.usage);
+        matches!(usage, Some(KeyUsage::Signs { .. }))
+    }
+
+    /// Signs a POST of this body to the target, if requests are signed.
+    ///
+    /// # Errors
+    /// There are no credentials, or a header cannot be signed.
+    pub fn sign_call(
+        &self,
+        headers: &mut HeaderMap,
+        body_sha256: Option<&str>,
+        time: SystemTime,
+    ) -> Result<(), ClientError> {
+        self.sign(headers, &Method::POST, &self.url, body_sha256, time)
+    }
+
+    /// Signs a request to `url`, if requests are signed.
+    ///
+    /// # Errors
+    /// There are no credentials, or a header cannot be signed.
+    pub fn sign(
+        &self,
+        headers: &mut HeaderMap,
+        method: &Method,
+        url: &str,
+        body_sha256: Option<&str>,
+        time: SystemTime,
+    ) -> Result<(), ClientError> {
+        if !self.signs() {
+            return Ok(());
+        }
+        let shared = self.shared.borrow();
+        let (signer, body_sha256) =
+            shared.signer.as_ref().zip(body_sha256).ok_or_else(|| {
+                ClientError::Signature("there are no credentials of AWS".to_owned())
+            })?;
+        let added = signer.sign(method.as_str(), url, headers, body_sha256, time)?;
+        for (name, value) in &added {
+            headers.insert(name, value.clone());
+        }
+        Ok(())
     }
 
     /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
@@ -156,12 +233,14 @@ impl RequestHeaders {
             shared.unary.clone()
         };
         drop(shared);
-        let has_key = API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
+        let signs = self.signs();
+        let has_key = signs || API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
         // A recorded HTTP/2 request has pseudo-headers such as `:authority`.
         for (name, value) in extra.iter().filter(|(name, _)| !name.starts_with(':')) {
             let parsed = parse_name(name)?;
             let skipped = CONNECTION_HEADERS.contains(&parsed)
-                || has_key && API_KEY_HEADERS.contains(&parsed);
+                || has_key && API_KEY_HEADERS.contains(&parsed)
+                || signs && parsed.as_str().starts_with("x-amz-");
             if !skipped {
                 set_header(&mut headers, name, value)?;
             }
@@ -251,8 +330,11 @@ pub(super) struct RequestTarget {
 
 impl RequestTarget {
     /// The request target of `route`.
-    pub fn new(route: &Route, version: HttpVersion) -> RequestTarget {
+    pub fn new(target: &Target, route: &Route) -> RequestTarget {
         let mut parts = route.uri.clone().into_parts();
+        if target.aws().is_some() {
+            parts.path_and_query = parts.path_and_query.map(escape_path_and_query);
+        }
         parts.authority = parts.authority.map(|authority| without_user(&authority));
         // The absolute form needs a path.
         parts
@@ -264,7 +346,7 @@ impl RequestTarget {
             .map_or_else(Uri::default, Uri::from);
         let absolute = Uri::from_parts(clone_parts(&parts)).unwrap_or_else(|_| origin.clone());
         RequestTarget {
-            http1: if route.absolute_form(version) {
+            http1: if route.absolute_form(target.version) {
                 absolute
             } else {
                 origin
@@ -295,6 +377,15 @@ impl RequestTarget {
         Ok(())
     }
 
+    /// The URL of a request to this path, or to the path of the target.
+    pub fn url(&self, path: Option<&str>) -> String {
+        let scheme = self.parts.scheme.as_ref().map_or("http", Scheme::as_str);
+        let authority = self.parts.authority.as_ref().map_or("", Authority::as_str);
+        let own_path = self.parts.path_and_query.as_ref();
+        let path = path.or(own_path.map(PathAndQuery::as_str)).unwrap_or("/");
+        format!("{scheme}://{authority}{path}")
+    }
+
     /// Sets the `host` header.
     pub fn set_host(&self, headers: &mut HeaderMap) -> Result<(), ClientError> {
         let host = self.parts.authority.as_ref().map_or("", Authority::as_str);
@@ -316,6 +407,12 @@ fn without_user(authority: &Authority) -> Authority {
         .unwrap_or_else(|| authority.clone())
 }
 
+fn escape_path_and_query(whole: PathAndQuery) -> PathAndQuery {
+    let query = whole.query().map(|query| format!("?{query}"));
+    let escaped = escape_path(whole.path()) + &query.unwrap_or_default();
+    PathAndQuery::try_from(escaped).unwrap_or(whole)
+}
+
 fn clone_parts(parts: &Parts) -> Parts {
     let mut copy = Parts::default();
     copy.scheme.clone_from(&parts.scheme);
@@ -330,7 +427,7 @@ mod tests {
     use crate::exchange::tests::target;
     use llmscen_core::api_key::KeyCommand;
     use llmscen_core::request::Framing;
-    use llmscen_core::target::Compression;
+    use llmscen_core::target::{Compression, HttpVersion};
     use llmscen_core::units::Nanos;
     use llmscen_protocols::Decoder;
     use serde_json::Value;
@@ -383,7 +480,7 @@ mod tests {
         RequestHeaders::new(
             &target,
             &route,
-            &RequestTarget::new(&route, target.version),
+            &RequestTarget::new(&target, &route),
             &(Arc::new(Keyed) as Arc<dyn Protocol>),
         )
     }
@@ -407,7 +504,7 @@ mod tests {
             };
             let route = Route::new("http://h:1/v1", &Default::default(), &Default::default());
             let route = route.unwrap();
-            let request_target = RequestTarget::new(&route, target.version);
+            let request_target = RequestTarget::new(&target, &route);
             let protocol: Arc<dyn Protocol> = Arc::new(Keyed);
             RequestHeaders::new(&target, &route, &request_target, &protocol).unwrap()
         };
@@ -603,10 +700,12 @@ mod tests {
         } else {
             BTreeMap::new()
         };
-        let request_target = RequestTarget::new(
-            &Route::new(url, &Default::default(), &env).unwrap(),
+        let target = Target {
             version,
-        );
+            ..target()
+        };
+        let route = Route::new(url, &Default::default(), &env).unwrap();
+        let request_target = RequestTarget::new(&target, &route);
         let mut request = Request::new(());
         request_target.set_host(request.headers_mut()).unwrap();
         if let Some(host) = host {

@@ -1,6 +1,7 @@
 //! The HTTP client of one target on one worker: each call becomes an outcome.
 
 use crate::ClientError;
+use crate::aws::body_sha256;
 use crate::body_capture::{CapturedExchange, CapturedHeads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
@@ -16,7 +17,7 @@ use crate::stalls::{Stalls, overrun, timeout_failure};
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
 use llmscen_core::request::ClientCancel;
@@ -28,7 +29,7 @@ use serde_json::Value;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Options of a client besides its target.
 #[derive(Clone)]
@@ -119,7 +120,7 @@ impl HttpClient {
         route: &Route,
         setting: HttpOptions,
     ) -> Result<HttpClient, ClientError> {
-        let request_target = RequestTarget::new(route, target.version);
+        let request_target = RequestTarget::new(target, route);
         let headers = RequestHeaders::new(target, route, &request_target, &setting.protocol)?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
         let context = TargetContext {
@@ -225,11 +226,10 @@ impl HttpClient {
     ) -> EndedCall {
         let mut trace = AttemptTrace::default();
         trace.timeline.intended = intended;
-        let headers = match self
-            .target
-            .headers
-            .for_request(call.streamed, &call.headers)
-        {
+        if self.target.headers.signs() && call.body_sha256.is_none() {
+            call.body_sha256 = Some(body_sha256(&call.body));
+        }
+        let headers = match self.attempt_headers(&call, &mut trace) {
             Ok(headers) => headers,
             Err(error) => {
                 trace.timeline.end = self.target.clock.now();
@@ -331,7 +331,6 @@ impl HttpClient {
             }
         });
         loop {
-            self.set_request_id(&mut headers, call, trace);
             trace.heads = self.target.keep_bodies.then(|| CapturedHeads {
                 sent: headers.clone(),
                 reply: None,
@@ -350,7 +349,7 @@ impl HttpClient {
                 Ok(finish) => return Ok(finish),
                 Err(failure) => failure,
             };
-            if trace.status == Some(StatusCode::UNAUTHORIZED.as_u16()) {
+            if self.is_refused(trace.status) {
                 self.target.headers.refuse_key(key);
             }
             let delay = match trace.may_have_content(&failure) {
@@ -374,13 +373,28 @@ impl HttpClient {
                 }
                 () = tokio::time::sleep(delay.into()) => {}
             }
-            headers = self
-                .target
-                .headers
-                .for_request(call.streamed, &call.headers)
-                .map_err(unsendable)?;
+            headers = self.attempt_headers(call, trace).map_err(unsendable)?;
             trace.begin_retry(self.target.clock.now());
         }
+    }
+
+    /// Whether this status says that the server refused the key. AWS reports expired credentials as 403.
+    fn is_refused(&self, status: Option<u16>) -> bool {
+        status == Some(StatusCode::UNAUTHORIZED.as_u16())
+            || status == Some(StatusCode::FORBIDDEN.as_u16()) && self.target.headers.signs()
+    }
+
+    /// The headers of the next attempt, with its signature and its id.
+    fn attempt_headers(
+        &self,
+        call: &PreparedRequest,
+        trace: &mut AttemptTrace,
+    ) -> Result<HeaderMap, ClientError> {
+        let shared = &self.target.headers;
+        let mut headers = shared.for_request(call.streamed, &call.headers)?;
+        shared.sign_call(&mut headers, call.body_sha256.as_deref(), SystemTime::now())?;
+        self.set_request_id(&mut headers, call, trace);
+        Ok(headers)
     }
 
     /// Sets the id of the next attempt, if the target has a header for it.
@@ -546,7 +560,20 @@ async fn fetch_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Op
     // Same host, and no redirects: no other host may receive the API key.
     let mut parts = request.uri().clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(path(request.uri().path())).ok()?);
+    let path = parts.path_and_query.as_ref().map(PathAndQuery::as_str);
+    let url = target.request_target.url(path);
     *request.uri_mut() = Uri::from_parts(parts).ok()?;
+    let (headers, no_body) = (request.headers_mut(), body_sha256(b""));
+    target
+        .headers
+        .sign(
+            headers,
+            &Method::GET,
+            &url,
+            Some(&no_body),
+            SystemTime::now(),
+        )
+        .ok()?;
     let response = lease.send(request, || {}).await.ok()?;
     if response.status() != StatusCode::OK {
         return None;

@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arrival;
+pub mod aws;
 pub mod body_capture;
 pub mod clock;
 pub mod connect;
@@ -45,6 +46,9 @@ pub enum ClientError {
         "the header `{0}` cannot be sent: its name or value contains characters that HTTP forbids"
     )]
     Header(String),
+    /// A request that cannot be signed.
+    #[error("the request cannot be signed: {0}")]
+    Signature(String),
     /// Invalid TLS settings.
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -1,4 +1,4 @@
-//! The key of requests: fixed, or printed by a command during the run.
+//! How requests prove who sends them: a fixed key, a key that a command prints during the run, or a signature of AWS.
 
 use crate::redact::{Hidden, SHORTEST, Secret, hidden_spellings};
 use crate::units::Nanos;
@@ -13,6 +13,8 @@ pub enum ApiKey {
     Fixed(Secret),
     /// A command.
     Command(KeyCommand),
+    /// The credentials of AWS. They are not sent: they sign each request.
+    Aws(AwsSigning),
 }
 
 /// A command that prints a key.
@@ -26,12 +28,39 @@ pub struct KeyCommand {
     pub keys: ObtainedKeys,
 }
 
+/// Signatures of AWS (SigV4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct AwsSigning {
+    /// The service, such as `bedrock`.
+    pub service: String,
+    /// The region; None: that of the environment or of the profile.
+    pub region: Option<String>,
+    /// The profile; None: the environment's credentials or profile.
+    pub profile: Option<String>,
+    /// The credentials so far.
+    pub keys: ObtainedKeys,
+}
+
+/// Credentials of AWS, and the region that they sign for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AwsCredentials {
+    /// `AWS_ACCESS_KEY_ID`.
+    pub access_key_id: Secret,
+    /// `AWS_SECRET_ACCESS_KEY`.
+    pub secret_access_key: Secret,
+    /// `AWS_SESSION_TOKEN`, of temporary credentials.
+    pub session_token: Option<Secret>,
+    /// The region.
+    pub region: String,
+}
+
 impl ApiKey {
-    /// The key of the next request; None before the first call of the command.
+    /// The key that the next request sends; None before the first call of the command, and for signed requests.
     pub fn current(&self) -> Option<Secret> {
         match self {
             ApiKey::Fixed(key) => Some(key.clone()),
-            ApiKey::Command(command) => command.keys.latest().map(|key| key.secret.clone()),
+            ApiKey::Command(command) => command.keys.latest()?.key().cloned(),
+            ApiKey::Aws(_) => None,
         }
     }
 
@@ -39,20 +68,50 @@ impl ApiKey {
     pub fn fixed(&self) -> Option<&Secret> {
         match self {
             ApiKey::Fixed(key) => Some(key),
-            ApiKey::Command(_) => None,
+            ApiKey::Command(_) | ApiKey::Aws(_) => None,
         }
     }
 
-    /// The command that prints it.
-    pub fn command(&self) -> Option<&KeyCommand> {
+    /// The keys that are obtained during the run.
+    pub fn obtained(&self) -> Option<&ObtainedKeys> {
         match self {
             ApiKey::Fixed(_) => None,
-            ApiKey::Command(command) => Some(command),
+            ApiKey::Command(command) => Some(&command.keys),
+            ApiKey::Aws(signing) => Some(&signing.keys),
         }
     }
 }
 
-/// All keys that a command printed, in order. One thread adds keys; readers do not wait. Clones share the keys.
+/// A key that was obtained.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyValue {
+    /// Text that is sent.
+    Text(Secret),
+    /// Credentials that sign.
+    Aws(AwsCredentials),
+}
+
+impl KeyValue {
+    fn secrets(&self) -> Vec<&Secret> {
+        match self {
+            KeyValue::Text(key) => vec![key],
+            KeyValue::Aws(credentials) => {
+                [&credentials.access_key_id, &credentials.secret_access_key]
+                    .into_iter()
+                    .chain(&credentials.session_token)
+                    .collect()
+            }
+        }
+    }
+}
+
+impl From<&str> for KeyValue {
+    fn from(key: &str) -> KeyValue {
+        KeyValue::Text(Secret::new(key))
+    }
+}
+
+/// All keys that were obtained, in order. One thread adds keys; readers do not wait. Clones share the keys.
 ///
 /// Earlier keys are kept, since a server may return them in any later response.
 #[derive(Clone, Default)]
@@ -67,11 +126,11 @@ struct State {
 
 type Link = OnceLock<Arc<ObtainedKey>>;
 
-/// One of the keys that a command printed.
+/// One of the keys that were obtained.
 pub struct ObtainedKey {
     /// From 1.
     number: u64,
-    secret: Secret,
+    value: KeyValue,
     hidden: Vec<Hidden>,
     next: Link,
 }
@@ -82,9 +141,20 @@ impl ObtainedKey {
         self.number
     }
 
-    /// The key.
-    pub fn secret(&self) -> &Secret {
-        &self.secret
+    /// The key, if it is text.
+    pub fn key(&self) -> Option<&Secret> {
+        match &self.value {
+            KeyValue::Text(key) => Some(key),
+            KeyValue::Aws(_) => None,
+        }
+    }
+
+    /// The credentials of AWS, if it is these.
+    pub fn aws(&self) -> Option<&AwsCredentials> {
+        match &self.value {
+            KeyValue::Text(_) => None,
+            KeyValue::Aws(credentials) => Some(credentials),
+        }
     }
 }
 
@@ -100,18 +170,19 @@ impl Drop for ObtainedKey {
 
 impl ObtainedKeys {
     /// Adds a key, unless it is the same as the latest one.
-    pub fn add(&self, key: &str) {
+    pub fn add(&self, key: impl Into<KeyValue>) {
+        let value = key.into();
         let latest = self.latest();
-        if latest
-            .as_ref()
-            .is_some_and(|latest| latest.secret.expose() == key)
-        {
+        if latest.as_ref().is_some_and(|latest| latest.value == value) {
             return;
         }
+        let secrets = value.secrets().into_iter();
         let new = Arc::new(ObtainedKey {
             number: latest.as_ref().map_or(1, |latest| latest.number + 1),
-            secret: Secret::new(key),
-            hidden: hidden_spellings(key, SHORTEST),
+            hidden: secrets
+                .flat_map(|secret| hidden_spellings(secret.expose(), SHORTEST))
+                .collect(),
+            value,
             next: Link::new(),
         });
         let link = latest.as_ref().map_or(&self.0.first, |latest| &latest.next);
@@ -127,8 +198,8 @@ impl ObtainedKeys {
         Some(latest.clone())
     }
 
-    /// A newer key than the one of this reader, if there is one. The reader's key is replaced by it.
-    pub fn advance(&self, reader: &mut Option<Arc<ObtainedKey>>) -> Option<Secret> {
+    /// Replaces the key of this reader by the latest one. Returns it if it is newer.
+    pub fn advance<'a>(&self, reader: &'a mut Option<Arc<ObtainedKey>>) -> Option<&'a ObtainedKey> {
         let mut found: Option<Arc<ObtainedKey>> = None;
         loop {
             let link = match found.as_ref().or(reader.as_ref()) {
@@ -140,10 +211,7 @@ impl ObtainedKeys {
                 None => break,
             }
         }
-        let found = found?;
-        let secret = found.secret.clone();
-        *reader = Some(found);
-        Some(secret)
+        Some(reader.insert(found?))
     }
 
     /// Records that the server refused a key.
@@ -186,8 +254,8 @@ mod tests {
     use super::*;
     use crate::redact::Redactor;
 
-    fn expose(key: Option<Secret>) -> Option<String> {
-        key.map(|key| key.expose().to_owned())
+    fn expose(key: Option<&ObtainedKey>) -> Option<String> {
+        Some(key?.key()?.expose().to_owned())
     }
 
     #[test]
@@ -245,6 +313,30 @@ mod tests {
     }
 
     #[test]
+    fn all_parts_of_aws_credentials_are_redacted() {
+        let keys = ObtainedKeys::default();
+        let redactor = Redactor::default().with_obtained(&keys);
+        let credentials = AwsCredentials {
+            access_key_id: Secret::new("AKIDEXAMPLE"),
+            secret_access_key: Secret::new("wJalr/EXAMPLE"),
+            session_token: Some(Secret::new("IQoJ//EXAMPLE==")),
+            region: "us-east-1".to_owned(),
+        };
+        keys.add(KeyValue::Aws(credentials.clone()));
+        keys.add(KeyValue::Aws(credentials));
+        assert_eq!(keys.latest().map(|key| key.number()), Some(1));
+        assert_eq!(
+            redactor.redact("AKIDEXAMPLE/us-east-1 wJalr/EXAMPLE IQoJ//EXAMPLE==".to_owned()),
+            "[redacted]/us-east-1 [redacted] [redacted]"
+        );
+        assert_eq!(
+            format!("{:?}", keys.latest().unwrap().aws().unwrap()),
+            "AwsCredentials { access_key_id: [redacted], secret_access_key: [redacted], \
+             session_token: Some([redacted]), region: \"us-east-1\" }"
+        );
+    }
+
+    #[test]
     fn many_keys_are_dropped_without_recursion() {
         let keys = ObtainedKeys::default();
         let mut last: Arc<ObtainedKey> = {
@@ -254,7 +346,7 @@ mod tests {
         for number in 2..100_000 {
             let new = Arc::new(ObtainedKey {
                 number,
-                secret: Secret::new("k"),
+                value: "k".into(),
                 hidden: Vec::new(),
                 next: Link::new(),
             });

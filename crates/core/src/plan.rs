@@ -1,6 +1,6 @@
 //! The plan: a compiled scenario as a list of cases, each with the labels of its sweep.
 
-use crate::api_key::KeyCommand;
+use crate::api_key::ApiKey;
 use crate::artifacts::{Bodies, ExportFormat, Store, Trackers};
 use crate::check::Check;
 use crate::dataset::{DatasetSpec, TraceSpec};
@@ -518,28 +518,29 @@ impl Plan {
     /// A redactor for the secrets of this plan, and for the keys that are obtained while it runs.
     pub fn redactor(&self) -> Redactor {
         let redactor = Redactor::from_texts(self.secrets.iter().map(Secret::expose), DISTINCT);
-        let commands = self.key_commands().into_iter();
-        commands.fold(redactor, |redactor, command| {
-            redactor.with_obtained(&command.keys)
-        })
+        let obtained = self.obtained_keys().into_iter();
+        obtained
+            .filter_map(ApiKey::obtained)
+            .fold(redactor, Redactor::with_obtained)
     }
 
-    /// The commands that print the keys of its targets, each once.
-    pub fn key_commands(&self) -> Vec<&KeyCommand> {
-        let mut commands: Vec<&KeyCommand> = Vec::new();
-        for command in self
+    /// The keys of its targets that are obtained during the run, each once.
+    pub fn obtained_keys(&self) -> Vec<&ApiKey> {
+        let mut found: Vec<&ApiKey> = Vec::new();
+        for key in self
             .cases
             .iter()
-            .filter_map(|case| case.target.key_command())
+            .filter_map(|case| case.target.api_key.as_ref())
         {
-            if !commands
-                .iter()
-                .any(|known| known.keys.is_shared_with(&command.keys))
-            {
-                commands.push(command);
+            let Some(keys) = key.obtained() else {
+                continue;
+            };
+            let mut known = found.iter().filter_map(|known| known.obtained());
+            if !known.any(|known| known.is_shared_with(keys)) {
+                found.push(key);
             }
         }
-        commands
+        found
     }
 
     /// Keeps the cases that the filter selects, and the searches that have such a case with all their cases.

@@ -196,6 +196,8 @@ pub struct PreparedRequest {
     pub model: String,
     /// The serialized body.
     pub body: Vec<u8>,
+    /// SHA-256 of the body in hexadecimal, if the request is signed.
+    pub body_sha256: Option<String>,
     /// Whether the body requests a stream.
     pub streamed: bool,
     /// The requested `max_tokens`.

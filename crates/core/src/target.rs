@@ -1,7 +1,7 @@
 //! The server under test: its address, connection settings and credentials, and how a managed server is started.
 
 use crate::api::Api;
-use crate::api_key::{ApiKey, KeyCommand};
+use crate::api_key::{ApiKey, AwsSigning, ObtainedKeys};
 use crate::endpoint::Endpoints;
 use crate::local::Local;
 use crate::redact::{DISTINCT, Redactor, SHORTEST, Secret, whole_and_last};
@@ -135,7 +135,7 @@ pub struct Target {
     pub location: TargetLocation,
     /// The requested models; never empty.
     pub models: Vec<ModelShare>,
-    /// Sent as `Authorization: Bearer …`.
+    /// Sent as `Authorization: Bearer …`, or what signs requests.
     pub api_key: Option<ApiKey>,
     /// Additional headers, in order. Values may be secrets.
     pub headers: Vec<(String, Secret)>,
@@ -194,9 +194,17 @@ pub struct Cost {
 }
 
 impl Target {
-    /// The command that prints its key, if one does.
-    pub fn key_command(&self) -> Option<&KeyCommand> {
-        self.api_key.as_ref().and_then(ApiKey::command)
+    /// The keys that are obtained during the run, if there are any.
+    pub fn obtained_keys(&self) -> Option<&ObtainedKeys> {
+        self.api_key.as_ref().and_then(ApiKey::obtained)
+    }
+
+    /// How its requests are signed, if they are.
+    pub fn aws(&self) -> Option<&AwsSigning> {
+        match &self.api_key {
+            Some(ApiKey::Aws(signing)) => Some(signing),
+            _ => None,
+        }
     }
 
     /// Its URLs; none for the simulator and for a local model.
@@ -283,8 +291,8 @@ impl Target {
         let words = words.chain(in_urls.iter().map(String::as_str));
         let of_scenario = self.scenario_secrets.iter().map(Secret::expose);
         let redactor = Redactor::from_texts(words, SHORTEST).with(of_scenario, DISTINCT);
-        match self.key_command() {
-            Some(command) => redactor.with_obtained(&command.keys),
+        match self.obtained_keys() {
+            Some(keys) => redactor.with_obtained(keys),
             None => redactor,
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     values,
 };
 use llmscen_core::api::Api;
-use llmscen_core::api_key::{ApiKey, KeyCommand};
+use llmscen_core::api_key::ApiKey;
 use llmscen_core::plan::Plan;
 use llmscen_core::redact::Secret;
 use std::collections::{BTreeMap, BTreeSet};
@@ -247,16 +247,16 @@ fn with_gpu_of_machine(root: &Node, review: &Review) -> Node {
     root
 }
 
-/// Targets with the same command for their key share what it prints.
+/// Targets with the same source of their key share the keys that are obtained from it.
 fn share_keys(plan: &mut Plan) {
-    let mut known: Vec<KeyCommand> = Vec::new();
+    let mut known: Vec<ApiKey> = Vec::new();
     for case in &mut plan.cases {
-        let Some(ApiKey::Command(command)) = &mut case.target.api_key else {
+        let Some(key) = &mut case.target.api_key else {
             continue;
         };
-        match known.iter().find(|known| *known == command) {
-            Some(known) => *command = known.clone(),
-            None => known.push(command.clone()),
+        match known.iter().find(|known| *known == key) {
+            Some(known) => *key = known.clone(),
+            None => known.push(key.clone()),
         }
     }
 }

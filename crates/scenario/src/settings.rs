@@ -21,9 +21,10 @@ const SECTIONS: [&str; 8] = [
     "workloads",
 ];
 /// Paths of the target that only say where it is and how it is reached.
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 8] = [
     "target.url",
     "target.api_key",
+    "target.aws",
     "target.headers",
     "target.timeouts",
     "target.tls",

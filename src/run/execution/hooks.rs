@@ -1,5 +1,6 @@
 //! Hooks: actions around the rounds, beside the load, and after the last load of a server.
 
+use crate::run::api_keys::request_headers;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
 use crate::run::execution::stop::{Level, Stop};
@@ -316,11 +317,15 @@ impl Runner {
         body: Option<&serde_json::Value>,
         timeout: Duration,
     ) -> Result<(), FetchError> {
-        let headers = self.target.request_headers();
-        let body = match method {
-            Method::Get => None,
-            Method::Post => Some(body.map(ToString::to_string).unwrap_or_default()),
+        let (method, body) = match method {
+            Method::Get => ("GET", None),
+            Method::Post => (
+                "POST",
+                Some(body.map(ToString::to_string).unwrap_or_default()),
+            ),
         };
+        let signed = body.as_deref().unwrap_or_default();
+        let headers = request_headers(&self.target, method, url, signed)?;
         Fetch::new(url, &headers, &self.target.tls, timeout)?.call(body)
     }
 

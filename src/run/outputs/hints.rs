@@ -112,7 +112,13 @@ pub fn hint(
             | FailureKind::Decode,
             _,
         ) => return None,
-        (_, Some(401 | 403)) if case.target.key_command().is_some() => {
+        (_, Some(401 | 403)) if case.target.aws().is_some() => {
+            "AWS refused the signature or its permissions; compare service and region of target.aws \
+             with the service in target.url, and check the keys, their expiry, the policy of their \
+             account, and the clock of this machine"
+                .to_owned()
+        }
+        (_, Some(401 | 403)) if case.target.obtained_keys().is_some() => {
             "the server refused the key that target.api_key.command printed; check its account \
              and its permissions, and set `every` to less than the key is valid"
                 .to_owned()

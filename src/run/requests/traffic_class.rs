@@ -1,5 +1,6 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
+use llmscen_client::aws::body_sha256;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::mix::MixEntry;
@@ -90,8 +91,9 @@ pub struct RequestPosition {
     pub number: u64,
 }
 
-/// The request of a prompt, from its rendered body.
+/// The request of a prompt of this class, from its rendered body.
 pub fn build_call(
+    class: &TrafficClass,
     prompt: Prompt,
     position: RequestPosition,
     rendered: Rendered,
@@ -99,6 +101,7 @@ pub fn build_call(
     due: Option<(Nanos, Phase)>,
     leave: Option<ClientCancel>,
 ) -> PreparedRequest {
+    let is_signed = class.case.target.aws().is_some();
     PreparedRequest {
         seq: position.seq,
         turn: position.turn,
@@ -109,6 +112,7 @@ pub fn build_call(
         headers: prompt.headers,
         due,
         model: rendered.model,
+        body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
         body: rendered.bytes,
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,

@@ -91,7 +91,7 @@ fn render_turn(
         &prompt.fields,
     );
     Ok(RenderedTurn {
-        call: build_call(prompt, position, rendered, endpoints, None, leave),
+        call: build_call(class, prompt, position, rendered, endpoints, None, leave),
         wait,
         conversation,
     })

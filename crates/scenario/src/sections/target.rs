@@ -21,7 +21,7 @@ use crate::values::target::{
 };
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
-use llmscen_core::api_key::{ApiKey, KeyCommand, ObtainedKeys};
+use llmscen_core::api_key::{ApiKey, AwsSigning, KeyCommand, ObtainedKeys};
 use llmscen_core::endpoint::{Balance, Endpoints, is_loopback};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
@@ -232,6 +232,8 @@ pub(crate) static TARGET: Block = Block {
             .example("qwen2.5"),
         field("api_key", Kind::SecretOr(&API_KEY), "Sent as `Authorization: Bearer …`, or in the header of the API; never printed, never stored. A mapping names a command that prints it, for keys that expire.")
             .example("\"${OPENAI_API_KEY}\"").rules(&[WITHOUT_LOCAL]),
+        field("aws", Kind::Block(&AWS), "Sign requests for a service of AWS (SigV4), with the credentials of the environment or of a profile.")
+            .example("{ service: bedrock, region: us-east-1 }").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api_key"], &[]).reason("signs each request").beside("this key would be sent without a signature").help("Remove one of them."), conflicts_with(&["target.url"], &["simulator*"]).reason("would not be checked").beside("this target is part of llmscen").help("Remove it.")]),
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
         field("request_id", Kind::Text, "Header with a unique id per request, which is also stored with the request, to join with the server's logs.")
             .example("X-Request-Id").rules(&[WITHOUT_LOCAL]),
@@ -266,6 +268,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         decode_models(draft, review)
     };
     let headers = draft.headers("target.headers", review);
+    check_signed_headers(draft, review);
     let request_id = decode_request_id(draft, review);
     let tls = decode_tls(draft, review);
     check_cost(draft, review);
@@ -283,7 +286,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
         api,
         location: place.clone()?,
         models: models?,
-        api_key: decode_api_key(draft),
+        api_key: decode_aws(draft)
+            .map(ApiKey::Aws)
+            .or_else(|| decode_api_key(draft)),
         headers,
         request_id,
         timeouts: decode_timeouts(draft.get("target.timeouts")?)?,
@@ -353,6 +358,136 @@ fn decode_api_key(draft: &Draft<'_>) -> Option<ApiKey> {
         every: draft.read("target.api_key.every", duration)?,
         keys: ObtainedKeys::default(),
     }))
+}
+
+static AWS: Block = Block {
+    doc: "Signatures of AWS (SigV4). The keys come from `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or from the shared credentials and config files. They are never printed and never stored.",
+    short: None,
+    fields: &[
+        field("service", Kind::Leaf(&AWS_NAME), "The name of the service in signatures.")
+            .required()
+            .example("bedrock"),
+        field(
+            "region",
+            Kind::Leaf(&AWS_NAME),
+            "The region in signatures; by default that of the host name in `url`, else `AWS_REGION`, `AWS_DEFAULT_REGION`, or the region of the profile.",
+        )
+        .example("us-east-1"),
+        field(
+            "profile",
+            Kind::Text,
+            "The profile of the shared files, also if the environment has keys; by default `AWS_PROFILE`, or `default`.",
+        )
+        .example("dev"),
+    ],
+};
+
+static AWS_NAME: Leaf = Leaf {
+    expected: "lowercase letters, digits and hyphens",
+    sweepable: false,
+    schema: || serde_json::json!({ "type": "string", "pattern": "^[a-z0-9-]+$" }),
+    check: |node, review| {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if !node
+            .text()
+            .is_some_and(|text| !text.is_empty() && text.bytes().all(fits))
+        {
+            expect(node, AWS_NAME.expected, "", review);
+        }
+    },
+};
+
+fn decode_aws(draft: &Draft<'_>) -> Option<AwsSigning> {
+    let service = draft.string("target.aws.service")?;
+    let of_host = || region_of_host(&draft.string("target.url")?);
+    Some(AwsSigning {
+        service,
+        region: draft.string("target.aws.region").or_else(of_host),
+        profile: draft
+            .string("target.aws.profile")
+            .filter(|name| !name.is_empty()),
+        keys: ObtainedKeys::default(),
+    })
+}
+
+/// The region in the name of an AWS host: `us-east-1` of `bedrock-runtime.us-east-1.amazonaws.com`.
+fn region_of_host(url: &str) -> Option<String> {
+    let host = split_url(url).0.split(':').next()?;
+    let name = host
+        .strip_suffix(".amazonaws.com")
+        .or_else(|| host.strip_suffix(".amazonaws.com.cn"))
+        .or_else(|| host.strip_suffix(".api.aws"))?;
+    let region = name.rsplit('.').find(|label| is_region(label))?;
+    Some(region.to_owned())
+}
+
+/// Whether a text has the form of a region: `us-gov-west-1`.
+fn is_region(text: &str) -> bool {
+    let mut parts = text.rsplit('-');
+    let number = parts.next().is_some_and(|last| last.parse::<u8>().is_ok());
+    let words: Vec<&str> = parts.collect();
+    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase());
+    number && words.len() >= 2 && words.iter().all(is_word)
+}
+
+/// Whether a URL has a user before its host.
+fn has_user(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.contains('@')
+}
+
+/// Reports headers that a signature sets itself.
+fn check_signed_headers(draft: &Draft<'_>, review: &mut Review) {
+    let Some(aws) = draft.entry("target.aws") else {
+        return;
+    };
+    let is_own = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name == "authorization" || name.starts_with("x-amz-")
+    };
+    if let Some(node) = draft.get("target.url")
+        && node.text().is_some_and(|url| has_user(&url))
+    {
+        let mistake = Mistake::new(
+            node.at,
+            "the header `Authorization` has two values",
+            "user and password are sent in it",
+        );
+        review.push(
+            mistake
+                .also(aws.key_at, "a signature sets this header")
+                .help("Remove one of them."),
+        );
+    }
+    if let Some(node) = draft.get("target.request_id")
+        && node.string().is_some_and(|name| is_own(&name))
+    {
+        let mistake = Mistake::new(
+            node.at,
+            "a header of AWS cannot contain the id",
+            "would have to be signed",
+        );
+        review.push(
+            mistake
+                .also(aws.key_at, "requests are signed")
+                .help("For example `request_id: X-Request-Id`."),
+        );
+    }
+    for entry in draft.entries_at("target.headers") {
+        if is_own(&entry.key) {
+            let mistake = Mistake::new(
+                entry.key_at,
+                format!("the header `{}` has two values", entry.key),
+                "the same text for all requests",
+            );
+            review.push(
+                mistake
+                    .also(aws.key_at, "a signature sets this header")
+                    .help("Remove one of them."),
+            );
+        }
+    }
 }
 
 static AWAITED: Block = Block {
@@ -736,6 +871,31 @@ mod tests {
                 .map(|(word, _)| *word)
                 .eq(Api::ALL.map(Api::name).into_iter().chain([SIMULATOR]))
         );
+    }
+
+    #[test]
+    fn the_region_is_in_the_name_of_an_aws_host() {
+        for (host, region) in [
+            ("bedrock-runtime.us-east-1.amazonaws.com", Some("us-east-1")),
+            (
+                "runtime.sagemaker.us-gov-west-1.amazonaws.com:443",
+                Some("us-gov-west-1"),
+            ),
+            (
+                "bedrock-runtime.cn-north-1.amazonaws.com.cn",
+                Some("cn-north-1"),
+            ),
+            ("bedrock-mantle.eu-west-2.api.aws", Some("eu-west-2")),
+            (
+                "vpce-0a1b-2c3d.bedrock-runtime.us-west-2.vpce.amazonaws.com",
+                Some("us-west-2"),
+            ),
+            ("iam.amazonaws.com", None),
+            ("us-east-1.example.com", None),
+        ] {
+            let url = format!("https://{host}/v1/chat/completions");
+            assert_eq!(region_of_host(&url).as_deref(), region, "{host}");
+        }
     }
 
     #[test]
