@@ -20,7 +20,7 @@ const TRIES: usize = 3;
 /// Standard errors on either side of a mean of which 90 % are between.
 const CENTRAL: f64 = 1.644_853_6;
 /// Length of a probe before confirmation, relative to the scenario's sample.
-const REFINE_LENGTH: f64 = 0.5;
+pub(super) const REFINE_LENGTH: f64 = 0.5;
 
 /// The state of a search for the highest goodput.
 #[derive(Clone, Debug)]
