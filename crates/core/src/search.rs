@@ -1,6 +1,6 @@
 //! Capacity search: specification, probes and results.
 
-use crate::check::Verdict;
+use crate::check::{Check, Ruling, Verdict};
 use crate::label::Labels;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -333,6 +333,17 @@ pub struct ProbeReport {
     pub dominated: bool,
 }
 
+/// An objective that more load makes easier to meet, at the result of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EasierObjective<'a> {
+    /// The objective.
+    pub check: &'a Check,
+    /// Its verdict by the longest complete probe at the result; None if no probe was at the result.
+    pub verdict: Option<&'a Verdict>,
+    /// That verdict; without one, what the nearest probes on both sides agree on.
+    pub ruling: Ruling,
+}
+
 /// One search with its result and probes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchReport {
@@ -349,16 +360,60 @@ pub struct SearchReport {
 }
 
 impl SearchReport {
-    /// The verdicts at the result on objectives that more load makes easier to meet, by its longest valid probe. At any smaller load
-    /// they are worse.
-    pub fn verdicts_at_result(&self) -> impl Iterator<Item = &Verdict> {
-        let at_result = |probe: &&ProbeReport| {
-            Some(probe.load) == self.finding.answer && probe.pass_probability.is_some()
+    /// The objectives that more load makes easier to meet, at the result. At any smaller load they are worse. Empty without a
+    /// result.
+    pub fn easier_objectives(&self) -> Vec<EasierObjective<'_>> {
+        let Some(answer) = self.finding.answer else {
+            return Vec::new();
         };
-        let probes = self.probes.iter().filter(at_result);
-        let longest = probes.max_by_key(|probe| probe.requests);
-        let verdicts = longest.into_iter().flat_map(|probe| &probe.verdicts);
-        verdicts.filter(|verdict| verdict.check.is_easier_with_load())
+        // The throughput of a probe that stopped early is not that of its load.
+        let is_valid = |probe: &&ProbeReport| probe.pass_probability.is_some() && !probe.futile;
+        let loads = || self.probes.iter().filter(is_valid).map(|probe| probe.load);
+        let longest = |load: Option<f64>| {
+            let probes = self.probes.iter().filter(is_valid);
+            probes
+                .filter(|probe| Some(probe.load) == load)
+                .max_by_key(|probe| probe.requests)
+        };
+        let below = loads().filter(|load| *load <= answer);
+        let above = loads().filter(|load| *load >= answer);
+        let sides = [
+            longest(below.max_by(f64::total_cmp)),
+            longest(above.min_by(f64::total_cmp)),
+        ];
+        let is_at_result = sides[0].is_some_and(|probe| probe.load == answer);
+        let judged = self.probes.iter().find(|probe| !probe.verdicts.is_empty());
+        let verdicts = judged.into_iter().flat_map(|probe| &probe.verdicts);
+        let checks = verdicts.map(|verdict| &verdict.check);
+        let easier = checks.filter(|check| check.is_easier_with_load());
+        let objectives = easier.map(|check| {
+            let verdicts = sides.map(|probe| {
+                let mut verdicts = probe?.verdicts.iter();
+                verdicts.find(|verdict| verdict.check.expr == check.expr)
+            });
+            let ruling = match verdicts.map(|one| one.map(|verdict| verdict.ruling)) {
+                [Some(below), Some(above)] if below == above => below,
+                _ => Ruling::Inconclusive,
+            };
+            EasierObjective {
+                check,
+                verdict: verdicts[0].filter(|_| is_at_result),
+                ruling,
+            }
+        });
+        objectives.collect()
+    }
+
+    /// What it is ranked by among candidates, of all of its GPUs together; None without a rung.
+    pub fn total_score(&self) -> Option<Score> {
+        let candidacy = self.candidacy.as_ref()?;
+        let score = candidacy.standings.last()?.score;
+        let gpus = candidacy.gpus.unwrap_or(1.0);
+        Some(Score {
+            low: score.low * gpus,
+            value: score.value * gpus,
+            high: score.high * gpus,
+        })
     }
 
     /// Whether it is a result of the run: a search without `over`, or the best candidate.

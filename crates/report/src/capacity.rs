@@ -1,18 +1,22 @@
 //! The largest load of each configuration that meets its objectives, ranked: of capacity searches, or of ladders of loads.
 
-use crate::format::{ABSENT, value};
-use crate::search::{fate, found_load, interval, plain_number, short_name, varied_key};
+use crate::format::{ABSENT, check_title, counted, percent, value};
+use crate::search::{
+    fate, found_load, interval, is_confirmed, plain_number, short_name, varied_key,
+};
 use crate::table::{Cell, Column, Row, Table};
-use llmscen_core::check::Ruling;
+use llmscen_core::check::{Check, Ruling};
 use llmscen_core::label::Labels;
 use llmscen_core::metric::Metric;
 use llmscen_core::report::{CaseReport, Report};
-use llmscen_core::search::{Fate, Goal, SearchReport, Standing};
+use llmscen_core::schedule::search::MASS;
+use llmscen_core::search::{Candidacy, Fate, Goal, SearchReport, Standing};
+use std::collections::BTreeMap;
 
 /// The capacities of a report.
 pub(super) struct Capacities<'a> {
-    /// The quantity of the load, and its unit.
-    pub(super) load_name: String,
+    /// What is ranked, `maximum concurrency` or `highest goodput`, and its unit.
+    pub(super) quantity: String,
     pub(super) unit: &'static str,
     /// Whether they are ranked per GPU: `target.gpus` is known of all.
     pub(super) per_gpu: bool,
@@ -26,13 +30,15 @@ pub(super) struct Capacities<'a> {
 pub(super) struct Capacity<'a> {
     /// The swept values besides the load.
     labels: Labels,
-    /// The largest load that meets the objectives; None if none does.
-    pub(super) load: Option<f64>,
-    /// The load between these ends is the largest one, each None where the range or the ladder ends.
+    /// The largest load that meets the objectives, or the highest goodput; None if there is none.
+    pub(super) value: Option<f64>,
+    /// It is between these ends, each None where the range or the ladder ends.
     pub(super) low: Option<f64>,
     pub(super) high: Option<f64>,
     /// What is known of it, as text.
     range: String,
+    /// Whether there is such a load, and the costs there are within their limits.
+    is_affordable: bool,
     /// The case at that load, or at any load if none meets the objectives.
     case: Option<&'a CaseReport>,
     pub(super) gpus: Option<f64>,
@@ -69,6 +75,44 @@ impl Capacity<'_> {
         standings.iter().find(|standing| standing.rung == rung)
     }
 
+    /// The labels that are not those of its group, or all if it has no others.
+    fn labels_besides(&self, group: Option<&Labels>) -> Labels {
+        let of_group = |label: &_| group.is_some_and(|group| group.0.contains(label));
+        let others = self.labels.0.iter().filter(|label| !of_group(*label));
+        let others = Labels(others.cloned().collect());
+        match others.0.is_empty() {
+            true => self.labels.clone(),
+            false => others,
+        }
+    }
+
+    /// `30 to 44 (5 probes)`: the interval after a rung.
+    fn describe_standing(&self, rung: usize, unit: &str) -> String {
+        let Some(Standing {
+            probes,
+            interval,
+            score,
+            ..
+        }) = self.standing(rung)
+        else {
+            return "–".to_owned();
+        };
+        let search = self.search;
+        let (low, high, per) = match search.map(|one| (one.spec.goal, &one.candidacy)) {
+            Some((Goal::Goodput, Some(Candidacy { gpus: Some(_), .. }))) => {
+                (Some(score.low), score.high, " per GPU")
+            }
+            Some((Goal::Goodput, _)) => (Some(score.low), score.high, ""),
+            _ => (interval.0, interval.1, ""),
+        };
+        let low = low.map_or_else(|| "0".to_owned(), plain_number);
+        format!(
+            "{low} to {}{unit}{per} ({})",
+            plain_number(high),
+            counted(*probes, "probe")
+        )
+    }
+
     /// Whether it is a result of the run, and not of a candidate that was dropped.
     pub(super) fn is_final(&self) -> bool {
         let fate = self
@@ -81,7 +125,7 @@ impl Capacity<'_> {
 /// The configurations of a report, ranked by the capacity per GPU, or by the capacity where the number of GPUs is not known;
 /// candidates of a search by how far they came first. None for fewer than two.
 pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
-    let (load_name, unit, mut ranked) = match report.searches.as_slice() {
+    let (quantity, unit, mut ranked) = match report.searches.as_slice() {
         [] => of_ladders(report),
         searches => of_searches(report, searches),
     };
@@ -91,37 +135,47 @@ pub(super) fn capacities(report: &Report) -> Option<Capacities<'_>> {
     let per_gpu = ranked.iter().all(|capacity| capacity.gpus.is_some());
     let value = |capacity: &Capacity<'_>| {
         let share = capacity.gpus.filter(|_| per_gpu).unwrap_or(1.0);
-        capacity.load.map_or(f64::NEG_INFINITY, |load| load / share)
+        capacity
+            .value
+            .map_or(f64::NEG_INFINITY, |value| value / share)
     };
     ranked.sort_by(|a, b| {
         a.place()
             .cmp(&b.place())
+            .then(b.is_affordable.cmp(&a.is_affordable))
             .then(value(b).total_cmp(&value(a)))
     });
     Some(Capacities {
-        load_name,
+        quantity,
         unit,
         per_gpu,
-        mass: report.searches.first().and_then(|one| one.finding.mass),
+        mass: report
+            .searches
+            .first()
+            .map(|one| one.finding.mass.unwrap_or(MASS)),
         ranked,
     })
 }
 
 /// How the candidates of a search were ranked; None without `over`.
 pub(super) fn method(report: &Report) -> Option<&'static str> {
-    let has_candidates = report
-        .searches
-        .iter()
-        .any(|search| search.candidacy.is_some());
-    has_candidates.then_some(
-        "Successive halving: each rung has the interval of the capacity that was known after it, and the probes it took. Only the best candidate is a confirmed result; the others are estimates with fewer probes.",
-    )
+    let candidates = || report.searches.iter().filter(|one| one.candidacy.is_some());
+    candidates().next()?;
+    let best = |search: &&SearchReport| search.is_result();
+    Some(match candidates().filter(best).all(is_confirmed) {
+        true => {
+            "Successive halving: each rung has the interval that was known after it, and the probes it took. Only the best candidate is a confirmed result; the others are estimates with fewer probes."
+        }
+        false => {
+            "Successive halving: each rung has the interval that was known after it, and the probes it took. Only the best candidate is a result; the others are estimates with fewer probes."
+        }
+    })
 }
 
 /// The table of the configurations; without rows for fewer than two.
 pub(super) fn table(report: &Report) -> Table {
     let Some(Capacities {
-        load_name,
+        quantity,
         unit,
         per_gpu,
         ranked,
@@ -145,23 +199,28 @@ pub(super) fn table(report: &Report) -> Table {
     let is_halving = ranked
         .iter()
         .any(|capacity| capacity.search.is_some_and(|one| one.candidacy.is_some()));
-    let load = |load: Option<f64>| {
-        let text = load.map_or_else(
+    let amount = |amount: Option<f64>| {
+        let text = amount.map_or_else(
             || ABSENT.to_owned(),
-            |load| format!("{}{unit}", plain_number(load)),
+            |amount| format!("{}{unit}", plain_number(amount)),
         );
-        Cell::figure(text, load)
+        Cell::figure(text, amount)
     };
-    let mut columns = vec![
+    let groups = group_labels(&ranked);
+    let mut columns = Vec::new();
+    if groups.len() > 1 {
+        columns.push(Column::text().documents("Group").terminal("GROUP", 0));
+    }
+    columns.extend([
         Column::number().documents("Rank").terminal("RANK", 1),
         Column::text()
             .documents("Configuration")
             .terminal("CONFIGURATION", 0),
         Column::number()
-            .documents(&format!("Maximum {load_name}"))
+            .documents(&capitalized(&quantity))
             .terminal("MAXIMUM", 0),
         Column::text().documents("Evidence").terminal("EVIDENCE", 0),
-    ];
+    ]);
     if per_gpu {
         columns.extend([
             Column::number().documents("GPUs").terminal("GPUS", 2),
@@ -194,32 +253,34 @@ pub(super) fn table(report: &Report) -> Table {
         let place = capacity.place().0;
         rank = if group == Some(place) { rank + 1 } else { 1 };
         group = Some(place);
-        let at_load = |metric: Metric| capacity.scalar(metric).filter(|_| capacity.load.is_some());
+        let at_load = |metric: Metric| capacity.scalar(metric).filter(|_| capacity.value.is_some());
         let figure = |metric: Metric| {
             let known = at_load(metric);
             let text = known.map_or_else(|| ABSENT.to_owned(), |known| value(known, metric.unit()));
             Cell::figure(text, known)
         };
-        let mut cells = vec![
+        let of_group = groups.get(&place).filter(|_| groups.len() > 1);
+        let mut cells = Vec::new();
+        cells.extend(of_group.map(|labels| Cell::prose(&short_name(labels))));
+        cells.extend([
             Cell::count(rank),
-            Cell::prose(&capacity.name()),
-            load(capacity.load),
+            Cell::prose(&short_name(&capacity.labels_besides(of_group))),
+            amount(capacity.value),
             Cell::prose(&capacity.range),
-        ];
+        ]);
         if per_gpu {
             let gpus = capacity.gpus;
-            let share = capacity.load.zip(gpus).map(|(load, gpus)| load / gpus);
+            let share = capacity.value.zip(gpus).map(|(value, gpus)| value / gpus);
             cells.extend([
                 Cell::figure(gpus.map_or_else(|| ABSENT.to_owned(), plain_number), gpus),
-                load(share),
+                amount(share),
                 figure(Metric::OutputTpsPerGpu),
             ]);
         }
         if priced {
             cells.push(figure(Metric::CostPerMillionOutputTokens));
         }
-        let standing =
-            |rung: &usize| Cell::prose(&describe_standing(capacity.standing(*rung), unit));
+        let standing = |rung: &usize| Cell::prose(&capacity.describe_standing(*rung, unit));
         cells.extend(rungs.iter().map(standing));
         if is_halving {
             cells.push(Cell::prose(&capacity.search.map_or_else(String::new, fate)));
@@ -230,31 +291,40 @@ pub(super) fn table(report: &Report) -> Table {
     Table::new(columns, rows)
 }
 
-/// `30 to 44 (5 probes)`: the interval after a rung.
-fn describe_standing(standing: Option<&Standing>, unit: &str) -> String {
-    let Some(Standing {
-        probes, interval, ..
-    }) = standing
-    else {
-        return "–".to_owned();
-    };
-    let low = interval.0.map_or_else(|| "0".to_owned(), plain_number);
-    format!(
-        "{low} to {}{unit} ({})",
-        plain_number(interval.1),
-        crate::format::counted(*probes, "probe")
-    )
+/// The labels that all capacities of a group share, by group.
+fn group_labels(capacities: &[Capacity<'_>]) -> BTreeMap<usize, Labels> {
+    let mut groups: BTreeMap<usize, Labels> = BTreeMap::new();
+    for capacity in capacities {
+        let shared = groups
+            .entry(capacity.place().0)
+            .or_insert_with(|| capacity.labels.clone());
+        shared.0.retain(|label| capacity.labels.0.contains(label));
+    }
+    groups
 }
 
-/// The name of the load, its unit, and the capacity that each search found.
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+/// What the searches look for, its unit, and what each found.
 fn of_searches<'a>(
     report: &'a Report,
     searches: &'a [SearchReport],
 ) -> (String, &'static str, Vec<Capacity<'a>>) {
-    let (name, unit) = searches
+    let (name, load_unit) = searches
         .first()
         .map(|search| varied_key(&search.spec))
         .unwrap_or_default();
+    let is_goodput = searches
+        .first()
+        .is_some_and(|search| search.spec.goal == Goal::Goodput);
+    let (quantity, unit) = match is_goodput {
+        true => ("highest goodput".to_owned(), " req/s"),
+        false => (format!("maximum {name}"), load_unit),
+    };
     let capacity = |search: &'a SearchReport| {
         let load = found_load(report, search);
         let nearest = search.probes.iter().min_by(|a, b| {
@@ -268,15 +338,40 @@ fn of_searches<'a>(
             .find(|case| Some(case.id.as_str()) == id);
         let has_load = !search.probes.is_empty();
         let gpus = search.candidacy.as_ref().and_then(|one| one.gpus);
+        let score = match is_goodput {
+            true => search.total_score(),
+            false => None,
+        };
+        let ends = match is_goodput {
+            true => (score.map(|one| one.low), score.map(|one| one.high)),
+            false => (search.finding.interval.0, Some(search.finding.interval.1)),
+        };
+        let range = match (load, score) {
+            _ if !has_load => "no probe".to_owned(),
+            (Some(load), Some(score)) => format!(
+                "{} CI {} to {}{unit}, at {name} {load}{load_unit}",
+                percent(MASS),
+                plain_number(score.low),
+                plain_number(score.high)
+            ),
+            _ => interval(search),
+        };
+        let unmet = search.easier_objectives();
+        let unmet = unmet.iter().filter(|one| one.ruling != Ruling::Pass);
+        let unmet: Vec<String> = unmet
+            .filter(|_| load.is_some())
+            .map(|one| not_met_there(one.check, one.ruling))
+            .collect();
         Capacity {
             labels: search.labels.clone(),
-            load,
-            low: search.finding.interval.0.filter(|_| has_load),
-            high: Some(search.finding.interval.1).filter(|_| has_load),
-            range: match has_load {
-                true => interval(search),
-                false => "no probe".to_owned(),
+            value: match is_goodput {
+                true => score.map(|one| one.value).filter(|_| load.is_some()),
+                false => load,
             },
+            low: ends.0.filter(|_| has_load),
+            high: ends.1.filter(|_| has_load),
+            range: range + &unmet.concat(),
+            is_affordable: load.is_some() && unmet.is_empty(),
             case,
             gpus: gpus.or_else(|| gpus_of(case?)),
             search: Some(search),
@@ -285,7 +380,16 @@ fn of_searches<'a>(
     let is_ranked =
         |search: &&SearchReport| search.spec.goal == Goal::Slo || search.candidacy.is_some();
     let ranked = searches.iter().filter(is_ranked);
-    (name, unit, ranked.map(capacity).collect())
+    (quantity, unit, ranked.map(capacity).collect())
+}
+
+/// `; cost < 2 is not met there`: an objective that more load makes easier to meet, at the capacity.
+fn not_met_there(check: &Check, ruling: Ruling) -> String {
+    let title = check_title(check);
+    match ruling {
+        Ruling::Fail => format!("; but {title} is not met there, nor at less load"),
+        _ => format!("; {title} is undecided there"),
+    }
 }
 
 /// `target.gpus`, by which the throughput per GPU is divided.
@@ -298,7 +402,7 @@ fn gpus_of(case: &CaseReport) -> Option<f64> {
 /// The same of ladders: the cases that differ in their load only, of which all are judged.
 fn of_ladders(report: &Report) -> (String, &'static str, Vec<Capacity<'_>>) {
     let axis = report.cases.first().map_or("", |case| case.load_axis);
-    let none = || (axis.to_owned(), "", Vec::new());
+    let none = || (String::new(), "", Vec::new());
     let is_judged = |case: &CaseReport| {
         !case.is_stage()
             && case.load_axis == axis
@@ -329,18 +433,20 @@ fn of_ladders(report: &Report) -> (String, &'static str, Vec<Capacity<'_>>) {
         .into_iter()
         .map(|(labels, cases)| of_ladder(labels, cases, unit))
         .collect();
-    (axis.to_owned(), unit, capacities)
+    (format!("maximum {axis}"), unit, capacities)
 }
 
-/// The largest load of a ladder up to which all cases pass.
+/// The largest load of a ladder up to which all cases pass. Objectives that are easier to meet with more load are judged there.
 fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> Capacity<'a> {
     let load = |case: &CaseReport| case.load_value.unwrap_or_default();
     cases.sort_by(|a, b| load(a).total_cmp(&load(b)));
-    let passes = |case: &&&CaseReport| {
-        case.verdicts
-            .iter()
-            .all(|verdict| verdict.ruling == Ruling::Pass)
+    let unmet = |case: &'a CaseReport, is_easier: bool| {
+        let verdicts = case.verdicts.iter();
+        verdicts
+            .filter(|verdict| verdict.ruling != Ruling::Pass)
+            .filter(move |verdict| verdict.check.is_easier_with_load() == is_easier)
     };
+    let passes = |case: &&&'a CaseReport| unmet(case, false).next().is_none();
     let passed = cases.iter().take_while(passes).count();
     let best = passed.checked_sub(1).and_then(|at| cases.get(at)).copied();
     let text = |case: Option<&&CaseReport>| {
@@ -350,16 +456,25 @@ fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> 
     };
     let range = match (best, cases.get(passed)) {
         (None, next) => format!("{} does not pass", text(next)),
-        (Some(_), None) => "the whole ladder passes".to_owned(),
+        (Some(_), None) if cases.iter().all(|case| unmet(case, true).next().is_none()) => {
+            "the whole ladder passes".to_owned()
+        }
+        (Some(_), None) => "the end of the ladder".to_owned(),
         (Some(_), next) => format!("{} does not pass", text(next)),
     };
+    let unmet: Vec<String> = best
+        .into_iter()
+        .flat_map(|case| unmet(case, true))
+        .map(|verdict| not_met_there(&verdict.check, verdict.ruling))
+        .collect();
     let case = best.or(cases.first().copied());
     Capacity {
         labels,
-        load: best.map(load),
+        value: best.map(load),
         low: best.map(load),
         high: cases.get(passed).map(|next| load(next)),
-        range,
+        range: range + &unmet.concat(),
+        is_affordable: best.is_some() && unmet.is_empty(),
         case,
         gpus: case.and_then(gpus_of),
         search: None,
@@ -369,7 +484,8 @@ fn of_ladder<'a>(labels: Labels, mut cases: Vec<&'a CaseReport>, unit: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{observed, report_of};
+    use crate::fixture::{observed, report_of, two_groups};
+    use llmscen_core::check::{Subject, Verdict};
     use llmscen_core::label::{Scalar, VARIANT};
     use llmscen_core::report::RunVerdict;
 
@@ -431,6 +547,166 @@ mod tests {
                 ["3", "tp1", "n/a", "8 does not pass", "1", "n/a", "n/a"],
             ],
             "{text}"
+        );
+    }
+
+    /// The rows of a table, without its head.
+    fn rows(table: &Table) -> Vec<Vec<String>> {
+        let cells = |line: &str| {
+            let cells = line.trim_matches('|').split('|');
+            cells.map(|cell| cell.trim().to_owned()).collect()
+        };
+        table.markdown().lines().skip(2).map(cells).collect()
+    }
+
+    /// A ruling on a limit of a cost.
+    fn cost(ruling: Ruling) -> Verdict {
+        let mut cost = case("a", 8, ruling, 1.0).verdicts.remove(0);
+        cost.check.expr = "cost_per_1k_requests < 2".to_owned();
+        cost.check.subject = Subject::Metric {
+            metric: Metric::CostPerThousandRequests,
+            stat: None,
+            tags: Vec::new(),
+        };
+        cost
+    }
+
+    #[test]
+    fn the_cost_of_a_ladder_is_judged_at_its_largest_load_that_passes() {
+        use Ruling::{Fail, Inconclusive, Pass};
+        let with_cost = |variant, users, ruling, of_cost| {
+            let mut case = case(variant, users, ruling, 1.0);
+            case.verdicts.push(cost(of_cost));
+            case
+        };
+        let report = report_of(
+            vec![
+                with_cost("cheap", 4, Pass, Fail),
+                with_cost("cheap", 8, Pass, Pass),
+                with_cost("cheap", 16, Fail, Pass),
+                with_cost("dear", 8, Pass, Fail),
+                with_cost("dear", 16, Pass, Fail),
+                with_cost("open", 8, Pass, Fail),
+                with_cost("open", 16, Pass, Inconclusive),
+                with_cost("broken", 8, Fail, Fail),
+                with_cost("broken", 16, Fail, Pass),
+            ],
+            RunVerdict::Fail,
+            1,
+        );
+        let known: Vec<Vec<String>> = rows(&table(&report));
+        let known: Vec<[&str; 3]> = known
+            .iter()
+            .map(|row| [1, 2, 3].map(|at| row[at].as_str()))
+            .collect();
+        assert_eq!(
+            known,
+            [
+                ["cheap", "8", "16 does not pass"],
+                [
+                    "dear",
+                    "16",
+                    "the end of the ladder; but cost_per_1k_requests &lt; 2 is not met there, nor at less load"
+                ],
+                [
+                    "open",
+                    "16",
+                    "the end of the ladder; cost_per_1k_requests &lt; 2 is undecided there"
+                ],
+                ["broken", "n/a", "8 does not pass"],
+            ]
+        );
+    }
+
+    #[test]
+    fn candidates_for_the_highest_goodput_are_ranked_by_it_in_each_group() {
+        let report = two_groups();
+        let table = table(&report);
+        let text = table.markdown();
+        let head: Vec<&str> = text.lines().next().unwrap().split('|').collect();
+        let head: Vec<&str> = head.iter().map(|cell| cell.trim()).collect();
+        assert_eq!(
+            head[1..9],
+            [
+                "Group",
+                "Rank",
+                "Configuration",
+                "Highest goodput",
+                "Evidence",
+                "GPUs",
+                "Per GPU",
+                "Output tok/s per GPU"
+            ]
+        );
+        let rows = rows(&table);
+        let short: Vec<[&str; 6]> = rows
+            .iter()
+            .map(|row| [0, 1, 2, 3, 4, 6].map(|at| row[at].as_str()))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                [
+                    "tokens=100",
+                    "1",
+                    "max_num_seqs=16",
+                    "18 req/s",
+                    "90% CI 16 to 22 req/s, at concurrency 16",
+                    "9 req/s"
+                ],
+                [
+                    "tokens=100",
+                    "2",
+                    "max_num_seqs=8",
+                    "10 req/s",
+                    "90% CI 8 to 14 req/s, at concurrency 16",
+                    "5 req/s"
+                ],
+                [
+                    "tokens=900",
+                    "1",
+                    "max_num_seqs=8",
+                    "6 req/s",
+                    "90% CI 4 to 10 req/s, at concurrency 16",
+                    "3 req/s"
+                ],
+                [
+                    "tokens=900",
+                    "2",
+                    "max_num_seqs=16",
+                    "4 req/s",
+                    "90% CI 2 to 8 req/s, at concurrency 16",
+                    "2 req/s"
+                ],
+            ]
+        );
+        assert_eq!(
+            rows[0][8..],
+            ["8 to 11 req/s per GPU (4 probes)", "best, confirmed"]
+        );
+    }
+
+    #[test]
+    fn only_a_confirmed_result_is_called_so() {
+        let mut report = two_groups();
+        let end = |report: &Report| method(report).unwrap().split_once(". ").unwrap().1;
+        let estimates = "; the others are estimates with fewer probes.";
+        assert_eq!(
+            end(&report),
+            format!("Only the best candidate is a confirmed result{estimates}")
+        );
+        for search in &mut report.searches {
+            search.finding.confirmed = 0;
+        }
+        assert_eq!(
+            end(&report),
+            format!("Only the best candidate is a result{estimates}")
+        );
+        assert_eq!(fate(&report.searches[1]), "best, without confirmation");
+        report.searches[1].finding.converged = false;
+        assert_eq!(
+            fate(&report.searches[1]),
+            "best, not converged: the budget was used up"
         );
     }
 

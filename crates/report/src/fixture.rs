@@ -13,7 +13,10 @@ use llmscen_core::report::{
     Series, Telemetry, TimelineBar, Timelines, TokenSource,
 };
 use llmscen_core::sample::{Counts, Distribution};
-use llmscen_core::search::{Extent, Finding, Goal, ProbeReport, Purpose, SearchReport, SearchSpec};
+use llmscen_core::search::{
+    Candidacy, Extent, Fate, Finding, Goal, ProbeReport, Purpose, Score, SearchReport, SearchSpec,
+    Standing,
+};
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::{Form, Signal};
 use llmscen_core::telemetry::{OtherStat, SignalStat};
@@ -569,6 +572,50 @@ pub(crate) fn searched() -> Report {
         searches: vec![search],
         ..report_of(sweep(3).cases, RunVerdict::Pass, 0)
     }
+}
+
+/// A candidate with the highest goodput at 16 users.
+fn candidate(group: usize, labels: [(&str, i64); 2], goodput: f64, fate: Fate) -> SearchReport {
+    let mut search = searched().searches.remove(0);
+    search.spec.goal = Goal::Goodput;
+    search.finding.mass = None;
+    search.labels = Labels(
+        labels
+            .map(|(path, value)| (path.to_owned(), Scalar::Int(value)))
+            .to_vec(),
+    );
+    let score = Score {
+        low: goodput - 1.0,
+        value: goodput,
+        high: goodput + 2.0,
+    };
+    search.candidacy = Some(Candidacy {
+        group,
+        standings: vec![Standing {
+            rung: 1,
+            probes: 4,
+            answer: search.finding.answer,
+            interval: search.finding.interval,
+            score,
+        }],
+        fate: Some(fate),
+        gpus: Some(2.0),
+    });
+    search
+}
+
+/// Two groups of two candidates each, by their context.
+pub(crate) fn two_groups() -> Report {
+    let worse = || Fate::NotBest { tied: false };
+    let labels = |input, seqs| [("dataset.tokens", input), ("args.max_num_seqs", seqs)];
+    let mut report = report_of(Vec::new(), RunVerdict::Pass, 1);
+    report.searches = vec![
+        candidate(0, labels(100, 8), 5.0, worse()),
+        candidate(0, labels(100, 16), 9.0, Fate::Best),
+        candidate(1, labels(900, 8), 3.0, Fate::Best),
+        candidate(1, labels(900, 16), 2.0, worse()),
+    ];
+    report
 }
 
 /// A case of eight users with telemetry; the server counted only its requests.

@@ -86,6 +86,8 @@ fn describe_halving(plan: &Plan, halving: HalvingSpec) -> String {
         many => format!("{many} times, each "),
     };
     let rungs = halving.rungs(first.len());
+    let search = plan.searches.get(first.start);
+    let confirms = search.is_some_and(|search| search.spec.confirm > 0);
     let mut lines = vec![format!(
         "{each}the best of {} by successive halving, with {} in {}:",
         counted(first.len(), "candidate"),
@@ -94,7 +96,8 @@ fn describe_halving(plan: &Plan, halving: HalvingSpec) -> String {
     )];
     for (index, rung) in rungs.iter().enumerate() {
         let last = match index + 1 == rungs.len() {
-            true => ", full searches with confirmation",
+            true if confirms => ", full searches with confirmation",
+            true => ", full searches",
             false => "",
         };
         lines.push(format!(
@@ -109,7 +112,6 @@ fn describe_halving(plan: &Plan, halving: HalvingSpec) -> String {
             "  candidates whose intervals overlap go on too, while the budget allows it".into(),
         );
     }
-    let search = plan.searches.get(first.start);
     let full = search.map(|one| SearchState::new(&one.spec, &one.grid).probes_of_a_full_search());
     if let (Some(full), Budget::Probes(_)) = (full, halving.budget) {
         let probes: f64 = rungs.iter().map(|rung| rung.each).sum();

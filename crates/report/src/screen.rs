@@ -7,7 +7,7 @@ use crate::format::{against, check_title, counted, number, optional, plain, valu
 use crate::headline::{excess, paragraphs, validity, verdict_name};
 use crate::notes::{mark, silent_endpoints};
 use crate::objectives::{multiple, severity, subject_mark};
-use crate::search::{label_prefix, short_result};
+use crate::search::{by_group, label_prefix, short_result};
 use crate::server::server_lines;
 use crate::shards::shard_line;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
@@ -126,14 +126,21 @@ fn counts(report: &Report, columns: usize) -> String {
     if let [only] = report.searches.as_slice() {
         return short_result(report, only);
     }
-    let results: Vec<_> = report
-        .searches
-        .iter()
-        .filter(|one| one.is_result())
-        .collect();
-    if let ([best], Some(_)) = (results.as_slice(), report.searches.get(1)) {
-        let (name, result) = (label_prefix(best), short_result(report, best));
-        return format!("best of {}: {name}{result}", report.searches.len());
+    if report.searches.iter().any(|one| one.candidacy.is_some()) {
+        let groups = by_group(report);
+        let best: Vec<_> = report
+            .searches
+            .iter()
+            .filter(|one| one.is_result())
+            .collect();
+        return match (groups.len(), best.as_slice()) {
+            (1, [best]) => {
+                let (name, result) = (label_prefix(best), short_result(report, best));
+                format!("best of {}: {name}{result}", report.searches.len())
+            }
+            (1, _) => format!("{} candidates, none the best", report.searches.len()),
+            (many, best) => format!("{} of {many} groups have a best candidate", best.len()),
+        };
     }
     if !report.searches.is_empty() {
         return format!("{} searches", report.searches.len());

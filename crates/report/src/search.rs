@@ -9,8 +9,8 @@ use llmscen_core::check::{Ruling, Verdict};
 use llmscen_core::label::{Labels, describe};
 use llmscen_core::report::Report;
 use llmscen_core::search::{
-    Candidacy, CapacitySearch, Extent, Fate, Goal, ProbeReport, Score, SearchReport, SearchSpec,
-    Standing,
+    Candidacy, CapacitySearch, EasierObjective, Extent, Fate, Goal, ProbeReport, Score,
+    SearchReport, SearchSpec, Standing,
 };
 use serde_json::{Map, Value, json};
 
@@ -49,8 +49,13 @@ pub fn describe_search(search: &CapacitySearch, searches: usize) -> String {
         "search for".to_owned()
     };
     let precision = percent(search.spec.precision);
+    let confirmed = match confirm {
+        0 => "not confirmed".to_owned(),
+        1 => "confirmed once".to_owned(),
+        many => format!("confirmed {many} times"),
+    };
     format!(
-        "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, precision {precision}, confirmed {confirm} times\n"
+        "{each} {goal}: {vary} from {low} to {high} ({values} values), starting at {start}, precision {precision}, {confirmed}\n"
     )
 }
 
@@ -212,8 +217,9 @@ pub(crate) fn fate(search: &SearchReport) -> String {
     };
     match &candidacy.fate {
         None => "not finished: the run ended".to_owned(),
-        Some(Fate::Best) if search.finding.converged => "best, confirmed".to_owned(),
-        Some(Fate::Best) => "best, not confirmed: the budget was used up".to_owned(),
+        Some(Fate::Best) if is_confirmed(search) => "best, confirmed".to_owned(),
+        Some(Fate::Best) if search.finding.converged => "best, without confirmation".to_owned(),
+        Some(Fate::Best) => "best, not converged: the budget was used up".to_owned(),
         Some(Fate::NotBest { tied: false }) => "in the last rung, not the best".to_owned(),
         Some(Fate::NotBest { tied: true }) => {
             "tied with the best: the intervals overlap".to_owned()
@@ -234,6 +240,11 @@ pub(crate) fn fate(search: &SearchReport) -> String {
         }
         Some(Fate::Failed(why)) => format!("failed: {why}"),
     }
+}
+
+/// Whether probes confirmed the result.
+pub(crate) fn is_confirmed(search: &SearchReport) -> bool {
+    search.finding.converged && search.finding.confirmed > 0
 }
 
 /// A whole number as it is, others with three digits.
@@ -260,14 +271,14 @@ pub fn sentence(report: &Report, search: &SearchReport) -> String {
     let found = result(search);
     let interval = interval(search);
     let contrary = contrary(search);
+    let costs = costs(search);
     match search_outcome(report, search) {
         SearchOutcome::Converged => {
-            let costs = costs(search);
             format!("{prefix}{found} ({interval}, {effort}){costs}{contrary}")
         }
         SearchOutcome::NotConverged => {
             format!(
-                "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){contrary}",
+                "{prefix}not converged: {}. Best estimate: {found} ({interval}, {effort}){costs}{contrary}",
                 doubt(search)
             )
         }
@@ -321,7 +332,8 @@ fn limiting_objective(search: &SearchReport) -> Option<String> {
         let failed = probe
             .verdicts
             .iter()
-            .filter(|verdict| verdict.ruling == Ruling::Fail);
+            .filter(|verdict| verdict.ruling == Ruling::Fail)
+            .filter(|verdict| !verdict.check.is_easier_with_load());
         let worst = failed.max_by(|a, b| excess(a).total_cmp(&excess(b)))?;
         Some((probe.load, check_title(&worst.check)))
     };
@@ -337,14 +349,19 @@ fn limiting_objective(search: &SearchReport) -> Option<String> {
 fn result(search: &SearchReport) -> String {
     let (name, unit) = varied_key(&search.spec);
     let (finding, range) = (&search.finding, &search.spec);
+    let is_met = |objective: &EasierObjective<'_>| objective.ruling == Ruling::Pass;
+    let every = match search.easier_objectives().iter().all(is_met) {
+        true => "every",
+        false => "every other",
+    };
     match (finding.answer, finding.extent, range.goal) {
         (Some(load), Extent::AtLeast, Goal::Slo) => {
             format!(
-                "maximum {name} that meets every objective: at least {load}{unit}, the end of the range"
+                "maximum {name} that meets {every} objective: at least {load}{unit}, the end of the range"
             )
         }
         (Some(load), _, Goal::Slo) => {
-            format!("maximum {name} that meets every objective: {load}{unit}")
+            format!("maximum {name} that meets {every} objective: {load}{unit}")
         }
         (Some(load), _, Goal::Goodput) => format!("{name} with the highest goodput: {load}{unit}"),
         (None, ..) => format!(
@@ -368,14 +385,24 @@ pub(crate) fn interval(search: &SearchReport) -> String {
 
 /// The objectives that more load makes easier to meet, at the result.
 fn costs(search: &SearchReport) -> String {
-    let cost = |verdict: &Verdict| {
+    let cost = |objective: &EasierObjective<'_>| {
+        let title = check_title(objective.check);
+        let Some(verdict) = objective.verdict else {
+            let near = "at the nearest probed loads, on both sides";
+            return match objective.ruling {
+                Ruling::Pass => format!("; `{title}` is met {near}"),
+                Ruling::Fail => format!("; but `{title}` is not met {near}"),
+                Ruling::Inconclusive | Ruling::Invalid => format!(
+                    "; `{title}` is undecided there: no complete probe had this load, and the nearest ones do not agree"
+                ),
+            };
+        };
         let observed = against(
             verdict.observed,
             verdict.check.limit,
             verdict.check.subject.unit(),
         );
-        let title = check_title(&verdict.check);
-        match verdict.ruling {
+        match objective.ruling {
             Ruling::Pass => format!("; there `{title}` is met: {observed}"),
             Ruling::Fail => {
                 format!("; but `{title}` is not met there, nor at less load: {observed}")
@@ -384,7 +411,7 @@ fn costs(search: &SearchReport) -> String {
             Ruling::Invalid => format!("; `{title}` is invalid there"),
         }
     };
-    search.verdicts_at_result().map(cost).collect()
+    search.easier_objectives().iter().map(cost).collect()
 }
 
 fn contrary(search: &SearchReport) -> String {
@@ -749,6 +776,8 @@ fn format_probability(probability: f64) -> String {
 mod tests {
     use super::*;
     use crate::fixture::searched;
+    use llmscen_core::check::Subject;
+    use llmscen_core::metric::Metric;
     use llmscen_core::search::{Extent, Finding, SearchSpec};
 
     #[test]
@@ -819,6 +848,73 @@ mod tests {
         assert!(text(&report).starts_with(
             "maximum concurrency that meets every objective: at least 64, the end of the range"
         ));
+    }
+
+    #[test]
+    fn a_planned_search_says_how_often_it_is_confirmed() {
+        let of = |confirm: u32| {
+            let spec = SearchSpec {
+                confirm,
+                ..searched().searches.remove(0).spec
+            };
+            let search = CapacitySearch {
+                group: 0,
+                grid: spec.grid(),
+                spec,
+                labels: Labels::default(),
+                first: 0,
+            };
+            let text = describe_search(&search, 1);
+            text.rsplit_once(", ").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            [0, 1, 2].map(of),
+            ["not confirmed\n", "confirmed once\n", "confirmed 2 times\n"]
+        );
+    }
+
+    #[test]
+    fn a_cost_never_limits_the_load_and_is_judged_at_the_result() {
+        let mut report = searched();
+        let text = |report: &Report| sentence(report, &report.searches[0]);
+        let cost = |observed: f64| {
+            let mut verdict = report.searches[0].probes[0].verdicts[0].clone();
+            verdict.check.expr = "cost_per_1k_requests < 2".to_owned();
+            verdict.check.subject = Subject::Metric {
+                metric: Metric::CostPerThousandRequests,
+                stat: None,
+                tags: Vec::new(),
+            };
+            verdict.check.limit = 2.0;
+            verdict.observed = Some(observed);
+            verdict.ruling = match observed < 2.0 {
+                true => Ruling::Pass,
+                false => Ruling::Fail,
+            };
+            verdict
+        };
+        let costs = [9.0, 4.0, 3.0, 3.0].map(cost);
+        let search = &mut report.searches[0];
+        for (probe, cost) in search.probes.iter_mut().zip(costs) {
+            probe.verdicts.push(cost);
+            probe.futile = false;
+        }
+        let found = "maximum concurrency that meets every other objective: 16 (97% CI 15 to 17, limited by `ttft.p99 < 500ms`, 4 probes, 400 requests); but `cost_per_1k_requests < 2` is not met there, nor at less load: 3";
+        assert_eq!(text(&report), found);
+        report.searches[0].finding.answer = Some(20.0);
+        let between = text(&report);
+        let (_, end) = between.split_once("; ").unwrap();
+        assert_eq!(
+            end,
+            "but `cost_per_1k_requests < 2` is not met at the nearest probed loads, on both sides"
+        );
+        report.searches[0].probes[1].verdicts[1].ruling = Ruling::Pass;
+        let between = text(&report);
+        let (_, end) = between.split_once("; ").unwrap();
+        assert_eq!(
+            end,
+            "`cost_per_1k_requests < 2` is undecided there: no complete probe had this load, and the nearest ones do not agree"
+        );
     }
 
     #[test]

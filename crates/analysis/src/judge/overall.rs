@@ -61,8 +61,9 @@ pub fn search_verdict(searches: &[SearchReport], cases: &[CaseReport]) -> RunVer
         _ if !search.finding.converged => RunVerdict::Inconclusive,
         Extent::Nothing => RunVerdict::Fail,
         Extent::Within | Extent::AtLeast => search
-            .verdicts_at_result()
-            .map(|verdict| verdict_of_ruling(verdict.ruling))
+            .easier_objectives()
+            .iter()
+            .map(|objective| verdict_of_ruling(objective.ruling))
             .max_by_key(|&verdict| severity(verdict))
             .unwrap_or_default(),
     };
@@ -126,6 +127,8 @@ mod tests {
     use llmscen_core::metric::Metric;
     use llmscen_core::report::{Audit, DatasetEnd};
     use llmscen_core::sample::Counts;
+    use llmscen_core::search::{Finding, Goal, ProbeReport, Purpose, SearchSpec};
+    use llmscen_core::units::Nanos;
 
     fn case(rulings: &[Ruling], valid: bool, succeeded: u64) -> CaseReport {
         let wanted = check(Metric::ErrorRate, None, Op::Less, 0.5);
@@ -262,6 +265,103 @@ mod tests {
         assert_eq!(
             run_verdict(&[case(&[], true, 1), never_reached]),
             RunVerdict::Invalid
+        );
+    }
+
+    /// A search that converged without confirmation at 10, with the rulings on a cost at these loads.
+    fn search_with_costs(costs: &[(f64, Ruling)]) -> SearchReport {
+        let wanted = check(Metric::CostPerThousandRequests, None, Op::Less, 2.0);
+        let verdict = rule(
+            &wanted,
+            &sample(vec![ok(Metric::Ttft, 1.0)]),
+            &conditions(true),
+        );
+        let probe = |(load, ruling): &(f64, Ruling)| ProbeReport {
+            case: format!("concurrency={load}"),
+            round: 0,
+            load: *load,
+            purpose: Purpose::Bracket,
+            pass_probability: Some(0.5),
+            requests: 100,
+            futile: false,
+            verdicts: vec![Verdict {
+                ruling: *ruling,
+                ..verdict.clone()
+            }],
+            per_user_tps: None,
+            total_tps: None,
+            goodput: None,
+            dominated: false,
+        };
+        SearchReport {
+            spec: SearchSpec {
+                vary: "load.concurrency".to_owned(),
+                low: 1.0,
+                high: 64.0,
+                start: 8.0,
+                integer: true,
+                precision: 0.05,
+                confirm: 0,
+                goal: Goal::Slo,
+                drain: Nanos::ZERO,
+            },
+            labels: Labels::default(),
+            finding: Finding {
+                answer: Some(10.0),
+                interval: (Some(10.0), 11.0),
+                mass: Some(0.9),
+                extent: Extent::Within,
+                converged: true,
+                confirmed: 0,
+                non_monotone: None,
+            },
+            probes: costs.iter().map(probe).collect(),
+            candidacy: None,
+        }
+    }
+
+    #[test]
+    fn a_cost_at_a_load_without_a_probe_is_what_its_neighbors_agree_on() {
+        use Ruling::{Fail, Inconclusive, Invalid, Pass};
+        let of = |costs: &[(f64, Ruling)]| {
+            search_verdict(&[search_with_costs(costs)], &[case(&[], true, 5)])
+        };
+        assert_eq!(
+            [
+                of(&[(8.0, Fail), (16.0, Fail)]),
+                of(&[(8.0, Pass), (16.0, Pass)]),
+                of(&[(8.0, Fail), (16.0, Pass)]),
+                of(&[(8.0, Pass)]),
+                of(&[(16.0, Pass)]),
+                of(&[(4.0, Fail), (8.0, Pass), (16.0, Pass), (32.0, Fail)]),
+            ],
+            [
+                RunVerdict::Fail,
+                RunVerdict::Pass,
+                RunVerdict::Inconclusive,
+                RunVerdict::Inconclusive,
+                RunVerdict::Inconclusive,
+                RunVerdict::Pass,
+            ]
+        );
+        let at_result = |ruling| of(&[(8.0, Fail), (10.0, ruling), (16.0, Pass)]);
+        assert_eq!(
+            [Pass, Fail, Inconclusive, Invalid].map(at_result),
+            [
+                RunVerdict::Pass,
+                RunVerdict::Fail,
+                RunVerdict::Inconclusive,
+                RunVerdict::Invalid
+            ]
+        );
+        let mut stopped = search_with_costs(&[(8.0, Pass), (16.0, Pass)]);
+        stopped.probes[1].futile = true;
+        let mut all_stopped = stopped.clone();
+        all_stopped.probes[0].futile = true;
+        let of = |search| search_verdict(&[search], &[case(&[], true, 5)]);
+        assert_eq!(
+            [stopped, all_stopped].map(of),
+            [RunVerdict::Inconclusive; 2]
         );
     }
 

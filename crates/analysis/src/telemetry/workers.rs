@@ -125,10 +125,7 @@ fn increases<'a, K: Ord>(
             if known_until.is_some_and(|until| until < needed) {
                 *sum = None;
             }
-            let span = (
-                round.window.from,
-                last.unwrap_or(0).max(round.window.until),
-            );
+            let span = (round.window.from, last.unwrap_or(0).max(round.window.until));
             let increase = totals_over(&values, span, true).map_or(0.0, |totals| totals.increase);
             *sum = sum.map(|sum| sum + increase);
         }

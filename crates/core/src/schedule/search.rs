@@ -20,19 +20,17 @@ mod posterior;
 #[cfg(test)]
 mod tests;
 
-/// Length of the shortest probes, relative to the scenario's sample.
-pub const SHORTEST_PROBE: f64 = 0.25;
 /// Maximum number of probes, per probe that plain bisection would need.
 const PROBES_PER_BISECTION: u32 = 4;
-/// Probability mass of the interval that must lie within the precision.
-const MASS: f64 = 0.9;
+/// Probability mass of the interval that must lie within the precision, and of the interval of a goodput.
+pub const MASS: f64 = 0.9;
 /// Factor between two loads of the bracket phase.
 const STRIDE: f64 = 2.0;
 /// Probability from which on a load passes, or fails, significantly.
 const SIGNIFICANT: f64 = 0.99;
 /// Lengths of probes in the bracket and the refinement phase, relative to the scenario's sample. A few long probes are more
 /// informative than many short ones, because each has a ramp-up, and short ones show less of the correlation of requests.
-const BRACKET_LENGTH: f64 = SHORTEST_PROBE;
+const BRACKET_LENGTH: f64 = 0.25;
 const REFINE_LENGTH: f64 = 1.5;
 /// Relative length of the last confirming probe, which detects slow degradation.
 const LAST_CONFIRM_LENGTH: f64 = 4.0;
@@ -287,6 +285,14 @@ impl Search {
         let fails = significant(false).next()?;
         let holds = significant(true).next_back()?;
         (fails < holds).then(|| (self.grid[fails], self.grid[holds]))
+    }
+}
+
+/// Length of the first probe of a search, relative to the scenario's sample. No probe is shorter.
+pub fn first_probe_length(goal: Goal) -> f64 {
+    match goal {
+        Goal::Slo => BRACKET_LENGTH,
+        Goal::Goodput => peak::REFINE_LENGTH,
     }
 }
 

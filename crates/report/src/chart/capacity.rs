@@ -19,20 +19,20 @@ const CAP: f64 = 0.12;
 /// The chart; None for fewer than two configurations, or if no load of any is known.
 pub fn figure(report: &Report) -> Option<Figure> {
     let Capacities {
-        load_name,
+        quantity,
         unit,
         per_gpu,
         mass,
         ranked,
     } = capacities(report)?;
-    let known: Vec<&Capacity<'_>> = ranked.iter().filter(|one| one.load.is_some()).collect();
+    let known: Vec<&Capacity<'_>> = ranked.iter().filter(|one| one.value.is_some()).collect();
     let bars = &known[..known.len().min(MAX_BARS)];
     let rows = bars.len() as f64;
     let height = |index: usize| rows - index as f64 - 0.5;
     let share = |capacity: &Capacity<'_>| capacity.gpus.filter(|_| per_gpu).unwrap_or(1.0);
     let scaled = |capacity: &Capacity<'_>, end: Option<f64>| end.map(|end| end / share(capacity));
     let ends = |capacity: &Capacity<'_>| {
-        let load = scaled(capacity, capacity.load).unwrap_or_default();
+        let load = scaled(capacity, capacity.value).unwrap_or_default();
         let end = |end: Option<f64>| scaled(capacity, end).unwrap_or(load);
         (end(capacity.low), load, end(capacity.high))
     };
@@ -57,7 +57,7 @@ pub fn figure(report: &Report) -> Option<Figure> {
     ticks.reverse();
     let first = bars.first()?;
     let gpu = if per_gpu { " per GPU" } else { "" };
-    let x = format!("maximum {load_name}{gpu}");
+    let quantity = format!("{quantity}{gpu}");
     let whisker = match mass {
         Some(mass) => format!("{} interval", percent(mass)),
         None => "up to the next load, which does not pass".to_owned(),
@@ -85,14 +85,14 @@ pub fn figure(report: &Report) -> Option<Figure> {
     ];
     Some(Figure {
         name: "capacity",
-        title: format!("Capacity: maximum {load_name}{gpu}"),
+        title: format!("Capacity: {quantity}"),
         subtitle: subtitle(report, &remarks),
         legend,
         side: Side::Top,
         columns: 1,
         panels: vec![Panel {
             title: String::new(),
-            x: Axis::from_zero(x, bars.iter().map(|one| ends(one).2)),
+            x: Axis::from_zero(quantity, bars.iter().map(|one| ends(one).2)),
             y: Axis {
                 title: String::new(),
                 low: 0.0,
@@ -103,4 +103,27 @@ pub fn figure(report: &Report) -> Option<Figure> {
             marks,
         }],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::two_groups;
+
+    #[test]
+    fn bars_of_the_highest_goodput_are_requests_per_second() {
+        let chart = figure(&two_groups()).unwrap();
+        assert_eq!(chart.title, "Capacity: highest goodput per GPU");
+        let ticks = chart.panels[0].y.ticks.iter().rev();
+        assert_eq!(
+            ticks.map(|(_, text)| text.as_str()).collect::<Vec<_>>(),
+            [
+                "tokens=100, max_num_seqs=16: 9 req/s",
+                "tokens=100, max_num_seqs=8: 5 req/s",
+                "tokens=900, max_num_seqs=8: 3 req/s",
+                "tokens=900, max_num_seqs=16: 2 req/s"
+            ]
+        );
+        assert_eq!(chart.legend[1].label, "90% interval");
+    }
 }

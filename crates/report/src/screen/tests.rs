@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixture::{case, failing, no_data, report_of, searched, sweep};
+use crate::fixture::{case, failing, no_data, report_of, searched, sweep, two_groups};
 use llmscen_core::report::RunVerdict;
 
 fn shown(report: &Report, width: Option<usize>) -> String {
@@ -80,4 +80,22 @@ fn failures_are_annotations_and_the_worst_is_first() {
         undecided.iter().any(|(is_error, _)| !is_error),
         "{undecided:?}"
     );
+}
+
+#[test]
+fn the_title_counts_the_groups_that_have_a_best_candidate() {
+    let mut report = two_groups();
+    assert_eq!(counts(&report, 80), "2 of 2 groups have a best candidate");
+    if let Some(candidacy) = &mut report.searches[2].candidacy {
+        candidacy.fate = None;
+    }
+    assert_eq!(counts(&report, 80), "1 of 2 groups have a best candidate");
+    report.searches.truncate(2);
+    assert_eq!(
+        counts(&report, 80),
+        "best of 2: tokens=100, max_num_seqs=16: highest goodput at concurrency 16 (between 15 and 17)"
+    );
+    report.searches.remove(1);
+    report.searches.push(report.searches[0].clone());
+    assert_eq!(counts(&report, 80), "2 candidates, none the best");
 }

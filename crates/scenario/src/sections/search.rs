@@ -16,7 +16,7 @@ use llmscen_core::check::{Check, Subject};
 use llmscen_core::label::Labels;
 use llmscen_core::load::Load;
 use llmscen_core::plan::Case;
-use llmscen_core::schedule::search::SHORTEST_PROBE;
+use llmscen_core::schedule::search::first_probe_length;
 use llmscen_core::search::{Budget, Goal, HalvingSpec, SearchSpec};
 use llmscen_core::units::Nanos;
 use serde_json::json;
@@ -164,11 +164,7 @@ pub(crate) fn decode(
             .get("search.confirm")
             .and_then(Node::integer)
             .and_then(|n| u32::try_from(n).ok())?,
-        goal: if root.get("search.goal")?.text()? == "goodput" {
-            Goal::Goodput
-        } else {
-            Goal::Slo
-        },
+        goal: goal(root),
         drain: root.read("search.drain", duration)?,
     };
     let spec = if is_whole {
@@ -375,7 +371,7 @@ pub(crate) fn decode_halving<'a>(
         Budget::Time(_) => loads
             .next()
             .filter(|load| load.requests.is_none())
-            .and_then(|load| Some(load.duration?.secs() * SHORTEST_PROBE)),
+            .and_then(|load| Some(load.duration?.secs() * first_probe_length(goal(root)))),
     };
     let first = rungs.first()?;
     if probe.is_none_or(|probe| first.each >= probe) {
@@ -448,6 +444,13 @@ fn check_end(
     review.count() == before
 }
 
+fn goal(root: &Node) -> Goal {
+    match root.get("search.goal").and_then(Node::text).as_deref() {
+        Some("goodput") => Goal::Goodput,
+        _ => Goal::Slo,
+    }
+}
+
 /// The value of the field in the scenario.
 fn initial_value(root: &Node, path: &str) -> Option<f64> {
     let node = root.get(path)?;
@@ -464,10 +467,7 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
         return;
     };
     let checks = || cases.iter().flat_map(|case| &case.checks);
-    let is_goodput = root
-        .get("search.goal")
-        .and_then(Node::text)
-        .is_some_and(|goal| goal == "goodput");
+    let is_goodput = goal(root) == Goal::Goodput;
     let has_goal = |case: &Case| match is_goodput {
         true => case
             .checks

@@ -20,7 +20,7 @@ const TRIES: usize = 3;
 /// Standard errors on either side of a mean of which 90 % are between.
 const CENTRAL: f64 = 1.644_853_6;
 /// Length of a probe before confirmation, relative to the scenario's sample.
-const REFINE_LENGTH: f64 = 0.5;
+pub(super) const REFINE_LENGTH: f64 = 0.5;
 
 /// The state of a search for the highest goodput.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Peak {
     }
 
     fn settled(&self) -> bool {
-        self.best().is_some_and(|best| self.gap(best).is_none()) && self.confirmed >= self.confirm
+        self.confirmed >= self.confirm && self.aim().1 == Purpose::Confirm
     }
 
     /// The mean at a grid index and its standard error.
@@ -252,10 +252,13 @@ mod tests {
         }
     }
 
-    fn climb(start: f64, noise: f64, seed: u64) -> Peak {
+    fn climb(start: f64, confirm: u32, noise: f64, seed: u64) -> Peak {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
         let law = Normal::new(0.0, noise).unwrap();
-        let spec = spec(start);
+        let spec = SearchSpec {
+            confirm,
+            ..spec(start)
+        };
         let mut peak = Peak::new(&spec, &spec.grid());
         while let Some(probe) = peak.next() {
             let value = goodput(probe.load) + law.sample(&mut rng);
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn the_maximum_is_found_from_both_sides() {
         for start in [1.0, 90.0, 1024.0] {
-            let found = climb(start, 0.0, 1).finding();
+            let found = climb(start, 2, 0.0, 1).finding();
             let near = (found.answer.unwrap() / 100.0 - 1.0).abs() <= 0.1;
             assert!(
                 near && found.converged && found.confirmed >= 2,
@@ -288,12 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn a_search_without_confirmation_has_a_probe_on_both_sides_of_the_best() {
+        for start in [1.0, 90.0, 100.0, 1024.0] {
+            let found = climb(start, 0, 0.0, 1).finding();
+            let answer = found.answer.unwrap();
+            assert!(
+                found.converged
+                    && found.interval.0.unwrap() < answer
+                    && answer < found.interval.1
+                    && (answer / 100.0 - 1.0).abs() <= 0.1,
+                "{start}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
     fn noise_rarely_leads_to_a_wrong_maximum() {
         let good = (0..100).filter(|&seed| {
-            let answer = climb(8.0, 3.0, seed).finding().answer.unwrap();
+            let answer = climb(8.0, 2, 3.0, seed).finding().answer.unwrap();
             goodput(answer) >= 90.0
         });
         assert!(good.count() >= 95);
-        assert!((0..100).all(|seed| climb(8.0, 3.0, seed).probed() <= MOST));
+        assert!((0..100).all(|seed| climb(8.0, 2, 3.0, seed).probed() <= MOST));
     }
 }
