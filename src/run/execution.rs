@@ -359,7 +359,7 @@ fn run_cases(
             return Ok(());
         }
         if case.target.server.is_some() && is_last_on_server(plan, next.case, next.round) {
-            execution.profile_failed_cases(prepared_cases, case.target.server.as_ref());
+            execution.profile_failed_cases(prepared_cases, Some(case));
         }
     }
     // Servers that the run does not start, and those whose last round was not run.
