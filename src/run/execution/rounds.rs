@@ -169,6 +169,13 @@ impl<'a> Execution<'a> {
             self.add_facts(&case.id, facts.replies.clone(), facts.absurd.clone());
             prepared.add_notes(&mut self.manifest.notes);
         }
+        let is_profiled = |case: &Case| {
+            let mut profiled = self.manifest.profiled.iter();
+            profiled.any(|profiled| profiled.case == case.id)
+        };
+        let profiled = self.plan.cases.iter().enumerate();
+        let profiled = profiled.filter(|(_, case)| is_profiled(case));
+        self.judged.extend(profiled.map(|(index, _)| index));
         self.recorded = finished.recorded;
         self.servers.continue_after(&self.manifest.parts);
     }
@@ -410,11 +417,7 @@ impl<'a> Execution<'a> {
 
     /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those on the server of `last`, or
     /// all that are left.
-    pub fn profile_failed_cases(
-        &mut self,
-        prepared_cases: &[PreparedCase],
-        last: Option<&Case>,
-    ) {
+    pub fn profile_failed_cases(&mut self, prepared_cases: &[PreparedCase], last: Option<&Case>) {
         let plan = self.plan;
         let mut wanted = cases_to_judge(plan, last);
         wanted.retain(|index| !self.judged.contains(index));
@@ -801,7 +804,7 @@ fn profile_folder(target: &Target, env: &BTreeMap<String, String>) -> Option<Str
 }
 
 /// The note on a case that was sent once more.
-fn describe_profiled(profiled: &ProfiledCase) -> String {
+pub(crate) fn describe_profiled(profiled: &ProfiledCase) -> String {
     let case = &profiled.case;
     let Some(requests) = profiled.requests else {
         let why = profiled.failure.as_deref().unwrap_or("unknown");
