@@ -14,7 +14,9 @@ use llmscen_scenario::behind_flags;
 use llmscen_telemetry::process::lower_thread_priority;
 use llmscen_telemetry::prometheus::FetchError;
 use reqwest::Url;
+use rustix::io::ioctl_fionbio;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -28,8 +30,10 @@ const IDLE_POLL: Duration = Duration::from_millis(100);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes of a key.
 const MAX_KEY: usize = 16 * 1024;
-/// Bytes of stderr that are read.
-const MAX_STDERR: u64 = 64 * 1024;
+/// Bytes of stderr that are kept.
+const MAX_STDERR: usize = 64 * 1024;
+/// Maximum number of bytes that are read at once: more than a pipe holds.
+const MAX_READ: usize = 256 * 1024;
 /// Minimum time between two calls after refused keys: every request in flight may be refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Time until a failed call is repeated: at first, and at most.
@@ -272,16 +276,20 @@ impl KeyCaller {
             .process_group(0)
             .spawn()
             .map_err(cannot_run)?;
-        let stdout = child
-            .stdout
-            .take()
-            .map(|pipe| read(pipe, MAX_KEY as u64 + 1));
-        let stderr = child.stderr.take().map(|pipe| read(pipe, MAX_STDERR));
-        let ended = wait_for(&mut child, TIMEOUT, is_over);
-        let text = |pipe: Option<JoinHandle<Vec<u8>>>| {
-            let bytes = pipe.and_then(|pipe| pipe.join().ok()).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
+        let mut stdout = Output::new(child.stdout.take(), MAX_KEY + 1);
+        let mut stderr = Output::new(child.stderr.take(), MAX_STDERR);
+        let ended = wait_for(&mut child, TIMEOUT, || {
+            stdout.read_available();
+            stderr.read_available();
+            stdout.is_full() || is_over()
+        });
+        stdout.read_available();
+        stderr.read_available();
+        if stdout.is_full() {
+            return Err(CallError::Failed(format!(
+                "it printed more than {MAX_KEY} bytes; its output must be the key alone"
+            )));
+        }
         let status = match ended {
             Ok(status) => status,
             Err(Unfinished::Interrupted) => return Err(CallError::Interrupted),
@@ -293,10 +301,10 @@ impl KeyCaller {
             }
             Err(Unfinished::Lost(error)) => return Err(cannot_run(error)),
         };
-        let printed = text(stdout);
+        let printed = stdout.text();
         let printed = printed.trim();
         if !status.success() {
-            let errors = text(stderr);
+            let errors = stderr.text();
             let last = errors.lines().rev().find(|line| !line.trim().is_empty());
             // A command that fails may still have printed a key.
             let redactor = self.redactor.clone().with(printed.lines(), SHORTEST);
@@ -350,13 +358,48 @@ impl Renewals {
     }
 }
 
-/// Reads the beginning of a pipe on a separate thread.
-fn read(pipe: impl Read + Send + 'static, limit: u64) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.take(limit).read_to_end(&mut bytes);
-        bytes
-    })
+/// What a command has printed to a pipe. It is read without waiting for the end of the pipe: a process that the command leaves
+/// behind, such as an agent, may keep it open.
+struct Output<P> {
+    pipe: Option<P>,
+    bytes: Vec<u8>,
+    /// Bytes that are kept.
+    limit: usize,
+}
+
+impl<P: Read + AsFd> Output<P> {
+    fn new(pipe: Option<P>, limit: usize) -> Output<P> {
+        Output {
+            pipe: pipe.filter(|pipe| ioctl_fionbio(pipe, true).is_ok()),
+            bytes: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Reads what the pipe holds. Bytes after the limit are discarded, so that the command is not blocked.
+    fn read_available(&mut self) {
+        let mut buffer = [0; 8 * 1024];
+        let mut total = 0;
+        while let Some(pipe) = self.pipe.as_mut().filter(|_| total < MAX_READ) {
+            match pipe.read(&mut buffer) {
+                Ok(count @ 1..) => {
+                    let kept = count.min(self.limit - self.bytes.len());
+                    self.bytes.extend(buffer.iter().take(kept));
+                    total += count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() == self.limit
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
 }
 
 /// A line without control characters.
@@ -370,11 +413,6 @@ fn check_key(text: &str) -> Result<(), String> {
     let lines = text.lines().count();
     if text.is_empty() {
         return Err("it printed nothing; its output must be the key".to_owned());
-    }
-    if text.len() > MAX_KEY {
-        return Err(format!(
-            "it printed more than {MAX_KEY} bytes; its output must be the key alone"
-        ));
     }
     if lines > 1 {
         return Err(format!(
@@ -441,11 +479,25 @@ mod tests {
                 "{script}"
             );
         }
-        let large = error("head -c 20000 /dev/zero | tr '\\0' k");
-        assert_eq!(
-            large,
-            "it printed more than 16384 bytes; its output must be the key alone"
+        for script in ["head -c 20000 /dev/zero | tr '\\0' k", "yes"] {
+            assert_eq!(
+                error(script),
+                "it printed more than 16384 bytes; its output must be the key alone",
+                "{script}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_process_that_the_command_leaves_behind_does_not_delay_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("left");
+        let script = format!(
+            "(sleep 30; touch '{}') & head -c 300000 /dev/zero >&2; echo key-1234",
+            left.display()
         );
+        assert_eq!(called(&script).as_deref(), Ok("key-1234"));
+        assert!(!left.exists(), "the process was waited for");
     }
 
     #[test]

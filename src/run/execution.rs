@@ -18,7 +18,7 @@ use crate::run::event::Event;
 use crate::run::execution::continuation::{Continuation, FinishedRounds, is_aborted};
 use crate::run::execution::group::{GroupRun, remove_merged_files};
 use crate::run::execution::hooks::is_last_on_server;
-use crate::run::execution::rounds::Execution;
+use crate::run::execution::rounds::{Execution, describe_profiled};
 use crate::run::execution::stop::Level;
 use crate::run::outputs::publish;
 use crate::run::prepare::{
@@ -141,6 +141,9 @@ impl StartedRun {
                 manifest.targets.extend(continued.manifest.targets);
                 manifest.served = continued.manifest.served;
                 manifest.parts = continued.manifest.parts;
+                manifest.profiled = continued.manifest.profiled;
+                let profiled = manifest.profiled.iter().map(describe_profiled);
+                manifest.notes.extend(profiled);
                 finished = continued.finished;
                 let _ = context.events.send(Event::Folder(folder.path().to_owned()));
                 folder
@@ -359,7 +362,7 @@ fn run_cases(
             return Ok(());
         }
         if case.target.server.is_some() && is_last_on_server(plan, next.case, next.round) {
-            execution.profile_failed_cases(prepared_cases, case.target.server.as_ref());
+            execution.profile_failed_cases(prepared_cases, Some(case));
         }
     }
     // Servers that the run does not start, and those whose last round was not run.

@@ -24,7 +24,7 @@ pub(crate) enum Unfinished {
 pub(crate) fn wait_for(
     child: &mut Child,
     timeout: Duration,
-    is_over: impl Fn() -> bool,
+    mut is_over: impl FnMut() -> bool,
 ) -> Result<ExitStatus, Unfinished> {
     let group = Pid::from_child(child);
     let started = Instant::now();

@@ -102,7 +102,7 @@ pub fn send_one(
         cancel: None,
         ..call
     };
-    let entry = call.entry;
+    let (entry, endpoint) = (call.entry, call.endpoint);
     obtain_key(&case.target, context)?;
     let mut servers = ManagedServers::default();
     let sent = servers
@@ -131,11 +131,11 @@ pub fn send_one(
             let counted = tokenizer
                 .zip(finished.text.as_ref())
                 .and_then(|(tokenizer, text)| tokenizer.count(text));
-            let hint = hint(case, &finished.outcome, served);
+            let hint = hint(case, endpoint, &finished.outcome, served);
             Ok(SingleRequest {
                 counted,
                 hint,
-                ..describe(case, &routes, finished)
+                ..describe(case, &routes, endpoint, finished)
             })
         });
     servers.stop(&context.stop);
@@ -163,14 +163,14 @@ fn send(
         let local = model.map(|host| ModelSession::new(host, case, setting.clock, None, switches));
         let engine = Engine::open(&case.target, routes, local, setting)?;
         let cancelled = stop.reached(Level::Drain);
+        let endpoint = call.endpoint;
         let finished = engine
             .call(call, Nanos::ZERO, Phase::Measured, cancelled)
             .await
             .complete();
         let served = match &engine {
             Engine::Http(clients) if finished.outcome.status == Some(404) => {
-                // The first request is sent to the first URL.
-                match clients.first() {
+                match clients.get(endpoint) {
                     Some(http) => http.served_models().await,
                     None => None,
                 }
@@ -184,8 +184,13 @@ fn send(
     sent
 }
 
-/// The hint of a report for this outcome; `served`: the models that the target lists.
-fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<String> {
+/// The hint of a report for this outcome of the URL `endpoint`; `served`: the models that it lists.
+fn hint(
+    case: &Case,
+    endpoint: usize,
+    outcome: &Outcome,
+    served: Option<Vec<String>>,
+) -> Option<String> {
     let failure = match &outcome.end {
         Ok(_) => {
             let ignored = case.request.stream && !outcome.streamed && case.target.api.generates();
@@ -193,7 +198,7 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
         }
         Err(failure) => failure,
     };
-    let url = case.target.urls().next()?;
+    let url = case.target.urls().nth(endpoint)?;
     if failure.kind == FailureKind::Connect && case.target.server.is_none() {
         return Some("help: start the server, or fix `target.url`".to_owned());
     }
@@ -211,8 +216,13 @@ fn hint(case: &Case, outcome: &Outcome, served: Option<Vec<String>>) -> Option<S
     hints::hint(&example, case, &served)
 }
 
-/// The request and its response, without secrets.
-fn describe(case: &Case, routes: &[Route], finished: CompletedCall) -> SingleRequest {
+/// The request to the URL `endpoint` and its response, without secrets.
+fn describe(
+    case: &Case,
+    routes: &[Route],
+    endpoint: usize,
+    finished: CompletedCall,
+) -> SingleRequest {
     let CompletedCall {
         outcome,
         text,
@@ -269,7 +279,7 @@ fn describe(case: &Case, routes: &[Route], finished: CompletedCall) -> SingleReq
             Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes)))
         }
     };
-    let url = routes.first().map(|route| {
+    let url = routes.get(endpoint).map(|route| {
         case.target
             .redactor()
             .redact_truncated(&route.uri.to_string())
@@ -342,6 +352,38 @@ fn split_events(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_scenario::Input;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    #[test]
+    fn the_url_is_the_one_that_the_request_was_sent_to() {
+        let env = BTreeMap::new();
+        let text = "version: 1\nname: t\ntarget: { url: ['http://a:1/v1/chat/completions', 'http://b:2/v1/chat/completions'], model: m }\n\
+                    dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\n";
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text.to_owned()),
+            env: &env,
+            set: &[],
+        };
+        let plan = llmscen_scenario::load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        let case = &plan.cases[0];
+        let routes = Route::to_target(&case.target, &env).unwrap();
+        let urls = [0, 1].map(|endpoint| {
+            let finished = CompletedCall::bare(PreparedRequest::default().outcome(Phase::Measured));
+            describe(case, &routes, endpoint, finished).url
+        });
+        assert_eq!(
+            urls.map(Option::unwrap),
+            [
+                "http://a:1/v1/chat/completions",
+                "http://b:2/v1/chat/completions"
+            ]
+        );
+    }
 
     #[test]
     fn events_have_the_time_of_the_read_that_completed_them() {

@@ -453,3 +453,33 @@ fn failed_cases_of_a_managed_server_are_profiled_before_it_stops() {
         3
     );
 }
+
+#[test]
+fn a_continued_run_keeps_the_profiles_of_its_finished_cases() {
+    let lab = Lab::new();
+    let address = format!("127.0.0.1:{}", port());
+    let target = format!(
+        "url: 'http://{address}/v1/chat/completions', \
+         server: {{ command: 'llmscen simulate --listen {address}', ready: {{ url: 'http://{address}/health' }} }}"
+    );
+    let rest = format!(
+        "request: {{ max_tokens: 40 }}\nhooks: {{ on_fail: {{ before: [{{ post: /start_profile }}], max: 1 }} }}\n\
+         variants: {{ base: {{}}, late: {{ target.server.command: './late simulate --listen {address}' }} }}\n"
+    );
+    let scenario = failing(&target, &rest).replace("matrix: { request.max_tokens: [1, 40] }\n", "");
+    lab.file("s.yaml", scenario);
+    lab.llmscen(&["run", "s.yaml", "--output", "out"]).expect(3);
+    let profiled = json!([{ "case": "base", "requests": 65, "folder": null, "failure": null }]);
+    assert_eq!(lab.results()["profiled"], profiled);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_llmscen"), lab.path().join("late")).unwrap();
+    lab.llmscen(&["run", "--continue", "out"]).expect(1);
+    let results = lab.results();
+    assert_eq!(results["profiled"], profiled);
+    let notes = results["notes"].to_string();
+    for note in [
+        "`base` failed and was sent again with the profiler (65 requests)",
+        "`late` failed, but was not sent again with the profiler: `hooks.on_fail.max` is 1.",
+    ] {
+        assert_eq!(notes.matches(note).count(), 1, "{note}: {notes}");
+    }
+}

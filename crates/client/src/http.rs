@@ -142,12 +142,12 @@ impl HttpClient {
         let header_name =
             |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
         let redactor = target_redactor(target, std::slice::from_ref(route));
-        let endpoint = route.endpoint.as_deref();
         Ok(HttpClient {
             target: context,
             manners: setting.policy,
             request_id: target.request_id.as_ref().map(header_name).transpose()?,
-            endpoint: endpoint.map(|name| redactor.redact(name.to_owned()).into()),
+            // As in the plan, which limits and reports compare it with: it has no secret of the URL.
+            endpoint: route.endpoint.clone(),
             redactor,
             proxy: route.proxy.as_ref().map(ToString::to_string),
         })
@@ -614,6 +614,36 @@ fn model_names(list: &Value) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::tests::{client_of, target};
+    use llmscen_core::api_key::ApiKey;
+    use llmscen_core::endpoint::{Balance, Endpoints};
+    use llmscen_core::redact::Secret;
+    use llmscen_core::target::TargetLocation;
+
+    #[test]
+    fn an_endpoint_has_the_name_of_the_plan_even_if_it_contains_the_key() {
+        let urls = ["http://u:s3cret-1@localhost:1/?key=s3cret-2", "http://h:2/"];
+        let endpoints = Endpoints::new(urls.map(str::to_owned).to_vec(), Balance::default());
+        let target = Target {
+            location: TargetLocation::Urls(endpoints.unwrap()),
+            api_key: Some(ApiKey::Fixed(Secret::new("localhost"))),
+            ..target()
+        };
+        let routes = Route::to_target(&target, &Default::default()).unwrap();
+        let names = routes
+            .iter()
+            .map(|route| client_of(&target, route).endpoint.unwrap().to_string());
+        let names: Vec<String> = names.collect();
+        assert_eq!(names, ["localhost:1", "h:2"]);
+        assert_eq!(
+            names,
+            target
+                .endpoint_names()
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        );
+    }
 
     #[test]
     fn the_model_list_has_the_prefix_of_the_request_path() {

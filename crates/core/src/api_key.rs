@@ -231,7 +231,7 @@ impl ObtainedKeys {
     }
 
     /// The spellings of all keys.
-    pub(crate) fn hidden(&self) -> impl Iterator<Item = &Hidden> {
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = &Hidden> + Clone {
         std::iter::successors(self.0.first.get(), |key| key.next.get()).flat_map(|key| &key.hidden)
     }
 }

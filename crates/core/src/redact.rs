@@ -153,8 +153,9 @@ impl Redactor {
                 .all(|keys| keys.hidden().next().is_none())
     }
 
-    /// All secrets so far, longest first.
-    fn current(&self) -> Cow<'_, [Hidden]> {
+    /// The secrets to remove, longest first; of the obtained keys only those that match. Nothing is allocated without one: the
+    /// keys of a long run are many, and each response is checked.
+    fn current(&self, matches: impl Fn(&Hidden) -> bool) -> Cow<'_, [Hidden]> {
         let obtained = self.obtained.iter().flat_map(ObtainedKeys::hidden);
         let encoded = |hidden: &Hidden| {
             let spell = |spell: &fn(&str) -> String| Hidden {
@@ -163,9 +164,9 @@ impl Redactor {
             };
             self.encodings.iter().map(spell).collect::<Vec<_>>()
         };
-        let obtained: Vec<Hidden> = obtained
-            .flat_map(|hidden| std::iter::once(hidden.clone()).chain(encoded(hidden)))
-            .collect();
+        let encodings = obtained.clone().flat_map(encoded).filter(&matches);
+        let obtained = obtained.filter(|hidden| matches(hidden)).cloned();
+        let obtained: Vec<Hidden> = obtained.chain(encodings).collect();
         if obtained.is_empty() {
             return Cow::Borrowed(&self.secrets);
         }
@@ -176,7 +177,8 @@ impl Redactor {
 
     /// Removes the secrets, and a secret's prefix at the end of a truncated text.
     pub fn redact_truncated(&self, text: &str) -> String {
-        let secrets = self.current();
+        let secrets =
+            self.current(|hidden| hidden.is_in(text) || hidden.cut_at_the_end(text).is_some());
         let clean = secrets
             .iter()
             .fold(text.to_owned(), |text, hidden| hidden.strike(text));
@@ -192,7 +194,7 @@ impl Redactor {
 
     /// Removes the secrets from a text that is not truncated.
     pub fn redact(&self, text: String) -> String {
-        strike_each(&self.current(), text)
+        strike_each(&self.current(|hidden| hidden.is_in(&text)), text)
     }
 
     /// Removes the secrets from every string of a value.
@@ -209,7 +211,7 @@ impl Redactor {
             Ok(clean) => clean,
             // A secret that equals an enum value of the data, such as a verdict, cannot be removed; all others are.
             Err(_) => self
-                .current()
+                .current(|hidden| hidden.is_in(&text))
                 .iter()
                 .fold(data, |data, hidden| hidden.strike_all(data)),
         }
@@ -221,7 +223,7 @@ impl Redactor {
         if self.is_empty() {
             return text.to_owned();
         }
-        let secrets = self.current();
+        let secrets = self.current(|hidden| hidden.is_in(text));
         let (mut out, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(open) = rest.find('"') {
             let (before, string) = rest.split_at(open + 1);
@@ -395,10 +397,14 @@ fn is_json_value(before: &str, after: &str) -> bool {
 }
 
 impl Hidden {
+    fn is_in(&self, text: &str) -> bool {
+        text.contains(self.secret.expose())
+    }
+
     /// Removes the secret. A secret of digits is not removed from inside a longer number.
     fn strike(&self, text: String) -> String {
         let secret = self.secret.expose();
-        if !text.contains(secret) {
+        if !self.is_in(&text) {
             return text;
         }
         if !secret.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -603,6 +609,26 @@ mod tests {
         assert_eq!(
             redactor.redact_truncated("it is: 12345678, no"),
             "it is: [redacted], no"
+        );
+    }
+
+    #[test]
+    fn obtained_keys_are_copied_only_where_a_text_contains_them() {
+        let keys = ObtainedKeys::default();
+        let redactor = of_words(&["sk-fixed"]).with_obtained(&keys);
+        for number in 0..100 {
+            keys.add(format!("key-{number:03}").as_str());
+        }
+        let current = |text: &str| redactor.current(|hidden| hidden.is_in(text));
+        assert!(matches!(current("stop"), Cow::Borrowed(_)));
+        assert_eq!(current("key-007 key-042").len(), 3);
+        let clean = redactor.redact("stop".to_owned());
+        assert_eq!(clean, "stop");
+        let clean = redactor.redact("key-007 sk-fixed key-100".to_owned());
+        assert_eq!(clean, "[redacted] [redacted] key-100");
+        assert_eq!(
+            redactor.redact_truncated("key-099 key-1 key-0"),
+            "[redacted] key-1 [redacted]"
         );
     }
 

@@ -86,6 +86,10 @@ impl Continuation {
             )));
         }
         manifest.parts.retain(is_finished);
+        // An incomplete profile is made again, as an incomplete round is.
+        manifest
+            .profiled
+            .retain(|profiled| profiled.failure.is_none());
         let is_missing = |next: &PlannedRound| {
             let case = &plan.cases[next.case].id;
             !has_round(&manifest, case, next.round) && !is_aborted(case, &manifest)

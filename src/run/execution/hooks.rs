@@ -99,12 +99,25 @@ fn joined_urls(target: &Target) -> String {
     target.urls().collect::<Vec<_>>().join(" ")
 }
 
+/// Whether two cases have the same server: variants with equal servers do not.
+fn has_same_server(one: &Case, other: &Case) -> bool {
+    one.target.server == other.target.server && target_key(one) == target_key(other)
+}
+
+/// The cases with `on_fail` on the server of `last`, by index; None: those of every server.
+pub(crate) fn cases_to_judge(plan: &Plan, last: Option<&Case>) -> Vec<usize> {
+    let is_wanted = |case: &Case| {
+        case.hooks.on_fail.is_some() && last.is_none_or(|last| has_same_server(last, case))
+    };
+    let cases = plan.cases.iter().enumerate();
+    let wanted = cases.filter(|(_, case)| is_wanted(case));
+    wanted.map(|(index, _)| index).collect()
+}
+
 /// Whether no later round of the plan uses the server of this one.
 pub(crate) fn is_last_on_server(plan: &Plan, case: usize, round: u32) -> bool {
     let is_same = |other: usize| match (plan.cases.get(case), plan.cases.get(other)) {
-        (Some(case), Some(other)) => {
-            case.target.server == other.target.server && target_key(case) == target_key(other)
-        }
+        (Some(case), Some(other)) => has_same_server(case, other),
         _ => false,
     };
     let rounds = plan.rounds_in_order();
@@ -425,5 +438,48 @@ impl Runner {
                 count.last_failure = Some(self.target.redactor().redact(why));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use llmscen_scenario::Input;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    #[test]
+    fn cases_of_a_later_variant_on_an_equal_server_are_not_judged_before_they_run() {
+        let text = "version: 1\nname: t\ntarget: { url: 'http://127.0.0.1:1', model: m, server: { preset: simulator } }\n\
+                    dataset: { kind: prompt, text: x }\nload: { concurrency: 1, requests: 1 }\nslo: [ 'ttft.p50 < 1s' ]\n\
+                    variants: { a: {}, b: { request.max_tokens: 9 } }\nmatrix: { request.temperature: [0, 1] }\n\
+                    hooks: { on_fail: rerun_with_profile }\n";
+        let env = BTreeMap::new();
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text.to_owned()),
+            env: &env,
+            set: &[],
+        };
+        let plan = llmscen_scenario::load(&input)
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        let ids: Vec<&str> = plan.cases.iter().map(|case| case.id.as_str()).collect();
+        assert_eq!(
+            ids,
+            [
+                "a,temperature=0",
+                "a,temperature=1",
+                "b,temperature=0",
+                "b,temperature=1"
+            ]
+        );
+        let last: Vec<bool> = (0..4)
+            .map(|case| is_last_on_server(&plan, case, 0))
+            .collect();
+        assert_eq!(last, [false, true, false, true]);
+        assert_eq!(cases_to_judge(&plan, Some(&plan.cases[1])), [0, 1]);
+        assert_eq!(cases_to_judge(&plan, Some(&plan.cases[3])), [2, 3]);
+        assert_eq!(cases_to_judge(&plan, None), [0, 1, 2, 3]);
     }
 }

@@ -5,7 +5,9 @@ use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
 use crate::run::execution::group::GroupRun;
-use crate::run::execution::hooks::{Beside, HookState, RoundHooks, is_last_on_server};
+use crate::run::execution::hooks::{
+    Beside, HookState, RoundHooks, cases_to_judge, is_last_on_server,
+};
 use crate::run::execution::local_model::{LocalModels, note_cut, note_model};
 use crate::run::execution::managed_server::{ManagedProcess, ManagedServers};
 use crate::run::execution::panics;
@@ -167,6 +169,13 @@ impl<'a> Execution<'a> {
             self.add_facts(&case.id, facts.replies.clone(), facts.absurd.clone());
             prepared.add_notes(&mut self.manifest.notes);
         }
+        let is_profiled = |case: &Case| {
+            let mut profiled = self.manifest.profiled.iter();
+            profiled.any(|profiled| profiled.case == case.id)
+        };
+        let profiled = self.plan.cases.iter().enumerate();
+        let profiled = profiled.filter(|(_, case)| is_profiled(case));
+        self.judged.extend(profiled.map(|(index, _)| index));
         self.recorded = finished.recorded;
         self.servers.continue_after(&self.manifest.parts);
     }
@@ -406,22 +415,12 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those of this managed server, or
+    /// Sends the cases that failed so far once more with the profiler, as `hooks.on_fail` demands: those on the server of `last`, or
     /// all that are left.
-    pub fn profile_failed_cases(
-        &mut self,
-        prepared_cases: &[PreparedCase],
-        server: Option<&ManagedServer>,
-    ) {
+    pub fn profile_failed_cases(&mut self, prepared_cases: &[PreparedCase], last: Option<&Case>) {
         let plan = self.plan;
-        let wanted: Vec<usize> = (0..plan.cases.len())
-            .filter(|index| {
-                let case = &plan.cases[*index];
-                case.hooks.on_fail.is_some()
-                    && (server.is_none() || case.target.server.as_ref() == server)
-                    && !self.judged.contains(index)
-            })
-            .collect();
+        let mut wanted = cases_to_judge(plan, last);
+        wanted.retain(|index| !self.judged.contains(index));
         if wanted.is_empty() {
             return;
         }
@@ -805,7 +804,7 @@ fn profile_folder(target: &Target, env: &BTreeMap<String, String>) -> Option<Str
 }
 
 /// The note on a case that was sent once more.
-fn describe_profiled(profiled: &ProfiledCase) -> String {
+pub(crate) fn describe_profiled(profiled: &ProfiledCase) -> String {
     let case = &profiled.case;
     let Some(requests) = profiled.requests else {
         let why = profiled.failure.as_deref().unwrap_or("unknown");

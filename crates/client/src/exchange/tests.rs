@@ -42,6 +42,11 @@ pub fn target() -> Target {
 /// A client for a chat target at `url`.
 pub fn client(url: &str) -> HttpClient {
     let route = Route::new(url, &Default::default(), &Default::default()).unwrap();
+    client_of(&target(), &route)
+}
+
+/// A client for a chat target.
+pub fn client_of(target: &Target, route: &Route) -> HttpClient {
     let protocol = protocol(Api::OpenaiChat, None).unwrap();
     let clock = Clock::new(Instant::now());
     let (gauges, manners) = Default::default();
@@ -53,7 +58,7 @@ pub fn client(url: &str) -> HttpClient {
         keep_bodies: false,
         policy: manners,
     };
-    HttpClient::new(&target(), &route, setting).unwrap()
+    HttpClient::new(target, route, setting).unwrap()
 }
 
 /// Ten thousand streams may wait at the same time, and each holds this future besides its socket.
