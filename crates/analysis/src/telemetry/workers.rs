@@ -42,14 +42,14 @@ impl EngineTokens {
 /// Role, worker and engine.
 type EngineKey<'a> = (Option<&'a str>, Option<&'a str>, Option<String>);
 
-/// The engines of the target; empty if it has a single one.
+/// The engines of the target whose tokens are known; empty if it has a single one.
 pub(crate) fn engine_tokens(rounds: &[RoundTelemetry<'_>]) -> Vec<EngineTokens> {
     let key = |reading: &'_ TelemetrySample| {
         let engine = engine(&reading.labels).filter(|_| reading.name.ends_with(GENERATED));
         let is_signal = *reading.name == *Signal::ServerOutputTps.name();
         (engine.is_some() || is_signal).then_some(engine)
     };
-    let tokens: BTreeMap<EngineKey<'_>, f64> = increases(rounds, |reading| {
+    let tokens: BTreeMap<EngineKey<'_>, Option<f64>> = increases(rounds, |reading| {
         let (worker, _) = WorkerLabels::split(&reading.labels);
         let role = worker.and_then(|worker| worker.role);
         Some((role, worker.map(|worker| worker.worker), key(reading)?))
@@ -65,11 +65,13 @@ pub(crate) fn engine_tokens(rounds: &[RoundTelemetry<'_>]) -> Vec<EngineTokens> 
     };
     let engines = tokens.into_iter().filter(|(key, _)| is_engine(key));
     engines
-        .map(|((role, worker, engine), tokens)| EngineTokens {
-            role: role.map(str::to_owned),
-            worker: worker.map(str::to_owned),
-            engine,
-            tokens,
+        .filter_map(|((role, worker, engine), tokens)| {
+            Some(EngineTokens {
+                role: role.map(str::to_owned),
+                worker: worker.map(str::to_owned),
+                engine,
+                tokens: tokens?,
+            })
         })
         .collect()
 }
@@ -84,36 +86,103 @@ fn engine(labels: &str) -> Option<String> {
 }
 
 /// The increases of counters of metrics pages from the start of the measured windows on, added by key; `key` is None for readings
-/// that do not count.
+/// that do not count. The increase is None if a page was not read until the end of a window: a page that does not answer is no
+/// idle worker.
 fn increases<'a, K: Ord>(
     rounds: &[RoundTelemetry<'a>],
     key: impl Fn(&'a TelemetrySample) -> Option<K>,
-) -> BTreeMap<K, f64> {
-    let mut all: BTreeMap<K, f64> = BTreeMap::new();
-    for round in rounds {
-        let mut series: BTreeMap<(&str, &str), (K, Vec<(i64, f64)>)> = BTreeMap::new();
-        let is_of_page = |reading: &&TelemetrySample| {
-            reading.source == Source::Prometheus && reading.value.is_finite()
-        };
-        for reading in round.recorded.readings.iter().filter(is_of_page) {
+) -> BTreeMap<K, Option<f64>> {
+    let mut series: BTreeMap<(&str, &str), (K, Vec<Values>)> = BTreeMap::new();
+    for (index, round) in rounds.iter().enumerate() {
+        for reading in page_readings(round).filter(|reading| reading.value.is_finite()) {
             let Some(key) = key(reading) else {
                 continue;
             };
-            let (_, values) = series
+            let new = || (key, vec![Values::new(); rounds.len()]);
+            let (_, of_rounds) = series
                 .entry((&reading.name, &reading.labels))
-                .or_insert((key, Vec::new()));
-            values.push((reading.at_ns, reading.value));
-        }
-        for (key, mut values) in series.into_values() {
-            values.sort_by_key(|(at, _)| *at);
-            let last = values.last().map_or(0, |(at, _)| *at);
-            let span = (round.window.from, last.max(round.window.until));
-            if let Some(totals) = totals_over(&values, span, true) {
-                *all.entry(key).or_default() += totals.increase;
+                .or_insert_with(new);
+            if let Some(values) = of_rounds.get_mut(index) {
+                values.push((reading.at_ns, reading.value));
             }
         }
     }
+    let pages: Vec<PagesOfRound<'_>> = rounds.iter().map(PagesOfRound::new).collect();
+    let mut all = BTreeMap::new();
+    for ((name, labels), (key, of_rounds)) in series {
+        let (worker, _) = WorkerLabels::split(labels);
+        let sum = all.entry(key).or_insert(Some(0.0));
+        for ((mut values, round), pages) in of_rounds.into_iter().zip(rounds).zip(&pages) {
+            values.sort_by_key(|(at, _)| *at);
+            let last = values.last().map(|(at, _)| *at);
+            // A signal is recorded at every scrape, all other values only when they change.
+            let is_signal = Signal::parse(name).is_some();
+            let known_until = match last {
+                Some(last) if is_signal => Some(last),
+                _ => pages.read_until(worker),
+            };
+            let needed = round.window.until.min(pages.last_scrape);
+            if known_until.is_some_and(|until| until < needed) {
+                *sum = None;
+            }
+            let span = (round.window.from, last.unwrap_or(0).max(round.window.until));
+            let increase = totals_over(&values, span, true).map_or(0.0, |totals| totals.increase);
+            *sum = sum.map(|sum| sum + increase);
+        }
+    }
     all
+}
+
+/// Times in nanoseconds with their values.
+type Values = Vec<(i64, f64)>;
+
+fn page_readings<'a>(round: &RoundTelemetry<'a>) -> impl Iterator<Item = &'a TelemetrySample> {
+    let readings = round.recorded.readings.iter();
+    readings.filter(|reading| reading.source == Source::Prometheus)
+}
+
+/// When the metrics pages were read in a round.
+struct PagesOfRound<'a> {
+    last_scrape: i64,
+    pages: BTreeMap<Option<WorkerLabels<'a>>, PageReads>,
+}
+
+#[derive(Default)]
+struct PageReads {
+    /// The last value that was read; None without one.
+    last: Option<i64>,
+    /// When `up` last changed, and whether the page was read from then on.
+    up: Option<(i64, bool)>,
+}
+
+impl<'a> PagesOfRound<'a> {
+    fn new(round: &RoundTelemetry<'a>) -> PagesOfRound<'a> {
+        let mut pages: BTreeMap<_, PageReads> = BTreeMap::new();
+        let mut last_scrape = i64::MIN;
+        for reading in page_readings(round) {
+            last_scrape = last_scrape.max(reading.at_ns);
+            let page = pages
+                .entry(WorkerLabels::split(&reading.labels).0)
+                .or_default();
+            let is_read = &*reading.name != "up" || reading.value == 1.0;
+            if is_read {
+                page.last = page.last.max(Some(reading.at_ns));
+            }
+            if &*reading.name == "up" {
+                page.up = page.up.max(Some((reading.at_ns, is_read)));
+            }
+        }
+        PagesOfRound { last_scrape, pages }
+    }
+
+    /// The last time at which the page of a worker is known to have been read; None if the round has no such page.
+    fn read_until(&self, worker: Option<WorkerLabels<'_>>) -> Option<i64> {
+        let page = self.pages.get(&worker)?;
+        match page.up {
+            Some((_, true)) => Some(self.last_scrape),
+            _ => page.last.or(Some(i64::MIN)),
+        }
+    }
 }
 
 /// The roles of the workers.
@@ -141,8 +210,8 @@ pub(super) fn summarize_workers(rounds: &[RoundTelemetry<'_>]) -> Vec<WorkerRepo
         WorkerReport {
             worker: worker.worker.to_owned(),
             role: worker.role.map(str::to_owned),
-            prompt_tokens: prompt.get(&worker).copied(),
-            generated_tokens: generated.get(&worker).copied(),
+            prompt_tokens: prompt.get(&worker).copied().flatten(),
+            generated_tokens: generated.get(&worker).copied().flatten(),
             running_mean: stat(Signal::ServerRunning).and_then(|stat| stat.mean),
             waiting_max: stat(Signal::ServerWaiting).and_then(max),
             kv_cache_max: stat(Signal::ServerKvCacheUsage).and_then(max),
@@ -329,6 +398,65 @@ mod tests {
                 (Some("p:1"), None, 3.0),
             ]
         );
+    }
+
+    #[test]
+    fn the_tokens_of_a_page_that_stops_answering_are_unknown() {
+        let (a, b) = ("worker=\"a:1\"", "worker=\"b:1\"");
+        let engine = |index: u8| format!("{b},engine=\"{index}\"");
+        let of_a = |name, from| {
+            [
+                (-2, "up", a, 1.0),
+                (-2, name, a, 5.0),
+                (from, name, a, 9.0),
+                (6, name, a, 9.0),
+            ]
+        };
+        let tokens = |of_b: &[(i64, &str, &str, f64)]| {
+            let recorded = recorded(&[&of_a(SIGNAL, 2), of_b].concat());
+            let rounds = [of_round(&recorded)];
+            let workers = summarize_workers(&rounds);
+            let engines = engine_tokens(&rounds);
+            (
+                workers[1].generated_tokens,
+                engines.iter().map(EngineTokens::name).collect::<Vec<_>>(),
+            )
+        };
+        let read = [(-2, "up", b, 1.0), (-2, SIGNAL, b, 3.0)];
+        let until = |last: i64, failed: i64| {
+            let more = [(last, SIGNAL, b, 4.0), (failed, "up", b, 0.0)];
+            tokens(&[&read[..], &more[..]].concat())
+        };
+        let only_a = vec!["a:1".to_owned()];
+        let both = vec!["a:1".to_owned(), "b:1".to_owned()];
+        assert_eq!(until(-1, 0), (None, only_a.clone()), "before the window");
+        assert_eq!(until(2, 3), (None, only_a.clone()), "in the window");
+        assert_eq!(until(4, 5), (Some(1.0), both), "after the window");
+        // Counters that are no signals are recorded when they change.
+        let raw = |last: &[(i64, &str, &str, f64)]| {
+            let (first, second) = (engine(0), engine(1));
+            let counters = [(-2, RAW, &*first, 0.0), (-2, RAW, &*second, 7.0)];
+            let (_, engines) = tokens(&[&read[..], &counters[..], last].concat());
+            engines
+        };
+        let idle = ["a:1", "engine=0 of b:1", "engine=1 of b:1"].map(str::to_owned);
+        assert_eq!(raw(&[(6, SIGNAL, b, 3.0)]), idle);
+        assert_eq!(raw(&[(3, "up", b, 0.0)]), only_a);
+    }
+
+    #[test]
+    fn the_tokens_of_a_page_that_fails_in_one_round_are_unknown() {
+        let b = "worker=\"b:1\"";
+        let first = recorded(&[(0, "up", b, 1.0), (0, SIGNAL, b, 3.0), (4, SIGNAL, b, 8.0)]);
+        let failed = recorded(&[(0, "up", b, 0.0), (4, SIGNAL, "worker=\"a:1\"", 3.0)]);
+        let without = recorded(&[(4, SIGNAL, "worker=\"a:1\"", 3.0)]);
+        let tokens = |second| {
+            let workers = summarize_workers(&[of_round(&first), of_round(second)]);
+            let worker = workers.iter().find(|worker| worker.worker == "b:1");
+            worker.unwrap().generated_tokens
+        };
+        assert_eq!(tokens(&failed), None);
+        assert_eq!(tokens(&without), Some(5.0), "its host has no such address");
     }
 
     #[test]
