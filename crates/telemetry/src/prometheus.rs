@@ -25,7 +25,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use text::{Page, pairs};
+use text::{Page, raw_pairs};
 use tokio::runtime::{Builder, Runtime};
 
 pub mod address;
@@ -258,23 +258,11 @@ fn add_labels(page: &str, series: &str, buffer: &mut String) {
     if page.is_empty() || series.is_empty() {
         return buffer.push_str(series);
     }
-    let is_taken = |name: &str| ["worker", "role"].contains(&name);
-    let taken: Vec<&str> = pairs(series)
-        .map(|(name, _)| name)
-        .filter(|name| is_taken(name))
-        .collect();
-    buffer.push(',');
-    let mut rest = series;
-    for name in taken {
-        let at = format!("{name}=\"");
-        if let Some((before, after)) = rest.split_once(&at) {
-            buffer.push_str(before);
-            buffer.push_str("exported_");
-            buffer.push_str(&at);
-            rest = after;
-        }
+    for (name, value) in raw_pairs(series) {
+        let is_taken = ["worker", "role"].contains(&name);
+        let exported = if is_taken { "exported_" } else { "" };
+        buffer.extend([",", exported, name, "=\"", value, "\""]);
     }
-    buffer.push_str(rest);
 }
 
 /// Parses a page.

@@ -540,6 +540,20 @@ mod loopback {
     }
 
     #[test]
+    fn labels_of_a_series_keep_their_values_beside_those_of_its_page() {
+        let labels = |series: &str| {
+            let mut buffer = String::new();
+            add_labels("worker=\"a:1\"", series, &mut buffer);
+            buffer
+        };
+        assert_eq!(labels(""), "worker=\"a:1\"");
+        assert_eq!(
+            labels(r#"user_role="x",role="y\"z", worker = "w","#),
+            r#"worker="a:1",user_role="x",exported_role="y\"z",exported_worker="w""#
+        );
+    }
+
+    #[test]
     fn several_pages_are_read_at_once_and_named_in_the_labels() {
         let (engine, engines) = server(vec![answer(
             "200 OK\r\n",
