@@ -38,7 +38,7 @@ pub(crate) mod text;
 const MAX_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of characters of a line that a note shows.
 const SHOWN: usize = 80;
-/// The beginning of the names on the page of a DCGM exporter.
+/// The beginning of the names of a DCGM exporter.
 const DCGM_PREFIX: &str = "DCGM_FI_";
 
 /// A page that is read.
@@ -58,7 +58,7 @@ pub struct PageLocation {
 ///
 /// Series of a known server are reported as signals, in the unit of the signal. All others, and those that were combined into
 /// one signal, are reported under their names and labels, so nothing of the page is lost except values that are not finite.
-/// `up` is 1 where the page was read, and 0 where not. A page of a DCGM exporter has the signals of its GPUs.
+/// `up` is 1 where the page was read, and 0 where not. A page with the series of a DCGM exporter has the signals of its GPUs.
 #[derive(Debug)]
 pub struct Prometheus {
     interval: Nanos,
@@ -316,11 +316,12 @@ impl PageLog {
         emit: &mut dyn FnMut(SampledValue<'_>),
     ) {
         self.pages += 1;
-        if page.has_prefix(DCGM_PREFIX) {
-            self.reported.extend(report_gpus(page, emit));
-            return;
-        }
         let mut signals = report_signals(page, models, emit);
+        if page.has_prefix(DCGM_PREFIX) {
+            let gpus = report_gpus(page, emit);
+            signals.used.extend(gpus.used);
+            signals.reported.extend(gpus.reported);
+        }
         let is_limited = |index: &usize| {
             let sample = page.samples.get(*index);
             sample.is_some_and(|sample| limited.iter().any(|series| series.has_name(sample.name)))

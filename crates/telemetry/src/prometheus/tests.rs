@@ -554,6 +554,26 @@ mod loopback {
     }
 
     #[test]
+    fn a_page_with_gpus_and_an_engine_has_the_signals_of_both() {
+        let (url, server) = server(vec![answer(
+            "200 OK\r\n",
+            b"DCGM_FI_DEV_POWER_USAGE{gpu=\"1\"} 300\nDCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 0\n\
+              vllm:num_requests_running{engine=\"0\"} 2\nvllm:other 5\n",
+        )]);
+        let (rows, result) = read(&mut source(&url, 5000));
+        assert_eq!(result, Ok(()));
+        let expected = [
+            row("up", "", 1.0),
+            row("server.running", "", 2.0),
+            row("gpu.power", "", 300.0),
+            row("DCGM_FI_DEV_XID_ERRORS", "gpu=\"1\"", 0.0),
+            row("vllm:other", "", 5.0),
+        ];
+        assert_eq!(rows, expected);
+        server.join().unwrap();
+    }
+
+    #[test]
     fn several_pages_are_read_at_once_and_named_in_the_labels() {
         let (engine, engines) = server(vec![answer(
             "200 OK\r\n",
