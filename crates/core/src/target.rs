@@ -240,11 +240,11 @@ impl Target {
             .collect()
     }
 
-    /// The GPUs of a role; None if they are unknown.
+    /// The GPUs of a role; None if those of one of its pages are unknown.
     pub fn gpus_of_role(&self, role: Option<&str>) -> Option<u32> {
         let of_role = self.pages().filter(|page| page.role.as_deref() == role);
-        let gpus: u32 = of_role.filter_map(|page| page.gpus).sum();
-        (gpus > 0).then_some(gpus)
+        let gpus: Option<u32> = of_role.map(|page| page.gpus).sum();
+        gpus.filter(|gpus| *gpus > 0)
     }
 
     /// Whether its samples name the worker: with a single page, all are of the target.
