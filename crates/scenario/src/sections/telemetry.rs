@@ -12,7 +12,6 @@ use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec}
 use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 const OFF: &str = "off";
 /// The shortest interval: the kernel counts in steps of 10 ms.
@@ -430,6 +429,7 @@ mod tests {
 
     use llmscen_core::telemetry::TelemetrySpec;
     use llmscen_core::units::Nanos;
+    use std::collections::BTreeSet;
 
     fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
         let text = format!(
