@@ -176,7 +176,7 @@ pub struct Awaited {
     pub urls: Vec<String>,
     /// Models that `/v1/models` must list.
     pub models: Vec<String>,
-    /// Number of addresses of the hosts of the metrics pages that must answer with their page.
+    /// Number of addresses of the hosts of the metrics pages that must answer with the page of a worker.
     pub pages: Option<u32>,
     /// Maximum time.
     pub timeout: Nanos,

@@ -287,6 +287,13 @@ fn shorten(line: &str) -> String {
     }
 }
 
+/// Whether a page has series of a DCGM exporter, but none of an engine: it is not the page of a worker.
+pub fn has_only_gpus(text: &str) -> bool {
+    let page = Page::parse(text);
+    let is_of_engine = || FAMILIES.iter().any(|family| page.has_prefix(family.prefix));
+    page.has_prefix(DCGM_PREFIX) && !is_of_engine()
+}
+
 /// Emits the finite values of a page that are not `used` by a signal.
 pub(crate) fn report_other_series(
     page: &Page<'_>,
