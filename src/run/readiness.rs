@@ -2,9 +2,10 @@
 
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::Level;
+use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::Context;
 use crate::run::round::telemetry::queries;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::target::{Awaited, Target, TargetLocation};
 use llmscen_core::telemetry::MetricsSource;
 use llmscen_core::url_secrets::redact_url;
@@ -167,17 +168,24 @@ fn missing_pages(target: &Target, count: u32) -> Vec<String> {
     missing
 }
 
-/// Evaluates each query of a Prometheus server once.
+/// Evaluates each query of a Prometheus server once, on the shard that samples.
 ///
 /// # Errors
-/// A query is refused, or its server cannot be reached.
-pub(crate) fn check_queries<'a>(targets: impl Iterator<Item = &'a Target>) -> Result<(), RunError> {
+/// A query is refused, or its server cannot be reached; or a signal came.
+pub(crate) fn check_queries<'a>(
+    targets: impl Iterator<Item = &'a Target>,
+    shard: Shard,
+    stop: &Stop,
+) -> Result<(), RunError> {
     let mut known: Vec<&MetricsSource> = Vec::new();
-    for target in targets {
+    for target in targets.filter(|_| shard.is_first()) {
         let sources = target.metrics.iter().filter(|source| !source.is_page());
         for (source, (query, place)) in sources.zip(queries(target)) {
             if known.contains(&source) {
                 continue;
+            }
+            if stop.level() > Level::Run {
+                return Err(RunError::Interrupted);
             }
             known.push(source);
             query.check().map_err(|why| RunError::Query {
@@ -223,16 +231,9 @@ mod tests {
         address
     }
 
-    #[test]
-    fn a_worker_is_a_page_without_gpus_alone_and_is_read_with_its_own_headers() {
-        let engine = serve(
-            "vllm:num_requests_running 1\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n",
-            "x-page: a",
-        );
-        let exporter = serve("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n", "x-page: b");
+    fn target(metrics: &str) -> Target {
         let text = format!(
-            "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m, api_key: sk-secret, metrics: [\
-             {{ url: 'http://{engine}/m', headers: {{ X-Page: a }} }}, {{ url: 'http://{exporter}/m', headers: {{ X-Page: b }} }}] }}\n\
+            "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m, api_key: sk-secret, metrics: [{metrics}] }}\n\
              dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
         );
         let input = Input {
@@ -245,8 +246,41 @@ mod tests {
         let plan = loaded
             .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
             .plan;
+        plan.cases[0].target.clone()
+    }
+
+    #[test]
+    fn queries_are_checked_by_the_first_shard_until_a_signal_comes() {
+        // Nothing listens there.
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let target = target(&format!(
+            "{{ prometheus: 'http://{closed}', query: up, name: x }}"
+        ));
+        let check = |index, stop: &Stop| {
+            check_queries([&target].into_iter(), Shard { index, count: 2 }, stop)
+        };
+        let stop = Stop::default();
+        assert!(matches!(check(0, &stop), Err(RunError::Query { .. })));
+        assert!(matches!(check(1, &stop), Ok(())));
+        stop.press();
+        assert!(matches!(check(0, &stop), Err(RunError::Interrupted)));
+    }
+
+    #[test]
+    fn a_worker_is_a_page_without_gpus_alone_and_is_read_with_its_own_headers() {
+        let engine = serve(
+            "vllm:num_requests_running 1\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n",
+            "x-page: a",
+        );
+        let exporter = serve("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n", "x-page: b");
+        let target = target(&format!(
+            "{{ url: 'http://{engine}/m', headers: {{ X-Page: a }} }}, {{ url: 'http://{exporter}/m', headers: {{ X-Page: b }} }}"
+        ));
         assert_eq!(
-            missing_pages(&plan.cases[0].target, 2),
+            missing_pages(&target, 2),
             [format!(
                 "1 of 2 workers answer at http://{engine}/m, http://{exporter}/m"
             )]
