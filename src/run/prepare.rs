@@ -417,7 +417,8 @@ pub fn reach_all(cases: Vec<(&Case, &PreparedCase)>, context: &Context) -> Resul
         .enable_all()
         .build()
         .map_err(RunError::Thread)?;
-    check_queries(cases.iter().map(|(case, _)| &case.target))?;
+    let targets = cases.iter().map(|(case, _)| &case.target);
+    check_queries(targets, context.shard, &context.stop)?;
     let running = cases
         .into_iter()
         .filter(|(case, _)| case.target.server.is_none());

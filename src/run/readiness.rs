@@ -3,16 +3,16 @@
 use crate::run::api_keys::request_headers;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
-use crate::run::execution::stop::Level;
+use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::Context;
 use crate::run::round::telemetry::queries;
+use llmscen_core::schedule::shard::Shard;
 use llmscen_core::target::{Awaited, Target, TargetLocation};
 use llmscen_core::telemetry::MetricsSource;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_telemetry::prometheus::address::{addresses, system_resolver};
-use llmscen_telemetry::prometheus::{Fetch, FetchError};
+use llmscen_telemetry::prometheus::{Fetch, FetchError, has_only_gpus};
 use serde_json::Value;
-use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ fn wait(target: &Target, awaited: &Awaited, context: &Context) -> Result<(), Run
 fn missing(target: &Target, awaited: &Awaited) -> Vec<String> {
     let mut missing = Vec::new();
     for url in &awaited.urls {
-        if let Err(why) = fetch(target, url, None).and_then(|fetch| fetch.call(None)) {
+        if let Err(why) = fetch(target, url).and_then(|fetch| fetch.call(None)) {
             missing.push(format!("GET {url}: {why}"));
         }
     }
@@ -100,15 +100,10 @@ fn missing(target: &Target, awaited: &Awaited) -> Vec<String> {
     missing
 }
 
-/// A client for a URL, at one address of its host if given.
-fn fetch(target: &Target, url: &str, address: Option<SocketAddr>) -> Result<Fetch, FetchError> {
-    Fetch::at(
-        url,
-        &request_headers(target, "GET", url, "")?,
-        &target.tls,
-        ATTEMPT_TIMEOUT,
-        address,
-    )
+/// A client for a URL, with the headers of the target.
+fn fetch(target: &Target, url: &str) -> Result<Fetch, FetchError> {
+    let headers = request_headers(target, "GET", url, "")?;
+    Fetch::new(url, &headers, &target.tls, ATTEMPT_TIMEOUT)
 }
 
 /// `/v1/models` beside the path that requests are posted to.
@@ -129,7 +124,7 @@ fn missing_models(target: &Target, models: &[String]) -> Vec<String> {
 }
 
 fn missing_models_at(target: &Target, url: &str, models: &[String]) -> Vec<String> {
-    let page = match fetch(target, url, None).and_then(|fetch| fetch.page()) {
+    let page = match fetch(target, url).and_then(|fetch| fetch.page()) {
         Ok(page) => page,
         Err(why) => return vec![format!("GET {url}: {why}")],
     };
@@ -156,35 +151,41 @@ fn missing_pages(target: &Target, count: u32) -> Vec<String> {
                 continue;
             }
         };
-        known += addresses.len() as u32;
         for address in addresses {
-            let page = fetch(target, url, Some(address)).and_then(|fetch| fetch.page());
-            missing.extend(
-                page.err()
-                    .map(|why| format!("the metrics page of {address}: {why}")),
-            );
+            let headers = &page.scrape.headers;
+            let text = Fetch::at(url, headers, &target.tls, ATTEMPT_TIMEOUT, Some(address))
+                .and_then(|fetch| fetch.page());
+            match text {
+                Ok(text) => known += u32::from(!has_only_gpus(&text)),
+                Err(why) => missing.push(format!("the metrics page of {address}: {why}")),
+            }
         }
     }
     if known < count && missing.is_empty() {
-        let hosts = urls.join(", ");
-        missing.push(format!(
-            "the host of {hosts} has {known} of {count} addresses"
-        ));
+        let urls = urls.join(", ");
+        missing.push(format!("{known} of {count} workers answer at {urls}"));
     }
     missing
 }
 
-/// Evaluates each query of a Prometheus server once.
+/// Evaluates each query of a Prometheus server once, on the shard that samples.
 ///
 /// # Errors
-/// A query is refused, or its server cannot be reached.
-pub(crate) fn check_queries<'a>(targets: impl Iterator<Item = &'a Target>) -> Result<(), RunError> {
+/// A query is refused, or its server cannot be reached; or a signal came.
+pub(crate) fn check_queries<'a>(
+    targets: impl Iterator<Item = &'a Target>,
+    shard: Shard,
+    stop: &Stop,
+) -> Result<(), RunError> {
     let mut known: Vec<&MetricsSource> = Vec::new();
-    for target in targets {
+    for target in targets.filter(|_| shard.is_first()) {
         let sources = target.metrics.iter().filter(|source| !source.is_page());
         for (source, (query, place)) in sources.zip(queries(target)) {
             if known.contains(&source) {
                 continue;
+            }
+            if stop.level() > Level::Run {
+                return Err(RunError::Interrupted);
             }
             known.push(source);
             query.check().map_err(|why| RunError::Query {
@@ -200,6 +201,91 @@ pub(crate) fn check_queries<'a>(targets: impl Iterator<Item = &'a Target>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_scenario::Input;
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    /// Serves one page to one request that has this header; 401 otherwise.
+    fn serve(page: &'static str, header: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..read]);
+            let is_allowed = request.contains(header) && !request.contains("sk-secret");
+            let status = if is_allowed {
+                "200 OK"
+            } else {
+                "401 Unauthorized"
+            };
+            let length = page.len();
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all((head + page).as_bytes()).unwrap();
+        });
+        address
+    }
+
+    fn target(metrics: &str) -> Target {
+        let text = format!(
+            "version: 1\nname: t\ntarget: {{ url: 'http://h/v1/chat/completions', model: m, api_key: sk-secret, metrics: [{metrics}] }}\n\
+             dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 1 }}\n"
+        );
+        let input = Input {
+            path: Path::new("t.yaml"),
+            text: Some(text),
+            env: &BTreeMap::new(),
+            set: &[],
+        };
+        let loaded = llmscen_scenario::load(&input);
+        let plan = loaded
+            .unwrap_or_else(|faults| panic!("{}", faults.render(false, 120)))
+            .plan;
+        plan.cases[0].target.clone()
+    }
+
+    #[test]
+    fn queries_are_checked_by_the_first_shard_until_a_signal_comes() {
+        // Nothing listens there.
+        let closed = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let target = target(&format!(
+            "{{ prometheus: 'http://{closed}', query: up, name: x }}"
+        ));
+        let check = |index, stop: &Stop| {
+            check_queries([&target].into_iter(), Shard { index, count: 2 }, stop)
+        };
+        let stop = Stop::default();
+        assert!(matches!(check(0, &stop), Err(RunError::Query { .. })));
+        assert!(matches!(check(1, &stop), Ok(())));
+        stop.press();
+        assert!(matches!(check(0, &stop), Err(RunError::Interrupted)));
+    }
+
+    #[test]
+    fn a_worker_is_a_page_without_gpus_alone_and_is_read_with_its_own_headers() {
+        let engine = serve(
+            "vllm:num_requests_running 1\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n",
+            "x-page: a",
+        );
+        let exporter = serve("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1\n", "x-page: b");
+        let target = target(&format!(
+            "{{ url: 'http://{engine}/m', headers: {{ X-Page: a }} }}, {{ url: 'http://{exporter}/m', headers: {{ X-Page: b }} }}"
+        ));
+        assert_eq!(
+            missing_pages(&target, 2),
+            [format!(
+                "1 of 2 workers answer at http://{engine}/m, http://{exporter}/m"
+            )]
+        );
+    }
 
     #[test]
     fn models_are_listed_beside_the_path_of_requests() {

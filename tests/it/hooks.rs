@@ -280,7 +280,7 @@ fn a_target_that_is_not_ready_in_time_ends_the_run_and_is_named() {
         "the target was not ready after 2 s:",
         "/late: the server answered 404",
         "/v1/models does not list the model `other`",
-        "has 1 of 2 addresses",
+        "1 of 2 workers answer at http://",
     ] {
         assert!(ran.err.contains(expected), "{expected}: {}", ran.err);
     }

@@ -99,7 +99,7 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
         scalars,
         distributions: distributions(&measured),
         signals: telemetry::signals(&telemetry_of_rounds, Workers::All),
-        role_signals: role_signals(&telemetry_of_rounds),
+        role_signals: role_signals(&telemetry_of_rounds, facts),
         engine_tokens: engine_tokens(&telemetry_of_rounds),
         page: limited_metrics(facts, &telemetry_of_rounds),
         counts: counts(rows),
@@ -108,13 +108,17 @@ fn sample_rows(table: &Table, rows: &[RequestRow<'_>], facts: &CaseFacts<'_>) ->
     }
 }
 
-fn role_signals(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<(String, Signal), SignalStat> {
+fn role_signals(
+    rounds: &[RoundTelemetry<'_>],
+    facts: &CaseFacts<'_>,
+) -> BTreeMap<(String, Signal), SignalStat> {
     let of_role = |role: &str| {
         let signals = telemetry::signals(rounds, Workers::WithRole(Some(role)));
         let key = |(signal, stat)| ((role.to_owned(), signal), stat);
         signals.into_iter().map(key).collect::<Vec<_>>()
     };
-    roles(rounds).into_iter().flat_map(of_role).collect()
+    let roles = roles(rounds, &facts.case.target.roles());
+    roles.into_iter().flat_map(of_role).collect()
 }
 
 fn limited_metrics(

@@ -176,7 +176,7 @@ pub struct Awaited {
     pub urls: Vec<String>,
     /// Models that `/v1/models` must list.
     pub models: Vec<String>,
-    /// Number of addresses of the hosts of the metrics pages that must answer with their page.
+    /// Number of addresses of the hosts of the metrics pages that must answer with the page of a worker.
     pub pages: Option<u32>,
     /// Maximum time.
     pub timeout: Nanos,
@@ -248,11 +248,11 @@ impl Target {
             .collect()
     }
 
-    /// The GPUs of a role; None if they are unknown.
+    /// The GPUs of a role; None if those of one of its pages are unknown.
     pub fn gpus_of_role(&self, role: Option<&str>) -> Option<u32> {
         let of_role = self.pages().filter(|page| page.role.as_deref() == role);
-        let gpus: u32 = of_role.filter_map(|page| page.gpus).sum();
-        (gpus > 0).then_some(gpus)
+        let gpus: Option<u32> = of_role.map(|page| page.gpus).sum();
+        gpus.filter(|gpus| *gpus > 0)
     }
 
     /// Whether its samples name the worker: with a single page, all are of the target.

@@ -103,7 +103,9 @@ impl TelemetrySource for Dcgm {
                 device: None,
                 value: 1.0,
             });
-            self.reported.extend(report_gpus(&page, emit));
+            let gpus = report_gpus(&page, emit);
+            report_other_series(&page, &gpus.used, emit);
+            self.reported.extend(gpus.reported);
             self.pages += 1;
             Ok(())
         });
@@ -140,13 +142,21 @@ impl TelemetrySource for Dcgm {
     }
 }
 
-/// Reports the signals of each GPU, and then every series without a common signal. Returns the reported signals.
-pub(crate) fn report_gpus(
-    page: &Page<'_>,
-    emit: &mut dyn FnMut(SampledValue<'_>),
-) -> BTreeSet<Signal> {
-    let mut reported = BTreeSet::new();
-    let mut used = HashSet::new();
+/// The signals of the GPUs of a page.
+#[derive(Debug, Default)]
+pub(crate) struct GpuSignals {
+    /// The signals that were emitted.
+    pub reported: BTreeSet<Signal>,
+    /// Indices of the samples that they contain.
+    pub used: HashSet<usize>,
+}
+
+/// Emits the signals of each GPU.
+pub(crate) fn report_gpus(page: &Page<'_>, emit: &mut dyn FnMut(SampledValue<'_>)) -> GpuSignals {
+    let GpuSignals {
+        mut reported,
+        mut used,
+    } = GpuSignals::default();
     for field in FIELDS {
         let samples: Vec<_> = page
             .indices(field.name)
@@ -187,8 +197,7 @@ pub(crate) fn report_gpus(
             reported.insert(field.signal);
         }
     }
-    report_other_series(page, &used, emit);
-    reported
+    GpuSignals { reported, used }
 }
 
 fn device(sample: &Sample<'_>) -> Option<u32> {
@@ -201,13 +210,16 @@ mod tests {
 
     fn report(text: &str) -> Vec<(String, Option<u32>, f64)> {
         let mut all = Vec::new();
-        report_gpus(&Page::parse(text), &mut |value| {
+        let page = Page::parse(text);
+        let mut push = |value: SampledValue<'_>| {
             all.push((
                 format!("{}{}", value.name, value.labels),
                 value.device,
                 value.value,
             ));
-        });
+        };
+        let gpus = report_gpus(&page, &mut push);
+        report_other_series(&page, &gpus.used, &mut push);
         all
     }
 

@@ -25,7 +25,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use text::{Page, pairs};
+use text::{Page, raw_pairs};
 use tokio::runtime::{Builder, Runtime};
 
 pub mod address;
@@ -38,7 +38,7 @@ pub(crate) mod text;
 const MAX_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of characters of a line that a note shows.
 const SHOWN: usize = 80;
-/// The beginning of the names on the page of a DCGM exporter.
+/// The beginning of the names of a DCGM exporter.
 const DCGM_PREFIX: &str = "DCGM_FI_";
 
 /// A page that is read.
@@ -58,7 +58,7 @@ pub struct PageLocation {
 ///
 /// Series of a known server are reported as signals, in the unit of the signal. All others, and those that were combined into
 /// one signal, are reported under their names and labels, so nothing of the page is lost except values that are not finite.
-/// `up` is 1 where the page was read, and 0 where not. A page of a DCGM exporter has the signals of its GPUs.
+/// `up` is 1 where the page was read, and 0 where not. A page with the series of a DCGM exporter has the signals of its GPUs.
 #[derive(Debug)]
 pub struct Prometheus {
     interval: Nanos,
@@ -258,23 +258,11 @@ fn add_labels(page: &str, series: &str, buffer: &mut String) {
     if page.is_empty() || series.is_empty() {
         return buffer.push_str(series);
     }
-    let is_taken = |name: &str| ["worker", "role"].contains(&name);
-    let taken: Vec<&str> = pairs(series)
-        .map(|(name, _)| name)
-        .filter(|name| is_taken(name))
-        .collect();
-    buffer.push(',');
-    let mut rest = series;
-    for name in taken {
-        let at = format!("{name}=\"");
-        if let Some((before, after)) = rest.split_once(&at) {
-            buffer.push_str(before);
-            buffer.push_str("exported_");
-            buffer.push_str(&at);
-            rest = after;
-        }
+    for (name, value) in raw_pairs(series) {
+        let is_taken = ["worker", "role"].contains(&name);
+        let exported = if is_taken { "exported_" } else { "" };
+        buffer.extend([",", exported, name, "=\"", value, "\""]);
     }
-    buffer.push_str(rest);
 }
 
 /// Parses a page.
@@ -297,6 +285,13 @@ fn shorten(line: &str) -> String {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
         None => line.to_owned(),
     }
+}
+
+/// Whether a page has series of a DCGM exporter, but none of an engine: it is not the page of a worker.
+pub fn has_only_gpus(text: &str) -> bool {
+    let page = Page::parse(text);
+    let is_of_engine = || FAMILIES.iter().any(|family| page.has_prefix(family.prefix));
+    page.has_prefix(DCGM_PREFIX) && !is_of_engine()
 }
 
 /// Emits the finite values of a page that are not `used` by a signal.
@@ -328,11 +323,12 @@ impl PageLog {
         emit: &mut dyn FnMut(SampledValue<'_>),
     ) {
         self.pages += 1;
-        if page.has_prefix(DCGM_PREFIX) {
-            self.reported.extend(report_gpus(page, emit));
-            return;
-        }
         let mut signals = report_signals(page, models, emit);
+        if page.has_prefix(DCGM_PREFIX) {
+            let gpus = report_gpus(page, emit);
+            signals.used.extend(gpus.used);
+            signals.reported.extend(gpus.reported);
+        }
         let is_limited = |index: &usize| {
             let sample = page.samples.get(*index);
             sample.is_some_and(|sample| limited.iter().any(|series| series.has_name(sample.name)))

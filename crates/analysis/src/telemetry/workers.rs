@@ -185,11 +185,15 @@ impl<'a> PagesOfRound<'a> {
     }
 }
 
-/// The roles of the workers.
-pub(crate) fn roles<'a>(rounds: &[RoundTelemetry<'a>]) -> BTreeSet<&'a str> {
+/// The roles of the workers, of those that the target has: series may have labels with the names of a worker's.
+pub(crate) fn roles<'a>(
+    rounds: &[RoundTelemetry<'a>],
+    of_target: &BTreeSet<&str>,
+) -> BTreeSet<&'a str> {
     let readings = rounds.iter().flat_map(|round| &round.recorded.readings);
     readings
         .filter_map(|reading| WorkerLabels::split(&reading.labels).0?.role)
+        .filter(|role| of_target.contains(role))
         .collect()
 }
 
@@ -255,9 +259,8 @@ pub(super) fn summarize_roles(
         .iter()
         .any(|worker| worker.role.is_none())
         .then_some(None);
-    let names = without_role
-        .into_iter()
-        .chain(roles(of_rounds).into_iter().map(Some));
+    let roles = roles(of_rounds, &facts.case.target.roles());
+    let names = without_role.into_iter().chain(roles.into_iter().map(Some));
     let report = |role: Option<&str>| {
         let selected = Workers::WithRole(role);
         let signals = signals(of_rounds, selected);
@@ -502,6 +505,19 @@ mod tests {
             },
         ];
         assert_eq!(workers, expected);
+    }
+
+    #[test]
+    fn labels_of_a_series_are_no_role_of_the_target() {
+        let recorded = recorded(&[
+            (0, "up", "", 1.0),
+            (0, "router_load", "worker=\"a\",role=\"b\"", 1.0),
+            (0, "router_load", "worker=\"a\",role=\"decode\"", 1.0),
+        ]);
+        let rounds = [of_round(&recorded)];
+        assert_eq!(roles(&rounds, &BTreeSet::new()), BTreeSet::new());
+        let decode = BTreeSet::from(["decode"]);
+        assert_eq!(roles(&rounds, &decode), decode);
     }
 
     #[test]

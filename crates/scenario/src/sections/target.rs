@@ -497,7 +497,7 @@ static AWAITED: Block = Block {
         field("url", Kind::Leaf(&READY_URLS), "A GET of this URL, or of this path of each server of the target, returns a status from 200 to 299; several URLs are all required.")
             .example("[/health, \"http://worker-2:8000/health\"]"),
         field("models", Kind::List(&Kind::Text), "Models that `/v1/models` lists.").example("[llama-70b]"),
-        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the hosts of `target.metrics` answer with their page, for example the pods behind one DNS name.").example("8"),
+        field("metrics", Kind::Whole(1, 10_000), "This many addresses of the hosts of `target.metrics` answer with the page of a worker, for example the pods behind one DNS name. A page that has only the series of a DCGM exporter does not count.").example("8"),
         field("timeout", Kind::Leaf(&SPAN), "Maximum time; then the run ends and names what is not ready.").default("10m").example("30m"),
     ],
 };

@@ -12,7 +12,6 @@ use llmscen_core::telemetry::{MetricsKind, MetricsSource, Scrape, TelemetrySpec}
 use llmscen_core::units::Nanos;
 use serde_json::json;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 const OFF: &str = "off";
 /// The shortest interval: the kernel counts in steps of 10 ms.
@@ -158,8 +157,8 @@ pub(crate) static METRICS: Block = Block {
         .example("prefill"),
         field(
             "gpus",
-            Kind::Whole(1, 1_000_000),
-            "GPUs of all workers behind this page; those of a role are added.",
+            Kind::Whole(0, 1_000_000),
+            "GPUs of all workers behind this page, which are added. All pages of a role need it if one has it; `0` is a page without workers, such as that of a DCGM exporter.",
         )
         .example("4")
         .rules(&[conflicts_with(&["prometheus"], &[])
@@ -277,6 +276,7 @@ pub(crate) fn decode_metrics(draft: &Draft<'_>, review: &mut Review) -> Vec<Metr
         }
         sources.push((item, source));
     }
+    report_missing_gpus(&sources, review);
     sources.into_iter().map(|(_, source)| source).collect()
 }
 
@@ -339,6 +339,29 @@ fn decode_source(item: &Node, review: &mut Review) -> Option<MetricsSource> {
     })
 }
 
+/// A sum over some of the workers of a role would make the figures per GPU too high.
+fn report_missing_gpus(sources: &[(&Node, MetricsSource)], review: &mut Review) {
+    let pages = || sources.iter().filter(|(_, source)| source.is_page());
+    for (item, page) in pages().filter(|(_, page)| page.gpus.is_none()) {
+        let of_role = |(_, other): &&(&Node, MetricsSource)| other.role == page.role;
+        let Some((with_gpus, _)) = pages()
+            .filter(of_role)
+            .find(|(_, other)| other.gpus.is_some())
+        else {
+            continue;
+        };
+        let pages = page.role.as_ref().map_or_else(
+            || "pages without a role".to_owned(),
+            |role| format!("pages with the role `{role}`"),
+        );
+        let message = format!("only some of the {pages} have `gpus`");
+        let mistake = Mistake::new(item.at, message, "without `gpus`")
+            .also(with_gpus.at, "with `gpus`")
+            .help("Write `gpus` on each of them: the GPUs of the workers behind it, or 0 for a page without workers, such as that of a DCGM exporter.");
+        review.push(mistake);
+    }
+}
+
 /// What two items cannot both be.
 fn contradiction(
     (item, source): (&Node, &MetricsSource),
@@ -375,7 +398,7 @@ fn contradiction(
     }
 }
 
-/// The GPUs of the target: those in the scenario, else those of the roles if each has them. Reports more GPUs of the roles than
+/// The GPUs of the target: those in the scenario, else those of its pages if each has them. Reports more GPUs of the pages than
 /// the target has, and a different sum.
 pub(crate) fn decode_gpus(
     draft: &Draft<'_>,
@@ -384,11 +407,7 @@ pub(crate) fn decode_gpus(
 ) -> Option<u32> {
     let pages = || sources.iter().filter(|source| source.is_page());
     let total: u32 = pages().filter_map(|page| page.gpus).sum();
-    let known: BTreeSet<_> = pages()
-        .filter(|page| page.gpus.is_some())
-        .map(|page| &page.role)
-        .collect();
-    let is_complete = total > 0 && pages().all(|page| known.contains(&page.role));
+    let is_complete = total > 0 && pages().all(|page| page.gpus.is_some());
     let Some(gpus) = draft.count("target.gpus") else {
         return is_complete.then_some(total);
     };
@@ -410,6 +429,7 @@ mod tests {
 
     use llmscen_core::telemetry::TelemetrySpec;
     use llmscen_core::units::Nanos;
+    use std::collections::BTreeSet;
 
     fn telemetry(section: &str) -> Result<TelemetrySpec, String> {
         let text = format!(
@@ -594,6 +614,10 @@ mod tests {
         let two = "{ url: 'http://a/m', role: prefill, gpus: 4 }, { url: 'http://b/m', role: decode, gpus: 8 }";
         assert_eq!(target(two, "").gpus, Some(12));
         assert_eq!(target(two, ", gpus: 12").gpus, Some(12));
+        let exporter = format!("{two}, {{ url: 'http://b:9400/m', role: decode, gpus: 0 }}");
+        let with_exporter = target(&exporter, "");
+        assert_eq!(with_exporter.gpus, Some(12));
+        assert_eq!(with_exporter.gpus_of_role(Some("decode")), Some(8));
         assert!(target(two, "").has_workers());
         assert!(!target("'http://a/m'", "").has_workers());
         assert!(target("{ url: 'http://127.0.0.1/m', addresses: all }", "").has_workers());

@@ -540,6 +540,40 @@ mod loopback {
     }
 
     #[test]
+    fn labels_of_a_series_keep_their_values_beside_those_of_its_page() {
+        let labels = |series: &str| {
+            let mut buffer = String::new();
+            add_labels("worker=\"a:1\"", series, &mut buffer);
+            buffer
+        };
+        assert_eq!(labels(""), "worker=\"a:1\"");
+        assert_eq!(
+            labels(r#"user_role="x",role="y\"z", worker = "w","#),
+            r#"worker="a:1",user_role="x",exported_role="y\"z",exported_worker="w""#
+        );
+    }
+
+    #[test]
+    fn a_page_with_gpus_and_an_engine_has_the_signals_of_both() {
+        let (url, server) = server(vec![answer(
+            "200 OK\r\n",
+            b"DCGM_FI_DEV_POWER_USAGE{gpu=\"1\"} 300\nDCGM_FI_DEV_XID_ERRORS{gpu=\"1\"} 0\n\
+              vllm:num_requests_running{engine=\"0\"} 2\nvllm:other 5\n",
+        )]);
+        let (rows, result) = read(&mut source(&url, 5000));
+        assert_eq!(result, Ok(()));
+        let expected = [
+            row("up", "", 1.0),
+            row("server.running", "", 2.0),
+            row("gpu.power", "", 300.0),
+            row("DCGM_FI_DEV_XID_ERRORS", "gpu=\"1\"", 0.0),
+            row("vllm:other", "", 5.0),
+        ];
+        assert_eq!(rows, expected);
+        server.join().unwrap();
+    }
+
+    #[test]
     fn several_pages_are_read_at_once_and_named_in_the_labels() {
         let (engine, engines) = server(vec![answer(
             "200 OK\r\n",

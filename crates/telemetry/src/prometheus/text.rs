@@ -185,11 +185,16 @@ fn labels_are_valid(labels: &str) -> bool {
 
 /// The names and unescaped values of the labels between the braces.
 pub fn pairs(labels: &str) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
+    raw_pairs(labels).map(|(name, value)| (name, unescape(value)))
+}
+
+/// The names and escaped values of the labels between the braces.
+pub fn raw_pairs(labels: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut rest = labels;
     std::iter::from_fn(move || {
         let (name, value, after) = parse_pair(rest)?;
         rest = after;
-        Some((name, unescape(value)))
+        Some((name, value))
     })
 }
 
