@@ -463,7 +463,7 @@ fn a_continued_run_keeps_the_profiles_of_its_finished_cases() {
          server: {{ command: 'llmscen simulate --listen {address}', ready: {{ url: 'http://{address}/health' }} }}"
     );
     let rest = format!(
-        "request: {{ max_tokens: 40 }}\nhooks: {{ on_fail: {{ before: [{{ post: /start_profile }}], max: 1 }} }}\n\
+        "request: {{ max_tokens: 40 }}\nhooks: {{ on_fail: {{ before: [{{ post: /start_profile }}], after: [{{ post: /stop_profile }}], max: 1 }} }}\n\
          variants: {{ base: {{}}, late: {{ target.server.command: './late simulate --listen {address}' }} }}\n"
     );
     let scenario = failing(&target, &rest).replace("matrix: { request.max_tokens: [1, 40] }\n", "");
