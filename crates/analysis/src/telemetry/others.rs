@@ -307,6 +307,35 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
+    /// A statistic of a page metric over a round with these readings, whose window ends after 4 s.
+    fn page_figure_of(
+        readings: &[TelemetrySample],
+        name: &str,
+        labels: &[(&str, &str)],
+        stat: PageStat,
+    ) -> Option<f64> {
+        let recorded = TelemetryRecord {
+            case: "a".into(),
+            round: 0,
+            readings: readings.to_vec(),
+        };
+        let window = Window {
+            from: 0,
+            until: 4 * SECOND,
+        };
+        let rounds = [RoundTelemetry {
+            recorded: &recorded,
+            window,
+        }];
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let wanted = PageMetric {
+            name: name.to_owned(),
+            labels: labels.iter().map(own).collect(),
+            stat,
+        };
+        page_figure(&rounds, &wanted).map(|(value, _)| value)
+    }
+
     /// Readings with times in seconds, over a window in seconds.
     fn over(
         readings: &[(i64, &str, &str, f64)],
@@ -459,27 +488,9 @@ mod tests {
             (0, "queue", "engine=\"1\"", 8.0),
             (0, "hits_total_now", "", 99.0),
         ];
-        let recorded = TelemetryRecord {
-            case: "a".into(),
-            round: 0,
-            readings: readings.iter().map(actual).collect(),
-        };
-        let window = Window {
-            from: 0,
-            until: 4 * SECOND,
-        };
-        let rounds = [RoundTelemetry {
-            recorded: &recorded,
-            window,
-        }];
+        let readings: Vec<TelemetrySample> = readings.iter().map(actual).collect();
         let figure = |name: &str, labels: &[(&str, &str)], stat| {
-            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-            let wanted = PageMetric {
-                name: name.to_owned(),
-                labels: labels.iter().map(own).collect(),
-                stat,
-            };
-            page_figure(&rounds, &wanted).map(|(value, _)| value)
+            page_figure_of(&readings, name, labels, stat)
         };
         use PageStat::{Max, Mean, Min, Rate};
         // 4 + 0 + 8 in 4 s: the third series was absent from the first page.
@@ -519,27 +530,9 @@ mod tests {
             (1, "rate", "instance=\"p\"", 5.0),
             (2, "rate", "instance=\"p\"", 7.0),
         ];
-        let recorded = TelemetryRecord {
-            case: "a".into(),
-            round: 0,
-            readings: readings.iter().map(sample).collect(),
-        };
-        let window = Window {
-            from: 0,
-            until: 4 * SECOND,
-        };
-        let rounds = [RoundTelemetry {
-            recorded: &recorded,
-            window,
-        }];
+        let readings: Vec<TelemetrySample> = readings.iter().map(sample).collect();
         let figure = |name: &str, labels: &[(&str, &str)], stat| {
-            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-            let wanted = PageMetric {
-                name: name.to_owned(),
-                labels: labels.iter().map(own).collect(),
-                stat,
-            };
-            page_figure(&rounds, &wanted).map(|(value, _)| value)
+            page_figure_of(&readings, name, labels, stat)
         };
         assert_eq!(figure("x", &[("worker", "a:1")], PageStat::Rate), Some(2.0));
         // 4 in the 2 s from its first page on.

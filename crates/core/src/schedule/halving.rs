@@ -18,7 +18,7 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// Consecutive invalid probes after which a candidate is given up: the load generator is the bottleneck, not the server.
+/// Consecutive invalid probes after which a candidate is dropped: the load generator is the bottleneck, not the server.
 const MAX_INVALID_PROBES: usize = 3;
 
 /// A search and what its group knows of it.
