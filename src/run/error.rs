@@ -168,7 +168,7 @@ pub enum RunError {
         allowed: u64,
     },
     /// The system provides no thread, runtime or timer.
-    #[error("cannot start a worker: {0}")]
+    #[error("cannot start the thread of a worker: {0}")]
     Thread(std::io::Error),
     /// A thread panicked.
     #[error(
