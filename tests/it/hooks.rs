@@ -170,10 +170,7 @@ fn actions_beside_the_load_are_counted() {
             .unwrap()
             .parse()
             .unwrap();
-        assert!(
-            count > 0 && note.ends_with("times beside `a`, 0 failed."),
-            "{note}"
-        );
+        assert!(count > 0 && note.ends_with(" of `a`, 0 failed."), "{note}");
     }
 }
 

@@ -200,6 +200,7 @@ impl RoundHooks<'_> {
         let actions = self.input.case.hooks.beside.iter().map(start).collect();
         Beside {
             case: self.input.case.id.clone(),
+            round: self.input.round + 1,
             over,
             actions,
         }
@@ -235,6 +236,7 @@ impl RoundHooks<'_> {
 /// The actions beside a load.
 pub(crate) struct Beside {
     case: String,
+    round: u32,
     over: Arc<AtomicBool>,
     actions: Vec<BesideAction>,
 }
@@ -256,8 +258,13 @@ struct Count {
 impl Beside {
     /// Ends the actions. Returns a note on each.
     pub fn stop(self) -> Vec<String> {
-        self.over.store(true, Ordering::Relaxed);
-        let case = self.case;
+        let Beside {
+            case,
+            round,
+            over,
+            actions,
+        } = self;
+        over.store(true, Ordering::Relaxed);
         let note = |action: BesideAction| {
             if let Some(thread) = action.thread {
                 let _ = thread.join();
@@ -273,11 +280,11 @@ impl Beside {
                 .map(|why| format!(", the last one: {why}"))
                 .unwrap_or_default();
             format!(
-                "`{}` ran {total} times beside `{case}`, {failed} failed{why}.",
+                "`{}` ran {total} times beside round {round} of `{case}`, {failed} failed{why}.",
                 action.name
             )
         };
-        self.actions.into_iter().map(note).collect()
+        actions.into_iter().map(note).collect()
     }
 }
 
