@@ -142,6 +142,7 @@ impl StartedRun {
                 manifest.served = continued.manifest.served;
                 manifest.parts = continued.manifest.parts;
                 manifest.profiled = continued.manifest.profiled;
+                manifest.then = continued.manifest.then;
                 let profiled = manifest.profiled.iter().map(describe_profiled);
                 manifest.notes.extend(profiled);
                 finished = continued.finished;

@@ -117,13 +117,13 @@ pub fn run_search(
             let Some(case) = plan.cases.get(index) else {
                 break;
             };
-            if execution.must_skip(case, 0, prober.prepare(index)?) {
+            let rounds = execution.manifest.parts.iter();
+            let round = rounds.filter(|part| part.case == case.id).count() as u32;
+            if execution.must_skip(case, round, prober.prepare(index)?) {
                 let why = execution.why_failed(case);
                 group.halving.fail(candidate, why);
                 continue;
             }
-            let rounds = execution.manifest.parts.iter();
-            let round = rounds.filter(|part| part.case == case.id).count() as u32;
             let wanted = WantedProbe {
                 index,
                 round,
@@ -157,7 +157,7 @@ pub fn run_search(
                 if plan.halving.is_none() {
                     return Err(fault);
                 }
-                execution.fail_case(case, fault);
+                execution.fail_case(case, round, fault);
             }
             let result = result.filter(|_| !execution.has_failed(case));
             let Some(result) = result else {
@@ -379,7 +379,7 @@ fn group_reports(
         let mut failed = manifest.failed.iter();
         failed.find(|failed| cases.iter().any(|case| case.id == failed.case))
     };
-    for (at, part) in manifest.parts.iter().enumerate() {
+    for part in &manifest.parts {
         let position = |search: &CapacitySearch| {
             let mut cases = cases_of(plan, search).iter();
             cases.position(|case| case.id == part.case)
@@ -400,10 +400,8 @@ fn group_reports(
         }
         let mut result = evaluate_probe(plan, case, table, part);
         // The probe that lost its server says nothing about the load.
-        let lost = failure(candidate).filter(|failed| {
-            let later = manifest.parts.get(at + 1..).unwrap_or_default();
-            failed.case == part.case && !later.iter().any(|later| later.case == part.case)
-        });
+        let lost = failure(candidate)
+            .filter(|failed| (&failed.case, failed.round) == (&part.case, part.round));
         result.valid &=
             lost.is_none() && (manifest.error.is_none() || manifest.parts.last() != Some(part));
         let purpose = halving

@@ -454,7 +454,7 @@ fn failed_cases_of_a_managed_server_are_profiled_before_it_stops() {
 }
 
 #[test]
-fn a_continued_run_keeps_the_profiles_of_its_finished_cases() {
+fn a_continued_run_keeps_the_profiles_and_commands_of_its_finished_cases() {
     let lab = Lab::new();
     let address = format!("127.0.0.1:{}", port());
     let target = format!(
@@ -463,7 +463,7 @@ fn a_continued_run_keeps_the_profiles_of_its_finished_cases() {
     );
     let rest = format!(
         "request: {{ max_tokens: 40 }}\nhooks: {{ on_fail: {{ before: [{{ post: /start_profile }}], after: [{{ post: /stop_profile }}], max: 1 }} }}\n\
-         variants: {{ base: {{}}, late: {{ target.server.command: './late simulate --listen {address}' }} }}\n"
+         then: [{{ name: score, run: 'echo $LLMSCEN_CASE >> then.txt' }}]\nvariants: {{ base: {{}}, late: {{ target.server.command: './late simulate --listen {address}' }} }}\n"
     );
     let scenario = failing(&target, &rest).replace("matrix: { request.max_tokens: [1, 40] }\n", "");
     lab.file("s.yaml", scenario);
@@ -474,6 +474,13 @@ fn a_continued_run_keeps_the_profiles_of_its_finished_cases() {
     lab.llmscen(&["run", "--continue", "out"]).expect(1);
     let results = lab.results();
     assert_eq!(results["profiled"], profiled);
+    let commands = results["then"].as_array().unwrap();
+    let commands: Vec<&str> = commands
+        .iter()
+        .map(|command| command["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(commands, ["base", "late"]);
+    assert_eq!(lab.text("then.txt"), "base\nlate\n", "each runs once");
     let notes = results["notes"].to_string();
     for note in [
         "`base` failed and was sent again with the profiler (65 requests)",

@@ -102,6 +102,9 @@ pub struct Manifest {
 pub struct FailedCase {
     /// Case id.
     pub case: String,
+    /// The round that failed or could not begin, from 0.
+    #[serde(default)]
+    pub round: u32,
     /// The error, in one line.
     pub why: String,
 }

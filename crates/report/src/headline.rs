@@ -703,6 +703,7 @@ mod tests {
     fn every_failed_case_is_explained_and_a_single_one_is_not_named() {
         let failed = |case: &str, why: &str| FailedCase {
             case: case.into(),
+            round: 0,
             why: why.into(),
         };
         let refused =

@@ -1,11 +1,13 @@
 //! Going on with a run that was killed, interrupted or that failed: the rounds that have finished are kept, the others run.
 
 use crate::run::error::RunError;
+use crate::run::execution::hooks::INTERRUPTED_COMMAND;
 use crate::run::execution::round_facts::RoundFacts;
 use crate::run::outputs::recover::recover;
 use crate::store::{EARLIER, FACTS, RunDir, StoreError};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::early_stop::EarlyStop;
+use llmscen_core::hooks::CommandResult;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::plan::{Plan, PlannedRound};
 use llmscen_core::telemetry::TelemetryRecord;
@@ -86,6 +88,14 @@ impl Continuation {
             )));
         }
         manifest.parts.retain(is_finished);
+        // An interrupted command runs again, which needs its server and so its round.
+        let interrupted = |part: &Part| {
+            let is = |command: &CommandResult| {
+                command.case == part.case && command.failure.as_deref() == Some(INTERRUPTED_COMMAND)
+            };
+            is_last_round(plan, part) && manifest.then.iter().any(is)
+        };
+        manifest.parts.retain(|part| !interrupted(part));
         // An incomplete profile is made again, as an incomplete round is.
         manifest
             .profiled
@@ -107,6 +117,11 @@ impl Continuation {
                 .any(|known| (&known.case, known.round) == (&part.case, part.round))
         });
         facts.retain(|known| has_round(&manifest, &known.case, known.round));
+        let Manifest { parts, then, .. } = &mut manifest;
+        then.retain(|command| {
+            let is = |part: &Part| part.case == command.case && is_last_round(plan, part);
+            parts.iter().any(is)
+        });
         let is_kept = |case: &str, round: u32| has_round(&manifest, case, round);
         let kept = table.keep(|key| is_kept(key.case, key.round));
         folder.write_with(EARLIER, |out| {
@@ -131,6 +146,14 @@ impl Continuation {
 pub(crate) fn has_round(manifest: &Manifest, case: &str, round: u32) -> bool {
     let is = |part: &Part| part.case == case && part.round == round;
     manifest.parts.iter().any(is)
+}
+
+/// Whether a round is the last one of its case. The commands of `then` follow a last round.
+fn is_last_round(plan: &Plan, part: &Part) -> bool {
+    let rounds = plan.rounds_in_order();
+    let is_of_case = |next: &&PlannedRound| plan.cases[next.case].id == part.case;
+    let last = rounds.iter().rev().find(is_of_case);
+    last.is_some_and(|last| last.round == part.round)
 }
 
 /// Whether nothing cut a round short.

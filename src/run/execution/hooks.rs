@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// Bytes of a line that are redacted together.
 const MAX_LINE: u64 = 1 << 20;
 
+/// The failure of a command that a signal ended.
+pub(crate) const INTERRUPTED_COMMAND: &str = "interrupted";
+
 /// Why an action failed.
 #[derive(Debug)]
 enum Failure {
@@ -218,7 +221,7 @@ impl RoundHooks<'_> {
                 Ok((status, _)) if status.success() => (Some(0), None),
                 Ok((status, _)) => (status.code(), Some(describe_status(status))),
                 Err(Failure::Failed(why)) => (None, Some(self.redactor().redact(why))),
-                Err(Failure::Interrupted) => (None, Some("interrupted".to_owned())),
+                Err(Failure::Interrupted) => (None, Some(INTERRUPTED_COMMAND.to_owned())),
             };
             CommandResult {
                 name: command.name.clone(),

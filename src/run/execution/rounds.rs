@@ -76,7 +76,7 @@ pub struct Execution<'a> {
     /// Whether failed cases are a result of the run instead of a fault: candidates of a search that could not be measured.
     pub tolerates_failures: bool,
     /// Cases that cannot go on while others can: their server did not start, or every request failed alike.
-    failed_cases: Vec<(String, RunError)>,
+    failed_cases: Vec<FailedRound>,
     /// Host and port of targets that were lost: nothing more is sent to them.
     lost_targets: Vec<String>,
     /// Managed servers that did not start or were lost, and why: their cases are not run.
@@ -96,6 +96,13 @@ pub struct Execution<'a> {
     group: Option<GroupRun>,
     /// Why the rows of this shard are not where the report is made.
     undelivered: Option<RunError>,
+}
+
+/// Why a case cannot go on.
+struct FailedRound {
+    case: String,
+    round: u32,
+    fault: RunError,
 }
 
 impl<'a> Execution<'a> {
@@ -217,8 +224,7 @@ impl<'a> Execution<'a> {
         let why = self.why_lost(case, prepared);
         let is_lost = why.is_some();
         if let Some(why) = why {
-            self.failed_cases
-                .push((case.id.clone(), RunError::NotRun { round, why }));
+            self.fail_case(case, round, RunError::NotRun { round, why });
         }
         is_lost
     }
@@ -594,20 +600,24 @@ impl<'a> Execution<'a> {
     pub fn has_failed(&self, case: &Case) -> bool {
         self.failed_cases
             .iter()
-            .any(|(failed, _)| *failed == case.id)
+            .any(|failed| failed.case == case.id)
     }
 
-    /// Records that a case cannot go on, while others can.
-    pub fn fail_case(&mut self, case: &Case, fault: RunError) {
-        self.failed_cases.push((case.id.clone(), fault));
+    /// Records that a case cannot go on from this round, while others can.
+    pub fn fail_case(&mut self, case: &Case, round: u32, fault: RunError) {
+        self.failed_cases.push(FailedRound {
+            case: case.id.clone(),
+            round,
+            fault,
+        });
     }
 
     /// Why a case failed; empty if it did not.
     pub fn why_failed(&self, case: &Case) -> String {
         let mut failed = self.failed_cases.iter();
         failed
-            .find(|(failed, _)| *failed == case.id)
-            .map_or_else(String::new, |(_, fault)| fault.brief_with_log())
+            .find(|failed| failed.case == case.id)
+            .map_or_else(String::new, |failed| failed.fault.brief_with_log())
     }
 
     /// Records why a round failed. Other cases continue if they can.
@@ -627,7 +637,7 @@ impl<'a> Execution<'a> {
         match fault {
             RunError::Interrupted => {}
             fault if fault.affects_one_target() => {
-                self.failed_cases.push((input.case.id.clone(), fault))
+                self.fail_case(input.case, input.round, fault);
             }
             fault => self.fault = Some(fault),
         }
@@ -714,16 +724,17 @@ impl<'a> Execution<'a> {
             return Err(fault);
         }
         let merged = self.leave_group()?;
-        let failed = self.failed_cases.iter().map(|(case, fault)| FailedCase {
-            case: case.clone(),
-            why: fault.brief_with_log(),
+        let failed = self.failed_cases.iter().map(|failed| FailedCase {
+            case: failed.case.clone(),
+            round: failed.round,
+            why: failed.fault.brief_with_log(),
         });
         self.manifest.failed = failed.collect();
         let mut failed = self.failed_cases.into_iter();
         let first_failed = failed
             .next()
             .filter(|_| !self.tolerates_failures)
-            .map(|(_, fault)| fault);
+            .map(|failed| failed.fault);
         let fault = self.fault.or(first_failed);
         let why = fault.as_ref().map_or_else(String::new, RunError::brief);
         let replayed = replay(

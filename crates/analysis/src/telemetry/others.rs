@@ -77,7 +77,8 @@ pub(super) fn others(rounds: &[RoundTelemetry<'_>]) -> BTreeMap<String, OtherSta
 
 /// A metric of the server's page over the measured windows, and the number of its values; None without a value.
 ///
-/// A counter that is absent from the first page of its worker and appears later was 0 until then.
+/// A counter that is absent from the first page of its worker and appears later was 0 until then. After the last
+/// page of a worker its values are unknown.
 pub(crate) fn page_figure(
     rounds: &[RoundTelemetry<'_>],
     wanted: &PageMetric,
@@ -100,18 +101,25 @@ pub(crate) fn page_figure(
                 .0
                 .map(|worker| worker.to_string())
         };
-        let mut first_pages: BTreeMap<Option<String>, i64> = BTreeMap::new();
-        for up in of_source(source).filter(|reading| &*reading.name == "up" && reading.value == 1.0)
-        {
-            let first = first_pages.entry(worker(up)).or_insert(up.at_ns);
-            *first = (*first).min(up.at_ns);
+        // The time of the first page of each worker, and of the request after which no page came.
+        let mut pages: BTreeMap<Option<String>, Span> = BTreeMap::new();
+        let mut ups: Vec<_> = of_source(source)
+            .filter(|reading| &*reading.name == "up")
+            .collect();
+        ups.sort_by_key(|up| up.at_ns);
+        for up in ups {
+            if up.value == 1.0 {
+                pages.entry(worker(up)).or_insert((up.at_ns, i64::MAX)).1 = i64::MAX;
+            } else if let Some((_, end)) = pages.get_mut(&worker(up)) {
+                *end = (*end).min(up.at_ns);
+            }
         }
         let mut series: BTreeMap<&str, Vec<(i64, f64)>> = BTreeMap::new();
-        let mut first_page_of: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut pages_of: BTreeMap<&str, Span> = BTreeMap::new();
         for reading in of_source(source).filter(|reading| is_wanted(reading, wanted)) {
             let values = series.entry(&reading.labels).or_insert_with(|| {
-                let first = first_pages.get(&worker(reading));
-                first_page_of.extend(first.map(|at| (&*reading.labels, *at)));
+                let span = pages.get(&worker(reading));
+                pages_of.extend(span.map(|span| (&*reading.labels, *span)));
                 Vec::new()
             });
             values.push((reading.at_ns, reading.value));
@@ -121,13 +129,17 @@ pub(crate) fn page_figure(
         };
         for (labels, mut values) in series {
             values.sort_by_key(|(at, _)| *at);
-            let start = first_page_of
-                .get(labels)
-                .filter(|page| is_rate && values.first().is_some_and(|(at, _)| at > page));
-            if let Some(&start) = start {
+            let pages = pages_of.get(labels);
+            let start = pages
+                .map(|(first, _)| *first)
+                .filter(|first| is_rate && values.first().is_some_and(|(at, _)| at > first));
+            if let Some(start) = start {
                 values.insert(0, (start, 0.0));
             }
-            let Some(new) = totals_over(&values, span, is_rate) else {
+            // What a page that stopped answering would show is unknown.
+            let (from, until) = span;
+            let until = pages.map_or(until, |(_, end)| until.min(*end));
+            let Some(new) = totals_over(&values, (from, until), is_rate) else {
                 continue;
             };
             totals
@@ -503,6 +515,14 @@ mod tests {
             [6.0, 2.0, 8.0].map(Some)
         );
         assert_eq!(figure("hit", &[], Rate), None);
+        // No page came from 3 s on: 4 in 3 s, and 2 for 2 s, then 6 for 1 s.
+        let stopped = actual(&(3, "up", "", 0.0));
+        let readings: Vec<TelemetrySample> = readings.iter().cloned().chain([stopped]).collect();
+        let engine = [("engine", "0")];
+        assert_eq!(
+            page_figure_of(&readings, "queue", &engine, Mean),
+            Some(10.0 / 3.0)
+        );
     }
 
     #[test]
