@@ -4,7 +4,6 @@ use crate::lab::*;
 use flate2::read::ZlibDecoder;
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn scenario(model: &str) -> String {
