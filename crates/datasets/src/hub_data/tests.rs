@@ -6,6 +6,8 @@ use llmscen_core::dataset::{DatasetSpec, Source};
 use llmscen_core::model_hub::HuggingFace;
 use llmscen_core::redact::Secret;
 use llmscen_core::seed::Seed;
+use llmscen_parquet::testing::write_parquet;
+use polars_arrow::array::{Array, Utf8ViewArray};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +73,14 @@ fn pinned(cache: &CacheDir, name: &str, split: Option<&str>) -> HubData {
         reference,
         pin: Some(pin),
     }
+}
+
+fn cached_file(data: &HubData, cache: &CacheDir) -> PathBuf {
+    let repository = Repository {
+        reference: &data.reference,
+        cache,
+    };
+    repository.cached_path(COMMIT, "test.jsonl")
 }
 
 fn content(files: &HubFiles) -> Vec<String> {
@@ -147,7 +157,7 @@ fn bytes_of_another_version_are_downloaded_again() {
     });
     let home = home(&address);
     let data = pinned(&home.cache, "hub:org/qa/test.jsonl", None);
-    let path = cached_path(&data.reference, COMMIT, "test.jsonl", &home.cache);
+    let path = cached_file(&data, &home.cache);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path.with_extension("jsonl.part"), "old").unwrap();
     assert_eq!(
@@ -179,7 +189,7 @@ fn content_that_differs_from_the_plan_is_refused() {
         sha256(ROWS)
     );
     assert!(error.contains(&expected), "{error}");
-    let path = cached_path(&data.reference, COMMIT, "test.jsonl", &home.cache);
+    let path = cached_file(&data, &home.cache);
     assert_eq!(
         std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
         0
@@ -284,6 +294,38 @@ fn files_of_other_programs_are_used() {
         [ROWS]
     );
     assert!(asked.lock().unwrap().is_empty());
+}
+
+#[test]
+fn the_parquet_shards_of_a_split_are_read_in_order() {
+    let mut home = home("http://127.0.0.1:9");
+    let folder = home
+        .dir
+        .path()
+        .join("hf/datasets--org--qa/snapshots")
+        .join(COMMIT);
+    std::fs::create_dir_all(&folder).unwrap();
+    for (shard, prompts) in [(1, ["c"]), (0, ["a"])] {
+        let column: Box<dyn Array> = Utf8ViewArray::from_slice_values(prompts).boxed();
+        let name = format!("test-0000{shard}-of-00002.parquet");
+        let bytes = write_parquet(&["prompt"], vec![vec![column]]);
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+    home.cache.hugging_face.cache = Some(home.dir.path().join("hf"));
+    home.cache.hugging_face.offline = true;
+    let spec = DatasetSpec {
+        hub: Some(HubData {
+            reference: HubReference {
+                revision: Some(COMMIT.into()),
+                ..reference("hub:org/qa", Some("test"))
+            },
+            pin: None,
+        }),
+        ..DatasetSpec::new(Source::Rows)
+    };
+    let opened = open(&spec, Seed(1), 0, &home.cache, &|_| ()).unwrap();
+    let text = |seq| opened.prompts.session(seq).unwrap().turns[0].text.clone();
+    assert_eq!([text(0), text(1)], ["a", "c"]);
 }
 
 #[test]
