@@ -1,7 +1,7 @@
 //! Opens and checks everything that a case needs, before the first request.
 
 use crate::run::error::RunError;
-use crate::run::event::{Event, Preparing};
+use crate::run::event::Event;
 use crate::run::execution::group::SharedRun;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::readiness::{check_queries, wait_for_targets};
@@ -24,7 +24,7 @@ use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_datasets::{CacheDir, Log, Progress, Prompts};
+use llmscen_datasets::{CacheDir, Log, Prompts};
 use llmscen_protocols::{Protocol, protocol};
 use llmscen_report::Inconclusive;
 use llmscen_scenario::render::Renderer;
@@ -370,20 +370,7 @@ fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Da
     let (sender, receiver) = mpsc::channel();
     let work = move || {
         let opened = llmscen_datasets::open(&spec, seed, 0, &cache, &|progress| {
-            let _ = events.send(Event::Preparing(match progress {
-                Progress::Download { bytes, total } => Preparing {
-                    what: "downloading",
-                    unit: "bytes",
-                    done: bytes,
-                    total,
-                },
-                Progress::Rows { done, total } => Preparing {
-                    what: "counting",
-                    unit: "rows",
-                    done,
-                    total,
-                },
-            }));
+            let _ = events.send(Event::Preparing(progress.into()));
         });
         let _ = sender.send(opened);
     };

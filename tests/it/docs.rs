@@ -1,7 +1,7 @@
 //! Every block of code in README.md and the book is true: scenarios validate and plan, commands run.
 
 use crate::ci::{commands, shell};
-use crate::lab::{Lab, Ran, each, port};
+use crate::lab::{Lab, Ran, Server, each, port};
 use crate::numbers;
 use crate::shards::Simulator;
 use serde_yaml::{Mapping, Value};
@@ -193,6 +193,20 @@ fn copy(from: &Path, to: &Path) {
 /// The scenario that fragments of the pages are parts of.
 const FRAME: &str = "version: 1\nname: chat\ntarget: { url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics, model: m }\ndataset: { kind: prompt, text: hi }\nload: { requests: 60 }\nmatrix: { load.concurrency: [1, 16] }\n";
 
+/// The hub with the dataset that the pages use.
+fn hub() -> Server {
+    Server::start_of_paths(|path| {
+        let text = match path.rsplit('/').next()? {
+            "v1.0?blobs=true" => {
+                r#"{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [{"rfilename": "main/test.jsonl"}]}"#
+            }
+            "test.jsonl" => r#"{"question": "What is 1 + 1?", "category": "math"}"#,
+            _ => return None,
+        };
+        Some(text.as_bytes().to_vec())
+    })
+}
+
 /// A scratch folder with the files that the pages use: shipped scenarios, runs, a baseline, a model.
 fn prepared() -> Lab {
     static MADE: OnceLock<Lab> = OnceLock::new();
@@ -308,6 +322,7 @@ fn framed(fragment: &Mapping) -> String {
 #[test]
 fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
     let lab = prepared();
+    let hub = hub();
     let (scripts, blocks): (Vec<Block>, Vec<Block>) = blocks()
         .into_iter()
         .filter(|block| ["yaml", "python"].contains(&block.language.as_str()))
@@ -356,7 +371,11 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
                 .iter()
                 .filter(|(own, _)| scenario.contains(own))
                 .for_each(|(_, set)| args.extend(["--set", set]));
-            let output = lab.command(&args).env("HF_TOKEN", "t").output().unwrap();
+            let mut command = lab.command(&args);
+            command
+                .env("HF_TOKEN", "t")
+                .env("HF_ENDPOINT", format!("http://{}", hub.addr));
+            let output = command.output().unwrap();
             let ran = Ran::of(output);
             if ran.code != 0 {
                 wrong.push(format!(

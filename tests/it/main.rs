@@ -26,6 +26,7 @@ mod hooks;
 mod hostile;
 mod html;
 mod http_words;
+mod hub_data;
 mod import;
 mod import_docs;
 mod lab;

@@ -1,5 +1,6 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
+use crate::hub_data::HubData;
 use crate::redact::Secret;
 use crate::request::{Quantity, Wait};
 use crate::seed::Seed;
@@ -234,6 +235,10 @@ pub struct DatasetSpec {
     pub source: Source,
     /// The file; None: the bundled copy, or the kind's download. For a command, its text.
     pub path: Option<String>,
+    /// The data that `path` names on the hub.
+    pub hub: Option<HubData>,
+    /// The column, or dotted path, whose value is the group of a row.
+    pub group: Option<String>,
     /// A tokenizer.json, a folder with one, or a model name on the Hugging Face hub.
     pub tokenizer: Option<String>,
     /// Prompts are sent as messages, so that token counts include the chat template.
@@ -271,6 +276,8 @@ impl DatasetSpec {
         DatasetSpec {
             source,
             path: None,
+            hub: None,
+            group: None,
             tokenizer: None,
             templated: true,
             one_text: false,

@@ -21,6 +21,7 @@ pub mod endpoint;
 pub mod escape;
 pub mod history;
 pub mod hooks;
+pub mod hub_data;
 pub mod label;
 pub mod load;
 pub mod local;

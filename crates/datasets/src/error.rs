@@ -51,6 +51,16 @@ pub enum PromptError {
         /// A supported format.
         instead: &'static str,
     },
+    /// The files of a split have different columns.
+    #[error(
+        "the first line of {path} differs from that of {first}; name one of the files in `dataset.path`"
+    )]
+    Header {
+        /// Path of the file.
+        path: PathBuf,
+        /// The first file.
+        first: PathBuf,
+    },
     /// The command cannot be started.
     #[error(
         "cannot start the command of the dataset in {cwd}: {source} (`dataset.command: {command}`)"

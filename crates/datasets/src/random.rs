@@ -153,6 +153,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -270,6 +271,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )

@@ -152,6 +152,35 @@ mod tests {
     }
 
     #[test]
+    fn the_group_is_the_value_of_a_column() {
+        let rows = [
+            json!({ "prompt": "a", "meta": { "topic": "math" } }),
+            json!({ "prompt": "b", "meta": {} }),
+            json!({ "prompt": "c", "meta": { "topic": 7 } }),
+            json!({ "prompt": "d", "meta": { "topic": "" } }),
+        ];
+        let (_dir, path) = file("a.jsonl", rows.map(|row| row.to_string()).join("\n"));
+        let spec = DatasetSpec {
+            group: Some("meta.topic".into()),
+            ..spec(Source::Rows, &path)
+        };
+        let groups: Vec<Option<String>> = all(&spec)
+            .into_iter()
+            .map(|turns| turns[0].group.clone())
+            .collect();
+        assert_eq!(groups, [Some("math".to_owned()), Some("7".to_owned())]);
+        let strict = DatasetSpec {
+            strict: true,
+            ..spec
+        };
+        let error = opened(&strict).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{path}:2: the row has no `meta.topic`, which `dataset.group` names (fields: prompt, meta)")),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn the_error_of_a_row_without_either_lists_its_fields() {
         let (_dir, path) = file("a.jsonl", r#"{"id": 1, "ask": "x"}"#);
         let error = opened(&spec(Source::Rows, &path)).unwrap_err().to_string();

@@ -246,6 +246,7 @@ mod cache_bust_tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -468,6 +469,7 @@ mod shape_tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )

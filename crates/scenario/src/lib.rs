@@ -48,6 +48,7 @@ pub use values::number::parse_size;
 use crate::compile::Source;
 use crate::fault::Review;
 use crate::tree::Data;
+use llmscen_core::hub_data::PinData;
 use llmscen_core::plan::Plan;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,6 +92,8 @@ pub struct Lookups {
     pub supports: Supports,
     /// Finds the GPUs of this machine.
     pub find_gpu: FindGpu,
+    /// Looks up data of the hub; None: the plan names them without their checksums.
+    pub pin_data: Option<PinData>,
 }
 
 /// Like [`load`], with what the machine has.
@@ -102,6 +105,7 @@ pub fn load_with(input: &Input<'_>, lookups: Lookups) -> Result<Loaded, Faults> 
     review.figures = Some(lookups.figures);
     review.supports = Some(lookups.supports);
     review.find_gpu = Some(lookups.find_gpu);
+    review.pin_data = lookups.pin_data;
     compile::compile(&Source::new(input), review)
 }
 

@@ -93,7 +93,7 @@ impl Writer<'_> {
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
             Kind::Text if name == "url" => self.address(node),
-            Kind::Text | Kind::File | Kind::Hub | Kind::Leaf(_)
+            Kind::Text | Kind::File | Kind::Data | Kind::Hub | Kind::Leaf(_)
                 if name != "text" && node.text().is_some_and(|text| is_url(&text)) =>
             {
                 self.address(node)
@@ -117,7 +117,7 @@ impl Writer<'_> {
             ),
             Kind::Map(kind) => self.map(node, kind, name),
             Kind::Matrix => self.matrix(node),
-            Kind::File => self.file(node),
+            Kind::File | Kind::Data => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::SecretOr(table) if node.text().is_none() => {
                 Value::Object(self.block(node, table))

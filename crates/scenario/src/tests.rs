@@ -1,6 +1,7 @@
 //! Tests of the compilation from text to plan.
 
 mod faults;
+mod hub_data;
 mod limits;
 mod plans;
 mod variants;

@@ -107,6 +107,15 @@ impl RowParser {
                 };
             }
         };
+        let turns = match self.set_group(turns) {
+            Ok(turns) => turns,
+            Err(problem) => {
+                return ParsedRow::Invalid {
+                    lines_below: 0,
+                    problem,
+                };
+            }
+        };
         if self.spec.one_text && !turns.iter().all(message::is_one_text) {
             let problem =
                 "the API takes one text per request, and the row has more than one".into();
@@ -117,6 +126,33 @@ impl RowParser {
         }
         self.make_session(turns, tokens)
             .map_or(ParsedRow::Excluded, ParsedRow::Usable)
+    }
+
+    /// Sets the group of every turn to the value of the column `group`.
+    fn set_group(&self, mut turns: Vec<Prompt>) -> Result<Vec<Prompt>, String> {
+        let Some(column) = &self.spec.group else {
+            return Ok(turns);
+        };
+        for turn in &mut turns {
+            let group = match find_value(&turn.fields, column) {
+                Some(Value::String(text)) if !text.trim().is_empty() => text.clone(),
+                Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+                found => {
+                    let what = match found {
+                        None => "has no",
+                        Some(Value::Null | Value::String(_)) => "has an empty",
+                        Some(_) => "has a list or a mapping as",
+                    };
+                    let names: Vec<&str> = turn.fields.keys().map(String::as_str).collect();
+                    return Err(format!(
+                        "the row {what} `{column}`, which `dataset.group` names (fields: {})",
+                        names.join(", ")
+                    ));
+                }
+            };
+            turn.group = Some(group);
+        }
+        Ok(turns)
     }
 
     fn parse_turns(&self, text: &str) -> Result<Vec<Prompt>, RowProblem> {

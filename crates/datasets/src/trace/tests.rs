@@ -45,6 +45,7 @@ fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {
         &CacheDir {
             dir: "unused".into(),
             hub: String::new(),
+            ..CacheDir::default()
         },
         &|_| (),
     )

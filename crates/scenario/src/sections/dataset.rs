@@ -6,12 +6,12 @@ use crate::schema_table::{
     Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with,
 };
 use crate::secrets::{behind_flags, looks_secret};
-use crate::sections::{Draft, local};
+use crate::sections::{Draft, hub_data, local};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
 use crate::values::number::{QUANTITY, quantity, seed};
 use crate::values::target::models;
-use crate::values::text::{SIZES, sizes};
+use crate::values::text::{ITEM, SIZES, item, sizes};
 use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
@@ -23,6 +23,18 @@ use llmscen_core::seed::Seed;
 use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
+
+/// Kinds that read data of the hub.
+const HUB_KINDS: [&str; 8] = [
+    "line_by_line",
+    "openqa",
+    "longalpaca",
+    "rows",
+    "messages",
+    "sharegpt",
+    "embeddings",
+    "rerank",
+];
 
 /// The field is read for these kinds only.
 const fn only_kinds(kinds: &'static [&'static str]) -> Rule {
@@ -78,10 +90,18 @@ pub(crate) static DATASET: Block = Block {
         field("kind", KIND, "The type of dataset.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("contains images").beside("a local model").help("Use a dataset without images.")]),
         field(
             "path",
-            Kind::File,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            Kind::Data,
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
         .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        field("subset", Kind::Text, "`path: hub:org/name`: the subset (configuration) of the dataset; by default the one that the dataset declares as default, or the only one.")
+            .example("main").rules(&[only_kinds(&HUB_KINDS)]),
+        field("split", Kind::Text, "`path: hub:org/name`: the split; by default the only one.")
+            .example("test").rules(&[only_kinds(&HUB_KINDS)]),
+        field("revision", Kind::Text, "`path: hub:…`: branch, tag or commit; by default `main`. The stored plan has the commit and the checksum of each file.")
+            .example("v1.0").rules(&[only_kinds(&HUB_KINDS)]),
+        field("group", Kind::Leaf(&ITEM), "The column of the row, or its dotted path, after `item.`: its value is the `group` of the request, for results per group and objectives such as `ttft{group=math}.p95 < 500ms`. A row without a value there is invalid (`strict`).")
+            .example("item.category").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
@@ -162,11 +182,17 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             "is above `max`",
         ));
     }
+    let hub = hub_data::decode(draft, &kind, review);
     Some(DatasetSpec {
         path: match kind.as_ref() {
             "command" => decode_command(draft, review).map(|command| command.display()),
-            _ => draft.file("dataset.path", review),
+            _ => hub
+                .as_ref()
+                .map(|data| data.reference.to_string())
+                .or_else(|| draft.file("dataset.path", review)),
         },
+        hub,
+        group: draft.read("dataset.group", item),
         tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
         one_text: draft.get("request.template").is_none()
