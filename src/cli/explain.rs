@@ -159,6 +159,9 @@ fn metric_text(metric: Metric) -> String {
         Requires::Hardware => "`target.hardware`",
         Requires::Cost => "`target.cost`",
         Requires::Endpoints => "several URLs in `target.url`",
+        Requires::AnswerFormat => "a check of the format in `request.expect`",
+        Requires::AnswerTruth => "a truth in `request.expect`",
+        Requires::AnswerLength => "`request.expect.length: exact`, and token counts",
     };
     if !needs.is_empty() {
         let _ = write!(text, "\n  needs     {needs}");
@@ -201,6 +204,9 @@ fn action(metric: Metric) -> Option<&'static str> {
         }
         ErrorRate => {
             "The report lists the failures by kind with an example of each; `llmscen try FILE` shows one exchange in full."
+        }
+        ValidRate | MatchRate | LengthExact => {
+            "The report lists the checks that failed, with the first answers of each case; `llmscen try FILE` shows one exchange in full."
         }
         OutputTps | TotalTps | RequestThroughput => {
             "Raise the load until the throughput stops growing (`matrix` over `load.concurrency`), or let `search` find the load."

@@ -6,6 +6,7 @@ pub mod telemetry;
 mod tests;
 
 use crate::run::audit::decisive_late_count;
+use crate::run::collector::answer_judge::AnswerJudge;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
@@ -422,6 +423,7 @@ impl<'a> RoundState<'a> {
             journal,
             body_recorder: BodyRecorder::new(case, round, seed, bodies, folder, &self.routes)?,
             tokenizers: tokenizers(&self.input.prepared.classes),
+            answer_judge: AnswerJudge::new(&self.input.prepared.classes, case, &self.routes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: (probe.is_some() || shared_counts.is_some()).then(Builder::default),
             live_metrics: LiveMetrics::new(
@@ -551,7 +553,7 @@ impl<'a> RoundState<'a> {
                 || prepared
                     .classes
                     .iter()
-                    .any(|class| class.tokenizer.is_some()),
+                    .any(|class| class.tokenizer.is_some() || class.answers.is_some()),
             keep_bodies: bodies != Bodies::None,
             policy: RequestPolicy {
                 retry: prepared
