@@ -183,6 +183,7 @@ fn example(metric: Metric) -> String {
     let limit = match metric.unit() {
         Unit::Millis if metric == Metric::Itl || metric == Metric::Tpot => "50ms",
         Unit::Millis => "500ms",
+        Unit::Share if metric.is_request_share() && metric.higher_is_better() => "99%",
         Unit::Share => "1%",
         _ => "100",
     };
@@ -315,5 +316,6 @@ mod tests {
         assert_eq!(example(Metric::Ttft), "slo: [\"ttft.p95 < 500ms\"]");
         assert_eq!(example(Metric::OutputTps), "slo: [\"output_tps >= 100\"]");
         assert_eq!(example(Metric::ErrorRate), "slo: [\"error_rate < 1%\"]");
+        assert_eq!(example(Metric::ValidRate), "slo: [\"valid_rate >= 99%\"]");
     }
 }

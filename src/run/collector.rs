@@ -200,9 +200,8 @@ impl CollectorState {
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
         }
-        if let (Some(judge), Some(truths), Some(message)) =
-            (&mut self.answer_judge, truths, message)
-        {
+        if let (Some(judge), Some(truths)) = (&mut self.answer_judge, truths) {
+            let message = message.unwrap_or_default();
             outcome.answer = judge.check(&outcome, &message, &truths).map(Box::new);
         }
         self.live_metrics.record(&outcome);

@@ -550,10 +550,10 @@ impl<'a> RoundState<'a> {
             counters: gauges,
             protocol: prepared.protocol.clone(),
             keep_text: prepared.conversations
-                || prepared
-                    .classes
-                    .iter()
-                    .any(|class| class.tokenizer.is_some() || class.answers.is_some()),
+                || prepared.classes.iter().any(|class| {
+                    let answers = class.answers.as_ref();
+                    class.tokenizer.is_some() || answers.is_some_and(|answers| answers.reads_text())
+                }),
             keep_bodies: bodies != Bodies::None,
             policy: RequestPolicy {
                 retry: prepared

@@ -174,6 +174,11 @@ impl AnswerChecker {
         self.expect.keep
     }
 
+    /// Whether a check reads the answer, and not only its number of tokens.
+    pub fn reads_text(&self) -> bool {
+        self.expect.checks_format() || self.expect.checks_truth()
+    }
+
     /// Checks an answer. The result has no text.
     pub fn check(&self, answer: Answer<'_>, truths: &Truths) -> CheckedAnswer {
         let mut failed = None;

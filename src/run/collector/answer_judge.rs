@@ -57,7 +57,8 @@ impl AnswerJudge {
         let mut checked = checker.check(answer, truths);
         if let Some(failed) = &mut checked.failed {
             failed.reason = self.redactor.redact_truncated(&failed.reason);
-            if outcome.phase == Phase::Measured && self.kept < checker.keep() {
+            let is_kept = checker.reads_text() && outcome.phase == Phase::Measured;
+            if is_kept && self.kept < checker.keep() {
                 self.kept += 1;
                 checked.text = Some(self.text_to_store(message));
             }
