@@ -24,7 +24,7 @@ macro_rules! examples {
 }
 
 examples! {
-    "anthropic" "answers" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
+    "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
     "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
     "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
 }

@@ -166,10 +166,10 @@ fn other_files_and_other_versions_are_refused() {
     written(&path, &records());
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(8)).unwrap();
-    file.write_all(&8u32.to_le_bytes()).unwrap();
+    file.write_all(&9u32.to_le_bytes()).unwrap();
     let version = Reader::open(&path).unwrap_err().to_string();
     assert!(version.ends_with(
-        "is a journal of version 8, this llmscen reads version 7; use the llmscen that wrote it"
+        "is a journal of version 9, this llmscen reads version 8; use the llmscen that wrote it"
     ));
     std::fs::write(&path, "{}").unwrap();
     assert!(matches!(
