@@ -1,7 +1,8 @@
 //! Checks answers against `request.expect`. The checks are compiled once, with the plan; none needs the network, and the time of
 //! each grows linearly with the answer.
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ReferencingError, Validator};
 use llmscen_core::expect::{AnswerCheck, CheckedAnswer, Expect, FailedCheck, Truths, repetition};
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
@@ -9,6 +10,10 @@ use whatlang::Lang;
 
 /// Maximum size of a compiled regular expression, bytes.
 pub(crate) const MAX_REGEX: usize = 1 << 20;
+
+/// The language is detected by the beginning of the answer, up to this many characters: its cost is high, and more text does not
+/// make it more certain.
+const DETECTED_CHARS: usize = 1000;
 
 /// Codes of ISO 639-1 and the languages that can be detected.
 pub(crate) const LANGUAGES: [(&str, Lang); 70] = [
@@ -115,14 +120,14 @@ pub(crate) fn compile_schema(schema: &Value) -> Result<Validator, String> {
     jsonschema::options()
         .with_pattern_options(PatternOptions::regex().size_limit(MAX_REGEX))
         .build(schema)
-        .map_err(|error| {
-            let at = error.instance_path().to_string();
-            let place = if at.is_empty() {
-                at
-            } else {
-                format!(" at {at}")
-            };
-            format!("{error}{place}")
+        .map_err(|error| match error.kind() {
+            ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
+                format!("it refers to another document, {uri}")
+            }
+            _ => match error.instance_path().as_str() {
+                "" => error.to_string(),
+                at => format!("{error} at {at}"),
+            },
         })
 }
 
@@ -305,7 +310,8 @@ impl AnswerChecker {
     /// None where the language cannot be detected reliably, as in a short answer.
     fn check_language(&self, text: &str) -> Option<Result<(), String>> {
         let wanted = self.language?;
-        let found = whatlang::detect(text)
+        let end = text.char_indices().nth(DETECTED_CHARS);
+        let found = whatlang::detect(end.map_or(text, |(end, _)| &text[..end]))
             .filter(|found| found.is_reliable())?
             .lang();
         Some(if found == wanted {
