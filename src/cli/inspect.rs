@@ -109,11 +109,7 @@ fn forecast_with_display(
 
 /// Prints the error of a template that fails with the first row of the data, with its position in the scenario if known.
 fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
-    let fault = match error {
-        RenderError::Leaf { at, message } => llmscen_scenario::template_fault(input, at, message),
-        RenderError::Length(_) | RenderError::Shape => None,
-    };
-    match fault {
+    match llmscen_scenario::render_fault(input, error) {
         Some(faults) => terminal.diagnostic(&faults.render(terminal.err_color, terminal.width)),
         None => terminal.error(&error.to_string()),
     }

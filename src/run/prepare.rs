@@ -27,6 +27,7 @@ use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{CacheDir, Log, Prompts};
 use llmscen_protocols::{Protocol, protocol};
 use llmscen_report::Inconclusive;
+use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::Renderer;
 use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
@@ -269,12 +270,15 @@ fn traffic_class(
     let tokenizer = dataset
         .tokenizer
         .filter(|_| case.dataset.tokenizer.is_some());
+    let answers = case.request.expect.as_ref().map(AnswerChecker::new);
+    let answers = answers.transpose()?.map(Arc::new);
     Ok(TrafficClass {
         entry: entry.cloned(),
         case,
         prompts: dataset.prompts,
         tokenizer,
         renderer,
+        answers,
     })
 }
 

@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 7;
-/// Still read: its outcomes end before `endpoint`, their last field.
+const VERSION: u32 = 8;
+/// Still read: its outcomes end before `answer`, their last field.
+const WITHOUT_ANSWER: u32 = 7;
+/// Still read: its outcomes end before `endpoint`, the field before that.
 const WITHOUT_ENDPOINT: u32 = 6;
 
 /// One entry of a journal.
@@ -136,7 +138,7 @@ impl Reader {
                 });
             }
             Ok(None) => (None, header.len() as u64),
-            Ok(Some(version @ (WITHOUT_ENDPOINT | VERSION))) => (Some(version), 0),
+            Ok(Some(version @ (WITHOUT_ENDPOINT | WITHOUT_ANSWER | VERSION))) => (Some(version), 0),
             Ok(Some(found)) => {
                 return Err(StoreError::Version {
                     path: path.to_owned(),
@@ -173,11 +175,15 @@ impl Iterator for Reader {
         if self.ended {
             return None;
         }
-        let version = self.version;
-        let next = self.scan.next(|payload| match version {
-            // A zero is an absent endpoint; other records ignore it.
-            WITHOUT_ENDPOINT => postcard::from_bytes(&[payload, &[0]].concat()).ok(),
-            _ => postcard::from_bytes(payload).ok(),
+        // A zero is an absent field; other records ignore it.
+        let absent: &[u8] = match self.version {
+            WITHOUT_ENDPOINT => &[0, 0],
+            WITHOUT_ANSWER => &[0],
+            _ => &[],
+        };
+        let next = self.scan.next(|payload| match absent {
+            [] => postcard::from_bytes(payload).ok(),
+            absent => postcard::from_bytes(&[payload, absent].concat()).ok(),
         });
         let next = next
             .map_err(|source| StoreError::Read {

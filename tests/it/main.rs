@@ -1,5 +1,6 @@
 //! Whole-program tests: they run the binary as a user does, against servers on loopback.
 
+mod answers;
 mod audit;
 mod bad_input;
 mod bad_servers;

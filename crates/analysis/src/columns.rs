@@ -2,6 +2,7 @@
 
 use crate::schema as s;
 use crate::schema::phase_name;
+use llmscen_core::expect::{CheckedAnswer, FailedCheck};
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
 use llmscen_parquet::{ParquetError, list_array};
@@ -248,7 +249,7 @@ impl Texts {
         self.bytes.push(text.unwrap_or_default().bytes());
     }
 
-    fn get(&self, row: usize) -> Option<&str> {
+    pub(super) fn get(&self, row: usize) -> Option<&str> {
         self.valid.get(row).filter(|valid| *valid)?;
         std::str::from_utf8(self.bytes.get(row)).ok()
     }
@@ -411,6 +412,14 @@ fn failure<'a>(row: &TaggedOutcome<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
 
+fn answer<'a>(row: &TaggedOutcome<'a>) -> Option<&'a CheckedAnswer> {
+    row.outcome.answer.as_deref()
+}
+
+fn failed_check<'a>(row: &TaggedOutcome<'a>) -> Option<&'a FailedCheck> {
+    answer(row)?.failed.as_ref()
+}
+
 fn finish_reason(outcome: &Outcome) -> Option<&str> {
     outcome
         .end
@@ -467,6 +476,12 @@ columns! {
     outcome Dictionary = s::OUTCOME, |row| Some(row.outcome.outcome_name());
     message Dictionary = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
     at Dictionary = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
+    valid Numbers<bool> = s::VALID, |row| answer(row).and_then(|answer| answer.valid);
+    matches Numbers<bool> = s::MATCH, |row| answer(row).and_then(|answer| answer.matches);
+    length_exact Numbers<bool> = s::LENGTH_EXACT, |row| answer(row).and_then(|answer| answer.length_exact);
+    failed_check Dictionary = s::FAILED_CHECK, |row| failed_check(row).map(|failed| failed.check.name());
+    failed_reason Texts = s::FAILED_REASON, |row| failed_check(row).map(|failed| failed.reason.as_str());
+    failed_answer Texts = s::FAILED_ANSWER, |row| answer(row).and_then(|answer| answer.text.as_deref());
 }
 
 impl Columns {

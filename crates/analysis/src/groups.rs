@@ -3,7 +3,7 @@
 
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::{Sample, distribution, values};
-use crate::scalars::{error_rate, mean_user_tps, throughput};
+use crate::scalars::{mean_user_tps, request_share, throughput};
 use crate::sending::Flow;
 use llmscen_core::metric::Metric;
 use llmscen_core::mix::is_in_group;
@@ -149,8 +149,11 @@ fn part_report(
         let flows = sample.flows.iter().filter(|flow| is_own(flow));
         throughput(requests, flows, metric, sending)
     };
+    let shares = Metric::ALL
+        .iter()
+        .filter(|metric| metric.is_request_share());
+    let shares = shares.map(|share| (*share, request_share(requests, *share)));
     let scalars = [
-        (Metric::ErrorRate, error_rate(requests)),
         (Metric::RequestThroughput, rate(Metric::RequestThroughput)),
         (Metric::OutputTps, rate(Metric::OutputTps)),
         (Metric::OutputTpsPerUser, mean_user_tps(requests)),
@@ -162,6 +165,7 @@ fn part_report(
         ok: requests.iter().filter(|request| request.ok()).count() as u64,
         scalars: scalars
             .into_iter()
+            .chain(shares)
             .filter_map(|(metric, value)| Some((metric, value?)))
             .collect(),
         distributions: METRICS.into_iter().filter_map(distribution_of).collect(),

@@ -8,6 +8,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
 pub mod cells;
 mod chart_data;
 mod codec;
@@ -34,6 +35,7 @@ mod table;
 pub mod telemetry;
 mod timed_request;
 
+pub use answers::answers_report;
 pub use chart_data::{cdfs, chart_data, timelines};
 pub use codec::StoredSize;
 pub use columns::TaggedOutcome;

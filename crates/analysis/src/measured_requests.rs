@@ -110,7 +110,9 @@ impl MeasuredRequests {
             busy_ms: row.busy_ms(),
         };
         let gaps = if row.ok() { row.gaps() } else { Vec::new() };
-        let is_kept = |metric: Metric| metric.per() == Scope::Request && counts(metric);
+        let is_kept = |metric: Metric| {
+            (metric.per() == Scope::Request || metric.is_request_share()) && counts(metric)
+        };
         let value = |metric: Metric| is_kept(metric).then(|| row.metric(metric)).flatten();
         self.push(fields, value, gaps);
     }
@@ -300,6 +302,16 @@ impl<'a> MeasuredRequest<'a> {
             Metric::TtftPerPromptToken,
         ];
         self.ok() || self.left() && BEFORE_CANCELLATION.contains(&metric)
+    }
+
+    /// Whether it counts towards a share of the requests: it failed, or its answer passed. None where the client cancelled it, and
+    /// where its answer was not checked.
+    pub(super) fn is_hit(self, share: Metric) -> Option<bool> {
+        match share {
+            _ if self.left() => None,
+            Metric::ErrorRate => Some(!self.ok()),
+            share => self.value(share).map(|passed| passed == 1.0),
+        }
     }
 
     /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where its tokens

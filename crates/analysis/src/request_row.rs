@@ -7,6 +7,7 @@ use crate::columns::{Columns, text_array};
 use crate::error::TableError;
 use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
+use llmscen_core::expect::AnswerCheck;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
@@ -89,6 +90,9 @@ accessors! {
     server_decode: Option<u64>;
     server_total: Option<u64>;
     status: Option<u32>;
+    valid: Option<bool>;
+    matches: Option<bool>;
+    length_exact: Option<bool>;
 }
 
 impl<'a> RequestRow<'a> {
@@ -217,6 +221,20 @@ impl<'a> RequestRow<'a> {
             && shortages.iter().any(|why| self.message().contains(why))
     }
 
+    /// The answer to a request that succeeded, if a check failed.
+    pub(super) fn failed_answer(&self) -> Option<FailedAnswer<'a>> {
+        let check = self.columns.failed_check.get(self.index())?;
+        Some(FailedAnswer {
+            check: AnswerCheck::parse(check)?,
+            reason: self
+                .columns
+                .failed_reason
+                .get(self.index())
+                .unwrap_or_default(),
+            text: self.columns.failed_answer.get(self.index()),
+        })
+    }
+
     pub(super) fn failed_at(&self) -> &'a str {
         self.columns.at.get(self.index()).map_or("", |word| word)
     }
@@ -254,6 +272,19 @@ pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     }
 }
 
+/// An answer with a check that failed.
+pub(super) struct FailedAnswer<'a> {
+    pub(super) check: AnswerCheck,
+    pub(super) reason: &'a str,
+    /// None where it is not stored.
+    pub(super) text: Option<&'a str>,
+}
+
+/// A flag as 1 or 0.
+fn flag(flag: Option<bool>) -> Option<f64> {
+    flag.map(|flag| f64::from(u8::from(flag)))
+}
+
 // Metrics, as docs/reference/metrics.md defines them.
 
 /// From `earlier` to `later` in milliseconds.
@@ -275,6 +306,7 @@ impl RequestRow<'_> {
             Metric::Ttft => span(intended, self.first_token()),
             Metric::TtftService => span(self.sent(), self.first_token()),
             Metric::TimeToFirstAnswer => span(intended, self.first_answer()),
+            Metric::ReasoningTime => self.reasoning_time(),
             Metric::Ttfc => span(self.sent(), self.first_chunk()),
             Metric::TokensPerEvent => over(
                 count(self.output_tokens()),
@@ -322,8 +354,18 @@ impl RequestRow<'_> {
             Metric::TtftPerPromptToken => {
                 over(self.metric(Metric::Ttft), count(self.prompt_tokens()))
             }
+            Metric::ValidRate => flag(self.valid()),
+            Metric::MatchRate => flag(self.matches()),
+            Metric::LengthExact => flag(self.length_exact()),
             _ => None,
         }
+    }
+
+    /// From the first reasoning token to the first token after the reasoning; None where the reasoning was not streamed.
+    fn reasoning_time(&self) -> Option<f64> {
+        let begin = self.events().first().copied();
+        let begin = begin.filter(|_| self.reasoning().is_some_and(|events| events > 0));
+        Some(ms(begin?, self.first_answer()?))
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.

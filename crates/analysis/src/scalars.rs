@@ -84,7 +84,12 @@ pub(super) fn scalars(
             .filter(|_| sending > 0.0)
             .map(|sessions| sessions / sending),
     );
-    put(Metric::ErrorRate, error_rate(requests));
+    for share in Metric::ALL
+        .iter()
+        .filter(|metric| metric.is_request_share())
+    {
+        put(*share, request_share(requests, *share));
+    }
     put(
         Metric::EndpointImbalance,
         endpoint_imbalance(requests, facts.case.target.endpoint_names()),
@@ -186,12 +191,11 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         .then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
-/// Among the requests that the client did not cancel.
-pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
-    let kept = || requests.iter().filter(|request| !request.left());
-    let errors = kept().filter(|request| !request.ok()).count();
-    let n = kept().count();
-    (n > 0).then(|| errors as f64 / n as f64)
+/// Among the requests that the share applies to; the client cancelled none of them.
+pub(super) fn request_share(requests: &[MeasuredRequest<'_>], share: Metric) -> Option<f64> {
+    let hits = || requests.iter().filter_map(|request| request.is_hit(share));
+    let n = hits().count();
+    (n > 0).then(|| hits().filter(|hit| *hit).count() as f64 / n as f64)
 }
 
 /// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.

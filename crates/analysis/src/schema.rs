@@ -63,6 +63,12 @@ columns! {
     OUTCOME "outcome" Text;
     ERROR "error" Text;
     ERROR_AT "error_at" Text;
+    VALID "valid" Flag;
+    MATCH "match" Flag;
+    LENGTH_EXACT "length_exact" Flag;
+    FAILED_CHECK "failed_check" Text;
+    FAILED_REASON "failed_reason" Text;
+    FAILED_ANSWER "failed_answer" Text;
 }
 
 /// Source of the output token count; derived.
@@ -116,7 +122,16 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
+    metric_columns().chain([
+        (REASONING_EVENTS, Kind::U32),
+        (ENDPOINT, Kind::Text),
+        (VALID, Kind::Flag),
+        (MATCH, Kind::Flag),
+        (LENGTH_EXACT, Kind::Flag),
+        (FAILED_CHECK, Kind::Text),
+        (FAILED_REASON, Kind::Text),
+        (FAILED_ANSWER, Kind::Text),
+    ])
 }
 
 /// All columns: the raw ones, then the derived ones.

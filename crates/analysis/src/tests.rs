@@ -9,6 +9,7 @@ use crate::fixture::{
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
+use llmscen_core::expect::CheckedAnswer;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
@@ -54,6 +55,17 @@ fn request(cells: &[&str]) -> Outcome {
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
     let end =
         FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let words: Vec<&str> = cells[14].split_whitespace().collect();
+    let result = |yes: &str, no: &str| {
+        let found = words.iter().find(|word| [yes, no].contains(word))?;
+        Some(*found == yes)
+    };
+    let answer = CheckedAnswer {
+        valid: result("valid", "invalid"),
+        matches: result("matches", "differs"),
+        length_exact: result("exact", "inexact"),
+        ..CheckedAnswer::default()
+    };
     let (turn, turns) = cells[1].split_once(" of ").unwrap();
     let (seq, turn) = (
         cells[0].parse::<u64>().unwrap(),
@@ -77,6 +89,7 @@ fn request(cells: &[&str]) -> Outcome {
             decode,
             total,
         },
+        answer: Some(Box::new(answer)).filter(|_| end.is_ok()),
         end,
         ..failed(0, FailureKind::Decode)
     }
@@ -193,7 +206,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 42));
+    assert_eq!((seen.requests.len(), results.len()), (5, 45));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

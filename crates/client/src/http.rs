@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use llmscen_core::expect::Truths;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
 use llmscen_core::request::ClientCancel;
@@ -40,7 +41,7 @@ pub struct HttpOptions {
     pub counters: Arc<LiveCounters>,
     /// The API.
     pub protocol: Arc<dyn Protocol>,
-    /// Keep the generated text, for a tokenizer to count.
+    /// Keep the generated text, to count its tokens, to check it, or for the next turn.
     pub keep_text: bool,
     /// Keep the bodies of requests and responses.
     pub keep_bodies: bool,
@@ -59,6 +60,8 @@ pub struct CompletedCall {
     pub message: Option<Message>,
     /// The exchange, if bodies are kept and the call was sent.
     pub captured: Option<Box<CapturedExchange>>,
+    /// The truths of the answer, if it is to be checked.
+    pub truths: Option<Box<Truths>>,
 }
 
 impl CompletedCall {
@@ -69,6 +72,7 @@ impl CompletedCall {
             text: None,
             message: None,
             captured: None,
+            truths: None,
         }
     }
 }
@@ -276,13 +280,14 @@ impl HttpClient {
     /// Builds the outcome of a call.
     pub fn complete(&self, ended: EndedCall) -> CompletedCall {
         let EndedCall {
-            call,
+            mut call,
             phase,
             request,
             bytes_out,
             mut trace,
             end,
         } = ended;
+        let truths = call.truths.take();
         let redact = |finish: Finish| Finish {
             reason: self.redactor.redact(finish.reason),
         };
@@ -310,6 +315,7 @@ impl HttpClient {
         }
         CompletedCall {
             captured: copy,
+            truths,
             ..finished
         }
     }

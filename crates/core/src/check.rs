@@ -286,16 +286,9 @@ impl Check {
         let share = match &self.subject {
             _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
             Subject::Signal { .. } | Subject::PageMetric(_) => return None,
-            Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } if ceiling => self.limit,
-            Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } => 1.0 - self.limit,
+            subject if subject.is_share() && ceiling => self.limit,
+            subject if subject.is_share() => 1.0 - self.limit,
+            Subject::Goodput(_) => return None,
             Subject::Metric { metric, stat, .. } => match (*stat)? {
                 Stat::Max if ceiling => 0.0,
                 Stat::Min if !ceiling => 0.0,
@@ -365,14 +358,11 @@ pub struct Verdict {
 impl Subject {
     /// Whether it is a share of the requests, which has exact binomial bounds.
     pub fn is_share(&self) -> bool {
-        matches!(
-            self,
-            Subject::Goodput(_)
-                | Subject::Metric {
-                    metric: Metric::ErrorRate,
-                    ..
-                }
-        )
+        match self {
+            Subject::Goodput(_) => true,
+            Subject::Metric { metric, .. } => metric.is_request_share(),
+            Subject::Signal { .. } | Subject::PageMetric(_) => false,
+        }
     }
 
     /// The unit of the values: a share for goodput, a plain count for `.count`.

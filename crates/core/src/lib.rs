@@ -19,6 +19,7 @@ pub mod dataset;
 pub mod early_stop;
 pub mod endpoint;
 pub mod escape;
+pub mod expect;
 pub mod history;
 pub mod hooks;
 pub mod hub_data;

@@ -44,6 +44,12 @@ pub enum Requires {
     Cost,
     /// Several URLs in `target.url`.
     Endpoints,
+    /// A check of the format in `request.expect`.
+    AnswerFormat,
+    /// A truth in `request.expect`.
+    AnswerTruth,
+    /// `length` in `request.expect`.
+    AnswerLength,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -109,6 +115,8 @@ metrics! {
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
     /// First token that is not reasoning − intended, for replies with reasoning.
     TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning Latency false;
+    /// First token that is not reasoning − first reasoning token, for replies whose reasoning is streamed.
+    ReasoningTime "reasoning_time" "reasoning_time_ms" Millis Request Reasoning Pace false;
     /// first_chunk − sent.
     Ttfc "ttfc" "ttfc_ms" Millis Request Nothing Service false;
     /// Gaps between successive token events.
@@ -203,6 +211,12 @@ metrics! {
     RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing Fixed true;
     /// (scheduled − ok) / scheduled.
     ErrorRate "error_rate" "error_rate" Share Case Nothing Errors false;
+    /// Answers that pass every check of the format (`request.expect`) / answers with such a check, over ok requests.
+    ValidRate "valid_rate" "valid_rate" Share Case AnswerFormat Fixed true;
+    /// Answers that match every truth (`request.expect`) / answers with a truth, over ok requests.
+    MatchRate "match_rate" "match_rate" Share Case AnswerTruth Fixed true;
+    /// Answers of exactly `max_tokens` tokens / answers with `expect.length: exact` and a token count, over ok requests.
+    LengthExact "length_exact" "length_exact" Share Case AnswerLength Fixed true;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
@@ -248,6 +262,14 @@ impl Metric {
             self.undivided(),
             Metric::RequestThroughput | Metric::InputTps | Metric::OutputTps | Metric::TotalTps
         )
+    }
+
+    /// Shares of the answers that meet what `request.expect` states.
+    pub const ANSWERS: [Metric; 3] = [Metric::ValidRate, Metric::MatchRate, Metric::LengthExact];
+
+    /// Whether it is a share of requests, which has exact binomial bounds and exists for each tag.
+    pub fn is_request_share(self) -> bool {
+        self == Metric::ErrorRate || Metric::ANSWERS.contains(&self)
     }
 
     /// The throughput that a throughput per GPU is a share of; any other metric itself.

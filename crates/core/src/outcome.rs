@@ -1,5 +1,6 @@
 //! The outcome of one request: raw facts only, no derived values.
 
+use crate::expect::CheckedAnswer;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -321,9 +322,12 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
-    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. The last field: journals of
-    /// version 6 end before it.
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
+    /// before it.
     pub endpoint: Option<Arc<str>>,
+    /// What the checks of `request.expect` found; None if there are none, or if the request failed. The last field: journals of
+    /// version 7 end before it.
+    pub answer: Option<Box<CheckedAnswer>>,
 }
 
 impl Outcome {

@@ -1,5 +1,6 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
+use crate::expect::{Expect, Truths};
 use crate::outcome::{Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
 use rand::{Rng, RngExt};
@@ -171,6 +172,8 @@ pub struct RequestSpec {
     pub retry: Option<Retry>,
     /// Client cancellation; None: no cancellation.
     pub cancel: Option<Cancel>,
+    /// What answers are checked for; None: they are not checked.
+    pub expect: Option<Expect>,
 }
 
 /// A rendered request, ready to be sent at its scheduled time.
@@ -212,6 +215,8 @@ pub struct PreparedRequest {
     pub cancel: Option<ClientCancel>,
     /// Index of the URL of the target that it is sent to.
     pub endpoint: usize,
+    /// The truths of its answer; None: it is not checked.
+    pub truths: Option<Box<Truths>>,
 }
 
 impl PreparedRequest {
@@ -245,6 +250,7 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            answer: None,
         }
     }
 }

@@ -34,6 +34,31 @@ pub struct Simulator {
     /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached tokens. Up to
     /// `kv_blocks` blocks are kept, least recently used evicted first.
     pub prefix_cache: bool,
+    /// Which answers are generated; None: random words up to the limit of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+}
+
+/// Which answers are generated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// The text of a right answer.
+    pub kind: AnswerKind,
+    /// Share of wrong answers, 0..=1, sampled from the seed and the request number. A wrong answer repeats one word, and is one
+    /// token shorter than the right one.
+    pub wrong: f64,
+}
+
+/// The text of a right answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerKind {
+    /// Random words up to the limit of the request.
+    Words,
+    /// The text of the last message, a token per word, cut at the limit of the request.
+    Echo,
+    /// A JSON object whose `answer` is the text of the last message, cut at the limit of the request.
+    Json,
 }
 
 impl Default for Simulator {
@@ -52,6 +77,7 @@ impl Default for Simulator {
             default_output_tokens: 64,
             faults: Faults::default(),
             prefix_cache: false,
+            answers: None,
         }
     }
 }

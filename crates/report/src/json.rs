@@ -96,6 +96,10 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "server_ends": case.server_ends.iter().map(server::exit_json).collect::<Vec<_>>(),
         "notes": notes::notes(case),
     });
+    // Absent where no answer was checked.
+    if let Some(answers) = &case.answers {
+        document["answers"] = json!(answers);
+    }
     // Absent for a run of one process.
     if !case.shards.is_empty() {
         document["shards"] = json!(case.shards);

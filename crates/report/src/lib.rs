@@ -7,6 +7,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
 mod audit;
 mod baseline;
 mod capacity;

@@ -120,6 +120,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Hardware => "needs `target.hardware`",
         Requires::Cost => "needs `target.cost`",
         Requires::Endpoints => "needs several URLs in `target.url`",
+        Requires::AnswerFormat => "needs a check of the format in `request.expect`",
+        Requires::AnswerTruth => "needs a truth in `request.expect`",
+        Requires::AnswerLength => "needs `request.expect.length`, and token counts",
         Requires::Nothing => "not reported by the server, and cannot be counted",
     }
 }

@@ -89,7 +89,12 @@ impl Body {
         let Some(state) = self.choices.get_mut(choice) else {
             return;
         };
-        state.text.push_str(word(self.seed, choice, state.made));
+        let answered = state.made.checked_sub(self.generation.reasoning);
+        let text = answered
+            .zip(self.generation.answer.as_ref())
+            .and_then(|(index, answer)| answer.get(index as usize))
+            .map_or_else(|| word(self.seed, choice, state.made), String::as_str);
+        state.text.push_str(text);
         state.made += 1;
         state.pending += 1;
         self.made += 1;

@@ -156,7 +156,11 @@ impl Server {
 
     /// Submits a sequence per choice to the engine, and records how many prompt tokens were cached.
     fn submit(&self, number: u64, generation: &mut Generation, now: Nanos) -> Result<(), TooLong> {
-        let blocks = generation.prompt.blocks(self.config.block_tokens);
+        let blocks = if self.config.prefix_cache {
+            generation.prompt.blocks(self.config.block_tokens)
+        } else {
+            Vec::new()
+        };
         let mut engine = self.engine.borrow_mut();
         for choice in 0..generation.choices {
             let id = sequence(number, choice);

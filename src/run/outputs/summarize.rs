@@ -388,6 +388,7 @@ fn summarize_case(
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),
+        answers: llmscen_analysis::answers_report(table, facts, &sample),
         // The report of the case shows stages over time.
         timelines: if is_stage {
             Timelines::default()

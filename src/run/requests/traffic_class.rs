@@ -3,6 +3,7 @@
 use llmscen_client::aws::body_sha256;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
+use llmscen_core::expect::Truths;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
@@ -13,6 +14,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{PromptError, Prompts};
+use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::{Rendered, Renderer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub struct TrafficClass {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders request bodies.
     pub renderer: Arc<Renderer>,
+    /// Checks answers, if the scenario has checks.
+    pub answers: Option<Arc<AnswerChecker>>,
 }
 
 impl TrafficClass {
@@ -121,6 +125,22 @@ pub fn build_call(
         approximate: prompt.approximate,
         cancel: leave,
         endpoint: endpoints.select(position.seq, position.turn),
+        truths: rendered
+            .truths
+            .map(|truths| Box::new(truths_of_turn(truths, position))),
+    }
+}
+
+/// The truths of a turn. Those of a row are about the last answer of its conversation.
+fn truths_of_turn(truths: Truths, position: RequestPosition) -> Truths {
+    let class = position.entry;
+    if position.turn + 1 < position.turns {
+        Truths {
+            class,
+            ..Truths::default()
+        }
+    } else {
+        Truths { class, ..truths }
     }
 }
 

@@ -247,6 +247,7 @@ mod tests {
             turns: vec![turn; turns],
         }));
         let class = TrafficClass {
+            answers: None,
             entry: None,
             case,
             prompts: prompts.clone(),

@@ -226,8 +226,12 @@ impl UnsentTurns {
     }
 }
 
-/// The reply as a message of the conversation. Without a decoded message, the text is its content.
+/// The reply as a message of the conversation. Without a decoded message, the text is its content. The message of an answer that is
+/// to be checked is copied.
 fn reply(finished: &mut CompletedCall) -> Message {
+    if let (Some(message), Some(_)) = (&finished.message, &finished.truths) {
+        return message.clone();
+    }
     let text = || Message {
         content: finished.text.clone().unwrap_or_default(),
         ..Message::default()

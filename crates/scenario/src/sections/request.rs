@@ -8,7 +8,7 @@ use crate::schema_table::{
     Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with,
 };
 use crate::sections::local::WITHOUT_LOCAL;
-use crate::sections::{Draft, local};
+use crate::sections::{Draft, expect, local};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span, last_segment};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
@@ -17,6 +17,7 @@ use crate::values::target::{CAUSES, causes};
 use crate::values::text::{FLAG_OR_COUNT, TEXTS};
 use crate::values::time::{SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
+use llmscen_core::expect::Expect;
 use llmscen_core::request::{
     Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry,
 };
@@ -101,6 +102,25 @@ pub(crate) static REQUEST: Block = Block {
             .example("{ share: 5%, tokens: 20 }")
             .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
                 .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
+        field("expect", Kind::Block(&expect::EXPECT), "Checks of the answers; none by default.")
+            .example("{ contains: item.answer, repetition: \"< 30%\" }")
+            .rules(&[
+                requires(&[
+                    "request.expect.json_schema",
+                    "request.expect.regex",
+                    "request.expect.equals",
+                    "request.expect.contains",
+                    "request.expect.tool_call",
+                    "request.expect.length",
+                    "request.expect.repetition",
+                    "request.expect.language",
+                ])
+                .help("For example `{ contains: item.answer }` or `{ json_schema: schema.json }`."),
+                conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                    .reason("nothing is generated")
+                    .beside("this protocol")
+                    .help("Remove it."),
+            ]),
     ],
 };
 
@@ -126,7 +146,7 @@ pub(crate) const FIELDS: [&str; 15] = [
 /// The request of a case. Reports errors in its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
-        Some(node) => Some(files::body(node, review)?),
+        Some(node) => Some(files::mapping(node, &files::BODY, review)?),
         None => None,
     };
     let extra = draft.get("request.extra");
@@ -154,6 +174,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         extract: api.and_then(|api| decode_extract(draft, api)),
         retry: decode_retry(draft, review),
         cancel: decode_cancel(draft, review),
+        expect: decode_expect(draft, review),
     })
 }
 
@@ -521,6 +542,11 @@ fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
     })
 }
 
+fn decode_expect(draft: &Draft<'_>, review: &mut Review) -> Option<Expect> {
+    check_complete(draft, "request.expect", "keep", review)?;
+    expect::decode(draft, review)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -528,7 +554,7 @@ mod tests {
     #[test]
     fn every_field_is_a_sampling_field_or_has_its_own_block() {
         let others = [
-            "template", "stream", "keep", "extra", "extract", "retry", "cancel",
+            "template", "stream", "keep", "extra", "extract", "retry", "cancel", "expect",
         ];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);

@@ -44,7 +44,7 @@ const NO_DATA: Kind = Kind::Choice(
 );
 
 static ABORT: Block = Block {
-    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
+    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and shares of requests such as `error_rate`.",
     short: None,
     fields: &[
         field("min_samples", Kind::Whole(1, 1_000_000_000), "Minimum number of requests before the limit is tested.")
@@ -171,7 +171,7 @@ fn check_abort(node: &Node, check: &Check, review: &mut Review) {
     } else {
         (
             "not a share of requests",
-            "It needs a quantile, `max`, `goodput(…)` or `error_rate`.",
+            "It needs a quantile, `max`, `goodput(…)`, or a share of requests such as `error_rate`.",
         )
     };
     let mistake = Mistake::new(entry.key_at, "this limit cannot fail before the end", label);

@@ -5,6 +5,7 @@ use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
 use llmscen_core::check::Subject;
+use llmscen_core::expect::Expect;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
 use llmscen_core::signal::Signal;
@@ -93,7 +94,7 @@ fn check_role(limit: &Limit<'_>, role: &str, roles: BTreeSet<&str>, review: &mut
 
 /// Whether a metric of a case can be restricted by tags.
 fn is_taggable(metric: Metric) -> bool {
-    metric.is_rate() || [Metric::ErrorRate, Metric::OutputTpsPerUser].contains(&metric)
+    metric.is_rate() || metric.is_request_share() || metric == Metric::OutputTpsPerUser
 }
 
 /// Reports a tag on a metric that only the whole case has.
@@ -203,9 +204,25 @@ fn case_lacks(
         {
             Some(("there are no conversations", "Set `dataset.turns`"))
         }
+        Requires::AnswerFormat if !expects(case, Expect::checks_format) => Some((
+            "no check of the answers' format",
+            "Set `request.expect`, for example `json_schema` or `repetition`",
+        )),
+        Requires::AnswerTruth if !expects(case, Expect::checks_truth) => Some((
+            "answers are not compared with a truth",
+            "Set `request.expect`, for example `contains: item.answer`",
+        )),
+        Requires::AnswerLength if !expects(case, |expect| expect.exact_length) => Some((
+            "the lengths of answers are not checked",
+            "Set `request.expect.length: exact`",
+        )),
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,
     }
+}
+
+fn expects(case: &Case, has: impl Fn(&Expect) -> bool) -> bool {
+    case.request.expect.as_ref().is_some_and(has)
 }
 
 /// The missing hardware parameter of MFU or MBU.

@@ -52,7 +52,7 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
     if counted || matches!(check.confidence, Confidence::Level(_)) {
         let at = limit.node.get("expr").map_or(limit.node.at, |expr| expr.at);
         let mistake = Mistake::new(at, "this relative limit cannot be tested", why);
-        let help = "Relative limits can be used for quantiles, means, throughputs, `error_rate` and goodput(…)";
+        let help = "Relative limits can be used for quantiles, means, throughputs, shares of requests and goodput(…)";
         let point = if counted {
             "."
         } else {
@@ -64,7 +64,6 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
 
 /// Why a metric has no confidence interval. None where it has one.
 fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
-    use Metric::{ErrorRate, OutputTpsPerUser};
     let Subject::Metric { metric, stat, .. } = subject else {
         return None;
     };
@@ -77,7 +76,8 @@ fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
         Some(Stat::Sd) => Some("a standard deviation is compared as a point estimate"),
         Some(Stat::Count) => Some("the plan defines the number of samples"),
         None => match metric {
-            ErrorRate | OutputTpsPerUser => None,
+            Metric::OutputTpsPerUser => None,
+            metric if metric.is_request_share() => None,
             metric if metric.is_rate() || metric.cost_basis().is_some() => None,
             _ => Some("a single value per case, without a spread"),
         },
