@@ -1,5 +1,6 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
+use crate::dataset::TurnDependencies;
 use crate::outcome::{Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
 use rand::{Rng, RngExt};
@@ -182,6 +183,10 @@ pub struct PreparedRequest {
     pub turn: u32,
     /// Number of turns in the session.
     pub turns: u32,
+    /// It only fills the prefix cache for the turns after it, which are measured.
+    pub primes: bool,
+    /// The first turn of a session whose turns are not in a line: the turns that each awaits.
+    pub dependencies: Option<TurnDependencies>,
     /// Index of its traffic class in the mix.
     pub entry: usize,
     /// Number of the request or session within its traffic class; equals `seq` without a mix.
@@ -206,7 +211,9 @@ pub struct PreparedRequest {
     pub items: Option<u64>,
     /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
-    /// The count is by the built-in approximate tokenizer.
+    /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
+    pub cacheable_tokens: Option<u64>,
+    /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
     /// When the client cancels it; None: never.
     pub cancel: Option<ClientCancel>,
@@ -215,6 +222,11 @@ pub struct PreparedRequest {
 }
 
 impl PreparedRequest {
+    /// Its phase in a session of this phase.
+    pub fn phase_in(&self, session: Phase) -> Phase {
+        if self.primes { Phase::Warmup } else { session }
+    }
+
     /// The initial outcome, before anything has happened.
     pub fn outcome(&self, phase: Phase) -> Outcome {
         Outcome {
@@ -245,6 +257,8 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            cacheable_tokens: self.cacheable_tokens,
+            session_duration: None,
         }
     }
 }
