@@ -438,6 +438,7 @@ columns! {
     headers Numbers<u64> = s::HEADERS, |row| nanos(row.outcome.timeline.headers);
     first_chunk Numbers<u64> = s::FIRST_CHUNK, |row| nanos(row.outcome.timeline.first_chunk);
     end Numbers<u64> = s::END, |row| Some(row.outcome.timeline.end.0);
+    session_duration Numbers<u64> = s::SESSION_DURATION, |row| nanos(row.outcome.session_duration);
     events Lists<u64> = s::TOKEN_EVENTS, |row| row.outcome.timeline.tokens.iter().map(|stamp| stamp.0);
     choices Lists<u32> = s::TOKEN_CHOICES, |row| row.outcome.timeline.choices.iter().copied();
     weights Lists<u32> = s::TOKEN_WEIGHTS, |row| row.outcome.timeline.weights.iter().copied();
@@ -454,6 +455,7 @@ columns! {
     counted_prompt Numbers<u64> = s::COUNTED_PROMPT, |row| row.outcome.counted.prompt;
     counted_output Numbers<u64> = s::COUNTED_OUTPUT, |row| row.outcome.counted.output;
     approximate Numbers<bool> = s::COUNTED_APPROXIMATE, |row| Some(row.outcome.counted.approximate);
+    cacheable Numbers<u64> = s::COUNTED_CACHEABLE, |row| row.outcome.cacheable_tokens;
     items Numbers<u64> = s::ITEM_COUNT, |row| row.outcome.items;
     server_queue Numbers<u64> = s::SERVER_QUEUE, |row| nanos(row.outcome.server.queue);
     server_load Numbers<u64> = s::SERVER_LOAD, |row| nanos(row.outcome.server.load);

@@ -60,6 +60,8 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         response_id: Some(format!("r{seq}")),
         request_id: None,
         endpoint: None,
+        cacheable_tokens: None,
+        session_duration: None,
         end: Ok(Finish {
             reason: "stop".into(),
         }),

@@ -2,7 +2,7 @@
 
 use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
 use crate::request_row::{RequestRow, meets_limit};
-use llmscen_core::check::RequestLimit;
+use llmscen_core::check::{RequestLimit, parse_turns};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
@@ -366,9 +366,9 @@ impl Tags<'_> {
             "model" => self.model == value,
             "endpoint" => self.endpoint == Some(value),
             "group" => self.group.is_some_and(|group| is_in_group(group, value)),
-            "turn" if value == "first" => self.turn == 0,
-            "turn" if value == "later" => self.turn > 0,
-            "turn" => value.parse() == Ok(self.turn.saturating_add(1)),
+            "turn" => {
+                parse_turns(value).is_some_and(|turns| turns.contains(&self.turn.saturating_add(1)))
+            }
             "round" => value.parse() == Ok(self.round),
             _ => false,
         })

@@ -83,6 +83,8 @@ accessors! {
     counted_prompt: Option<u64>;
     counted_output: Option<u64>;
     approximate: bool;
+    cacheable: Option<u64>;
+    session_duration: Option<u64>;
     server_queue: Option<u64>;
     server_load: Option<u64>;
     server_prefill: Option<u64>;
@@ -292,6 +294,7 @@ impl RequestRow<'_> {
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),
             Metric::CachedTokens => count(self.usage_cached()),
+            Metric::CacheableTokens => count(self.cacheable_tokens()),
             Metric::PrefillTps => over(
                 count(self.prompt_tokens()),
                 self.metric(Metric::TtftService),
@@ -313,6 +316,7 @@ impl RequestRow<'_> {
                 .metric(Metric::Ttft)
                 .filter(|_| self.turns() > 1 && self.turn() == 0),
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
+            Metric::SessionDuration => self.session_duration().map(|span| ms(0, span)),
             Metric::Items => count(self.items().filter(|_| self.ok())),
             Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
             Metric::ServerLoad => self.server_load().map(|span| ms(0, span)),
@@ -324,6 +328,13 @@ impl RequestRow<'_> {
             }
             _ => None,
         }
+    }
+
+    /// At most the prompt tokens: counts of parts may add up to more than the count of the whole.
+    fn cacheable_tokens(&self) -> Option<u64> {
+        self.cacheable()
+            .zip(self.counted_prompt())
+            .map(|(cacheable, prompt)| cacheable.min(prompt))
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.

@@ -84,6 +84,16 @@ pub(super) fn scalars(
             .filter(|_| sending > 0.0)
             .map(|sessions| sessions / sending),
     );
+    let per_hour = complete_sessions(rounds, facts)
+        .filter(|_| sending > 0.0)
+        .map(|sessions| sessions / sending * 3600.0);
+    put(Metric::SessionsPerHour, per_hour);
+    put(
+        Metric::SessionsPerHourPerGpu,
+        per_hour.zip(gpus).map(|(sessions, gpus)| sessions / gpus),
+    );
+    put(Metric::CachedShare, cached_share(requests));
+    put(Metric::CacheableShare, cacheable_share(rounds));
     put(Metric::ErrorRate, error_rate(requests));
     put(
         Metric::EndpointImbalance,
@@ -184,6 +194,35 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         .iter()
         .any(has_conversations)
         .then(|| rounds.iter().map(count).sum::<usize>() as f64)
+}
+
+/// Cached over all prompt tokens of the ok requests. None where the server reports no cached tokens; servers omit a count of 0.
+fn cached_share(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    let sum = |metric| {
+        let values = requests
+            .iter()
+            .filter(|request| request.ok() && request.value(Metric::PromptTokens).is_some())
+            .filter_map(|request| request.value(metric));
+        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    };
+    let prompt = sum(Metric::PromptTokens).filter(|tokens| *tokens > 0.0)?;
+    Some(sum(Metric::CachedTokens)? / prompt)
+}
+
+/// The share of prompt tokens that an unlimited prefix cache would have, of the ok requests for which the local tokenizer counts both.
+fn cacheable_share(rounds: &[Round<'_, '_>]) -> Option<f64> {
+    let known = rounds
+        .iter()
+        .flat_map(|round| round.measured())
+        .filter(|row| row.ok())
+        .filter_map(|row| {
+            Some((
+                row.metric(Metric::CacheableTokens)?,
+                row.counted_prompt()? as f64,
+            ))
+        });
+    let (cacheable, prompt) = known.fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    (prompt > 0.0).then(|| cacheable / prompt)
 }
 
 /// Among the requests that the client did not cancel.

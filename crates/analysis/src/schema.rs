@@ -34,6 +34,7 @@ columns! {
     FIRST_TOKEN "first_token_ns" U64;
     LAST_TOKEN "last_token_ns" U64;
     END "end_ns" U64;
+    SESSION_DURATION "session_duration_ns" U64;
     TOKEN_EVENTS "token_events_ns" U64List;
     TOKEN_CHOICES "token_choices" U32List;
     TOKEN_WEIGHTS "token_weights" U32List;
@@ -50,6 +51,7 @@ columns! {
     COUNTED_PROMPT "counted_prompt" U64;
     COUNTED_OUTPUT "counted_output" U64;
     COUNTED_APPROXIMATE "counted_approximate" Flag;
+    COUNTED_CACHEABLE "counted_cacheable" U64;
     ITEM_COUNT "item_count" U64;
     SERVER_QUEUE "server_queue_ns" U64;
     SERVER_LOAD "server_load_ns" U64;
@@ -116,7 +118,12 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
+    metric_columns().chain([
+        (REASONING_EVENTS, Kind::U32),
+        (ENDPOINT, Kind::Text),
+        (COUNTED_CACHEABLE, Kind::U64),
+        (SESSION_DURATION, Kind::U64),
+    ])
 }
 
 /// All columns: the raw ones, then the derived ones.

@@ -321,9 +321,14 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
-    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. The last field: journals of
-    /// version 6 end before it.
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
+    /// before it.
     pub endpoint: Option<Arc<str>>,
+    /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer. Journals of version 7 end before it.
+    pub cacheable_tokens: Option<u64>,
+    /// Of the turn that ends a session whose turns all succeeded: the time from the first send of a measured turn to the last end.
+    /// The last field.
+    pub session_duration: Option<Nanos>,
 }
 
 impl Outcome {
