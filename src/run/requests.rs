@@ -211,7 +211,7 @@ impl RequestGenerator {
         let settings = class.case.dataset.turns.as_ref();
         let range = TurnRange::draw(&session, settings, *seed, position.number);
         let position = RequestPosition {
-            turn: range.first,
+            turn: range.first_sent(),
             turns: range.turns,
             first_turn: range.first,
             ..position
@@ -223,10 +223,9 @@ impl RequestGenerator {
             });
         }
         let dependencies = session.dependencies();
-        let first = if range.primes {
-            render_begin(source, session, position)
-        } else {
-            session.turns.into_iter().next().map(prepare_first_turn)
+        let first = match range.first {
+            0 => session.turns.into_iter().next().map(prepare_first_turn),
+            _ => render_begin(source, session, position),
         };
         let mut prompt = first.unwrap_or_default();
         if range.turns > 1 {
@@ -242,7 +241,6 @@ impl RequestGenerator {
             &prompt.fields,
         );
         Ok(Some(PreparedRequest {
-            primes: range.primes,
             dependencies,
             ..build_call(class, prompt, position, rendered, endpoints, due, leave)
         }))

@@ -18,9 +18,9 @@ pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
 const VERSION: u32 = 8;
-/// Still read, with the number of fields that its outcomes lack at their end: `cacheable_tokens` and `session_duration`, in version 6
+/// Still read, with the number of fields that its outcomes lack at their end: `first_turn` and the fields after it, in version 6
 /// `endpoint` too.
-const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 2), (6, 3)];
+const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 3), (6, 4)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

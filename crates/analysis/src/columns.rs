@@ -424,6 +424,7 @@ columns! {
     seq Numbers<u64> = s::SEQ, |row| Some(row.outcome.seq);
     turn Numbers<u32> = s::TURN, |row| Some(row.outcome.turn);
     turns Numbers<u32> = s::TURNS, |row| Some(row.outcome.turns);
+    first_turn Numbers<u32> = s::FIRST_TURN, |row| Some(row.outcome.first_turn);
     group Dictionary = s::GROUP, |row| row.outcome.group.as_deref();
     round Numbers<u32> = s::ROUND, |row| Some(row.round);
     shard Numbers<u32> = s::SHARD, |row| Some(row.shard);

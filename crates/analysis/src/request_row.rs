@@ -66,6 +66,7 @@ accessors! {
     seq: u64;
     turn: u32;
     turns: u32;
+    first_turn: u32;
     round: u32;
     shard: u32;
     intended: u64;
@@ -118,6 +119,11 @@ impl<'a> RequestRow<'a> {
 
     pub(super) fn endpoint(&self) -> Option<&'a Arc<str>> {
         self.columns.endpoint.get(self.index())
+    }
+
+    /// Whether it is the first measured turn of its session.
+    pub(super) fn begins_session(&self) -> bool {
+        self.turn() == self.first_turn()
     }
 
     fn phase(&self) -> &'a str {

@@ -172,12 +172,13 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         let expected = turns
             .first()
             .filter(|row| row.turns() > 1)
-            .map(|row| row.turns() as usize);
+            .map(|row| row.turns().saturating_sub(row.first_turn()) as usize);
+        let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
         turns
             .iter()
             .map(RequestRow::end)
             .max()
-            .filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
+            .filter(|_| expected == Some(turns.iter().filter(is_ok).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = throughput_window(round, facts) else {

@@ -18,6 +18,7 @@ columns! {
     SEQ "seq" U64;
     TURN "turn" U32;
     TURNS "turns" U32;
+    FIRST_TURN "first_turn" U32;
     GROUP "group" Text;
     ROUND "round" U32;
     SHARD "shard" U32;
@@ -121,6 +122,7 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
     metric_columns().chain([
         (REASONING_EVENTS, Kind::U32),
         (ENDPOINT, Kind::Text),
+        (FIRST_TURN, Kind::U32),
         (COUNTED_CACHEABLE, Kind::U64),
         (SESSION_DURATION, Kind::U64),
     ])

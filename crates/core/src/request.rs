@@ -183,8 +183,8 @@ pub struct PreparedRequest {
     pub turn: u32,
     /// Number of turns in the session.
     pub turns: u32,
-    /// It only fills the prefix cache for the turns after it, which are measured.
-    pub primes: bool,
+    /// The first measured turn of the session. A turn before it only fills the prefix cache.
+    pub first_turn: u32,
     /// The first turn of a session whose turns are not in a line: the turns that each awaits.
     pub dependencies: Option<TurnDependencies>,
     /// Index of its traffic class in the mix.
@@ -224,7 +224,11 @@ pub struct PreparedRequest {
 impl PreparedRequest {
     /// Its phase in a session of this phase.
     pub fn phase_in(&self, session: Phase) -> Phase {
-        if self.primes { Phase::Warmup } else { session }
+        if self.turn < self.first_turn {
+            Phase::Warmup
+        } else {
+            session
+        }
     }
 
     /// The initial outcome, before anything has happened.
@@ -257,6 +261,7 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            first_turn: self.first_turn,
             cacheable_tokens: self.cacheable_tokens,
             session_duration: None,
         }

@@ -32,17 +32,15 @@ pub struct FutilityStop {
 #[derive(Default)]
 struct SeenOutcomes {
     count: u32,
-    /// Number of turns of the session from its first outcome on: sessions may begin at a later turn.
     expected: u32,
     measured: bool,
 }
 
 impl SeenOutcomes {
     fn add(&mut self, outcome: &Outcome) {
-        self.count += 1;
-        self.expected = self
-            .expected
-            .max(outcome.turns.saturating_sub(outcome.turn));
+        // A turn before the first measured one only fills the prefix cache.
+        self.count += u32::from(outcome.turn >= outcome.first_turn);
+        self.expected = outcome.turns.saturating_sub(outcome.first_turn).max(1);
         self.measured |= outcome.phase == Phase::Measured;
     }
 

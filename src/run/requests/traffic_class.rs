@@ -85,7 +85,7 @@ pub struct RequestPosition {
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
-    /// The first turn of the session that is sent.
+    /// The first measured turn of the session.
     pub first_turn: u32,
     /// Entry of the mix, from 0.
     pub entry: usize,
@@ -108,7 +108,7 @@ pub fn build_call(
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
-        primes: false,
+        first_turn: position.first_turn,
         dependencies: None,
         entry: position.entry,
         number: position.number,

@@ -49,12 +49,15 @@ pub struct RenderedTurn {
 /// The turns of a session that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnRange {
-    /// The first turn that is sent. The turns before it are history.
+    /// The first measured turn. The turns before it are history.
     pub first: u32,
-    /// The first turn is not measured: it only fills the prefix cache for the next one.
-    pub primes: bool,
     /// Number of turns, those before `first` included.
     pub turns: u32,
+}
+
+/// The first turn of a session that is sent: the turn before the first measured one fills the prefix cache.
+fn first_sent(first_measured: u32) -> u32 {
+    first_measured.saturating_sub(1)
 }
 
 impl TurnRange {
@@ -71,10 +74,14 @@ impl TurnRange {
             ((f64::from(count) * share) as u32).min(count.saturating_sub(1))
         });
         TurnRange {
-            first: begin.saturating_sub(1),
-            primes: begin > 0,
+            first: begin,
             turns: count,
         }
+    }
+
+    /// The first turn that is sent.
+    pub fn first_sent(&self) -> u32 {
+        first_sent(self.first)
     }
 }
 
@@ -131,7 +138,7 @@ fn render_turn(
         None => {
             let session = prompts.session(position.number).ok_or_else(changed)?;
             let first = RequestPosition {
-                turn: position.first_turn,
+                turn: first_sent(position.first_turn),
                 ..position
             };
             let opened = conversation.insert(begin(source, session, first.turn));
@@ -392,7 +399,7 @@ mod tests {
         };
         let draw = |turns: Option<Turns>, number| {
             let range = TurnRange::draw(&session, turns.as_ref(), Seed(1), number);
-            (range.first, range.primes, range.turns)
+            (range.first_sent(), range.first, range.turns)
         };
         let limited = |max| {
             Some(Turns {
@@ -400,10 +407,10 @@ mod tests {
                 ..Turns::default()
             })
         };
-        assert_eq!(draw(None, 0), (0, false, 8));
+        assert_eq!(draw(None, 0), (0, 0, 8));
         assert_eq!(
             [0, 2, 9].map(|max| draw(limited(max), 0)),
-            [(0, false, 1), (0, false, 2), (0, false, 8)]
+            [(0, 0, 1), (0, 0, 2), (0, 0, 8)]
         );
         let begun = |low, high, number| {
             let turns = Turns {
@@ -413,11 +420,11 @@ mod tests {
             draw(Some(turns), number)
         };
         // The turn before the first measured one fills the prefix cache.
-        assert_eq!(begun(0.5, 0.5, 0), (3, true, 8));
-        assert_eq!(begun(0.0, 0.0, 0), (0, false, 8));
-        assert_eq!(begun(1.0, 1.0, 0), (6, true, 8));
-        let firsts: HashSet<u32> = (0..200).map(|number| begun(0.25, 0.75, number).0).collect();
-        assert_eq!(firsts, (1..=4).collect(), "from turn 2 to turn 5");
+        assert_eq!(begun(0.5, 0.5, 0), (3, 4, 8));
+        assert_eq!(begun(0.0, 0.0, 0), (0, 0, 8));
+        assert_eq!(begun(1.0, 1.0, 0), (6, 7, 8));
+        let firsts: HashSet<u32> = (0..200).map(|number| begun(0.25, 0.75, number).1).collect();
+        assert_eq!(firsts, (2..=5).collect());
         assert_eq!(begun(0.25, 0.75, 7), begun(0.25, 0.75, 7));
     }
 

