@@ -12,7 +12,7 @@ use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{Counted, Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
 use llmscen_core::target::{Cost, TargetLocation};
@@ -44,6 +44,9 @@ fn request(cells: &[&str]) -> Outcome {
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
+    let mut counted = cells[14]
+        .split_whitespace()
+        .map(|tokens| tokens.parse().ok());
     let usage = Usage {
         prompt: count(7),
         output: count(8),
@@ -69,6 +72,12 @@ fn request(cells: &[&str]) -> Outcome {
         streamed: true,
         timeline,
         usage,
+        counted: Counted {
+            prompt: counted.next().flatten(),
+            ..Counted::default()
+        },
+        cacheable_tokens: counted.next().flatten(),
+        session_duration: stamp(cells[15]),
         items: count(11),
         server: ServerTimes {
             queue,
@@ -193,7 +202,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 42));
+    assert_eq!((seen.requests.len(), results.len()), (5, 46));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {
