@@ -152,6 +152,7 @@ fn metric_text(metric: Metric) -> String {
         Requires::OpenLoop => "an open loop (`load.rate`)",
         Requires::Reasoning => "streamed responses with reasoning and an answer",
         Requires::Turns => "conversations (`dataset.turns`)",
+        Requires::Tokenizer => "`dataset.tokenizer`",
         Requires::Items => "requests with several inputs",
         Requires::ServerTimes => "a server that reports its own times",
         Requires::ManagedServer => "`target.server`",

@@ -24,7 +24,7 @@ macro_rules! examples {
 }
 
 examples! {
-    "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
+    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
     "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
     "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
 }
@@ -35,6 +35,11 @@ const COMPANIONS: &[(&str, &str, &str)] = &[
         "answers",
         "data/answers.jsonl",
         include_str!("../../scenarios/data/answers.jsonl"),
+    ),
+    (
+        "agents",
+        "data/agents.jsonl",
+        include_str!("../../scenarios/data/agents.jsonl"),
     ),
     (
         "regression",

@@ -344,10 +344,11 @@ impl Worker {
                 ..
             } = scheduled;
             let why = format!("max_in_flight of {} was reached", in_flight_limit.limit);
-            let first = CompletedCall::bare(dropped_outcome(&call, phase, intended, &why));
+            let first =
+                CompletedCall::bare(dropped_outcome(&call, call.phase_in(phase), intended, &why));
             self.deliver(first).await;
             return self
-                .deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why))
+                .deliver_all(UnsentTurns::new(&call, phase).drop_later(intended, &why))
                 .await;
         }
         self.begin(scheduled);

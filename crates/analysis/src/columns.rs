@@ -433,6 +433,7 @@ columns! {
     seq Numbers<u64> = s::SEQ, |row| Some(row.outcome.seq);
     turn Numbers<u32> = s::TURN, |row| Some(row.outcome.turn);
     turns Numbers<u32> = s::TURNS, |row| Some(row.outcome.turns);
+    first_turn Numbers<u32> = s::FIRST_TURN, |row| Some(row.outcome.first_turn);
     group Dictionary = s::GROUP, |row| row.outcome.group.as_deref();
     round Numbers<u32> = s::ROUND, |row| Some(row.round);
     shard Numbers<u32> = s::SHARD, |row| Some(row.shard);
@@ -447,6 +448,7 @@ columns! {
     headers Numbers<u64> = s::HEADERS, |row| nanos(row.outcome.timeline.headers);
     first_chunk Numbers<u64> = s::FIRST_CHUNK, |row| nanos(row.outcome.timeline.first_chunk);
     end Numbers<u64> = s::END, |row| Some(row.outcome.timeline.end.0);
+    session_duration Numbers<u64> = s::SESSION_DURATION, |row| nanos(row.outcome.session_duration);
     events Lists<u64> = s::TOKEN_EVENTS, |row| row.outcome.timeline.tokens.iter().map(|stamp| stamp.0);
     choices Lists<u32> = s::TOKEN_CHOICES, |row| row.outcome.timeline.choices.iter().copied();
     weights Lists<u32> = s::TOKEN_WEIGHTS, |row| row.outcome.timeline.weights.iter().copied();
@@ -463,6 +465,7 @@ columns! {
     counted_prompt Numbers<u64> = s::COUNTED_PROMPT, |row| row.outcome.counted.prompt;
     counted_output Numbers<u64> = s::COUNTED_OUTPUT, |row| row.outcome.counted.output;
     approximate Numbers<bool> = s::COUNTED_APPROXIMATE, |row| Some(row.outcome.counted.approximate);
+    cacheable Numbers<u64> = s::COUNTED_CACHEABLE, |row| row.outcome.cacheable_tokens;
     items Numbers<u64> = s::ITEM_COUNT, |row| row.outcome.items;
     server_queue Numbers<u64> = s::SERVER_QUEUE, |row| nanos(row.outcome.server.queue);
     server_load Numbers<u64> = s::SERVER_LOAD, |row| nanos(row.outcome.server.load);

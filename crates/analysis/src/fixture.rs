@@ -60,6 +60,9 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         response_id: Some(format!("r{seq}")),
         request_id: None,
         endpoint: None,
+        first_turn: 0,
+        cacheable_tokens: None,
+        session_duration: None,
         answer: None,
         end: Ok(Finish {
             reason: "stop".into(),
@@ -238,6 +241,7 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 round,
                 session,
                 turn,
+                begins_session: turn == 0,
                 group,
                 model,
                 endpoint: endpoint.as_deref(),

@@ -97,11 +97,12 @@ fn group_report(
     // What arrives is a session; a request that was never sent has no duration.
     let sent = |rows: &[MeasuredRequest<'_>]| {
         rows.iter()
-            .filter(|row| row.turn() == 0 && row.busy_ms() > 0.0)
+            .filter(|row| row.begins_session() && row.busy_ms() > 0.0)
             .count() as f64
     };
-    let arrived =
-        |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
+    let arrived = |rows: &[MeasuredRequest<'_>]| {
+        rows.iter().filter(|row| row.begins_session()).count() as f64
+    };
     let share = |metric: Metric, part: f64, total: f64| {
         Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0)
     };

@@ -2,7 +2,7 @@
 
 use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
 use crate::request_row::{RequestRow, meets_limit};
-use llmscen_core::check::RequestLimit;
+use llmscen_core::check::{RequestLimit, parse_turns};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
@@ -14,6 +14,7 @@ pub struct MeasuredRequests {
     rounds: Vec<u32>,
     sessions: Vec<u64>,
     turns: Vec<u32>,
+    begins_session: Vec<bool>,
     groups: Dictionary,
     models: Dictionary,
     endpoints: Dictionary,
@@ -35,6 +36,8 @@ pub struct RequestFields<'a> {
     pub session: u64,
     /// Turn in the session, from 0.
     pub turn: u32,
+    /// It is the first measured turn of its session.
+    pub begins_session: bool,
     /// Group of its prompt, where the dataset has groups.
     pub group: Option<&'a str>,
     /// Model that it named.
@@ -80,6 +83,7 @@ impl MeasuredRequests {
         self.rounds.push(fields.round);
         self.sessions.push(fields.session);
         self.turns.push(fields.turn);
+        self.begins_session.push(fields.begins_session);
         self.groups.push(fields.group);
         self.models.push(Some(fields.model));
         self.endpoints.push(fields.endpoint);
@@ -101,6 +105,7 @@ impl MeasuredRequests {
             round: row.round(),
             session: row.seq(),
             turn: row.turn(),
+            begins_session: row.begins_session(),
             group: row.group().map(|group| &**group),
             model: row.model(),
             endpoint: row.endpoint().map(|endpoint| &**endpoint),
@@ -224,6 +229,11 @@ impl<'a> MeasuredRequest<'a> {
     /// Turn in its session, from 0.
     pub fn turn(self) -> u32 {
         at(&self.requests.turns, self.row)
+    }
+
+    /// Whether it is the first measured turn of its session.
+    pub fn begins_session(self) -> bool {
+        at(&self.requests.begins_session, self.row)
     }
 
     /// Group of its prompt, where the dataset has groups.
@@ -378,9 +388,9 @@ impl Tags<'_> {
             "model" => self.model == value,
             "endpoint" => self.endpoint == Some(value),
             "group" => self.group.is_some_and(|group| is_in_group(group, value)),
-            "turn" if value == "first" => self.turn == 0,
-            "turn" if value == "later" => self.turn > 0,
-            "turn" => value.parse() == Ok(self.turn.saturating_add(1)),
+            "turn" => {
+                parse_turns(value).is_some_and(|turns| turns.contains(&self.turn.saturating_add(1)))
+            }
             "round" => value.parse() == Ok(self.round),
             _ => false,
         })

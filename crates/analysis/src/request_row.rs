@@ -67,6 +67,7 @@ accessors! {
     seq: u64;
     turn: u32;
     turns: u32;
+    first_turn: u32;
     round: u32;
     shard: u32;
     intended: u64;
@@ -84,6 +85,8 @@ accessors! {
     counted_prompt: Option<u64>;
     counted_output: Option<u64>;
     approximate: bool;
+    cacheable: Option<u64>;
+    session_duration: Option<u64>;
     server_queue: Option<u64>;
     server_load: Option<u64>;
     server_prefill: Option<u64>;
@@ -120,6 +123,11 @@ impl<'a> RequestRow<'a> {
 
     pub(super) fn endpoint(&self) -> Option<&'a Arc<str>> {
         self.columns.endpoint.get(self.index())
+    }
+
+    /// Whether it is the first measured turn of its session.
+    pub(super) fn begins_session(&self) -> bool {
+        self.turn() == self.first_turn()
     }
 
     fn phase(&self) -> &'a str {
@@ -324,6 +332,7 @@ impl RequestRow<'_> {
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),
             Metric::CachedTokens => count(self.usage_cached()),
+            Metric::CacheableTokens => count(self.cacheable_tokens()),
             Metric::PrefillTps => over(
                 count(self.prompt_tokens()),
                 self.metric(Metric::TtftService),
@@ -345,6 +354,7 @@ impl RequestRow<'_> {
                 .metric(Metric::Ttft)
                 .filter(|_| self.turns() > 1 && self.turn() == 0),
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
+            Metric::SessionDuration => self.session_duration().map(|span| ms(0, span)),
             Metric::Items => count(self.items().filter(|_| self.ok())),
             Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
             Metric::ServerLoad => self.server_load().map(|span| ms(0, span)),
@@ -366,6 +376,13 @@ impl RequestRow<'_> {
         let begin = self.events().first().copied();
         let begin = begin.filter(|_| self.reasoning().is_some_and(|events| events > 0));
         Some(ms(begin?, self.first_answer()?))
+    }
+
+    /// At most the prompt tokens: counts of parts may add up to more than the count of the whole.
+    fn cacheable_tokens(&self) -> Option<u64> {
+        self.cacheable()
+            .zip(self.counted_prompt())
+            .map(|(cacheable, prompt)| cacheable.min(prompt))
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.

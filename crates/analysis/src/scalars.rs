@@ -90,6 +90,16 @@ pub(super) fn scalars(
     {
         put(*share, request_share(requests, *share));
     }
+    let per_hour = complete_sessions(rounds, facts)
+        .filter(|_| sending > 0.0)
+        .map(|sessions| sessions / sending * 3600.0);
+    put(Metric::SessionsPerHour, per_hour);
+    put(
+        Metric::SessionsPerHourPerGpu,
+        per_hour.zip(gpus).map(|(sessions, gpus)| sessions / gpus),
+    );
+    put(Metric::CachedShare, cached_share(requests));
+    put(Metric::CacheableShare, cacheable_share(rounds));
     put(
         Metric::EndpointImbalance,
         endpoint_imbalance(requests, facts.case.target.endpoint_names()),
@@ -167,12 +177,13 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         let expected = turns
             .first()
             .filter(|row| row.turns() > 1)
-            .map(|row| row.turns() as usize);
+            .map(|row| row.turns().saturating_sub(row.first_turn()) as usize);
+        let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
         turns
             .iter()
             .map(RequestRow::end)
             .max()
-            .filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
+            .filter(|_| expected == Some(turns.iter().filter(is_ok).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = throughput_window(round, facts) else {
@@ -196,6 +207,35 @@ pub(super) fn request_share(requests: &[MeasuredRequest<'_>], share: Metric) -> 
     let hits = || requests.iter().filter_map(|request| request.is_hit(share));
     let n = hits().count();
     (n > 0).then(|| hits().filter(|hit| *hit).count() as f64 / n as f64)
+}
+
+/// Cached over all prompt tokens of the ok requests. None where the server reports no cached tokens; servers omit a count of 0.
+fn cached_share(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    let sum = |metric| {
+        let values = requests
+            .iter()
+            .filter(|request| request.ok() && request.value(Metric::PromptTokens).is_some())
+            .filter_map(|request| request.value(metric));
+        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    };
+    let prompt = sum(Metric::PromptTokens).filter(|tokens| *tokens > 0.0)?;
+    Some(sum(Metric::CachedTokens)? / prompt)
+}
+
+/// The share of prompt tokens that an unlimited prefix cache would have, of the ok requests for which the local tokenizer counts both.
+fn cacheable_share(rounds: &[Round<'_, '_>]) -> Option<f64> {
+    let known = rounds
+        .iter()
+        .flat_map(|round| round.measured())
+        .filter(|row| row.ok())
+        .filter_map(|row| {
+            Some((
+                row.metric(Metric::CacheableTokens)?,
+                row.counted_prompt()? as f64,
+            ))
+        });
+    let (cacheable, prompt) = known.fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    (prompt > 0.0).then(|| cacheable / prompt)
 }
 
 /// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.

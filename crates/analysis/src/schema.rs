@@ -18,6 +18,7 @@ columns! {
     SEQ "seq" U64;
     TURN "turn" U32;
     TURNS "turns" U32;
+    FIRST_TURN "first_turn" U32;
     GROUP "group" Text;
     ROUND "round" U32;
     SHARD "shard" U32;
@@ -34,6 +35,7 @@ columns! {
     FIRST_TOKEN "first_token_ns" U64;
     LAST_TOKEN "last_token_ns" U64;
     END "end_ns" U64;
+    SESSION_DURATION "session_duration_ns" U64;
     TOKEN_EVENTS "token_events_ns" U64List;
     TOKEN_CHOICES "token_choices" U32List;
     TOKEN_WEIGHTS "token_weights" U32List;
@@ -50,6 +52,7 @@ columns! {
     COUNTED_PROMPT "counted_prompt" U64;
     COUNTED_OUTPUT "counted_output" U64;
     COUNTED_APPROXIMATE "counted_approximate" Flag;
+    COUNTED_CACHEABLE "counted_cacheable" U64;
     ITEM_COUNT "item_count" U64;
     SERVER_QUEUE "server_queue_ns" U64;
     SERVER_LOAD "server_load_ns" U64;
@@ -125,6 +128,9 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
     metric_columns().chain([
         (REASONING_EVENTS, Kind::U32),
         (ENDPOINT, Kind::Text),
+        (FIRST_TURN, Kind::U32),
+        (COUNTED_CACHEABLE, Kind::U64),
+        (SESSION_DURATION, Kind::U64),
         (VALID, Kind::Flag),
         (MATCH, Kind::Flag),
         (LENGTH_EXACT, Kind::Flag),

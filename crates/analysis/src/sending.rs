@@ -61,7 +61,7 @@ fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> 
     }
     let started = round
         .measured()
-        .filter(|row| row.turn() == 0)
+        .filter(|row| row.begins_session())
         .filter_map(|row| row.sent())
         .max()?;
     // A user is busy with a conversation until its last turn has ended.
@@ -392,7 +392,7 @@ fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate)
 fn sessions<'a, 'f>(
     round: &Round<'a, 'f>,
 ) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
-    round.measured().filter(|row| row.turn() == 0)
+    round.measured().filter(|row| row.begins_session())
 }
 
 fn last_sent(round: &Round<'_, '_>) -> u64 {
@@ -430,7 +430,7 @@ fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
     let settling = round
         .rows
         .iter()
-        .filter(|row| row.settling() && row.turn() == 0)
+        .filter(|row| row.settling() && row.begins_session())
         .count() as u64;
     let ends_by_count = load
         .requests

@@ -13,7 +13,7 @@ use llmscen_core::expect::CheckedAnswer;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{Counted, Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
 use llmscen_core::target::{Cost, TargetLocation};
@@ -45,6 +45,9 @@ fn request(cells: &[&str]) -> Outcome {
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
+    let mut counted = cells[14]
+        .split_whitespace()
+        .map(|tokens| tokens.parse().ok());
     let usage = Usage {
         prompt: count(7),
         output: count(8),
@@ -81,6 +84,12 @@ fn request(cells: &[&str]) -> Outcome {
         streamed: true,
         timeline,
         usage,
+        counted: Counted {
+            prompt: counted.next().flatten(),
+            ..Counted::default()
+        },
+        cacheable_tokens: counted.next().flatten(),
+        session_duration: stamp(cells[15]),
         items: count(11),
         server: ServerTimes {
             queue,
@@ -206,7 +215,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 45));
+    assert_eq!((seen.requests.len(), results.len()), (5, 46));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

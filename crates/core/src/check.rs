@@ -7,6 +7,7 @@ use crate::signal::Signal;
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,19 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.symbol())
     }
+}
+
+/// The turns that a `turn` tag selects, numbered from 1: `first`, `later`, `3`, `3..10` (both included) or `20..`.
+pub fn parse_turns(value: &str) -> Option<RangeInclusive<u32>> {
+    let turn = |text: &str| text.parse::<u32>().ok().filter(|turn| *turn > 0);
+    let turns = match (value, value.split_once("..")) {
+        ("first", _) => 1..=1,
+        ("later", _) => 2..=u32::MAX,
+        (_, Some((low, ""))) => turn(low)?..=u32::MAX,
+        (_, Some((low, high))) => turn(low)?..=turn(high)?,
+        (only, None) => turn(only)?..=turn(only)?,
+    };
+    (!turns.is_empty()).then_some(turns)
 }
 
 /// A limit on a single request, inside `goodput(…)`.

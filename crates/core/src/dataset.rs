@@ -198,6 +198,34 @@ pub struct Turns {
     pub max: Option<u32>,
     /// Send the reasoning back with the reply.
     pub keep_reasoning: bool,
+    /// Which replies become the history.
+    pub replies: Replies,
+    /// The turn at which a session begins, as a share of its turns; None: the first.
+    pub begin: Option<BeginAt>,
+    /// Maximum time between the end of the awaited turns and a turn.
+    pub max_idle: Option<Nanos>,
+}
+
+/// Which replies become the history of later turns.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replies {
+    /// Those of the server.
+    #[default]
+    Live,
+    /// Those in the data, whatever the server replies.
+    Recorded,
+}
+
+/// The turn at which sessions begin: a share of their turns, drawn uniformly per session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeginAt {
+    /// Minimum share, 0..=1.
+    pub low: f64,
+    /// Maximum share, 0..=1.
+    pub high: f64,
 }
 
 /// The order in which rows are used.
@@ -271,6 +299,18 @@ pub struct DatasetSpec {
 }
 
 impl DatasetSpec {
+    /// Whether a tokenizer counts the tokens of prompts; synthetic prompts need one.
+    pub fn counts_tokens(&self) -> bool {
+        let synthetic = matches!(
+            self.source,
+            Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }
+        );
+        synthetic
+            || self.tokenizer.is_some()
+            || self.shape.is_some()
+            || self.min_tokens.or(self.max_tokens).is_some()
+    }
+
     /// A dataset of this kind with default settings.
     pub fn new(source: Source) -> DatasetSpec {
         DatasetSpec {
@@ -311,7 +351,9 @@ pub struct Prompt {
     /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the prompt has
     /// images.
     pub tokens: Option<u64>,
-    /// The count is by the built-in approximate tokenizer.
+    /// Tokens at the start of the prompt that earlier requests contain, so that an unlimited prefix cache has them. None: not known.
+    pub cacheable_tokens: Option<u64>,
+    /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
     /// Maximum output tokens set by the data; overrides `request.max_tokens`.
     pub max_tokens: Option<u64>,
@@ -325,13 +367,69 @@ pub struct Prompt {
     pub group: Option<String>,
     /// The system message from this turn on, if the data sets one.
     pub system: Option<String>,
-    /// Time between the end of the previous turn and this one, if the data sets it: think time, or the run time of a tool.
+    /// Time between the end of the last turn that it awaits and its send time, if the data sets it: think time, or the run time of
+    /// a tool.
     pub wait: Option<Nanos>,
+    /// The turns that it depends on. None: it continues the turn before it in the session.
+    pub links: Option<Box<TurnLinks>>,
+    /// The reply in the data: whole messages, tool calls included. Empty: the data has none.
+    pub recorded_reply: Vec<Value>,
 }
 
-/// A session: its turns in order. A dataset without conversations has one turn per session.
+/// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so
+/// that a graph of turns has no cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnLinks {
+    /// The turn whose history and reply it continues. None: it begins a history of its own, such as that of a sub-agent.
+    pub continues: Option<u32>,
+    /// Further turns whose end it awaits.
+    pub after: Vec<u32>,
+    /// Replies of awaited turns that become contents of its messages.
+    pub replies: Vec<ReplySlot>,
+}
+
+/// A message whose content is the reply of another turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplySlot {
+    /// Index of the message in [`Prompt::messages`].
+    pub message: usize,
+    /// Index of the turn.
+    pub turn: u32,
+}
+
+/// A session: a graph of turns, in an order in which each comes after those that it depends on. Only the first turn depends on
+/// none. The simplest case is a conversation, in which each turn continues the one before it. A dataset without conversations has
+/// one turn per session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
     /// The turns.
     pub turns: Vec<Prompt>,
 }
+
+impl Session {
+    /// The turn whose history and reply turn `index` continues.
+    pub fn continues(&self, index: u32) -> Option<u32> {
+        match self.turns.get(index as usize)?.links.as_deref() {
+            Some(links) => links.continues,
+            None => index.checked_sub(1),
+        }
+    }
+
+    /// The turns that each turn awaits. None for a conversation, whose turns await the one before.
+    pub fn dependencies(&self) -> Option<TurnDependencies> {
+        if self.turns.iter().all(|turn| turn.links.is_none()) {
+            return None;
+        }
+        let awaited = (0..).zip(&self.turns).map(|(index, turn)| {
+            let after = turn
+                .links
+                .iter()
+                .flat_map(|links| links.after.iter().copied());
+            self.continues(index).into_iter().chain(after).collect()
+        });
+        Some(awaited.collect())
+    }
+}
+
+/// For each turn of a session, the turns whose end it awaits.
+pub type TurnDependencies = Arc<[Box<[u32]>]>;

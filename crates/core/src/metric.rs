@@ -30,6 +30,8 @@ pub enum Requires {
     Reasoning,
     /// Conversations.
     Turns,
+    /// `dataset.tokenizer`, and prompts that share prefixes.
+    Tokenizer,
     /// Requests that hold several inputs.
     Items,
     /// A server that reports its own times.
@@ -143,6 +145,8 @@ metrics! {
     ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing Fixed true;
     /// Prompt tokens from the server's cache.
     CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing Fixed true;
+    /// Prompt tokens that an unlimited prefix cache would have: those of the history in its session, or a prefix shared by the dataset.
+    CacheableTokens "cacheable_tokens" "cacheable_tokens" Tokens Request Tokenizer Fixed true;
     /// prompt_tokens / ttft_service.
     PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream Service true;
     /// 1000 / tpot_ms.
@@ -157,6 +161,8 @@ metrics! {
     TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns Latency false;
     /// ttft of the turns after it.
     TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns Latency false;
+    /// Time from the first send of a session to its last end, for sessions with every turn successful.
+    SessionDuration "session_duration" "session_duration_ms" Millis Request Turns Service false;
     /// Inputs of a request: texts embedded, documents ranked.
     Items "items" "items" Count Request Items Fixed true;
     /// Reported by the server: queue time.
@@ -175,6 +181,10 @@ metrics! {
     ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items Throughput true;
     /// Sessions with every turn successful that ended in the throughput window / its length.
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns Throughput true;
+    /// session_throughput × 3600.
+    SessionsPerHour "sessions_per_hour" "sessions_per_hour" SessionsPerHour Case Turns Throughput true;
+    /// sessions_per_hour / target.gpus.
+    SessionsPerHourPerGpu "sessions_per_hour_per_gpu" "sessions_per_hour_per_gpu" SessionsPerHour Case Turns Throughput true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt tokens of ok requests whose first token arrived in the throughput window / its length.
@@ -221,6 +231,10 @@ metrics! {
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
+    /// Prompt tokens from the server's cache / prompt tokens, over ok requests; as reported by the server.
+    CachedShare "cached_share" "cached_share" Share Case Nothing Fixed true;
+    /// cacheable_tokens / prompt tokens by the local tokenizer, over ok requests: the cached_share that the data allows.
+    CacheableShare "cacheable_share" "cacheable_share" Share Case Tokenizer Fixed true;
     /// Ready − process start of the managed server; mean over its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer Fixed false;
     /// Energy of the GPUs over the measured windows / output tokens of ok requests.
@@ -243,10 +257,12 @@ metrics! {
 
 impl Metric {
     /// Throughputs over the throughput window, without the drain.
-    pub const WINDOWED: [Metric; 10] = [
+    pub const WINDOWED: [Metric; 12] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
         Metric::SessionThroughput,
+        Metric::SessionsPerHour,
+        Metric::SessionsPerHourPerGpu,
         Metric::InputTps,
         Metric::OutputTps,
         Metric::TotalTps,

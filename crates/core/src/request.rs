@@ -1,5 +1,6 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
+use crate::dataset::TurnDependencies;
 use crate::expect::{Expect, Truths};
 use crate::outcome::{Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
@@ -185,6 +186,10 @@ pub struct PreparedRequest {
     pub turn: u32,
     /// Number of turns in the session.
     pub turns: u32,
+    /// The first measured turn of the session. A turn before it only fills the prefix cache.
+    pub first_turn: u32,
+    /// The first turn of a session whose turns are not in a line: the turns that each awaits.
+    pub dependencies: Option<TurnDependencies>,
     /// Index of its traffic class in the mix.
     pub entry: usize,
     /// Number of the request or session within its traffic class; equals `seq` without a mix.
@@ -209,7 +214,9 @@ pub struct PreparedRequest {
     pub items: Option<u64>,
     /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
-    /// The count is by the built-in approximate tokenizer.
+    /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
+    pub cacheable_tokens: Option<u64>,
+    /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
     /// When the client cancels it; None: never.
     pub cancel: Option<ClientCancel>,
@@ -220,6 +227,15 @@ pub struct PreparedRequest {
 }
 
 impl PreparedRequest {
+    /// Its phase in a session of this phase.
+    pub fn phase_in(&self, session: Phase) -> Phase {
+        if self.turn < self.first_turn {
+            Phase::Warmup
+        } else {
+            session
+        }
+    }
+
     /// The initial outcome, before anything has happened.
     pub fn outcome(&self, phase: Phase) -> Outcome {
         Outcome {
@@ -250,6 +266,9 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            first_turn: self.first_turn,
+            cacheable_tokens: self.cacheable_tokens,
+            session_duration: None,
             answer: None,
         }
     }

@@ -14,6 +14,7 @@ mod embeddings;
 mod error;
 mod fetch;
 mod file;
+mod graph;
 mod hub_data;
 mod images;
 mod message;
@@ -270,15 +271,7 @@ fn open_tokenizer(
             tokenizer.for_plain_text()
         })));
     }
-    let synthetic = matches!(
-        spec.source,
-        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }
-    );
-    let needed = spec.tokenizer.is_some()
-        || synthetic
-        || spec.shape.is_some()
-        || spec.min_tokens.or(spec.max_tokens).is_some();
-    if !needed {
+    if !spec.counts_tokens() {
         return Ok(None);
     }
     notes.push("prompt lengths are approximate (built-in tokenizer); set `dataset.tokenizer` to the model's tokenizer".into());

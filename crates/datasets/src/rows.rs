@@ -36,8 +36,8 @@ fn parse_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
                 row.missing_field(&[PROMPT[0], "messages"])
             }
         };
-        let (_, list) = list.ok_or_else(missing)?;
-        return conversations::messages_prompts(row, &list, parser);
+        let (column, list) = list.ok_or_else(missing)?;
+        return conversations::messages_prompts(row, &column, &list, parser);
     }
     let text = row.text(&PROMPT)?;
     let system = row.text_if(&["system"])?;

@@ -113,6 +113,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         }
         Requires::Reasoning => "needs streamed responses with reasoning",
         Requires::Turns => "needs conversations (`dataset.turns`)",
+        Requires::Tokenizer => {
+            "needs `dataset.tokenizer`, and prompts whose beginning earlier requests contain"
+        }
         Requires::Items => "needs requests with several inputs",
         Requires::ServerTimes => "not reported by the server",
         Requires::ManagedServer => "needs `target.server`",
@@ -130,7 +133,13 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
 /// Whether a throughput is missing because there is no throughput window.
 fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
-    let throughputs = [ItemThroughput, SessionThroughput, ThroughputWindow];
+    let throughputs = [
+        ItemThroughput,
+        SessionThroughput,
+        SessionsPerHour,
+        SessionsPerHourPerGpu,
+        ThroughputWindow,
+    ];
     (metric.is_rate() || throughputs.contains(&metric))
         && !case.scalars.contains_key(&ThroughputWindow)
 }

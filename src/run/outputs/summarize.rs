@@ -436,7 +436,7 @@ fn dataset_end(
     let measured = sample
         .requests
         .iter()
-        .filter(|request| request.turn() == 0)
+        .filter(|request| request.begins_session())
         .count() as u64;
     let after = measured + discarded.map_or(0, |discarded| discarded.requests);
     let planned = facts

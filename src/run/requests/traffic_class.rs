@@ -89,6 +89,8 @@ pub struct RequestPosition {
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
+    /// The first measured turn of the session.
+    pub first_turn: u32,
     /// Entry of the mix, from 0.
     pub entry: usize,
     /// Number of the request, or of its session, among those of its entry.
@@ -110,6 +112,8 @@ pub fn build_call(
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
+        first_turn: position.first_turn,
+        dependencies: None,
         entry: position.entry,
         number: position.number,
         group: prompt.group,
@@ -122,6 +126,7 @@ pub fn build_call(
         max_tokens: rendered.max_tokens,
         items: rendered.items,
         prompt_tokens: prompt.tokens,
+        cacheable_tokens: prompt.cacheable_tokens,
         approximate: prompt.approximate,
         cancel: leave,
         endpoint: endpoints.select(position.seq, position.turn),

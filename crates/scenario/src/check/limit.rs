@@ -187,6 +187,7 @@ fn unit_noun(unit: Unit) -> &'static str {
         Unit::RequestsPerSecond => "requests per second",
         Unit::ItemsPerSecond => "items per second",
         Unit::SessionsPerSecond => "sessions per second",
+        Unit::SessionsPerHour => "sessions per hour",
         Unit::Tokens => "tokens",
         Unit::Count => "plain numbers",
         Unit::PerSecond => "events per second",

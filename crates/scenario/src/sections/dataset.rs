@@ -9,14 +9,14 @@ use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::{Draft, hub_data, local};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
-use crate::values::number::{QUANTITY, quantity, seed};
+use crate::values::number::{QUANTITY, SHARE_RANGE, quantity, seed, share_range};
 use crate::values::target::models;
 use crate::values::text::{ITEM, SIZES, item, sizes};
 use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape,
-    TraceSpec, Turns,
+    BeginAt, CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode,
+    Source, TextShape, TraceSpec, Turns,
 };
 use llmscen_core::redact::Secret;
 use llmscen_core::seed::Seed;
@@ -552,7 +552,7 @@ static SHAPE: Block = Block {
 };
 
 static TURNS: Block = Block {
-    doc: "Conversations: the turns of a session are sent one after another, with the server's replies between them.",
+    doc: "Conversations: the turns of a session are sent one after another, or as a graph, with the replies between them.",
     short: None,
     fields: &[
         field(
@@ -580,7 +580,42 @@ static TURNS: Block = Block {
                 .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
                 .help("Remove `keep_reasoning`: replies are sent back without their reasoning."),
+            unused_with(&["replies"], &["recorded"])
+                .when("true")
+                .reason("concerns the replies of the server")
+                .help("Remove `keep_reasoning`, or set `replies: live`."),
         ]),
+        field(
+            "replies",
+            Kind::Choice(
+                &[
+                    ("live", "Those of the server"),
+                    (
+                        "recorded",
+                        "Those in the data, whole with their tool calls, whatever the server replies",
+                    ),
+                ],
+                &[],
+            ),
+            "Which replies become the history of later turns.",
+        )
+        .default("live")
+        .example("recorded"),
+        field(
+            "begin",
+            Kind::Leaf(&SHARE_RANGE),
+            "Where a session begins, as a share of its turns, drawn for each session. The turns before are history, with their recorded replies. The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
+        )
+        .example("{ uniform: [25%, 75%] }")
+        .rules(&[only_with(&["replies"], &["recorded"])
+            .reason("the history needs the replies in the data")
+            .help("Set `replies: recorded`, or remove `begin`.")]),
+        field(
+            "max_idle",
+            Kind::Leaf(&DURATION),
+            "Maximum time between a turn and the turns that it awaits: longer think and tool times are cut to it.",
+        )
+        .example("30s"),
     ],
 };
 
@@ -641,6 +676,14 @@ fn decode_turns(draft: &Draft<'_>) -> Option<Turns> {
         think_time: draft.read("dataset.turns.think_time", wait),
         max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
+        replies: match draft.text("dataset.turns.replies").as_deref() {
+            Some("recorded") => Replies::Recorded,
+            _ => Replies::Live,
+        },
+        begin: draft
+            .read("dataset.turns.begin", share_range)
+            .map(|(low, high)| BeginAt { low, high }),
+        max_idle: draft.read("dataset.turns.max_idle", duration),
     })
 }
 

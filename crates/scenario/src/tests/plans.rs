@@ -3,7 +3,8 @@
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns,
+    BeginAt, DatasetSpec, ImagesSpec, Layout, Replies, ShapeMode, Source, TextShape, TraceSpec,
+    Turns,
 };
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
@@ -346,18 +347,33 @@ fn sessions_count_conversations() {
         )
     };
     let all = of(
-        "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true}",
+        "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true, max_idle: 2s}",
         "{concurrency: 2, sessions: 3x, warmup: 1x}",
     );
     let turns = Turns {
         think_time: Some(Wait::Uniform(seconds(1), seconds(3))),
         max: Some(4),
         keep_reasoning: true,
+        max_idle: Some(seconds(2)),
+        ..Turns::default()
     };
     assert_eq!(
         (all.dataset.turns, all.load.requests, all.load.warmup),
         (Some(turns), Some(6), Warmup::Requests(2))
     );
+    let begun = |begin: &str| {
+        let turns = format!("{{replies: recorded, begin: {begin}}}");
+        of(&turns, "{concurrency: 1, sessions: 1}").dataset.turns
+    };
+    let recorded = |low, high| {
+        Some(Turns {
+            replies: Replies::Recorded,
+            begin: Some(BeginAt { low, high }),
+            ..Turns::default()
+        })
+    };
+    assert_eq!(begun("{uniform: [25%, 75%]}"), recorded(0.25, 0.75));
+    assert_eq!(begun("0.5"), recorded(0.5, 0.5));
     let timed = of("{}", "{rate: 2/s, duration: 5s}");
     assert_eq!(
         (timed.dataset.turns, timed.load.requests),

@@ -34,6 +34,43 @@ pub(crate) fn share(node: &Node) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
+const SHARE_RANGE_EXPECTED: &str = "a share such as `50%`, or `{ uniform: [25%, 75%] }`";
+
+/// A share, or a range of shares.
+pub(crate) static SHARE_RANGE: Leaf = Leaf {
+    expected: SHARE_RANGE_EXPECTED,
+    sweepable: true,
+    schema: || {
+        let share = (SHARE.schema)();
+        let uniform =
+            json!({ "uniform": { "type": "array", "items": share, "minItems": 2, "maxItems": 2 } });
+        json!({ "oneOf": [share, object_schema(uniform, &["uniform"])] })
+    },
+    check: |node, review| {
+        let examples = "shares are from 0% to 100%, the lower one first";
+        expect_some(
+            share_range(node),
+            node,
+            SHARE_RANGE_EXPECTED,
+            examples,
+            review,
+        );
+    },
+};
+
+/// The lower and the upper bound of a range of shares; both are the share where it is one.
+pub(crate) fn share_range(node: &Node) -> Option<(f64, f64)> {
+    if let Some(only) = share(node) {
+        return Some((only, only));
+    }
+    let [only] = node.entries() else { return None };
+    let [low, high] = only.value.items() else {
+        return None;
+    };
+    let (low, high) = (share(low)?, share(high)?);
+    (only.key == "uniform" && low <= high).then_some((low, high))
+}
+
 /// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);

@@ -4,7 +4,7 @@ use crate::fault::{Mistake, Review};
 use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
-use llmscen_core::check::Subject;
+use llmscen_core::check::{Subject, parse_turns};
 use llmscen_core::expect::Expect;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
@@ -185,6 +185,14 @@ fn case_lacks(
         Requires::Turns if case.dataset.turns.is_none() => {
             Some(("there are no conversations", "Set `dataset.turns`"))
         }
+        Requires::Turns
+            if metric == Metric::SessionsPerHourPerGpu && case.target.gpus.is_none() =>
+        {
+            Some(("the number of GPUs is not known", "Set `target.gpus`"))
+        }
+        Requires::Tokenizer if !case.dataset.counts_tokens() => {
+            Some(("prompt tokens are not counted", "Set `dataset.tokenizer`"))
+        }
         Requires::Items if case.target.api.generates() => Some((
             "a request has one input",
             "Use `api: openai-embeddings` or `rerank`",
@@ -268,14 +276,11 @@ fn check_tag(
                 format!("Models are {}.", list(names, "and")),
             )
         }
-        "turn" => {
-            let turn = ["first", "later"].contains(&value)
-                || value.parse::<u32>().is_ok_and(|turn| turn > 0);
-            (
-                turn && case.has_conversations(),
-                "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned(),
-            )
-        }
+        "turn" => (
+            parse_turns(value).is_some() && case.has_conversations(),
+            "With `dataset.turns`, turns are `first`, `later`, a number from 1, or a range such as `3..10` or `20..`."
+                .to_owned(),
+        ),
         "endpoint" => {
             let names: Vec<&str> = case
                 .target
