@@ -114,18 +114,26 @@ pub enum Layout {
     /// Detected from the columns.
     #[default]
     Auto,
-    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`.
+    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `session_id`, `delay` (ms).
     Mooncake,
     /// CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`.
     Azure,
-    /// CSV: `Timestamp` (s), `Session ID`, `Model`, `Request tokens`, `Response tokens`.
+    /// CSV: `Timestamp` (s), `Session ID`, `Elapsed time` (s), `Model`, `Request tokens`, `Response tokens`.
     Burstgpt,
+    /// CSV: `timestamp` (s), `input_tokens`, `output_tokens`.
+    Servegen,
+    /// JSONL: `timestamp` (s), `chat_id`, `parent_chat_id`, `input_length`, `output_length`, `hash_ids`.
+    Bailian,
+    /// One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `in`, `out`, `hash_ids`, `api_time` (s).
+    Weka,
+    /// JSON lines of OpenTelemetry spans with the attributes of generative AI.
+    Otel,
     /// JSONL: `timestamp`, `body`, `headers`.
     Workload,
 }
 
 /// How a request log is read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceSpec {
     /// Column layout.
     pub layout: Layout,
@@ -137,25 +145,9 @@ pub struct TraceSpec {
     pub model_mapping: BTreeMap<String, String>,
     /// Request exactly the logged output length: sets `max_tokens`, `min_tokens` and `ignore_eos`.
     pub match_output_length: bool,
-    /// Tokens of a block that has one of the `hash_ids`.
-    pub block_tokens: u64,
+    /// Tokens of a block that has one of the `hash_ids`; None: as usual for the layout.
+    pub block_tokens: Option<u64>,
 }
-
-impl Default for TraceSpec {
-    fn default() -> TraceSpec {
-        TraceSpec {
-            layout: Layout::default(),
-            start: None,
-            end: None,
-            model_mapping: BTreeMap::new(),
-            match_output_length: false,
-            block_tokens: MOONCAKE_BLOCK,
-        }
-    }
-}
-
-/// Tokens of a block in the logs of Mooncake.
-const MOONCAKE_BLOCK: u64 = 512;
 
 /// Images in the prompts.
 #[derive(Clone, Debug, PartialEq)]

@@ -127,6 +127,14 @@ pub enum PromptError {
         /// Reasons.
         why: String,
     },
+    /// The sessions of a log do not match the settings.
+    #[error("the log {path}: {why}")]
+    Sessions {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reasons, and what to do.
+        why: &'static str,
+    },
     /// The dataset needs a path.
     #[error("a `{kind}` dataset needs a `path`")]
     NoPath {

@@ -65,7 +65,7 @@ impl<T: Transform> Prompts for Transformed<T> {
 /// `cache_bust`: a unique string before each prompt, so that prefix caches do not match.
 ///
 /// It depends on `cache_seed` and the index of the session in the plan, and precedes everything that the model reads, also the
-/// system message. Later turns follow the first and need none. Synthetic prompts get none: those with a shared prefix get a
+/// system message. Turns that continue the history of another one need none. Synthetic prompts get none: those with a shared prefix get a
 /// different one per prompt, so their lengths stay exact, and the others are unique already.
 struct CacheBust {
     system: Option<String>,
@@ -114,16 +114,25 @@ pub fn add_cache_bust(
 
 impl Transform for CacheBust {
     fn apply(&self, session: &mut Session, index: u64) {
-        let Some(prompt) = session.turns.first_mut() else {
-            return;
-        };
         let words = format!("{:016x}", self.seed.child(index).0);
         let system = self.system.as_deref();
-        prepend(prompt, &words, system);
-        prompt.tokens = self
-            .tokenizer
-            .as_ref()
-            .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+        let begins: Vec<bool> = (0..)
+            .zip(&session.turns)
+            .map(|(turn, _)| session.continues(turn).is_none())
+            .collect();
+        let turns = session.turns.iter_mut().zip(begins);
+        for (prompt, _) in turns.filter(|(_, begins)| *begins) {
+            let messages = prompt.messages.as_ref().map_or(0, Vec::len);
+            prepend(prompt, &words, system);
+            // A system message may be added in front.
+            let added = prompt.messages.as_ref().map_or(0, Vec::len) - messages;
+            let slots = prompt.links.iter_mut().flat_map(|links| &mut links.replies);
+            slots.for_each(|slot| slot.message += added);
+            prompt.tokens = self
+                .tokenizer
+                .as_ref()
+                .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+        }
     }
 }
 

@@ -148,8 +148,8 @@ pub(crate) static DATASET: Block = Block {
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Filter of prompt lengths.").example("{ min: 16, max: 4096 }"),
         field("shape", Kind::Block(&SHAPE), "Target length of texts.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
-        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request.")
-            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command"])]),
+        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request. `trace`: requests of a session are its turns; each has its whole logged prompt and is sent after the requests that it awaited in the log.")
+            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command", "trace"])]),
         field("order", ORDER, "The order of rows.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("requires all rows in advance").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens after the last row.").default("cycle").example("stop"),
         field("strict", Kind::Bool, "An invalid row stops the run; otherwise it is reported, skipped and counted.")
@@ -451,7 +451,19 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ("auto", "Detected from the columns"),
         (
             "mooncake",
-            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`",
+            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `model`; for sessions `session_id`, `delay` (ms)",
+        ),
+        (
+            "bailian",
+            "JSONL: `timestamp` (s), `chat_id`, `parent_chat_id` (-1 in a first request), `input_length`, `output_length`, `hash_ids`",
+        ),
+        (
+            "weka",
+            "One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `model`, `in`, `out`, `hash_ids`, `api_time` (s); members with `requests` of their own are sub-agents. It needs `turns`",
+        ),
+        (
+            "otel",
+            "JSON lines of OpenTelemetry spans, of the OTLP file exporter or one span per line: ids, parent, start and end; `gen_ai.operation.name`, `gen_ai.usage.input_tokens`, `gen_ai.usage.output_tokens`, `gen_ai.request.model`, `gen_ai.conversation.id`",
         ),
         (
             "azure",
@@ -459,7 +471,11 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ),
         (
             "burstgpt",
-            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`",
+            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`; for sessions `Session ID`, `Elapsed time` (s)",
+        ),
+        (
+            "servegen",
+            "CSV: `timestamp` (s), `input_tokens`, `output_tokens`",
         ),
         (
             "workload",
@@ -504,13 +520,12 @@ static TRACE: Block = Block {
         field(
             "block_tokens",
             Kind::Whole(1, 1 << 20),
-            "Tokens of a block of the prompt that has one of the `hash_ids`: 512 in Mooncake's logs, 16 in Bailian's. A log with more or fewer ids per prompt is refused.",
+            "Tokens of a block of the prompt that has one of the `hash_ids`. By default 16 for `bailian`, the log's `block_size` or 64 for `weka`, otherwise 512. A log with more or fewer ids per prompt is refused.",
         )
-        .default("512")
         .example("16")
         .rules(&[unused_with(
             &["dataset.trace.layout"],
-            &["azure", "burstgpt", "workload"],
+            &["azure", "burstgpt", "servegen", "otel", "workload"],
         )
         .reason("has no effect")
         .beside("this layout has no `hash_ids`")
@@ -638,7 +653,11 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         layout: match draft.text(&format!("{path}.layout")).as_deref() {
             Some("mooncake") => Layout::Mooncake,
             Some("azure") => Layout::Azure,
+            Some("bailian") => Layout::Bailian,
+            Some("weka") => Layout::Weka,
+            Some("otel") => Layout::Otel,
             Some("burstgpt") => Layout::Burstgpt,
+            Some("servegen") => Layout::Servegen,
             Some("workload") => Layout::Workload,
             _ => Layout::Auto,
         },
@@ -653,8 +672,7 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
             .unwrap_or(false),
         block_tokens: node("block_tokens")
             .and_then(Node::integer)
-            .and_then(|tokens| u64::try_from(tokens).ok())
-            .unwrap_or(TraceSpec::default().block_tokens),
+            .and_then(|tokens| u64::try_from(tokens).ok()),
     }
 }
 

@@ -293,7 +293,7 @@ fn dataset_options_are_decoded() {
         end: Some(seconds(60)),
         model_mapping: [("a".to_owned(), "b".to_owned())].into(),
         match_output_length: true,
-        block_tokens: 512,
+        block_tokens: None,
     };
     assert_eq!(
         (spec.source, spec.strict, spec.cache_bust),
