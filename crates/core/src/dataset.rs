@@ -1,7 +1,8 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
+use crate::distribution::{Distribution, Weighted};
 use crate::redact::Secret;
-use crate::request::{Quantity, Wait};
+use crate::request::Quantity;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub enum Source {
         prefix_tokens: u64,
         /// Tokens after the prefix, unique per prompt.
         tokens: Quantity,
+        /// Exponent of the Zipf distribution from which the group of a prompt is drawn; None: the groups alternate.
+        zipf: Option<f64>,
     },
     /// The prompt lengths for which model cards state speeds, in turn.
     SpeedBenchmark {
@@ -188,11 +191,55 @@ pub struct TextShape {
     pub fill_from: Option<String>,
 }
 
+/// What `random` and `prefix` generate besides prompts of a length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// Prompt and output lengths that are drawn together. The source has the same prompt lengths.
+    pub pairs: Option<Weighted<(u64, u64)>>,
+    /// Tokens of a system message that all sessions share; 0: none.
+    pub system_tokens: u64,
+    /// Tokens of the first user message in front of its prompt: the documents or code that only this session has.
+    pub context_tokens: Option<Quantity>,
+    /// Conversations; None: single requests.
+    pub sessions: Option<GeneratedSessions>,
+}
+
+/// Generated conversations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneratedSessions {
+    /// Number of turns.
+    pub count: Quantity,
+    /// Tokens of the user in later turns.
+    pub tokens: Quantity,
+    /// Output tokens per turn; None: as the request says.
+    pub max_tokens: Option<Quantity>,
+    /// Limit of the context.
+    pub limit: Option<ContextLimit>,
+}
+
+/// The maximum context of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextLimit {
+    /// Prompt and output tokens. Earlier replies count with the length that was requested.
+    pub tokens: u64,
+    /// What happens before a turn that would exceed it.
+    pub at_limit: AtLimit,
+}
+
+/// What happens before a turn that would exceed the context limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// The session ends.
+    End,
+    /// The oldest turns are removed from the conversation.
+    Truncate,
+}
+
 /// Conversations: the turns of a session, with the server's replies between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
     /// Time between a reply and the next turn, unless the data sets it.
-    pub think_time: Option<Wait>,
+    pub think_time: Option<Distribution>,
     /// Maximum number of turns per session.
     pub max: Option<u32>,
     /// Send the reasoning back with the reply.
@@ -263,6 +310,8 @@ pub struct DatasetSpec {
     pub shape: Option<TextShape>,
     /// Conversation settings; None: one request per row.
     pub turns: Option<Turns>,
+    /// What `random` and `prefix` generate.
+    pub generated: Generated,
 }
 
 impl DatasetSpec {
@@ -285,6 +334,7 @@ impl DatasetSpec {
             cache_seed: None,
             shape: None,
             turns: None,
+            generated: Generated::default(),
         }
     }
 }
@@ -320,6 +370,8 @@ pub struct Prompt {
     pub system: Option<String>,
     /// Time between the end of the previous turn and this one, if the data sets it: think time, or the run time of a tool.
     pub wait: Option<Nanos>,
+    /// The oldest turn that is still in the conversation; earlier ones are removed from it.
+    pub history_from: u32,
 }
 
 /// A session: its turns in order. A dataset without conversations has one turn per session.

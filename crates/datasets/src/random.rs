@@ -5,7 +5,8 @@
 
 use super::error::PromptError;
 use super::message::prompt_slot;
-use super::synthetic::{GENERATORS, Lengths, SharedPrefix};
+use super::generated::{Conversations, system_message};
+use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};
@@ -28,6 +29,9 @@ struct Random {
     tokenizer: Arc<Tokenizer>,
     seed: Seed,
     first: u64,
+    /// The generated system message.
+    system: Option<String>,
+    conversations: Option<Conversations>,
 }
 
 /// Checks that prompts of these lengths can be generated.
@@ -38,12 +42,17 @@ pub fn open(
     notes: &mut Vec<String>,
 ) -> Result<impl Prompts + use<>, PromptError> {
     let tokenizer = setting.tokenizer();
+    let seed = setting.seed.child("random");
+    let system = system_message(
+        setting.spec.generated.system_tokens,
+        &tokenizer,
+        seed.child("system"),
+    )?;
     let slot = prompt_slot(
         &Prompt::default(),
         &tokenizer,
-        setting.spec.system.as_deref(),
+        system.as_deref().or(setting.spec.system.as_deref()),
     )?;
-    let seed = setting.seed.child("random");
     let prefix = SharedPrefix::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
     let template_tokens = tokenizer.count_template(&slot);
     let lengths = Lengths::new(
@@ -65,9 +74,11 @@ pub fn open(
         tokenizer,
         seed,
         first: setting.first,
+        system,
+        conversations: Conversations::open("random", setting, seed)?,
     };
     let mut rng = random.rng(setting.first, 0);
-    let n = template_tokens + random.lengths.draw(&mut rng);
+    let n = template_tokens + random.draw(setting.first, &mut rng)?.tokens;
     random
         .prefix
         .continue_text(&random.tokenizer, n, &mut rng)?;
@@ -77,6 +88,15 @@ pub fn open(
 impl Random {
     fn rng(&self, index: u64, generator: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0)
+    }
+
+    fn draw(&self, index: u64, rng: &mut ChaCha8Rng) -> Result<DrawnLengths, PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                conversations.draw_first(&self.lengths, self.template_tokens, index, rng)
+            }
+            None => Ok(self.lengths.draw(rng)),
+        }
     }
 
     /// The prefix of a prompt: the common one, or a different one.
@@ -94,7 +114,8 @@ impl Random {
 impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
-        let n = self.template_tokens + self.lengths.draw(&mut self.rng(index, 0));
+        let drawn = self.draw(index, &mut self.rng(index, 0)).ok()?;
+        let n = self.template_tokens + drawn.tokens;
         let prefix = self.shared_prefix(index)?;
         let draw = |generator| {
             prefix
@@ -106,11 +127,26 @@ impl Prompts for Random {
             text,
             tokens: Some(n),
             approximate: self.tokenizer.approximate(),
+            max_tokens: drawn.max_tokens,
+            system: self.system.clone(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        match &self.conversations {
+            Some(conversations) => conversations.session(prompt, self.template_tokens, index),
+            None => Some(Session {
+                turns: vec![prompt],
+            }),
+        }
+    }
+
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                let index = self.first.wrapping_add(seq);
+                Ok(conversations.write_turn(index, turn, prompt)?)
+            }
+            None => Ok(()),
+        }
     }
 
     fn len(&self) -> Option<u64> {

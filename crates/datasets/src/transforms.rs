@@ -37,6 +37,10 @@ impl<T: Transform> Prompts for Transformed<T> {
         Some(session)
     }
 
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        self.inner.write_turn(seq, turn, prompt)
+    }
+
     fn len(&self) -> Option<u64> {
         self.inner.len()
     }

@@ -131,8 +131,8 @@ fn is_unique(data: &DatasetSpec, repeats: bool) -> bool {
     match &data.source {
         Source::Random {
             shared_prefix: 0, ..
-        }
-        | Source::SpeedBenchmark { .. } => true,
+        } if data.generated.system_tokens == 0 => true,
+        Source::SpeedBenchmark { .. } => true,
         _ if data.cache_bust => true,
         Source::Random { .. } | Source::Prefix { .. } | Source::Prompt(_) => false,
         _ => {

@@ -29,7 +29,7 @@ pub fn draw_client_cancel(
     }
     match when {
         CancelWhen::After(time) => Some(ClientCancel::After(sample_think_time(
-            *time,
+            time,
             seed,
             position.number,
             position.turn,

@@ -12,6 +12,8 @@ pub struct Conversation {
     turns: std::vec::IntoIter<Prompt>,
     /// All messages so far, replies included. The template adds the system message of the case.
     messages: Vec<Value>,
+    /// Index of the first message of each turn so far.
+    turn_starts: Vec<usize>,
     api: Api,
     model: Option<String>,
     group: Option<String>,
@@ -32,13 +34,20 @@ impl Conversation {
     pub fn begin(session: Session, api: Api) -> Option<Conversation> {
         let mut turns = session.turns.into_iter();
         let first = prepare_first_turn(turns.next()?);
+        let messages = messages_of(&first);
         Some(Conversation {
-            messages: messages_of(&first),
+            turn_starts: vec![usize::from(messages.first().is_some_and(is_system))],
+            messages,
             turns,
             api,
             model: first.model,
             group: first.group,
         })
+    }
+
+    /// The next turn as the dataset has it.
+    pub fn upcoming(&mut self) -> Option<&mut Prompt> {
+        self.turns.as_mut_slice().first_mut()
     }
 
     /// The next turn, with all messages before it; None after the last turn.
@@ -58,7 +67,9 @@ impl Conversation {
         {
             added.remove(0);
         }
+        self.turn_starts.push(self.messages.len());
         self.messages.extend(added);
+        self.remove_turns_before(prompt.history_from as usize);
         if let Some(system) = &prompt.system {
             set_system_message(&mut self.messages, system);
         }
@@ -71,6 +82,18 @@ impl Conversation {
         prompt.model = prompt.model.or_else(|| self.model.clone());
         prompt.group = prompt.group.or_else(|| self.group.clone());
         Some(prompt)
+    }
+
+    /// Removes the messages of the turns before `oldest`, except the system message.
+    fn remove_turns_before(&mut self, oldest: usize) {
+        let first = usize::from(self.messages.first().is_some_and(is_system));
+        let Some(end) = self.turn_starts.get(oldest).copied().filter(|end| *end > first) else {
+            return;
+        };
+        self.messages.drain(first..end);
+        for start in &mut self.turn_starts {
+            *start = start.saturating_sub(end - first).max(first);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use llmscen_protocols::Message;
 use llmscen_telemetry::process::lower_thread_priority;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -70,6 +71,11 @@ fn render_turn(
             Box::new(Conversation::begin(session, class.case.target.api).ok_or_else(changed)?)
         }
     };
+    if let Some(upcoming) = conversation.upcoming() {
+        prompts
+            .write_turn(position.number, position.turn, upcoming)
+            .map_err(|error| RunError::Data(Arc::new(error)))?;
+    }
     let turns = class.case.dataset.turns.as_ref();
     let keep_reasoning = turns.is_some_and(|turns| turns.keep_reasoning);
     let mut prompt = conversation
@@ -80,6 +86,7 @@ fn render_turn(
     let think_time = || {
         turns?
             .think_time
+            .as_ref()
             .map(|time| sample_think_time(time, *seed, position.number, position.turn))
     };
     let wait = prompt.wait.or_else(think_time).unwrap_or_default();
@@ -201,7 +208,6 @@ mod tests {
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
     use std::path::Path;
-    use std::sync::Arc;
 
     struct Same(Session);
 

@@ -1,24 +1,17 @@
 //! Random delays between requests: think time between the turns of a session, and backoff after a failed attempt.
 
-use crate::request::Wait;
+use crate::distribution::Distribution;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1};
 
 /// The think time before turn `turn` of session `seq`; determined by the arguments.
-pub fn sample_think_time(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
+pub fn sample_think_time(time: &Distribution, seed: Seed, seq: u64, turn: u32) -> Nanos {
     let mut rng =
         ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
-    match wait {
-        Wait::Fixed(span) => span,
-        Wait::Uniform(low, high) => Nanos(rng.random_range(low.0..=high.0.max(low.0))),
-        Wait::Exponential(mean) => {
-            let times: f64 = Exp1.sample(&mut rng);
-            Nanos((mean.0 as f64 * times).round() as u64)
-        }
-    }
+    // The conversion turns negative values into zero.
+    Nanos(time.sample(&mut rng).round() as u64)
 }
 
 /// Maximum pause of a user after the first failed connection; it doubles up to `LONGEST`. Short enough to resume soon after a
