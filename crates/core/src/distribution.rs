@@ -5,6 +5,7 @@
 
 use crate::stage::six_digits;
 use crate::stats::distributions::{density, probability, score};
+use crate::units::Nanos;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution as _, Exp1};
 use statrs::distribution::{ContinuousCDF, Gamma};
@@ -157,7 +158,9 @@ impl<T> Weighted<T> {
 
     /// The mean of a number over the items.
     fn mean(&self, number: impl Fn(&T) -> f64) -> f64 {
-        self.shares().map(|(share, item)| share * number(item)).sum()
+        self.shares()
+            .map(|(share, item)| share * number(item))
+            .sum()
     }
 }
 
@@ -184,6 +187,19 @@ impl Distribution {
     /// A constant.
     pub fn fixed(value: f64) -> Distribution {
         unbounded(Family::Fixed(value))
+    }
+
+    /// A constant time.
+    pub fn time(span: Nanos) -> Distribution {
+        Distribution::fixed(span.0 as f64)
+    }
+
+    /// Uniform over the integers from `low` to `high`, inclusive; `low` if it is above `high`.
+    pub fn uniform(low: u64, high: u64) -> Distribution {
+        unbounded(Family::Uniform {
+            low: low as f64,
+            high: high.max(low) as f64,
+        })
     }
 
     /// The family with its parameters.
@@ -385,7 +401,13 @@ fn cut(family: Family, min: f64, max: f64) -> Result<(Distribution, f64), Distri
         Family::Uniform { low, high } => {
             let (from, to) = (low.max(min.ceil()), high.min(max.floor()));
             let mass = (to - from + 1.0).max(0.0) / (high - low + 1.0);
-            return within(unbounded(Family::Uniform { low: from, high: to }), mass);
+            return within(
+                unbounded(Family::Uniform {
+                    low: from,
+                    high: to,
+                }),
+                mass,
+            );
         }
         Family::Normal { mean, sd: 0.0 } | Family::Lognormal { mean, sd: 0.0 }
             if min > f64::NEG_INFINITY || max < f64::INFINITY =>
@@ -692,4 +714,4 @@ fn gamma(mean: f64, cv: f64) -> Option<Gamma> {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

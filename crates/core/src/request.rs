@@ -21,6 +21,11 @@ impl Quantity {
         Quantity::Drawn(Distribution::fixed(tokens as f64))
     }
 
+    /// Uniform over the integers from `low` to `high`, inclusive.
+    pub fn uniform(low: u64, high: u64) -> Quantity {
+        Quantity::Drawn(Distribution::uniform(low, high))
+    }
+
     /// The constant; None if lengths differ.
     pub fn constant(&self) -> Option<u64> {
         match self {

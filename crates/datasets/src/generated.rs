@@ -70,7 +70,11 @@ impl Conversations {
         let Some(sessions) = setting.spec.generated.sessions.clone() else {
             return Ok(None);
         };
-        let quantities = [Some(&sessions.count), Some(&sessions.tokens), sessions.max_tokens.as_ref()];
+        let quantities = [
+            Some(&sessions.count),
+            Some(&sessions.tokens),
+            sessions.max_tokens.as_ref(),
+        ];
         if quantities
             .into_iter()
             .flatten()
@@ -78,7 +82,9 @@ impl Conversations {
         {
             return Err(PromptError::Length {
                 kind,
-                reason: "this kind of dataset has no rows with a length; use a number or a distribution".into(),
+                reason:
+                    "this kind of dataset has no rows with a length; use a number or a distribution"
+                        .into(),
             });
         }
         let tokenizer = setting.tokenizer();
@@ -149,7 +155,10 @@ impl Conversations {
         match &self.pairs {
             Some(pairs) => {
                 let (tokens, output) = *pairs.draw(rng);
-                DrawnLengths { tokens, max_tokens: Some(output) }
+                DrawnLengths {
+                    tokens,
+                    max_tokens: Some(output),
+                }
             }
             None => DrawnLengths {
                 tokens: sample_length(&self.sessions.tokens, &Map::new(), rng).unwrap_or(1),
@@ -173,7 +182,9 @@ impl Conversations {
             let mut rng = self.rng(index, turn);
             // The size of a message pair includes the template around it.
             let around = base.saturating_add(self.turn_tokens);
-            let drawn = self.draw_within(around, || self.draw_later(&mut rng)).ok()?;
+            let drawn = self
+                .draw_within(around, || self.draw_later(&mut rng))
+                .ok()?;
             sizes.push(size(&drawn).saturating_add(self.turn_tokens));
             if let Some(ContextLimit { tokens, at_limit }) = self.sessions.limit {
                 let used = |oldest: usize| base + sizes[oldest..].iter().sum::<u64>();
@@ -201,7 +212,10 @@ impl Conversations {
     pub fn write_turn(&self, index: u64, turn: u32, prompt: &mut Prompt) -> Result<(), TokenError> {
         let total = self.plain.count() + prompt.tokens.unwrap_or(1);
         let seed = self.seed.child(index).child(u64::from(turn)).child("text");
-        let mut last_error = TokenError::NoFit { wanted: total, nearest: 0 };
+        let mut last_error = TokenError::NoFit {
+            wanted: total,
+            nearest: 0,
+        };
         for generator in 0..GENERATORS {
             let mut rng = ChaCha8Rng::seed_from_u64(seed.child(generator).0);
             match self.plain.continue_text(&self.tokenizer, total, &mut rng) {

@@ -6,8 +6,8 @@
 //! different prefix of the same length, so nothing is shared.
 
 use super::error::PromptError;
-use super::message::prompt_slot;
 use super::generated::{Conversations, system_message};
+use super::message::prompt_slot;
 use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
@@ -116,7 +116,9 @@ pub fn open(
         cache_bust: setting.spec.cache_bust,
         seed,
         first: setting.first,
-        popularity: zipf.map(|exponent| drawn_groups(groups, exponent)).transpose()?,
+        popularity: zipf
+            .map(|exponent| drawn_groups(groups, exponent))
+            .transpose()?,
         system,
         conversations: Conversations::open("prefix", setting, seed)?,
     };
@@ -297,6 +299,7 @@ mod tests {
             per_group,
             prefix_tokens,
             tokens,
+            zipf: None,
         })
     }
 
@@ -333,7 +336,7 @@ mod tests {
             let tokenizer = Some(folder.path().display().to_string());
             let spec = DatasetSpec {
                 tokenizer,
-                ..source(3, None, 300, Quantity::Fixed(20))
+                ..source(3, None, 300, Quantity::fixed(20))
             };
             let opened = opened(&spec, 0).unwrap();
             let tokenizer = opened.tokenizer.clone().unwrap();
@@ -382,7 +385,7 @@ mod tests {
 
     #[test]
     fn groups_alternate_until_the_end() {
-        let spec = source(2, Some(2), 8, Quantity::Uniform { low: 4, high: 9 });
+        let spec = source(2, Some(2), 8, Quantity::uniform(4, 9));
         let bounded = opened(&spec, 0).unwrap();
         assert_eq!(
             groups(&bounded, 4),
@@ -400,7 +403,7 @@ mod tests {
         let stop = opened(&stop, 1).unwrap();
         assert!(stop.prompts.session(3).is_some() && stop.prompts.session(4).is_none());
         assert_eq!(
-            opened(&source(2, None, 8, Quantity::Fixed(4)), 0)
+            opened(&source(2, None, 8, Quantity::fixed(4)), 0)
                 .unwrap()
                 .prompts
                 .len(),
@@ -414,7 +417,7 @@ mod tests {
             let opened = opened(spec, 0).unwrap();
             (0..24).map(|seq| prompt(&opened, seq).text).collect()
         };
-        let mut spec = source(4, Some(6), 8, Quantity::Fixed(4));
+        let mut spec = source(4, Some(6), 8, Quantity::fixed(4));
         let straight = texts(&spec);
         spec.order = Order::Shuffle;
         let mixed = texts(&spec);
@@ -427,7 +430,7 @@ mod tests {
         let endless = opened(
             &DatasetSpec {
                 order: Order::Shuffle,
-                ..source(4, None, 8, Quantity::Fixed(4))
+                ..source(4, None, 8, Quantity::fixed(4))
             },
             0,
         )
@@ -447,7 +450,7 @@ mod tests {
         let tokenizer = Some(folder.path().display().to_string());
         let spec = DatasetSpec {
             tokenizer,
-            ..source(2, Some(3), 40, Quantity::Fixed(20))
+            ..source(2, Some(3), 40, Quantity::fixed(20))
         };
         let busted = DatasetSpec {
             cache_bust: true,
@@ -497,16 +500,16 @@ mod tests {
     fn what_cannot_be_made_is_refused() {
         let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
         assert_eq!(
-            tell(&source(0, None, 8, Quantity::Fixed(4))),
+            tell(&source(0, None, 8, Quantity::fixed(4))),
             "`prefix`: groups must be 1 to 1000000, each with at least 1 prompt"
         );
         assert_eq!(
-            tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))),
+            tell(&source(2, Some(u64::MAX), 8, Quantity::fixed(4))),
             "`prefix`: too many prompts"
         );
         let short = DatasetSpec {
             max_tokens: Some(10),
-            ..source(2, None, 8, Quantity::Fixed(4))
+            ..source(2, None, 8, Quantity::fixed(4))
         };
         assert!(
             tell(&short)

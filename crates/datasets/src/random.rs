@@ -4,8 +4,8 @@
 //! generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
 
 use super::error::PromptError;
-use super::message::prompt_slot;
 use super::generated::{Conversations, system_message};
+use super::message::prompt_slot;
 use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn prompts_are_unique_exact_and_the_same_in_any_order() {
-        let opened = opened(Quantity::Fixed(48), (None, None), 0).unwrap();
+        let opened = opened(Quantity::fixed(48), (None, None), 0).unwrap();
         let backwards: Vec<Prompt> = (0..100).rev().map(|seq| prompt(&opened, seq)).collect();
         let forwards: Vec<Prompt> = (0..100).map(|seq| prompt(&opened, seq)).collect();
         assert!(forwards.iter().eq(backwards.iter().rev()));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn prompts_share_no_beginning_that_a_prefix_cache_could_use() {
-        let opened = opened(Quantity::Fixed(16), (None, None), 0).unwrap();
+        let opened = opened(Quantity::fixed(16), (None, None), 0).unwrap();
         let heads: HashSet<String> = (0..50)
             .map(|seq| {
                 prompt(&opened, seq)
@@ -234,20 +234,15 @@ mod tests {
     #[test]
     fn the_next_case_continues_where_the_last_one_ended() {
         let (one, two) = (
-            opened(Quantity::Fixed(8), (None, None), 0).unwrap(),
-            opened(Quantity::Fixed(8), (None, None), 10).unwrap(),
+            opened(Quantity::fixed(8), (None, None), 0).unwrap(),
+            opened(Quantity::fixed(8), (None, None), 10).unwrap(),
         );
         assert_eq!(prompt(&one, 13), prompt(&two, 3));
     }
 
     #[test]
     fn lengths_outside_prompt_tokens_are_drawn_again() {
-        let opened = opened(
-            Quantity::Uniform { low: 1, high: 40 },
-            (Some(10), Some(12)),
-            0,
-        )
-        .unwrap();
+        let opened = opened(Quantity::uniform(1, 40), (Some(10), Some(12)), 0).unwrap();
         let lengths: HashSet<u64> = (0..60)
             .map(|seq| prompt(&opened, seq).tokens.unwrap())
             .collect();
@@ -257,13 +252,11 @@ mod tests {
     #[test]
     fn impossible_lengths_are_errors_before_the_run() {
         let item = Quantity::Item("n".into());
-        let none = Quantity::Uniform { low: 2, high: 1 };
         for (tokens, bounds, reason) in [
             (item, (None, None), "this kind of dataset has no rows"),
-            (none, (None, None), "the distribution is invalid"),
-            (Quantity::Fixed(9), (None, Some(8)), "the length is outside"),
+            (Quantity::fixed(9), (None, Some(8)), "the length is outside"),
             (
-                Quantity::Normal { mean: 5.0, sd: 1.0 },
+                Quantity::uniform(4, 6),
                 (Some(9), Some(8)),
                 "`prompt_tokens` has a `min` above",
             ),
@@ -315,15 +308,7 @@ mod tests {
     fn the_length_is_that_of_the_text_and_the_template_comes_on_top() {
         for chat in &CHATS {
             for kind in ["byte-level", "unigram", "wordpiece", "bpe"] {
-                let (_folder, spec) = chatting(
-                    chat,
-                    kind,
-                    Quantity::Uniform {
-                        low: 180,
-                        high: 220,
-                    },
-                    50,
-                );
+                let (_folder, spec) = chatting(chat, kind, Quantity::uniform(180, 220), 50);
                 let opened = open_spec(&spec).unwrap();
                 let tokenizer = opened.tokenizer.clone().unwrap();
                 let slot =
@@ -379,15 +364,7 @@ mod tests {
 
     #[test]
     fn busted_prompts_have_a_prefix_each_and_the_lengths_they_had() {
-        let (_folder, spec) = chatting(
-            &CHATS[0],
-            "byte-level",
-            Quantity::Uniform {
-                low: 180,
-                high: 220,
-            },
-            50,
-        );
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::uniform(180, 220), 50);
         let busted = DatasetSpec {
             cache_bust: true,
             ..spec.clone()
@@ -415,18 +392,13 @@ mod tests {
 
     #[test]
     fn a_length_that_the_shared_prefix_uses_up_is_an_error_or_drawn_again() {
-        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 20);
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::fixed(20), 20);
         let error = open_spec(&spec).unwrap_err().to_string();
         assert_eq!(
             error,
             "`tokens` of a random dataset: 20 tokens are too few: the shared prefix and special tokens have 20"
         );
-        let (_folder, spec) = chatting(
-            &CHATS[0],
-            "byte-level",
-            Quantity::Uniform { low: 1, high: 60 },
-            20,
-        );
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::uniform(1, 60), 20);
         let opened = open_spec(&spec).unwrap();
         assert!(
             opened.notes[0].contains("are drawn again"),
@@ -449,7 +421,7 @@ mod tests {
             .into_iter()
             .flat_map(|kind| [(kind, true), (kind, false)])
         {
-            let (_folder, random) = chatting(&CHATS[0], kind, Quantity::Fixed(60), 40);
+            let (_folder, random) = chatting(&CHATS[0], kind, Quantity::fixed(60), 40);
             let random = DatasetSpec {
                 templated,
                 system: None,
@@ -459,7 +431,8 @@ mod tests {
                 groups: 2,
                 per_group: None,
                 prefix_tokens: 40,
-                tokens: Quantity::Fixed(20),
+                tokens: Quantity::fixed(20),
+                zipf: None,
             };
             let prefix = DatasetSpec {
                 source: prefix,
@@ -481,7 +454,7 @@ mod tests {
 
     #[test]
     fn prompts_that_are_not_sent_as_messages_have_no_template() {
-        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 0);
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::fixed(20), 0);
         let plain = DatasetSpec {
             templated: false,
             system: None,
@@ -504,7 +477,7 @@ mod tests {
         let spec = DatasetSpec {
             tokenizer,
             ..DatasetSpec::new(Source::Random {
-                tokens: Quantity::Fixed(9),
+                tokens: Quantity::fixed(9),
                 shared_prefix: 0,
             })
         };

@@ -87,7 +87,12 @@ impl Conversation {
     /// Removes the messages of the turns before `oldest`, except the system message.
     fn remove_turns_before(&mut self, oldest: usize) {
         let first = usize::from(self.messages.first().is_some_and(is_system));
-        let Some(end) = self.turn_starts.get(oldest).copied().filter(|end| *end > first) else {
+        let Some(end) = self
+            .turn_starts
+            .get(oldest)
+            .copied()
+            .filter(|end| *end > first)
+        else {
             return;
         };
         self.messages.drain(first..end);

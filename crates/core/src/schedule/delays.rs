@@ -37,10 +37,16 @@ pub fn connect_backoff(failed: u32, seed: Seed) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distribution::Family;
 
     const MEAN: Nanos = Nanos::from_millis(200);
 
-    fn mean(delay: Wait) -> f64 {
+    fn exponential() -> Distribution {
+        let mean = MEAN.0 as f64;
+        Distribution::new(Family::Exponential { mean }, None, None).unwrap()
+    }
+
+    fn mean(delay: &Distribution) -> f64 {
         (0..20_000)
             .map(|seq| sample_think_time(delay, Seed(7), seq, 1).millis())
             .sum::<f64>()
@@ -49,23 +55,23 @@ mod tests {
 
     #[test]
     fn each_distribution_has_its_mean() {
-        assert_eq!(sample_think_time(Wait::Fixed(MEAN), Seed(7), 3, 1), MEAN);
-        assert!((mean(Wait::Uniform(Nanos::ZERO, MEAN)) - 100.0).abs() < 2.0);
-        assert!((mean(Wait::Exponential(MEAN)) - 200.0).abs() < 5.0);
-        let uniform = Wait::Uniform(Nanos(5), Nanos(7));
+        let fixed = Distribution::time(MEAN);
+        assert_eq!(sample_think_time(&fixed, Seed(7), 3, 1), MEAN);
+        assert!((mean(&Distribution::uniform(0, MEAN.0)) - 100.0).abs() < 2.0);
+        assert!((mean(&exponential()) - 200.0).abs() < 5.0);
+        let uniform = Distribution::uniform(5, 7);
         assert!(
-            (0..100).all(|seq| (5..=7).contains(&sample_think_time(uniform, Seed(7), seq, 1).0))
+            (0..100).all(|seq| (5..=7).contains(&sample_think_time(&uniform, Seed(7), seq, 1).0))
         );
         assert_eq!(
-            sample_think_time(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1),
+            sample_think_time(&Distribution::uniform(MEAN.0, MEAN.0), Seed(7), 3, 1),
             MEAN
         );
     }
 
     #[test]
     fn think_times_are_determined_by_seed_session_and_turn() {
-        let sample =
-            |seed, seq, turn| sample_think_time(Wait::Exponential(MEAN), Seed(seed), seq, turn);
+        let sample = |seed, seq, turn| sample_think_time(&exponential(), Seed(seed), seq, turn);
         assert_eq!(sample(1, 2, 3), sample(1, 2, 3));
         let others = [sample(2, 2, 3), sample(1, 3, 3), sample(1, 2, 4)];
         assert!(others.iter().all(|other| *other != sample(1, 2, 3)));

@@ -195,7 +195,7 @@ mod tests {
             restart: Default::default(),
             grace: Nanos::from_millis(1),
         });
-        case.request.max_tokens = Some(Quantity::Fixed(3));
+        case.request.max_tokens = Some(Quantity::fixed(3));
         let all = exported(&case);
         let known = json!({
             "conc": 2, "model": "org/m-7b", "framework": "vllm", "osl": 3, "tp": 4, "ep": 1,

@@ -8,8 +8,8 @@ use crate::compat::measured::SortedValues;
 use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::dataset::Source;
-use llmscen_core::metric::Metric;
 use llmscen_core::distribution::Family;
+use llmscen_core::metric::Metric;
 use llmscen_core::request::Quantity;
 use serde_json::{Map, Value, json};
 
@@ -68,7 +68,10 @@ fn load(case: &Measured<'_>) -> Option<Value> {
             ..
         } => {
             let total = tokens.constant().map(|tokens| prefix_tokens + tokens);
-            ("random", total.and_then(|total| length(&Quantity::fixed(total))))
+            (
+                "random",
+                total.and_then(|total| length(&Quantity::fixed(total))),
+            )
         }
         _ => ("sampled", None),
     };
@@ -250,10 +253,10 @@ mod tests {
     fn a_dataset_with_lengths_is_described_by_them() {
         let mut case = case(Shape::Closed { users: 2 });
         case.dataset.source = Source::Random {
-            tokens: Quantity::Uniform { low: 10, high: 20 },
+            tokens: Quantity::uniform(10, 20),
             shared_prefix: 0,
         };
-        case.request.max_tokens = Some(Quantity::Fixed(3));
+        case.request.max_tokens = Some(Quantity::fixed(3));
         case.request.sampling = Map::from_iter([("ignore_eos".into(), json!(true))]);
         let file = files(ExportFormat::LlmD, &case, rows()).remove(0);
         let report: Value = serde_json::from_slice(&file.bytes).unwrap();

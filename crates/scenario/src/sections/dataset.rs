@@ -10,9 +10,7 @@ use crate::secrets::{behind_flags, looks_secret};
 use crate::sections::{Draft, local};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
-use crate::values::distribution::{
-    PAIRS, POPULARITY, QUANTITY, WAIT, pairs, quantity, wait, zipf,
-};
+use crate::values::distribution::{PAIRS, POPULARITY, QUANTITY, WAIT, pairs, quantity, wait, zipf};
 use crate::values::number::seed;
 use crate::values::target::models;
 use crate::values::text::{SIZES, sizes};

@@ -7,9 +7,7 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::time::{DURATION, duration};
 use crate::values::{expect, object_schema};
-use llmscen_core::distribution::{
-    Bin, Distribution, DistributionError, Family, Scale, Weighted,
-};
+use llmscen_core::distribution::{Bin, Distribution, DistributionError, Family, Scale, Weighted};
 use llmscen_core::request::Quantity;
 use llmscen_core::units::parse_duration;
 use serde_json::{Value, json};
@@ -68,8 +66,7 @@ pub(crate) fn quantity(node: &Node, review: &mut Review) -> Option<Quantity> {
         let name = text.as_deref().and_then(|text| text.strip_prefix("item."));
         let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
         if name.is_none() {
-            let takes =
-                "`from` needs a field of the dataset's rows, such as `item.output_tokens`";
+            let takes = "`from` needs a field of the dataset's rows, such as `item.output_tokens`";
             review.push(Mistake::new(only.value.at, takes, "invalid value"));
         }
         return name.map(Quantity::Item);
@@ -90,9 +87,7 @@ fn distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Distri
         }
         return fixed.map(Distribution::fixed);
     };
-    let is_option = |entry: &&Entry| {
-        BOUNDS.contains(&entry.key.as_str()) || entry.key == "column"
-    };
+    let is_option = |entry: &&Entry| BOUNDS.contains(&entry.key.as_str()) || entry.key == "column";
     let families: Vec<&Entry> = entries.iter().filter(|entry| !is_option(entry)).collect();
     let [only] = families.as_slice() else {
         let (expected, examples) = words(scale);
@@ -112,7 +107,11 @@ fn distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Distri
                 Scale::Tokens => "must be a number of tokens",
                 Scale::Time => "must be a duration such as `2s`",
             };
-            review.push(Mistake::new(node.at, format!("a bound {noun}"), "invalid value"));
+            review.push(Mistake::new(
+                node.at,
+                format!("a bound {noun}"),
+                "invalid value",
+            ));
             None
         }
         node => Some(node.and_then(|node| number(node, scale))),
@@ -130,14 +129,16 @@ fn mistake(
     [min, max]: [Option<&Node>; 2],
     scale: Scale,
 ) -> Mistake {
-    let bounds = min.zip(max).filter(|(min, max)| {
-        number(min, scale) > number(max, scale)
-    });
+    let bounds = min
+        .zip(max)
+        .filter(|(min, max)| number(min, scale) > number(max, scale));
     match (error, bounds) {
-        (DistributionError::Empty, Some((min, max))) => {
-            Mistake::new(min.at, "empty range: `min` is greater than `max`", "is above `max`")
-                .also(max.at, "is below `min`")
-        }
+        (DistributionError::Empty, Some((min, max))) => Mistake::new(
+            min.at,
+            "empty range: `min` is greater than `max`",
+            "is above `max`",
+        )
+        .also(max.at, "is below `min`"),
         (DistributionError::Empty, None) => Mistake::new(
             max.or(min).map_or(family.value.at, |node| node.at),
             "no value of this distribution is within its bounds",
@@ -179,7 +180,10 @@ fn report_constant(node: &Node, scale: Scale, review: &mut Review) {
 /// A value on its own: a whole number of tokens above 0, or a duration.
 fn constant(node: &Node, scale: Scale) -> Option<f64> {
     match scale {
-        Scale::Tokens => node.integer().filter(|tokens| *tokens > 0).map(|tokens| tokens as f64),
+        Scale::Tokens => node
+            .integer()
+            .filter(|tokens| *tokens > 0)
+            .map(|tokens| tokens as f64),
         Scale::Time => number(node, scale),
     }
 }
@@ -187,20 +191,26 @@ fn constant(node: &Node, scale: Scale) -> Option<f64> {
 /// A parameter: a number of tokens, 0 or more, or a duration.
 fn number(node: &Node, scale: Scale) -> Option<f64> {
     match scale {
-        Scale::Tokens => node.number().filter(|number| *number >= 0.0 && number.is_finite()),
+        Scale::Tokens => node
+            .number()
+            .filter(|number| *number >= 0.0 && number.is_finite()),
         Scale::Time => duration(node).map(|span| span.0 as f64),
     }
 }
 
 /// A number without a unit, above 0.
 fn factor(node: &Node) -> Option<f64> {
-    node.number().filter(|number| *number > 0.0 && number.is_finite())
+    node.number()
+        .filter(|number| *number > 0.0 && number.is_finite())
 }
 
 /// The parameters of a mapping that has exactly these two.
 fn pair<'n>(node: &'n Node, names: [&str; 2]) -> Option<[&'n Node; 2]> {
     let [first, second] = names.map(|name| node.get(name));
-    first.zip(second).filter(|_| node.entries().len() == 2).map(|(a, b)| [a, b])
+    first
+        .zip(second)
+        .filter(|_| node.entries().len() == 2)
+        .map(|(a, b)| [a, b])
 }
 
 fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Option<Family> {
@@ -211,10 +221,16 @@ fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Optio
         "lognormal" => moments(value, scale).map(|(mean, sd)| Family::Lognormal { mean, sd }),
         "exponential" => number(value, scale).map(|mean| Family::Exponential { mean }),
         "gamma" => pair(value, ["mean", "cv"]).and_then(|[mean, cv]| {
-            Some(Family::Gamma { mean: number(mean, scale)?, cv: factor(cv)? })
+            Some(Family::Gamma {
+                mean: number(mean, scale)?,
+                cv: factor(cv)?,
+            })
         }),
         "pareto" => pair(value, ["min", "alpha"]).and_then(|[low, alpha]| {
-            Some(Family::Pareto { low: number(low, scale)?, alpha: factor(alpha)? })
+            Some(Family::Pareto {
+                low: number(low, scale)?,
+                alpha: factor(alpha)?,
+            })
         }),
         "mixture" => return mixture(value, scale, review),
         "histogram" => histogram(value, scale),
@@ -236,7 +252,11 @@ fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Optio
         }
     };
     if family.is_none() {
-        review.push(Mistake::new(value.at, takes(&only.key, scale), "invalid value"));
+        review.push(Mistake::new(
+            value.at,
+            takes(&only.key, scale),
+            "invalid value",
+        ));
     }
     family
 }
@@ -244,25 +264,40 @@ fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Optio
 /// What a family needs, in words.
 fn takes(family: &str, scale: Scale) -> String {
     let is_time = scale == Scale::Time;
-    let form = FAMILIES.iter().find(|(name, _)| *name == family).map_or("", |(_, form)| form);
+    let form = FAMILIES
+        .iter()
+        .find(|(name, _)| *name == family)
+        .map_or("", |(_, form)| form);
     let about = match (family, is_time) {
         ("uniform", false) => "two whole numbers above 0 with low ≤ high",
         ("uniform", true) => "two durations with low ≤ high",
         ("normal" | "lognormal", false) => {
-            return format!("this needs {form}, a mean above 0 and a standard deviation of 0 or more");
+            return format!(
+                "this needs {form}, a mean above 0 and a standard deviation of 0 or more"
+            );
         }
         ("normal" | "lognormal", true) => {
-            return format!("this needs {form}, two durations: a mean above zero and a standard deviation");
+            return format!(
+                "this needs {form}, two durations: a mean above zero and a standard deviation"
+            );
         }
         ("exponential", false) => "a number of tokens above 0",
         ("exponential", true) => "a duration above zero",
-        ("gamma", false) => "a mean and a coefficient of variation (standard deviation divided by mean), both above 0",
-        ("gamma", true) => "a duration above zero and a coefficient of variation (standard deviation divided by mean) above 0",
+        ("gamma", false) => {
+            "a mean and a coefficient of variation (standard deviation divided by mean), both above 0"
+        }
+        ("gamma", true) => {
+            "a duration above zero and a coefficient of variation (standard deviation divided by mean) above 0"
+        }
         ("pareto", false) => "a minimum and a tail index, both above 0",
         ("pareto", true) => "a duration above zero and a tail index above 0",
         ("mixture", _) => "two or more distributions with weights of 0 or more, not all 0",
-        ("histogram", false) => "ranges of tokens with low < high and weights of 0 or more, not all 0",
-        ("histogram", true) => "ranges of durations with low < high and weights of 0 or more, not all 0",
+        ("histogram", false) => {
+            "ranges of tokens with low < high and weights of 0 or more, not all 0"
+        }
+        ("histogram", true) => {
+            "ranges of durations with low < high and weights of 0 or more, not all 0"
+        }
         (_, false) => "numbers of tokens, 1 or more, and weights of 0 or more, not all 0",
         (_, true) => "durations, and weights of 0 or more, not all 0",
     };
@@ -289,8 +324,15 @@ fn mixture(node: &Node, scale: Scale, review: &mut Review) -> Option<Family> {
         let [weight, of] = pair(item, ["weight", "of"])?;
         let weight = weight.number().filter(|weight| *weight >= 0.0)?;
         if let Some(inner) = of.entry("mixture") {
-            let mistake = Mistake::new(inner.key_at, "a mixture within a mixture", "not allowed here");
-            review.push(mistake.help("Write its parts in the outer mixture, with their weights multiplied."));
+            let mistake = Mistake::new(
+                inner.key_at,
+                "a mixture within a mixture",
+                "not allowed here",
+            );
+            review.push(
+                mistake
+                    .help("Write its parts in the outer mixture, with their weights multiplied."),
+            );
             return None;
         }
         Some((weight, distribution(of, scale, review)?))
@@ -298,7 +340,11 @@ fn mixture(node: &Node, scale: Scale, review: &mut Review) -> Option<Family> {
     let parts: Option<Vec<(f64, Distribution)>> = node.items().iter().map(&mut part).collect();
     let family = parts.and_then(Weighted::new).map(Family::Mixture);
     if family.is_none() && review.count() == before {
-        review.push(Mistake::new(node.at, takes("mixture", scale), "invalid value"));
+        review.push(Mistake::new(
+            node.at,
+            takes("mixture", scale),
+            "invalid value",
+        ));
     }
     family
 }
@@ -322,7 +368,13 @@ fn table(node: &Node, scale: Scale) -> Option<Family> {
             _ => return None,
         };
         let value = number(value, scale).filter(|value| scale == Scale::Time || *value >= 1.0)?;
-        Some((weight, Bin { low: value, high: value }))
+        Some((
+            weight,
+            Bin {
+                low: value,
+                high: value,
+            },
+        ))
     };
     bins(node.items().iter().map(row).collect::<Option<_>>()?)
 }
@@ -336,7 +388,13 @@ fn file(node: &Node, named: &Node, scale: Scale, review: &mut Review) -> Option<
     let rows = read_columns(named, &[node.get("column")], scale, review)?;
     let row = |(values, count): (Vec<f64>, u64)| {
         let value = values[0];
-        (count as f64, Bin { low: value, high: value })
+        (
+            count as f64,
+            Bin {
+                low: value,
+                high: value,
+            },
+        )
     };
     Some(rows.into_iter().map(row).collect())
 }
@@ -347,7 +405,10 @@ pub(crate) fn inline_files(node: &Node, leaf: &Leaf, review: &mut Review) -> Opt
     if std::ptr::eq(leaf, &PAIRS) {
         node.entry(FILE)?;
         let pairs = pairs_of_file(node, review)?;
-        let rows: Vec<Value> = pairs.into_iter().map(|(weight, (input, output))| json!([input, output, weight])).collect();
+        let rows: Vec<Value> = pairs
+            .into_iter()
+            .map(|(weight, (input, output))| json!([input, output, weight]))
+            .collect();
         return Some(json!({ "pairs": rows }));
     }
     let scale = if std::ptr::eq(leaf, &QUANTITY) {
@@ -367,18 +428,31 @@ fn inline_distribution(node: &Node, scale: Scale, review: &mut Review) -> Option
             Scale::Tokens => json!(value),
             Scale::Time => json!(format!("{value}ns")),
         };
-        let rows: Vec<Value> = rows.into_iter().map(|(weight, bin)| json!([text(bin.low), weight])).collect();
+        let rows: Vec<Value> = rows
+            .into_iter()
+            .map(|(weight, bin)| json!([text(bin.low), weight]))
+            .collect();
         let mut inlined = serde_json::Map::from_iter([("values".to_owned(), Value::Array(rows))]);
-        inlined.extend(BOUNDS.iter().filter_map(|name| Some(((*name).to_owned(), node.get(name)?.json()))));
+        inlined.extend(
+            BOUNDS
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), node.get(name)?.json()))),
+        );
         return Some(Value::Object(inlined));
     }
     let parts = node.get("mixture")?.items();
-    if !parts.iter().any(|part| part.get("of").is_some_and(|of| of.entry(FILE).is_some())) {
+    if !parts
+        .iter()
+        .any(|part| part.get("of").is_some_and(|of| of.entry(FILE).is_some()))
+    {
         return None;
     }
     let mut inlined = node.json();
     for (index, part) in parts.iter().enumerate() {
-        if let Some(of) = part.get("of").and_then(|of| inline_distribution(of, scale, review)) {
+        if let Some(of) = part
+            .get("of")
+            .and_then(|of| inline_distribution(of, scale, review))
+        {
             inlined["mixture"][index]["of"] = of;
         }
     }
@@ -394,28 +468,51 @@ fn read_columns(
     review: &mut Review,
 ) -> Option<Vec<(Vec<f64>, u64)>> {
     let Some(name) = named.text() else {
-        review.push(Mistake::new(named.at, "`file` needs the name of a file", "invalid value"));
+        review.push(Mistake::new(
+            named.at,
+            "`file` needs the name of a file",
+            "invalid value",
+        ));
         return None;
     };
     let path = files::find_file(named.at, &name, review)?;
     let shown = review.sources.display_path(named.at.file, &name, &path);
     let file = files::load(named.at, &path, &shown, review)?;
     let text = review.sources.text(file);
-    let mut lines = Lines { text: &text, file, start: 0 }.peekable();
+    let mut lines = Lines {
+        text: &text,
+        file,
+        start: 0,
+    }
+    .peekable();
     let Some((_, first)) = lines.peek().copied() else {
-        review.push(Mistake::new(named.at, format!("`{shown}` has no rows"), "an empty file"));
+        review.push(Mistake::new(
+            named.at,
+            format!("`{shown}` has no rows"),
+            "an empty file",
+        ));
         return None;
     };
     let first: Vec<&str> = cells(first).collect();
     let has_names = columns.iter().any(Option::is_some)
-        || first.first().is_some_and(|cell| parse_cell(cell, scale).is_none());
+        || first
+            .first()
+            .is_some_and(|cell| parse_cell(cell, scale).is_none());
     let mut places = Vec::new();
     for (index, column) in columns.iter().enumerate() {
         places.push(match column {
             None if first.len() == columns.len() => index,
             None => {
-                let keys = if columns.len() == 1 { "`column`" } else { "`input` and `output`" };
-                let mistake = Mistake::new(named.at, format!("`{shown}` has {} columns", first.len()), "which one is read?");
+                let keys = if columns.len() == 1 {
+                    "`column`"
+                } else {
+                    "`input` and `output`"
+                };
+                let mistake = Mistake::new(
+                    named.at,
+                    format!("`{shown}` has {} columns", first.len()),
+                    "which one is read?",
+                );
                 let names = match has_names {
                     true => format!(" The columns are {}.", list(first.iter().copied(), "and")),
                     false => " The file has no line with names.".to_owned(),
@@ -426,9 +523,19 @@ fn read_columns(
             Some(node) => {
                 let wanted = node.text().unwrap_or_default();
                 let Some(place) = first.iter().position(|cell| *cell == wanted) else {
-                    let label = meant_or(nearest(&wanted, first.iter().copied()), "not in its first line");
-                    let mistake = Mistake::new(node.at, format!("`{shown}` has no column `{wanted}`"), label);
-                    review.push(mistake.help(format!("Its columns are {}.", list(first.iter().copied(), "and"))));
+                    let label = meant_or(
+                        nearest(&wanted, first.iter().copied()),
+                        "not in its first line",
+                    );
+                    let mistake = Mistake::new(
+                        node.at,
+                        format!("`{shown}` has no column `{wanted}`"),
+                        label,
+                    );
+                    review.push(mistake.help(format!(
+                        "Its columns are {}.",
+                        list(first.iter().copied(), "and")
+                    )));
                     return None;
                 };
                 place
@@ -444,7 +551,11 @@ fn read_columns(
         });
         match row.collect::<Result<Vec<f64>, &str>>() {
             // Bits of numbers that are not negative have the order of the numbers.
-            Ok(row) => *counts.entry(row.into_iter().map(f64::to_bits).collect()).or_default() += 1,
+            Ok(row) => {
+                *counts
+                    .entry(row.into_iter().map(f64::to_bits).collect())
+                    .or_default() += 1
+            }
             Err(cell) => {
                 let noun = match scale {
                     Scale::Tokens => "a number of tokens, 1 or more",
@@ -459,17 +570,23 @@ fn read_columns(
     let problem = match counts.len() {
         0 => Some(("has no rows", "no value below the names")),
         1..=MAX_ROWS => None,
-        _ => Some(("has too many distinct rows", "at most 50000 are stored with the plan")),
+        _ => Some((
+            "has too many distinct rows",
+            "at most 50000 are stored with the plan",
+        )),
     };
     if let Some((message, label)) = problem {
         let mistake = Mistake::new(named.at, format!("`{shown}` {message}"), label);
         review.push(match counts.is_empty() {
             true => mistake,
-            false => mistake.help("Round the values, take a sample of the rows, or write a `histogram`."),
+            false => {
+                mistake.help("Round the values, take a sample of the rows, or write a `histogram`.")
+            }
         });
         return None;
     }
-    let row = |(bits, count): (Vec<u64>, u64)| (bits.into_iter().map(f64::from_bits).collect(), count);
+    let row =
+        |(bits, count): (Vec<u64>, u64)| (bits.into_iter().map(f64::from_bits).collect(), count);
     Some(counts.into_iter().map(row).collect())
 }
 
@@ -487,7 +604,8 @@ fn parse_cell(cell: &str, scale: Scale) -> Option<f64> {
 
 fn cells(line: &str) -> impl Iterator<Item = &str> {
     let separator = if line.contains('\t') { '\t' } else { ',' };
-    line.split(separator).map(|cell| cell.trim().trim_matches('"'))
+    line.split(separator)
+        .map(|cell| cell.trim().trim_matches('"'))
 }
 
 /// The lines of a file that are not blank, with their spans.
@@ -502,14 +620,24 @@ impl<'t> Iterator for Lines<'t> {
 
     fn next(&mut self) -> Option<(Span, &'t str)> {
         loop {
-            let rest = self.text.get(self.start..).filter(|rest| !rest.is_empty())?;
+            let rest = self
+                .text
+                .get(self.start..)
+                .filter(|rest| !rest.is_empty())?;
             let line = rest.split_inclusive('\n').next()?;
             let start = self.start;
             self.start += line.len();
             let trimmed = line.trim_start_matches('\u{feff}').trim();
             if !trimmed.is_empty() {
                 let end = start + line.trim_end().len();
-                return Some((Span { file: self.file, start, end }, trimmed));
+                return Some((
+                    Span {
+                        file: self.file,
+                        start,
+                        end,
+                    },
+                    trimmed,
+                ));
             }
         }
     }
@@ -539,10 +667,16 @@ pub(crate) static PAIRS: Leaf = Leaf {
 pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u64)>> {
     let rows = match node.entries() {
         [only] if only.key == "pairs" => {
-            let length = |node: &Node| u64::try_from(node.integer()?).ok().filter(|length| *length > 0);
+            let length = |node: &Node| {
+                u64::try_from(node.integer()?)
+                    .ok()
+                    .filter(|length| *length > 0)
+            };
             let row = |item: &Node| match item.items() {
                 [input, output] => Some((1.0, (length(input)?, length(output)?))),
-                [input, output, weight] => Some((weight.number()?, (length(input)?, length(output)?))),
+                [input, output, weight] => {
+                    Some((weight.number()?, (length(input)?, length(output)?)))
+                }
                 _ => None,
             };
             let bad = only.value.items().iter().find(|item| row(item).is_none());
@@ -555,7 +689,9 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
         }
         entries
             if node.entry(FILE).is_some()
-                && entries.iter().all(|entry| [FILE, "input", "output"].contains(&entry.key.as_str())) =>
+                && entries
+                    .iter()
+                    .all(|entry| [FILE, "input", "output"].contains(&entry.key.as_str())) =>
         {
             pairs_of_file(node, review)?
         }
@@ -567,7 +703,10 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
     let pairs = Weighted::new(rows);
     if pairs.is_none() {
         let message = "the table needs a pair with a weight above 0, and no negative weight";
-        review.push(Mistake::new(node.at, message, "has none").help(format!("For example {PAIRS_EXAMPLES}.")));
+        review.push(
+            Mistake::new(node.at, message, "has none")
+                .help(format!("For example {PAIRS_EXAMPLES}.")),
+        );
     }
     pairs
 }
@@ -587,7 +726,12 @@ const POPULARITY_EXPECTED: &str = "`{ zipf: exponent }`, with an exponent above 
 pub(crate) static POPULARITY: Leaf = Leaf {
     expected: POPULARITY_EXPECTED,
     sweepable: true,
-    schema: || object_schema(json!({ "zipf": { "type": "number", "exclusiveMinimum": 0 } }), &["zipf"]),
+    schema: || {
+        object_schema(
+            json!({ "zipf": { "type": "number", "exclusiveMinimum": 0 } }),
+            &["zipf"],
+        )
+    },
     check: |node, review| {
         if zipf(node).is_none() {
             expect(node, POPULARITY_EXPECTED, "`{ zipf: 1.1 }`", review);
@@ -621,7 +765,10 @@ fn schema(scale: Scale) -> Value {
     let tuple = |items: Value, count: usize| json!({ "type": "array", "items": items, "minItems": count, "maxItems": count });
     let moments = object_schema(json!({ "mean": positive, "sd": number }), &["mean", "sd"]);
     let form = |name: &str, value: Value| {
-        object_schema(json!({ name: value, "min": number, "max": number }), &[name])
+        object_schema(
+            json!({ name: value, "min": number, "max": number }),
+            &[name],
+        )
     };
     let mut forms = vec![
         one.clone(),
@@ -629,13 +776,38 @@ fn schema(scale: Scale) -> Value {
         form("normal", moments.clone()),
         form("lognormal", moments),
         form("exponential", positive.clone()),
-        form("gamma", object_schema(json!({ "mean": positive, "cv": above }), &["mean", "cv"])),
-        form("pareto", object_schema(json!({ "min": positive, "alpha": above }), &["min", "alpha"])),
-        form("histogram", list(json!({ "type": "array", "prefixItems": [number, number, weight], "minItems": 3, "maxItems": 3 }))),
-        form("values", list(json!({ "anyOf": [number, { "type": "array", "prefixItems": [number, weight], "minItems": 2, "maxItems": 2 }] }))),
-        object_schema(json!({ FILE: text, "column": text, "min": number, "max": number }), &[FILE]),
+        form(
+            "gamma",
+            object_schema(json!({ "mean": positive, "cv": above }), &["mean", "cv"]),
+        ),
+        form(
+            "pareto",
+            object_schema(
+                json!({ "min": positive, "alpha": above }),
+                &["min", "alpha"],
+            ),
+        ),
+        form(
+            "histogram",
+            list(
+                json!({ "type": "array", "prefixItems": [number, number, weight], "minItems": 3, "maxItems": 3 }),
+            ),
+        ),
+        form(
+            "values",
+            list(
+                json!({ "anyOf": [number, { "type": "array", "prefixItems": [number, weight], "minItems": 2, "maxItems": 2 }] }),
+            ),
+        ),
+        object_schema(
+            json!({ FILE: text, "column": text, "min": number, "max": number }),
+            &[FILE],
+        ),
     ];
-    let part = object_schema(json!({ "weight": weight, "of": { "anyOf": forms } }), &["weight", "of"]);
+    let part = object_schema(
+        json!({ "weight": weight, "of": { "anyOf": forms } }),
+        &["weight", "of"],
+    );
     forms.push(form("mixture", list(part)));
     if scale == Scale::Tokens {
         let item = json!({ "type": "string", "pattern": "^item\\..+" });

@@ -153,7 +153,6 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse::parse;
     use crate::tree::{Data, Span};
     use llmscen_core::units::Nanos;
 
