@@ -123,8 +123,9 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         terminal.out_color,
     ));
     terminal.print(&format!(
-        "\n{}{}",
+        "\n{}{}{}",
         llmscen_report::plan_endpoints(plan),
+        llmscen_report::plan_distributions(plan),
         llmscen_report::plan_limits(plan) + &llmscen_report::plan_reruns(plan)
     ));
     terminal.print(&format!(

@@ -12,10 +12,10 @@ use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
 use llmscen_core::dataset::{Prompt, Session, TurnLinks, Turns};
+use llmscen_core::distribution::{Distribution, Family};
 use llmscen_core::manifest::Part;
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Plan;
-use llmscen_core::request::Wait;
 use llmscen_core::schedule::arrival::Arrivals;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -152,7 +152,7 @@ struct Played {
 }
 
 impl<'a> Scene<'a> {
-    fn new(load: &'a str, think: Option<Wait>) -> Scene<'a> {
+    fn new(load: &'a str, think: Option<Distribution>) -> Scene<'a> {
         let turns = Some(Turns {
             think_time: think,
             ..Turns::default()
@@ -307,7 +307,11 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
         },
         prompt("d"),
     ];
-    let played = Scene::new("concurrency: 1, requests: 2", Some(Wait::Fixed(think))).play(
+    let played = Scene::new(
+        "concurrency: 1, requests: 2",
+        Some(Distribution::time(think)),
+    )
+    .play(
         &server,
         vec![
             Session {
@@ -356,7 +360,7 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
 #[test]
 fn arrivals_of_an_open_loop_are_sessions() {
     let server = Recorder::start(|_, _| says("ok"));
-    let think = Some(Wait::Uniform(Nanos::ZERO, Nanos::from_millis(10)));
+    let think = Some(Distribution::uniform(0, 10_000_000));
     let played =
         Scene::new("rate: 100/s, requests: 30, warmup: 5", think).play(&server, sessions(40, 3));
     let first = |outcome: &&Outcome| outcome.turn == 0;
@@ -616,7 +620,7 @@ fn a_closed_loop_never_has_more_sessions_than_users() {
     });
     let played = Scene::new(
         "concurrency: 3, requests: 12",
-        Some(Wait::Exponential(Nanos::from_millis(4))),
+        Some(Distribution::new(Family::Exponential { mean: 4e6 }, None, None).unwrap()),
     )
     .play(&server, sessions(20, 3));
     assert_eq!(played.outcomes.len(), 36);
@@ -645,7 +649,7 @@ fn an_interruption_in_mid_session_loses_nothing() {
         });
         let scene = Scene::new(
             "concurrency: 2, requests: 9, graceful_stop: 20s",
-            Some(Wait::Fixed(Nanos::from_millis(60_000))),
+            Some(Distribution::time(Nanos::from_millis(60_000))),
         );
         let (stop, bodies) = (scene.stop.clone(), server.bodies.clone());
         let finger = std::thread::spawn(move || {
@@ -681,7 +685,7 @@ fn a_duration_ends_sessions_where_they_stand() {
         "concurrency: 2, duration: 300ms",
         "rate: 10/s, arrivals: constant, duration: 300ms",
     ] {
-        let played = Scene::new(load, Some(Wait::Fixed(Nanos::from_millis(60_000))))
+        let played = Scene::new(load, Some(Distribution::time(Nanos::from_millis(60_000))))
             .play(&server, sessions(9, 2));
         let begun = if load.starts_with("rate") { 3 } else { 2 };
         let known: Vec<_> = (0..begun)

@@ -1,8 +1,9 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
+use crate::distribution::{Distribution, Weighted};
 use crate::hub_data::HubData;
 use crate::redact::Secret;
-use crate::request::{Quantity, Wait};
+use crate::request::Quantity;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub enum Source {
         prefix_tokens: u64,
         /// Tokens after the prefix, unique per prompt.
         tokens: Quantity,
+        /// Exponent of the Zipf distribution from which the group of a prompt is drawn; None: the groups alternate.
+        zipf: Option<f64>,
     },
     /// The prompt lengths for which model cards state speeds, in turn.
     SpeedBenchmark {
@@ -181,11 +184,55 @@ pub struct TextShape {
     pub fill_from: Option<String>,
 }
 
+/// What `random` and `prefix` generate besides prompts of a length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// Prompt and output lengths that are drawn together. The source has the same prompt lengths.
+    pub pairs: Option<Weighted<(u64, u64)>>,
+    /// Tokens of a system message that all sessions share; 0: none.
+    pub system_tokens: u64,
+    /// Tokens of the first user message in front of its prompt: the documents or code that only this session has.
+    pub context_tokens: Option<Quantity>,
+    /// Conversations; None: single requests.
+    pub sessions: Option<GeneratedSessions>,
+}
+
+/// Generated conversations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneratedSessions {
+    /// Number of turns.
+    pub count: Quantity,
+    /// Tokens of the user in later turns.
+    pub tokens: Quantity,
+    /// Output tokens per turn; None: as the request says.
+    pub max_tokens: Option<Quantity>,
+    /// Limit of the context.
+    pub limit: Option<ContextLimit>,
+}
+
+/// The maximum context of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextLimit {
+    /// Prompt and output tokens. Earlier replies count with the length that was requested.
+    pub tokens: u64,
+    /// What happens before a turn that would exceed it.
+    pub at_limit: AtLimit,
+}
+
+/// What happens before a turn that would exceed the context limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// The session ends.
+    End,
+    /// The oldest turns are removed from the conversation.
+    Truncate,
+}
+
 /// Conversations: the turns of a session, with the server's replies between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
     /// Time between a reply and the next turn, unless the data sets it.
-    pub think_time: Option<Wait>,
+    pub think_time: Option<Distribution>,
     /// Maximum number of turns per session.
     pub max: Option<u32>,
     /// Send the reasoning back with the reply.
@@ -288,6 +335,8 @@ pub struct DatasetSpec {
     pub shape: Option<TextShape>,
     /// Conversation settings; None: one request per row.
     pub turns: Option<Turns>,
+    /// What `random` and `prefix` generate.
+    pub generated: Generated,
 }
 
 impl DatasetSpec {
@@ -324,6 +373,7 @@ impl DatasetSpec {
             cache_seed: None,
             shape: None,
             turns: None,
+            generated: Generated::default(),
         }
     }
 }
@@ -366,6 +416,8 @@ pub struct Prompt {
     pub links: Option<Box<TurnLinks>>,
     /// The reply in the data: whole messages, tool calls included. Empty: the data has none.
     pub recorded_reply: Vec<Value>,
+    /// The oldest turn that is still in the conversation; earlier ones are removed from it.
+    pub history_from: u32,
 }
 
 /// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so

@@ -16,6 +16,7 @@ pub mod bounds;
 pub mod check;
 pub mod compare;
 pub mod dataset;
+pub mod distribution;
 pub mod early_stop;
 pub mod endpoint;
 pub mod escape;

@@ -55,7 +55,7 @@ pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;
 pub use notes::correlation_lines;
 pub use objectives::slo_table;
-pub use plan::{plan_endpoints, plan_limits, plan_reruns, plan_table};
+pub use plan::{plan_distributions, plan_endpoints, plan_limits, plan_reruns, plan_table};
 
 use thiserror::Error;
 

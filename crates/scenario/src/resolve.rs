@@ -11,6 +11,7 @@ use crate::secrets::{
 use crate::sections::local;
 use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::values::command::{ARGUMENT, COMMAND, command};
+use crate::values::distribution::inline_files;
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, secret_ranges};
@@ -125,6 +126,8 @@ impl Writer<'_> {
             Kind::Secret | Kind::SecretOr(_) => self.secret(node, name),
             Kind::Leaf(leaf) if is_command_leaf(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
+            Kind::Leaf(leaf) => inline_files(node, leaf, self.review)
+                .unwrap_or_else(|| self.free(node, TextSyntax::Text)),
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),

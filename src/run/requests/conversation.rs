@@ -30,6 +30,8 @@ struct Turn {
     tokens: Option<u64>,
     /// The data has a complete body for it, so its messages have the form of the protocol.
     has_body: bool,
+    /// The oldest turn in its history.
+    history_from: u32,
     /// Its reply in the data.
     recorded_reply: Vec<Value>,
     /// Another turn contains the text of its reply.
@@ -49,6 +51,8 @@ struct History {
 #[derive(Debug)]
 struct Chunk {
     before: Option<Arc<Chunk>>,
+    /// The turn that added it.
+    turn: u32,
     messages: Vec<Value>,
 }
 
@@ -63,10 +67,32 @@ impl Drop for Chunk {
 }
 
 impl History {
-    fn push(&mut self, messages: Vec<Value>) {
+    fn push(&mut self, turn: u32, messages: Vec<Value>) {
         if !messages.is_empty() {
             let before = self.last.take();
-            self.last = Some(Arc::new(Chunk { before, messages }));
+            self.last = Some(Arc::new(Chunk {
+                before,
+                turn,
+                messages,
+            }));
+        }
+    }
+
+    /// Removes the messages of the turns before `oldest`, except a system message at the start.
+    fn remove_turns_before(&mut self, oldest: u32) {
+        if self.chunks().all(|chunk| chunk.turn >= oldest) {
+            return;
+        }
+        let system = self.first().filter(|first| is_system(first)).cloned();
+        let kept: Vec<(u32, Vec<Value>)> = self
+            .chunks()
+            .filter(|chunk| chunk.turn >= oldest)
+            .map(|chunk| (chunk.turn, chunk.messages.clone()))
+            .collect();
+        self.last = None;
+        self.push(oldest, system.into_iter().collect());
+        for (turn, messages) in kept.into_iter().rev() {
+            self.push(turn, messages);
         }
     }
 
@@ -140,6 +166,11 @@ impl Conversation {
         }
     }
 
+    /// The prompt of a turn as the dataset has it, until the turn is rendered.
+    pub fn prompt(&mut self, turn: u32) -> Option<&mut Prompt> {
+        self.turns.get_mut(turn as usize)?.prompt.as_mut()
+    }
+
     /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits have ended.
     /// None: there is no such turn.
     pub fn render(&mut self, turn: u32) -> Option<Prompt> {
@@ -184,13 +215,16 @@ impl Conversation {
         {
             added.remove(0);
         }
-        history.push(added);
+        history.push(turn, added);
+        history.remove_turns_before(prompt.history_from);
         if let Some(system) = &prompt.system
             && (links.continues.is_some() || prompt.body.is_none())
         {
             history.system = Some(system.as_str().into());
         }
-        self.turns.get_mut(turn as usize)?.history = history;
+        let added_to = self.turns.get_mut(turn as usize)?;
+        added_to.history = history;
+        added_to.history_from = prompt.history_from;
         Some(prompt)
     }
 
@@ -202,7 +236,14 @@ impl Conversation {
             Some(links) => links.continues,
             None => turn.checked_sub(1),
         };
-        continues.map_or(Some(0), |before| self.turns.get(before as usize)?.tokens)
+        let Some(before) = continues else {
+            return Some(0);
+        };
+        // Without its oldest turns, a prompt shares only an unknown beginning with the prompt before.
+        let before = self.turns.get(before as usize)?;
+        before
+            .tokens
+            .filter(|_| prompt.history_from <= before.history_from)
     }
 
     /// Sets the prompt tokens of a turn.
@@ -213,8 +254,8 @@ impl Conversation {
     }
 
     /// Adds the reply to the history of a turn: `reply` is that of the server.
-    pub fn end_turn(&mut self, turn: u32, reply: &Message, tokenizer: Option<&Tokenizer>) {
-        let Some(turn) = self.turns.get_mut(turn as usize) else {
+    pub fn end_turn(&mut self, index: u32, reply: &Message, tokenizer: Option<&Tokenizer>) {
+        let Some(turn) = self.turns.get_mut(index as usize) else {
             return;
         };
         let messages = match self.replies {
@@ -229,10 +270,11 @@ impl Conversation {
             .map(|(prompt, reply)| prompt + reply);
         turn.reply_text = turn.is_quoted.then_some(text);
         // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
-        turn.history.push(match turn.has_body {
+        let messages = match turn.has_body {
             true => spoken(self.api, messages),
             false => messages,
-        });
+        };
+        turn.history.push(index, messages);
     }
 }
 

@@ -195,6 +195,10 @@ impl Prompts for StridedPrompts {
         (!self.has_ended(seq)).then_some(session)
     }
 
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        self.prompts.write_turn(self.stride.row(seq), turn, prompt)
+    }
+
     fn has_ended(&self, seq: u64) -> bool {
         // A trace with generated prompts has as many rows as arrivals.
         let rows = || {

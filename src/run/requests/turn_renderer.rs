@@ -154,12 +154,18 @@ fn render_turn(
     for (turn, reply) in ended {
         conversation.end_turn(*turn, reply, class.tokenizer.as_deref());
     }
+    if let Some(prompt) = conversation.prompt(position.turn) {
+        prompts
+            .write_turn(position.number, position.turn, prompt)
+            .map_err(|error| RunError::Data(Arc::new(error)))?;
+    }
     let mut prompt = render_prompt(source, conversation, position).ok_or_else(changed)?;
     prompt.group = class.group(prompt.group);
     let turns = class.case.dataset.turns.as_ref();
     let think_time = || {
         turns?
             .think_time
+            .as_ref()
             .map(|time| sample_think_time(time, *seed, position.number, position.turn))
     };
     let wait = prompt.wait.or_else(think_time).unwrap_or_default();
@@ -284,7 +290,6 @@ mod tests {
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
     use std::path::Path;
-    use std::sync::Arc;
 
     struct Same(Session);
 

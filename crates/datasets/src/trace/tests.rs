@@ -2,7 +2,7 @@ use super::log::{Reading, Rows};
 use super::*;
 use crate::{CacheDir, Opened, open as open_any};
 use llmscen_core::dataset::{DatasetSpec, Layout, Source, Turns};
-use llmscen_core::request::Wait;
+use llmscen_core::distribution::Distribution;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
@@ -537,7 +537,7 @@ fn a_mooncake_session_waits_for_its_delays() {
 #[test]
 fn a_think_time_replaces_unknown_waits() {
     let turns = Turns {
-        think_time: Some(Wait::Fixed(Nanos::from_millis(1))),
+        think_time: Some(Distribution::time(Nanos::from_millis(1))),
         ..Turns::default()
     };
     let opened = opened(&DatasetSpec {

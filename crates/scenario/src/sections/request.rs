@@ -11,11 +11,12 @@ use crate::sections::local::WITHOUT_LOCAL;
 use crate::sections::{Draft, expect, local};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span, last_segment};
+use crate::values::distribution::{QUANTITY, WAIT, quantity, wait};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
-use crate::values::number::{QUANTITY, SHARE, quantity, share};
+use crate::values::number::{SHARE, share};
 use crate::values::target::{CAUSES, causes};
 use crate::values::text::{FLAG_OR_COUNT, TEXTS};
-use crate::values::time::{SPAN, WAIT, duration, wait};
+use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::expect::Expect;
 use llmscen_core::request::{
@@ -168,7 +169,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     Some(RequestSpec {
         template: template.map(|node| node.json()),
         stream,
-        max_tokens: draft.read("request.max_tokens", quantity),
+        max_tokens: draft.read("request.max_tokens", |node| quantity(node, review)),
         sampling,
         extra: extra.map(json_object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
@@ -335,6 +336,7 @@ fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, re
     let has_limit = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
+        || draft.get("dataset.lengths").is_some()
         || draft
             .text("dataset.kind")
             .is_some_and(|kind| LONG.contains(&kind.as_ref()));
@@ -532,8 +534,8 @@ fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
         draft.get("request.cancel.after"),
         draft.get("request.cancel.tokens"),
     ) {
-        (Some(after), None) => CancelWhen::After(wait(after)?),
-        (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens)?),
+        (Some(after), None) => CancelWhen::After(wait(after, review)?),
+        (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens, review)?),
         _ => return None,
     };
     Some(Cancel {

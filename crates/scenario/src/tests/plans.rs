@@ -6,9 +6,10 @@ use llmscen_core::dataset::{
     BeginAt, DatasetSpec, ImagesSpec, Layout, Replies, ShapeMode, Source, TextShape, TraceSpec,
     Turns,
 };
+use llmscen_core::distribution::Distribution;
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
-use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity, Wait};
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};
 use llmscen_core::target::{Compression, HttpVersion, TargetLocation};
 use llmscen_core::units::Nanos;
@@ -211,7 +212,7 @@ fn protocols_without_generation_are_not_streamed() {
 
 #[test]
 fn every_dataset_kind_is_decoded() {
-    let tokens = Quantity::Fixed(64);
+    let tokens = Quantity::fixed(64);
     for (yaml, source) in [
         ("{kind: rows, path: builtin}", Source::Rows),
         ("{kind: messages, path: builtin}", Source::Messages),
@@ -237,6 +238,7 @@ fn every_dataset_kind_is_decoded() {
                 per_group: Some(9),
                 prefix_tokens: 512,
                 tokens,
+                zipf: None,
             },
         ),
         ("speed_benchmark", Source::SpeedBenchmark { long: false }),
@@ -317,7 +319,7 @@ fn dataset_options_are_decoded() {
             .is_some_and(|path| path.ends_with("/README.md")),
         "{shape:?}"
     );
-    let tokens = Quantity::Uniform { low: 5, high: 9 };
+    let tokens = Quantity::uniform(5, 9);
     assert_eq!(
         TextShape {
             fill_from: None,
@@ -351,7 +353,7 @@ fn sessions_count_conversations() {
         "{concurrency: 2, sessions: 3x, warmup: 1x}",
     );
     let turns = Turns {
-        think_time: Some(Wait::Uniform(seconds(1), seconds(3))),
+        think_time: Some(Distribution::uniform(seconds(1).0, seconds(3).0)),
         max: Some(4),
         keep_reasoning: true,
         max_idle: Some(seconds(2)),

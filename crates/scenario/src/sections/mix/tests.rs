@@ -35,7 +35,7 @@ fn mix_entry_inherits_from_the_scenario() {
     );
     assert_eq!(
         of(&case, |own| own.request.max_tokens.clone()),
-        [Some(Quantity::Fixed(5)), Some(Quantity::Fixed(9))]
+        [Some(Quantity::fixed(5)), Some(Quantity::fixed(9))]
     );
     assert_eq!(of(&case, |own| own.request.stream), [false, false]);
     assert_eq!(
@@ -125,7 +125,7 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     assert_eq!(of(case, |own| own.load.size()), [3.0, 1.0]);
     assert_eq!(
         of(case, |own| own.request.max_tokens.clone()),
-        [None, Some(Quantity::Fixed(8))]
+        [None, Some(Quantity::fixed(8))]
     );
     assert_eq!(
         of(case, |own| own.request.sampling["top_k"].clone()),
