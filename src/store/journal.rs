@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 7;
-/// Still read: its outcomes end before `endpoint`, their last field.
-const WITHOUT_ENDPOINT: u32 = 6;
+const VERSION: u32 = 8;
+/// Earlier versions that are still read, and the fields at the end of an outcome that they lack.
+const EARLIER: [(u32, usize); 2] = [(6, 2), (7, 1)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,7 +136,9 @@ impl Reader {
                 });
             }
             Ok(None) => (None, header.len() as u64),
-            Ok(Some(version @ (WITHOUT_ENDPOINT | VERSION))) => (Some(version), 0),
+            Ok(Some(version)) if version == VERSION || missing_fields(version) > 0 => {
+                (Some(version), 0)
+            }
             Ok(Some(found)) => {
                 return Err(StoreError::Version {
                     path: path.to_owned(),
@@ -173,11 +175,11 @@ impl Iterator for Reader {
         if self.ended {
             return None;
         }
-        let version = self.version;
-        let next = self.scan.next(|payload| match version {
-            // A zero is an absent endpoint; other records ignore it.
-            WITHOUT_ENDPOINT => postcard::from_bytes(&[payload, &[0]].concat()).ok(),
-            _ => postcard::from_bytes(payload).ok(),
+        let missing = missing_fields(self.version);
+        let next = self.scan.next(|payload| match missing {
+            0 => postcard::from_bytes(payload).ok(),
+            // A zero is an absent field; other records ignore it.
+            missing => postcard::from_bytes(&[payload, &vec![0; missing]].concat()).ok(),
         });
         let next = next
             .map_err(|source| StoreError::Read {
@@ -188,6 +190,14 @@ impl Iterator for Reader {
         self.ended = !matches!(next, Some(Ok(_)));
         next.map(|read| read.map(|(_, record)| record))
     }
+}
+
+/// How many fields the outcomes of an earlier version lack; 0 for another version.
+fn missing_fields(version: u32) -> usize {
+    EARLIER
+        .into_iter()
+        .find(|(earlier, _)| *earlier == version)
+        .map_or(0, |(_, missing)| missing)
 }
 
 #[cfg(test)]

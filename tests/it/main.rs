@@ -7,6 +7,7 @@ mod book;
 mod buckets;
 mod cache;
 mod ci;
+mod classes;
 mod compare;
 mod compat;
 mod credentials;

@@ -287,6 +287,7 @@ mod tests {
         let entry = |name: &str| MixEntry {
             name: name.into(),
             load: EntryLoad::Weight(1.0),
+            headers: Vec::new(),
             request: RequestSpec::default(),
             dataset: DatasetSpec::new(Source::Prompt("x".into())),
         };

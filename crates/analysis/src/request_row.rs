@@ -70,6 +70,7 @@ accessors! {
     shard: u32;
     intended: u64;
     sent: Option<u64>;
+    held_until: Option<u64>;
     first_chunk: Option<u64>;
     reasoning: Option<u32>;
     end: u64;
@@ -287,7 +288,9 @@ impl RequestRow<'_> {
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
             Metric::E2eService => span(self.sent(), end),
-            Metric::ScheduleLag => span(intended, self.sent()),
+            Metric::HeldTime => span(intended, self.held_until()),
+            // The server, not the load generator, makes a held request wait.
+            Metric::ScheduleLag => span(self.held_until().or(intended), self.sent()),
             Metric::PromptTokens => count(self.prompt_tokens()),
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),

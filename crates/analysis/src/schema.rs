@@ -27,6 +27,7 @@ columns! {
     ENDPOINT "endpoint" Text;
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
+    HELD_UNTIL "held_until_ns" U64;
     SENT "sent_ns" U64;
     LAST_SENT "last_sent_ns" U64;
     HEADERS "headers_ns" U64;
@@ -116,7 +117,11 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
+    metric_columns().chain([
+        (REASONING_EVENTS, Kind::U32),
+        (ENDPOINT, Kind::Text),
+        (HELD_UNTIL, Kind::U64),
+    ])
 }
 
 /// All columns: the raw ones, then the derived ones.

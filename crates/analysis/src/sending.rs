@@ -31,7 +31,7 @@ pub(super) fn throughput_window(
     let window = match facts.case.load.shape {
         // Requests are scheduled at once, or batch after batch: the work lasts until the last end.
         Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
             window_start(round, first)..sent_until(round, facts)?
         }
         Shape::Closed { .. } | Shape::Users { .. } => {
@@ -350,7 +350,7 @@ fn pool_rates(rates: &[Rate]) -> Option<f64> {
 
 fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     match facts.case.load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
             open_loop_rates(round, facts)
         }
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {

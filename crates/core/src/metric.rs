@@ -44,6 +44,8 @@ pub enum Requires {
     Cost,
     /// Several URLs in `target.url`.
     Endpoints,
+    /// A `load.max_in_flight` that holds arrivals.
+    Held,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -125,7 +127,9 @@ metrics! {
     E2e "e2e" "e2e_ms" Millis Request Nothing Latency false;
     /// end − sent.
     E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing Service false;
-    /// Send delay: sent − intended.
+    /// Time from the scheduled send until `load.max_in_flight` let a held request pass: held_until − intended.
+    HeldTime "held_time" "held_time_ms" Millis Request Held Latency false;
+    /// Send delay: sent − intended, or sent − held_until for a held request.
     ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
     PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;

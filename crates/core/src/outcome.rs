@@ -321,9 +321,12 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
-    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. The last field: journals of
-    /// version 6 end before it.
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
+    /// before it.
     pub endpoint: Option<Arc<str>>,
+    /// When `max_in_flight` let it pass, if that was after `intended`; of a request that was never sent, when it stopped to wait. None:
+    /// it was not held. Journals of version 7 end before it.
+    pub held_until: Option<Nanos>,
 }
 
 impl Outcome {

@@ -88,6 +88,9 @@ pub struct Audit {
     pub bytes_out_per_s: Option<f64>,
     /// Arrivals dropped at `max_in_flight`.
     pub dropped: u64,
+    /// Arrivals held at `max_in_flight`.
+    #[serde(default)]
+    pub held: u64,
     /// Why some values are not those of the server; empty if all are.
     pub reasons: Vec<String>,
 }

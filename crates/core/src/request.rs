@@ -212,6 +212,8 @@ pub struct PreparedRequest {
     pub cancel: Option<ClientCancel>,
     /// Index of the URL of the target that it is sent to.
     pub endpoint: usize,
+    /// When `max_in_flight` let it pass, if that was after its scheduled time.
+    pub held_until: Option<Nanos>,
 }
 
 impl PreparedRequest {
@@ -245,6 +247,7 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            held_until: self.held_until,
         }
     }
 }

@@ -624,6 +624,7 @@ pub(crate) fn case_metrics(case: &CaseReport) -> Table {
         ("… failed", "failed", counts.failed),
         ("… cancelled by client", "abandoned", counts.abandoned),
         ("… dropped (at max_in_flight)", "dropped", counts.dropped),
+        ("Held at max_in_flight", "held", counts.held),
         ("Warm-up requests", "warmup", counts.warmup),
         (
             "Resent on a new connection",

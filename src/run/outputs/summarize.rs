@@ -371,7 +371,7 @@ fn summarize_case(
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
     notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
     notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
-    notes.extend(shards.note.filter(|_| !is_stage));
+    notes.extend(shards.notes.into_iter().filter(|_| !is_stage));
     CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),

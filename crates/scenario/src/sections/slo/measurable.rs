@@ -19,7 +19,28 @@ pub(super) fn check_measurable(
     spec: &TelemetrySpec,
     review: &mut Review,
 ) {
-    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
+    check_subject(limit, &limit.check.subject, case, rounds, spec, review);
+    let same_case = limit.check.relative.as_ref().and_then(|relative| {
+        let reference = relative.case.as_ref()?;
+        reference
+            .subject
+            .as_ref()
+            .filter(|_| reference.is_same_case())
+    });
+    if let Some(subject) = same_case {
+        check_subject(limit, subject, case, rounds, spec, review);
+    }
+}
+
+fn check_subject(
+    limit: &Limit<'_>,
+    subject: &Subject,
+    case: &Case,
+    rounds: u32,
+    spec: &TelemetrySpec,
+    review: &mut Review,
+) {
+    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
         Subject::Signal { signal, role, .. } => {
@@ -50,7 +71,7 @@ pub(super) fn check_measurable(
     };
     tags.iter()
         .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
-    let lines = case.classes_for_group(limit.check.group());
+    let lines = case.classes_for_group(subject.tag("group"));
     for metric in metrics {
         if !tags.is_empty() {
             check_tags(limit, metric, review);
@@ -191,6 +212,10 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::Held if !case.load.holds() => Some((
+            "no request is held",
+            "Set `load.max_in_flight: { of: 32, then: hold }`",
+        )),
         Requires::Endpoints if case.target.endpoint_names().is_empty() => Some((
             "the target has one URL",
             "List several URLs in `target.url`",
