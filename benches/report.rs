@@ -317,6 +317,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         request_id: None,
         endpoint: None,
         held_until: None,
+        kept_headers: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

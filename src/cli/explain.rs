@@ -158,6 +158,7 @@ fn metric_text(metric: Metric) -> String {
         Requires::Power => "GPUs that report their power",
         Requires::Hardware => "`target.hardware`",
         Requires::Cost => "`target.cost`",
+        Requires::KeptHeaders => "`target.keep_headers`",
         Requires::Held => "`load.max_in_flight` with `then: hold`",
         Requires::Endpoints => "several URLs in `target.url`",
     };

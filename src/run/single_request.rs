@@ -228,6 +228,7 @@ fn describe(
         text,
         message,
         captured: copy,
+        session_token: _,
     } = finished;
     let redactor = target_redactor(&case.target, routes);
     let CapturedExchange {

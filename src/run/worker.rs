@@ -34,7 +34,7 @@ use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
 use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::load::{Load, Shape};
-use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::delays::connect_backoff;
 use llmscen_core::schedule::quota::Quota;
@@ -381,6 +381,14 @@ impl Worker {
         let rest = UnsentTurns::new(&call, phase).drop_from(1, intended, &why);
         let mut outcomes = vec![CompletedCall::bare(first)];
         outcomes.extend(rest);
+        // Arrivals that a stop kept from being sent show nothing of the server, as requests that it cancels.
+        if self.shared.holds && !self.may_send() {
+            for finished in &mut outcomes {
+                if let Err(failure) = &mut finished.outcome.end {
+                    failure.kind = FailureKind::Cancelled;
+                }
+            }
+        }
         self.deliver_all(outcomes).await;
     }
 

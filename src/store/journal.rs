@@ -19,7 +19,7 @@ pub const FILE: &str = "journal.bin";
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
 const VERSION: u32 = 8;
 /// Earlier versions that are still read, and the fields at the end of an outcome that they lack.
-const EARLIER: [(u32, usize); 2] = [(6, 2), (7, 1)];
+const EARLIER: [(u32, usize); 2] = [(6, 3), (7, 2)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

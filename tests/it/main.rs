@@ -22,6 +22,7 @@ mod fleets;
 mod folders;
 mod foreign;
 mod gates;
+mod gateway;
 mod history;
 mod hooks;
 mod hostile;

@@ -431,6 +431,7 @@ columns! {
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
     model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
     endpoint Dictionary = s::ENDPOINT, |row| row.outcome.endpoint.as_deref();
+    kept_headers Dictionary = s::KEPT_HEADERS, |row| row.outcome.kept_headers.as_deref();
     streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
     intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
     held_until Numbers<u64> = s::HELD_UNTIL, |row| nanos(row.outcome.held_until);

@@ -119,6 +119,10 @@ impl<'a> RequestRow<'a> {
         self.columns.endpoint.get(self.index())
     }
 
+    pub(super) fn kept_headers(&self) -> Option<&'a Arc<str>> {
+        self.columns.kept_headers.get(self.index())
+    }
+
     fn phase(&self) -> &'a str {
         self.columns.phase.get(self.index()).map_or("", |word| word)
     }

@@ -25,6 +25,7 @@ columns! {
     STATUS "status" U32;
     MODEL "model" Text;
     ENDPOINT "endpoint" Text;
+    KEPT_HEADERS "kept_headers" Text;
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
     HELD_UNTIL "held_until_ns" U64;
@@ -121,6 +122,7 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
         (REASONING_EVENTS, Kind::U32),
         (ENDPOINT, Kind::Text),
         (HELD_UNTIL, Kind::U64),
+        (KEPT_HEADERS, Kind::Text),
     ])
 }
 

@@ -44,6 +44,8 @@ pub enum Requires {
     Cost,
     /// Several URLs in `target.url`.
     Endpoints,
+    /// `target.keep_headers`.
+    KeptHeaders,
     /// A `load.max_in_flight` that holds arrivals.
     Held,
 }
@@ -209,6 +211,8 @@ metrics! {
     ErrorRate "error_rate" "error_rate" Share Case Nothing Errors false;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
+    /// Output tokens of ok requests of the replica that generated most / mean over the replicas that answered, by the first of target.keep_headers.
+    ReplicaImbalance "replica_imbalance" "replica_imbalance" Count Case KeptHeaders Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
     /// Ready − process start of the managed server; mean over its starts.

@@ -325,8 +325,11 @@ pub struct Outcome {
     /// before it.
     pub endpoint: Option<Arc<str>>,
     /// When `max_in_flight` let it pass, if that was after `intended`; of a request that was never sent, when it stopped to wait. None:
-    /// it was not held. Journals of version 7 end before it.
+    /// it was not held.
     pub held_until: Option<Nanos>,
+    /// The response headers of `target.keep_headers`, each as a line `name: value`; None without any of them. Journals of version 7
+    /// end before `held_until`.
+    pub kept_headers: Option<Arc<str>>,
 }
 
 impl Outcome {

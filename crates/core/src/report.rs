@@ -374,6 +374,8 @@ pub struct CaseReport {
     pub groups: Vec<GroupReport>,
     /// The URLs of its target, if there are several.
     pub endpoints: Vec<GroupReport>,
+    /// The values of the kept response headers, each named `header: value`.
+    pub headers: Vec<GroupReport>,
     /// Variation between and within its rounds, per metric.
     pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.

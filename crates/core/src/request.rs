@@ -248,6 +248,7 @@ impl PreparedRequest {
             end: Ok(Default::default()),
             endpoint: None,
             held_until: self.held_until,
+            kept_headers: None,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." value ]
 //! value     := metric [ tags ] [ "." stat ] | "goodput" "(" limit { "," limit } ")"
 //! limit     := metric op value [ unit ]
-//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint"
+//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint" | a kept header with a hyphen
 //! labels    := "{" label "=" value { "," label "=" value } "}"       of the page, for example engine=0
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
@@ -182,10 +182,10 @@ const TAGS: [&str; 5] = ["model", "round", "turn", "group", "endpoint"];
 
 fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     parse_pairs(cursor, |tag| {
-        (!TAGS.contains(&tag)).then(|| {
+        (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
             (
                 meant_or(nearest(tag, TAGS), "does not exist"),
-                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group` and `endpoint`.",
+                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and names of `target.keep_headers` with a hyphen.",
             )
         })
     })
@@ -201,7 +201,7 @@ fn parse_pairs(
         return Ok(tags);
     }
     loop {
-        let (tag, at) = cursor.word();
+        let (tag, at) = cursor.tag();
         if let Some((label, help)) = fault(tag) {
             return Err(
                 CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)

@@ -51,6 +51,8 @@ pub(super) struct Generation {
     pub(super) reasoning: u64,
     /// Embeddings or scores instead of text: the single token marks the end of the prefill.
     pub(super) pooled: bool,
+    /// The engine that generates it, set after submission; None where there is only one.
+    pub(super) replica: Option<usize>,
 }
 
 impl Generation {
@@ -124,6 +126,7 @@ impl<'c> Call<'c> {
             choices: 1,
             reasoning: u64::from(self.config.faults.reasoning_tokens).min(output),
             pooled: false,
+            replica: None,
         })
     }
 

@@ -385,6 +385,7 @@ fn summarize_case(
         speed: llmscen_analysis::speed_table(case, &groups, &local),
         groups,
         endpoints: llmscen_analysis::endpoint_reports(case, &sample),
+        headers: llmscen_analysis::header_reports(case, &sample),
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),

@@ -104,6 +104,7 @@ impl SessionRunner {
         let unsent = UnsentTurns::new(&call, phase);
         let turns = call.turns;
         let mut conversation = None;
+        let mut token: Option<(String, String)> = None;
         loop {
             let next = RequestPosition {
                 seq: call.seq,
@@ -128,12 +129,14 @@ impl SessionRunner {
                 let rest = unsent.drop_after_failure(next.turn, end, failure.kind);
                 return std::iter::once(finished).chain(rest).collect();
             }
+            token = finished.session_token.take().or(token);
             // Requested before the delivery, so that both happen at the same time.
             let rendered = self.request_turn(next, conversation.take(), reply(&mut finished));
             worker.deliver(finished).await;
             match self.next_turn(worker, rendered, end).await {
                 Ok(turn) => {
                     call = turn.call;
+                    call.headers.extend(token.clone());
                     intended = end + turn.wait;
                     conversation = Some(turn.conversation);
                 }

@@ -204,10 +204,10 @@ fn the_format_of_version_7_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f700000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f70000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e74730000"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e7473000000"
         ),
     ];
     assert_eq!(all, known);
@@ -346,6 +346,7 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                 request_id: response_id.clone(),
                 endpoint: response_id.as_deref().map(Into::into),
                 held_until: prompt.map(Nanos),
+                kept_headers: response_id.as_deref().map(Into::into),
                 response_id,
                 end,
             }

@@ -5,7 +5,7 @@ use llmscen_core::api::Api;
 use llmscen_core::dataset::{
     DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns,
 };
-use llmscen_core::load::{Arrival, Shape, Warmup};
+use llmscen_core::load::{Arrival, AtLimit, MaxInFlight, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
 use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity, Wait};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};

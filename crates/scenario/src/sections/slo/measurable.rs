@@ -212,6 +212,10 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::KeptHeaders if case.target.keep_headers.is_empty() => Some((
+            "no response header is kept",
+            "List the header that names the replica in `target.keep_headers`",
+        )),
         Requires::Held if !case.load.holds() => Some((
             "no request is held",
             "Set `load.max_in_flight: { of: 32, then: hold }`",
@@ -298,6 +302,22 @@ fn check_tag(
                 format!("Endpoints are {}.", list(names.iter().copied(), "and"))
             };
             (names.contains(&value), exist)
+        }
+        header if header.contains('-') => {
+            let kept = &case.target.keep_headers;
+            if kept.iter().any(|name| name.eq_ignore_ascii_case(header)) {
+                return;
+            }
+            let at = word_span(limit, header, review);
+            let label = meant_or(
+                nearest(header, kept.iter().map(String::as_str)),
+                "is not kept",
+            );
+            let mistake = Mistake::new(at, format!("unknown tag `{header}`"), label);
+            review.push(
+                mistake.help("A response header is a tag if `target.keep_headers` lists it."),
+            );
+            return;
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,
