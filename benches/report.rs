@@ -320,6 +320,8 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         cacheable_tokens: None,
         first_turn: 0,
         session_duration: None,
+        held_until: None,
+        kept_headers: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

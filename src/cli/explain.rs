@@ -159,6 +159,8 @@ fn metric_text(metric: Metric) -> String {
         Requires::Power => "GPUs that report their power",
         Requires::Hardware => "`target.hardware`",
         Requires::Cost => "`target.cost`",
+        Requires::KeptHeaders => "`target.keep_headers`",
+        Requires::Held => "`load.max_in_flight` with `then: hold`",
         Requires::Endpoints => "several URLs in `target.url`",
         Requires::AnswerFormat => "a check of the format in `request.expect`",
         Requires::AnswerTruth => "a truth in `request.expect`",
@@ -215,6 +217,9 @@ fn action(metric: Metric) -> Option<&'static str> {
         }
         Startup => {
             "Warm model files in the page cache, fewer compiled graphs, a smaller `max_model_len`."
+        }
+        HeldTime => {
+            "The server ends requests more slowly than they arrive: raise `load.max_in_flight`, or lower the rate."
         }
         ScheduleLag => {
             "It is the delay of the load generator itself: give llmscen an idle core, or lower the load."

@@ -190,6 +190,7 @@ impl CollectorState {
             text,
             message,
             captured: copy,
+            session_token: _,
             truths,
         } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();

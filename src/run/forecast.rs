@@ -192,12 +192,8 @@ fn count_cases(n: usize) -> String {
 
 /// Whether random arrivals within a duration determine the number of requests.
 fn has_random_count(case: &Case) -> bool {
-    let random = matches!(
-        case.load.shape,
-        Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
-    );
     // The constant arrivals of several entries do not end at the same time.
-    let random = random || case.entry_rates().is_some();
+    let random = case.load.shape.has_random_arrivals() || case.entry_arrivals().is_some();
     random
         && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
@@ -233,9 +229,9 @@ fn round_seconds(case: &Case, last_due: Option<Nanos>) -> Option<f64> {
         Warmup::Span(span) => span,
         Warmup::Requests(_) => Nanos::ZERO,
     };
-    let by_rate = match case.load.shape {
-        Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        _ => last_due.map(Nanos::secs),
+    let by_rate = match case.load.shape.constant_rate() {
+        Some(rate) => case.load.planned().map(|n| n as f64 / rate),
+        None => last_due.map(Nanos::secs),
     };
     by_rate.or(case.load.sending_end(Some(warm)).map(Nanos::secs))
 }
@@ -521,19 +517,23 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
         .into_iter()
         .max()?;
     let by_time = load.sending_duration().and_then(|span| {
-        let (mean, arrival) = match &load.shape {
-            Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
-            Shape::Rates { arrival, .. } => (load.shape.expected(span)?, *arrival),
-            _ => return None,
+        let mean = |shape: &Shape| Some(shape.expected(span)? * f64::from(rounds));
+        let variance = |shape: &Shape| match shape {
+            Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } => match arrival {
+                Arrival::Constant => Some(0.0),
+                Arrival::Poisson => mean(shape),
+                Arrival::Gamma { burstiness } => Some(mean(shape)? / burstiness),
+            },
+            _ => None,
         };
-        let mean = mean * f64::from(rounds);
-        let spread = match arrival {
-            // Each entry of a mix may have one request more than rate times duration.
-            Arrival::Constant => (case.mix.len() as f64 * f64::from(rounds)) / 4.0,
-            Arrival::Poisson => mean.sqrt(),
-            Arrival::Gamma { burstiness } => (mean / burstiness).sqrt(),
+        let shapes: Vec<&Shape> = match case.entry_arrivals() {
+            Some(classes) => classes.into_iter().map(|(_, shape)| shape).collect(),
+            None => vec![&load.shape],
         };
-        Some((mean + 4.0 * spread).ceil() as u64)
+        let variance: Option<f64> = shapes.into_iter().map(variance).sum();
+        // Each entry of a mix may have one request more than rate times duration.
+        let extra = case.mix.len() as f64 * f64::from(rounds);
+        Some((mean(&load.shape)? + extra + 4.0 * variance?.sqrt()).ceil() as u64)
     });
     let by_count = load.requests.map(|count| count * u64::from(rounds));
     by_count

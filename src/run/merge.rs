@@ -494,7 +494,11 @@ fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>
             let by_count = load.duration.is_none() && matches!(load.warmup, Warmup::Requests(_));
             load.planned().filter(|_| by_count).map(Some)
         }
-        Shape::Open { .. } | Shape::Rates { .. } | Shape::Burst | Shape::Replay { .. } => {
+        Shape::Open { .. }
+        | Shape::Rates { .. }
+        | Shape::Classes { .. }
+        | Shape::Burst
+        | Shape::Replay { .. } => {
             let seed = plan
                 .seed
                 .child(case.id.as_str())

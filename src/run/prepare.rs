@@ -659,7 +659,7 @@ fn open_files(case: &Case, shard: Shard) -> OpenFiles {
         (Shape::Burst, None) => split.local_index(case.load.planned().unwrap_or(0)),
         (shape, limit) => match shape.users() {
             Some(users) => u64::from(split.users(users)),
-            None => shard.share(u64::from(limit.unwrap_or(0))),
+            None => shard.share(limit.map_or(0, |limit| u64::from(limit.of))),
         },
     };
     let files_per_connection = match &case.target.location {

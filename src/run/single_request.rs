@@ -229,6 +229,7 @@ fn describe(
         message,
         captured: copy,
         truths: _,
+        session_token: _,
     } = finished;
     let redactor = target_redactor(&case.target, routes);
     let CapturedExchange {

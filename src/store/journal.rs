@@ -18,9 +18,9 @@ pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
 const VERSION: u32 = 8;
-/// Still read, with the number of fields that its outcomes lack at their end: `first_turn` and the fields after it, in version 6
+/// Still read, with the number of fields that its outcomes lack at their end: `held_until` and the fields after it, in version 6
 /// `endpoint` too.
-const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 4), (6, 5)];
+const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 6), (6, 7)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -441,8 +441,10 @@ columns! {
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
     model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
     endpoint Dictionary = s::ENDPOINT, |row| row.outcome.endpoint.as_deref();
+    kept_headers Dictionary = s::KEPT_HEADERS, |row| row.outcome.kept_headers.as_deref();
     streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
     intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
+    held_until Numbers<u64> = s::HELD_UNTIL, |row| nanos(row.outcome.held_until);
     sent Numbers<u64> = s::SENT, |row| nanos(row.outcome.timeline.sent);
     last_sent Numbers<u64> = s::LAST_SENT, |row| nanos(row.outcome.timeline.last_sent);
     headers Numbers<u64> = s::HEADERS, |row| nanos(row.outcome.timeline.headers);

@@ -1,7 +1,7 @@
 //! Reports of the parts of a case: the entries of its mix, the groups of its dataset, such as the prompt lengths of a speed benchmark
 //! or the groups of a shared prefix, and the URLs of its target.
 
-use crate::measured_requests::MeasuredRequest;
+use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::sample::{Sample, distribution, values};
 use crate::scalars::{mean_user_tps, request_share, throughput};
 use crate::sending::Flow;
@@ -135,6 +135,36 @@ pub fn endpoint_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
         part_report(name, &requests, sample, is_own)
     };
     case.target.endpoint_names().iter().map(report).collect()
+}
+
+/// Maximum number of values of a kept header that are reported; the column contains all.
+const MAX_VALUES: usize = 64;
+
+/// A report for each value of each header of `target.keep_headers`, named `header: value`. A header with more than [`MAX_VALUES`]
+/// values is left out: it names requests, not replicas.
+pub fn header_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
+    let of_header = |header: &String| {
+        let value = |lines: Option<&str>| Some(header_value(lines?, header)?.to_owned());
+        let mut by_value: BTreeMap<String, Vec<MeasuredRequest<'_>>> = BTreeMap::new();
+        for request in sample.requests.iter() {
+            if let Some(value) = value(request.kept_headers()) {
+                by_value.entry(value).or_default().push(request);
+            }
+            if by_value.len() > MAX_VALUES {
+                return Vec::new();
+            }
+        }
+        let report = |(name, requests): (String, Vec<MeasuredRequest<'_>>)| {
+            let is_own = |flow: &Flow| value(flow.kept_headers.as_deref()).as_ref() == Some(&name);
+            part_report(&format!("{header}: {name}"), &requests, sample, is_own)
+        };
+        by_value.into_iter().map(report).collect()
+    };
+    case.target
+        .keep_headers
+        .iter()
+        .flat_map(of_header)
+        .collect()
 }
 
 /// The report of some requests, whose arrivals are the flows that `is_own` selects.
@@ -292,6 +322,7 @@ mod tests {
         let entry = |name: &str| MixEntry {
             name: name.into(),
             load: EntryLoad::Weight(1.0),
+            headers: Vec::new(),
             request: RequestSpec::default(),
             dataset: DatasetSpec::new(Source::Prompt("x".into())),
         };

@@ -41,7 +41,7 @@ pub use codec::StoredSize;
 pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
-pub use groups::{endpoint_reports, group_reports};
+pub use groups::{endpoint_reports, group_reports, header_reports};
 pub use lateness::{Accepted, End, Lateness, measure_lateness};
 pub use local::{BatchMetrics, batch_metrics, speed_table};
 pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};

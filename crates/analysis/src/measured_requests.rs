@@ -18,6 +18,7 @@ pub struct MeasuredRequests {
     groups: Dictionary,
     models: Dictionary,
     endpoints: Dictionary,
+    kept_headers: Dictionary,
     ok: Vec<bool>,
     left: Vec<bool>,
     scheduled_s: Vec<f64>,
@@ -44,6 +45,8 @@ pub struct RequestFields<'a> {
     pub model: &'a str,
     /// The URL that it was sent to, where the target has several.
     pub endpoint: Option<&'a str>,
+    /// The kept headers of its response, each as a line `name: value`.
+    pub kept_headers: Option<&'a str>,
     /// It succeeded.
     pub ok: bool,
     /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
@@ -87,6 +90,7 @@ impl MeasuredRequests {
         self.groups.push(fields.group);
         self.models.push(Some(fields.model));
         self.endpoints.push(fields.endpoint);
+        self.kept_headers.push(fields.kept_headers);
         self.ok.push(fields.ok);
         self.left.push(fields.left);
         self.scheduled_s.push(fields.scheduled_s);
@@ -109,6 +113,7 @@ impl MeasuredRequests {
             group: row.group().map(|group| &**group),
             model: row.model(),
             endpoint: row.endpoint().map(|endpoint| &**endpoint),
+            kept_headers: row.kept_headers().map(|lines| &**lines),
             ok: row.ok(),
             left: row.left(),
             scheduled_s,
@@ -247,6 +252,12 @@ impl<'a> MeasuredRequest<'a> {
         endpoint.map(|endpoint| &**endpoint)
     }
 
+    /// The kept headers of its response, each as a line `name: value`.
+    pub fn kept_headers(self) -> Option<&'a str> {
+        let lines = self.requests.kept_headers.get(self.row);
+        lines.map(|lines| &**lines)
+    }
+
     /// Whether it succeeded.
     pub fn ok(self) -> bool {
         at(&self.requests.ok, self.row)
@@ -367,6 +378,7 @@ impl<'a> MeasuredRequest<'a> {
             group: self.group(),
             model,
             endpoint: self.endpoint(),
+            kept_headers: self.kept_headers(),
         }
     }
 }
@@ -379,10 +391,20 @@ pub(super) struct Tags<'a> {
     pub group: Option<&'a str>,
     pub model: &'a str,
     pub endpoint: Option<&'a str>,
+    pub kept_headers: Option<&'a str>,
+}
+
+/// The value of a header among lines `name: value`.
+pub(super) fn header_value<'a>(lines: &'a str, name: &str) -> Option<&'a str> {
+    let value = |line: &'a str| {
+        let (header, value) = line.split_once(": ")?;
+        header.eq_ignore_ascii_case(name).then_some(value)
+    };
+    lines.lines().find_map(value)
 }
 
 impl Tags<'_> {
-    /// Whether every selector of a check matches; one with an unknown name never does.
+    /// Whether every selector of a check matches. A name that is no tag is that of a kept header.
     pub(super) fn match_all(&self, selectors: &[(String, String)]) -> bool {
         selectors.iter().all(|(tag, value)| match tag.as_str() {
             "model" => self.model == value,
@@ -392,7 +414,10 @@ impl Tags<'_> {
                 parse_turns(value).is_some_and(|turns| turns.contains(&self.turn.saturating_add(1)))
             }
             "round" => value.parse() == Ok(self.round),
-            _ => false,
+            header => {
+                let lines = self.kept_headers.unwrap_or_default();
+                header_value(lines, header) == Some(value)
+            }
         })
     }
 }

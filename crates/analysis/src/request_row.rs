@@ -72,6 +72,7 @@ accessors! {
     shard: u32;
     intended: u64;
     sent: Option<u64>;
+    held_until: Option<u64>;
     first_chunk: Option<u64>;
     reasoning: Option<u32>;
     end: u64;
@@ -128,6 +129,10 @@ impl<'a> RequestRow<'a> {
     /// Whether it is the first measured turn of its session.
     pub(super) fn begins_session(&self) -> bool {
         self.turn() == self.first_turn()
+    }
+
+    pub(super) fn kept_headers(&self) -> Option<&'a Arc<str>> {
+        self.columns.kept_headers.get(self.index())
     }
 
     fn phase(&self) -> &'a str {
@@ -327,7 +332,9 @@ impl RequestRow<'_> {
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
             Metric::E2eService => span(self.sent(), end),
-            Metric::ScheduleLag => span(intended, self.sent()),
+            Metric::HeldTime => span(intended, self.held_until()),
+            // The server, not the load generator, makes a held request wait.
+            Metric::ScheduleLag => span(self.held_until().or(intended), self.sent()),
             Metric::PromptTokens => count(self.prompt_tokens()),
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),

@@ -2,7 +2,7 @@
 
 use crate::CaseFacts;
 use crate::in_flight::{InFlight, Steady, steady_state};
-use crate::measured_requests::MeasuredRequest;
+use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sending::{Flow, rates, throughput_window};
@@ -104,6 +104,15 @@ pub(super) fn scalars(
         Metric::EndpointImbalance,
         endpoint_imbalance(requests, facts.case.target.endpoint_names()),
     );
+    put(
+        Metric::ReplicaImbalance,
+        facts
+            .case
+            .target
+            .keep_headers
+            .first()
+            .and_then(|header| replica_imbalance(requests, header)),
+    );
     put(Metric::Startup, startup_seconds(facts.parts));
     put(
         Metric::GoodputRate,
@@ -158,6 +167,17 @@ fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) 
         *tokens.get_mut(index)? += request.value(Metric::OutputTokens)?;
     }
     imbalance(tokens.into_iter().map(Some))
+}
+
+/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept header. None for
+/// one replica, and where the header or the tokens of a request are unknown.
+fn replica_imbalance(requests: &[MeasuredRequest<'_>], header: &str) -> Option<f64> {
+    let mut tokens: BTreeMap<&str, f64> = BTreeMap::new();
+    for request in requests.iter().filter(|request| request.ok()) {
+        let replica = header_value(request.kept_headers()?, header)?;
+        *tokens.entry(replica).or_default() += request.value(Metric::OutputTokens)?;
+    }
+    imbalance(tokens.into_values().map(Some))
 }
 
 /// The mean throughput of a user over the requests that have one.

@@ -26,8 +26,10 @@ columns! {
     STATUS "status" U32;
     MODEL "model" Text;
     ENDPOINT "endpoint" Text;
+    KEPT_HEADERS "kept_headers" Text;
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
+    HELD_UNTIL "held_until_ns" U64;
     SENT "sent_ns" U64;
     LAST_SENT "last_sent_ns" U64;
     HEADERS "headers_ns" U64;
@@ -128,6 +130,8 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
     metric_columns().chain([
         (REASONING_EVENTS, Kind::U32),
         (ENDPOINT, Kind::Text),
+        (HELD_UNTIL, Kind::U64),
+        (KEPT_HEADERS, Kind::Text),
         (FIRST_TURN, Kind::U32),
         (COUNTED_CACHEABLE, Kind::U64),
         (SESSION_DURATION, Kind::U64),

@@ -6,7 +6,7 @@ use crate::body_capture::{CapturedExchange, CapturedHeads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
 use crate::counters::LiveCounters;
-use crate::exchange::{AttemptTrace, Exchange, TargetContext, unsendable};
+use crate::exchange::{AttemptTrace, Exchange, ResponseHeaders, TargetContext, unsendable};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
 use crate::pool::Pool;
@@ -58,6 +58,8 @@ pub struct CompletedCall {
     pub text: Option<String>,
     /// The reply for the next turn of a conversation, if texts are kept.
     pub message: Option<Message>,
+    /// The header with the token of the session for its next turn, if the response had one.
+    pub session_token: Option<(String, String)>,
     /// The exchange, if bodies are kept and the call was sent.
     pub captured: Option<Box<CapturedExchange>>,
     /// The truths of the answer, if it is to be checked.
@@ -71,6 +73,7 @@ impl CompletedCall {
             outcome,
             text: None,
             message: None,
+            session_token: None,
             captured: None,
             truths: None,
         }
@@ -110,6 +113,9 @@ pub struct HttpClient {
     target: TargetContext,
     manners: RequestPolicy,
     request_id: Option<HeaderName>,
+    session_id: Option<HeaderName>,
+    /// The request header of session tokens.
+    token_header: Option<String>,
     redactor: Redactor,
     /// The name of the URL in outcomes; None for the only URL of a target.
     endpoint: Option<Arc<str>>,
@@ -127,6 +133,9 @@ impl HttpClient {
         let request_target = RequestTarget::new(target, route);
         let headers = RequestHeaders::new(target, route, &request_target, &setting.protocol)?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
+        let header_name =
+            |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
+        let token = target.session_token.as_ref();
         let context = TargetContext {
             protocol: setting.protocol,
             request_target,
@@ -142,14 +151,22 @@ impl HttpClient {
             gauges: setting.counters,
             keep_text: setting.keep_text,
             keep_bodies: setting.keep_bodies,
+            response_headers: ResponseHeaders {
+                keep: target
+                    .keep_headers
+                    .iter()
+                    .map(header_name)
+                    .collect::<Result<_, _>>()?,
+                token: token.map(|token| header_name(&token.from)).transpose()?,
+            },
         };
-        let header_name =
-            |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
         let redactor = target_redactor(target, std::slice::from_ref(route));
         Ok(HttpClient {
             target: context,
             manners: setting.policy,
             request_id: target.request_id.as_ref().map(header_name).transpose()?,
+            session_id: target.session_id.as_ref().map(header_name).transpose()?,
+            token_header: token.map(|token| token.to.clone()),
             // As in the plan, which limits and reports compare it with: it has no secret of the URL.
             endpoint: route.endpoint.clone(),
             redactor,
@@ -400,6 +417,7 @@ impl HttpClient {
         let mut headers = shared.for_request(call.streamed, &call.headers)?;
         shared.sign_call(&mut headers, call.body_sha256.as_deref(), SystemTime::now())?;
         self.set_request_id(&mut headers, call, trace);
+        self.set_session_id(&mut headers, call);
         Ok(headers)
     }
 
@@ -420,6 +438,15 @@ impl HttpClient {
         }
     }
 
+    /// Sets the id of the session, which is the same for all of its turns and attempts.
+    fn set_session_id(&self, headers: &mut HeaderMap, call: &PreparedRequest) {
+        if let Some(header) = &self.session_id
+            && let Ok(value) = HeaderValue::from_str(&self.manners.session_id(call))
+        {
+            headers.insert(header, value);
+        }
+    }
+
     fn fill_outcome(&self, mut outcome: Outcome, trace: AttemptTrace) -> CompletedCall {
         outcome.status = trace.status;
         outcome.reads = trace.reads;
@@ -437,11 +464,15 @@ impl HttpClient {
         outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
         outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
+        outcome.kept_headers = trace
+            .kept_headers
+            .map(|lines| self.redactor.redact(lines).into());
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
         CompletedCall {
             text: trace.text,
             message: trace.message,
+            session_token: self.token_header.clone().zip(trace.session_token),
             ..CompletedCall::bare(outcome)
         }
     }

@@ -283,13 +283,7 @@ impl Check {
 
     /// The value of a tag that restricts it to some requests.
     pub fn tag(&self, name: &str) -> Option<&str> {
-        match &self.subject {
-            Subject::Metric { tags, .. } => tags
-                .iter()
-                .find(|(tag, _)| tag == name)
-                .map(|(_, value)| value.as_str()),
-            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
-        }
+        self.subject.tag(name)
     }
 
     /// The share of requests that may exceed the limit while the objective passes. None where no share decides the objective
@@ -370,6 +364,17 @@ pub struct Verdict {
 }
 
 impl Subject {
+    /// The value of a tag that restricts it to some requests.
+    pub fn tag(&self, name: &str) -> Option<&str> {
+        match self {
+            Subject::Metric { tags, .. } => tags
+                .iter()
+                .find(|(tag, _)| tag == name)
+                .map(|(_, value)| value.as_str()),
+            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        }
+    }
+
     /// Whether it is a share of the requests, which has exact binomial bounds.
     pub fn is_share(&self) -> bool {
         match self {

@@ -52,6 +52,10 @@ pub enum Requires {
     AnswerTruth,
     /// `length` in `request.expect`.
     AnswerLength,
+    /// `target.keep_headers`.
+    KeptHeaders,
+    /// A `load.max_in_flight` that holds arrivals.
+    Held,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -135,7 +139,9 @@ metrics! {
     E2e "e2e" "e2e_ms" Millis Request Nothing Latency false;
     /// end − sent.
     E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing Service false;
-    /// Send delay: sent − intended.
+    /// Time from the scheduled send until `load.max_in_flight` let a held request pass: held_until − intended.
+    HeldTime "held_time" "held_time_ms" Millis Request Held Latency false;
+    /// Send delay: sent − intended, or sent − held_until for a held request.
     ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
     PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;
@@ -229,6 +235,8 @@ metrics! {
     LengthExact "length_exact" "length_exact" Share Case AnswerLength Fixed true;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
+    /// Output tokens of ok requests of the replica that generated most / mean over the replicas that answered, by the first of target.keep_headers.
+    ReplicaImbalance "replica_imbalance" "replica_imbalance" Count Case KeptHeaders Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
     /// Prompt tokens from the server's cache / prompt tokens, over ok requests; as reported by the server.

@@ -325,7 +325,12 @@ pub struct Outcome {
     /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
     /// before it.
     pub endpoint: Option<Arc<str>>,
-    /// The first measured turn of its session: the turns before it are only history. Journals of version 7 end before it.
+    /// When `max_in_flight` let it pass, if that was after `intended`; of a request that was never sent, when it stopped to wait. None:
+    /// it was not held. Journals of version 7 end before it.
+    pub held_until: Option<Nanos>,
+    /// The response headers of `target.keep_headers`, each as a line `name: value`; None without any of them.
+    pub kept_headers: Option<Arc<str>>,
+    /// The first measured turn of its session: the turns before it are only history.
     pub first_turn: u32,
     /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
     pub cacheable_tokens: Option<u64>,

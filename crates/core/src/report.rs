@@ -89,6 +89,9 @@ pub struct Audit {
     pub bytes_out_per_s: Option<f64>,
     /// Arrivals dropped at `max_in_flight`.
     pub dropped: u64,
+    /// Arrivals held at `max_in_flight`.
+    #[serde(default)]
+    pub held: u64,
     /// Why some values are not those of the server; empty if all are.
     pub reasons: Vec<String>,
 }
@@ -424,6 +427,8 @@ pub struct CaseReport {
     pub groups: Vec<GroupReport>,
     /// The URLs of its target, if there are several.
     pub endpoints: Vec<GroupReport>,
+    /// The values of the kept response headers, each named `header: value`.
+    pub headers: Vec<GroupReport>,
     /// Variation between and within its rounds, per metric.
     pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.

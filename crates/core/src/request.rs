@@ -221,6 +221,8 @@ pub struct PreparedRequest {
     pub cancel: Option<ClientCancel>,
     /// Index of the URL of the target that it is sent to.
     pub endpoint: usize,
+    /// When `max_in_flight` let it pass, if that was after its scheduled time.
+    pub held_until: Option<Nanos>,
     /// The truths of its answer; None: it is not checked.
     pub truths: Option<Box<Truths>>,
 }
@@ -265,6 +267,8 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            held_until: self.held_until,
+            kept_headers: None,
             first_turn: self.first_turn,
             cacheable_tokens: self.cacheable_tokens,
             session_duration: None,

@@ -29,6 +29,8 @@ pub struct Simulator {
     pub block_tokens: u32,
     /// Output tokens of a request without `max_tokens`.
     pub default_output_tokens: u32,
+    /// Number of engines behind one address; each response of several names its engine in `x-inference-pod` and `x-session-token`.
+    pub replicas: u32,
     /// Faults.
     pub faults: Faults,
     /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached tokens. Up to
@@ -75,6 +77,7 @@ impl Default for Simulator {
             kv_blocks: 8192,
             block_tokens: 16,
             default_output_tokens: 64,
+            replicas: 1,
             faults: Faults::default(),
             prefix_cache: false,
             answers: None,

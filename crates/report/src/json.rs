@@ -88,6 +88,7 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "local": local::json(case, |values| json!(distribution_json(values))),
         "speed": local::speed_json(case),
         "groups": case.groups.iter().map(group_json).collect::<Vec<_>>(),
+        "headers": case.headers.iter().map(|header| endpoint_json(case, header)).collect::<Vec<_>>(),
         "endpoints": case.endpoints.iter().map(|endpoint| endpoint_json(case, endpoint)).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo_json).collect::<Vec<_>>(),

@@ -122,6 +122,8 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Power => "no GPU reported its power",
         Requires::Hardware => "needs `target.hardware`",
         Requires::Cost => "needs `target.cost`",
+        Requires::KeptHeaders => "no response has the first header of `target.keep_headers`",
+        Requires::Held => "no request was held (`load.max_in_flight` with `then: hold`)",
         Requires::Endpoints => "needs several URLs in `target.url`",
         Requires::AnswerFormat => "needs a check of the format in `request.expect`",
         Requires::AnswerTruth => "needs a truth in `request.expect`",

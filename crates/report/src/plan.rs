@@ -8,7 +8,7 @@ use llmscen_core::check::{Check, Confidence};
 use llmscen_core::dataset::Source;
 use llmscen_core::distribution::{Family, Scale};
 use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
-use llmscen_core::load::{Load, Warmup};
+use llmscen_core::load::{AtLimit, Load, MaxInFlight, Warmup};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::request::{CancelWhen, Quantity};
 use llmscen_core::schedule::halving::groups;
@@ -254,7 +254,10 @@ fn plan_row(case: &Case) -> Row {
 fn describe_load(load: &Load) -> String {
     let cap = load
         .max_in_flight
-        .map(|cap| format!(", at most {cap} in flight"))
+        .map(|MaxInFlight { of, then }| match then {
+            AtLimit::Drop => format!(", at most {of} in flight"),
+            AtLimit::Hold => format!(", at most {of} in flight, others are held"),
+        })
         .unwrap_or_default();
     let spread = if load.spread.0 == 0 {
         String::new()
@@ -491,14 +494,17 @@ mod tests {
             duration: Some(Nanos::from_millis(60_000)),
             warmup: Warmup::Span(Nanos::from_millis(5000)),
             graceful_stop: Nanos::ZERO,
-            max_in_flight: Some(64),
+            max_in_flight: Some(MaxInFlight {
+                of: 64,
+                then: AtLimit::Hold,
+            }),
             stop_when_saturated: false,
             spread: Nanos::ZERO,
         };
         assert_eq!(
             (describe_load(&load), measured_extent(&load), warmup(&load)),
             (
-                "8/s poisson, at most 64 in flight".into(),
+                "8/s poisson, at most 64 in flight, others are held".into(),
                 "200 or 60 s".into(),
                 "5 s".into()
             )

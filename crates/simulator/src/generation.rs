@@ -54,6 +54,8 @@ pub(super) struct Generation {
     pub(super) answer: Option<Vec<String>>,
     /// Embeddings or scores instead of text: the single token marks the end of the prefill.
     pub(super) pooled: bool,
+    /// The engine that generates it, set after submission; None where there is only one.
+    pub(super) replica: Option<usize>,
 }
 
 impl Generation {
@@ -136,6 +138,7 @@ impl<'c> Call<'c> {
             reasoning,
             answer,
             pooled: false,
+            replica: None,
         })
     }
 

@@ -371,7 +371,7 @@ fn summarize_case(
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
     notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
     notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
-    notes.extend(shards.note.filter(|_| !is_stage));
+    notes.extend(shards.notes.into_iter().filter(|_| !is_stage));
     CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -385,6 +385,7 @@ fn summarize_case(
         speed: llmscen_analysis::speed_table(case, &groups, &local),
         groups,
         endpoints: llmscen_analysis::endpoint_reports(case, &sample),
+        headers: llmscen_analysis::header_reports(case, &sample),
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),

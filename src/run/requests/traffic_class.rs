@@ -44,6 +44,17 @@ impl TrafficClass {
         }
     }
 
+    /// The headers of a request, from those in its dataset row, which override those of the entry.
+    fn headers(&self, of_row: Vec<(String, String)>) -> Vec<(String, String)> {
+        let own = self.entry.iter().flat_map(|entry| &entry.headers);
+        let mut headers: Vec<(String, String)> = own
+            .filter(|(name, _)| !of_row.iter().any(|(row, _)| row.eq_ignore_ascii_case(name)))
+            .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+            .collect();
+        headers.extend(of_row);
+        headers
+    }
+
     /// The seed of its requests in a round; that of an entry does not depend on the other entries.
     pub fn seed(&self, round: Seed) -> Seed {
         self.entry
@@ -117,7 +128,7 @@ pub fn build_call(
         entry: position.entry,
         number: position.number,
         group: prompt.group,
-        headers: prompt.headers,
+        headers: class.headers(prompt.headers),
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
@@ -130,6 +141,7 @@ pub fn build_call(
         approximate: prompt.approximate,
         cancel: leave,
         endpoint: endpoints.select(position.seq, position.turn),
+        held_until: None,
         truths: rendered
             .truths
             .map(|truths| Box::new(truths_of_turn(truths, position))),
@@ -288,7 +300,7 @@ pub struct MixAssignment {
 impl MixAssignment {
     /// The assignment of a round with this seed; `arrivals`: those that it replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> MixAssignment {
-        let planned = case.entry_rates().is_some();
+        let planned = case.entry_arrivals().is_some();
         let schedule = planned
             .then(|| Schedule::for_case(case, seed, arrivals))
             .flatten();

@@ -134,6 +134,7 @@ impl SessionRunner {
             next,
             rendered: receiver,
             phase: session.phase,
+            token: session.token.clone(),
         }
     }
 
@@ -153,8 +154,12 @@ impl SessionRunner {
                 next,
                 rendered,
                 phase,
+                token,
             } => match self.await_turn(worker, rendered, next.since).await {
-                Ok(turn) => (turn.call, next.since + turn.wait, phase),
+                Ok(RenderedTurn { mut call, wait }) => {
+                    call.headers.extend(token);
+                    (call, next.since + wait, phase)
+                }
                 Err(why) => {
                     return Some(EndedTurn {
                         turn: next.turn,
@@ -219,6 +224,8 @@ enum Step {
         next: ReadyTurn,
         rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
         phase: Phase,
+        /// The header that sends the token of the session back.
+        token: Option<(String, String)>,
     },
     /// Passes an outcome to the collector.
     Deliver(Box<CompletedCall>),
@@ -249,6 +256,8 @@ struct SessionProgress {
     conversation: SharedConversation,
     /// Replies that the turn renderer does not have yet.
     replies: Vec<(u32, Message)>,
+    /// The latest token of a response, with the name of the header that sends it back.
+    token: Option<(String, String)>,
     /// From the first send of a measured turn to the last end so far.
     span: Option<(Nanos, Nanos)>,
     failed: bool,
@@ -274,6 +283,7 @@ impl SessionProgress {
             unsent: UnsentTurns::new(first, phase),
             conversation: SharedConversation::default(),
             replies: Vec::new(),
+            token: None,
             span: None,
             failed: false,
         }
@@ -305,6 +315,7 @@ impl SessionProgress {
             return (outcomes, Vec::new());
         }
         let ready = self.turns.end_turn(turn, at);
+        self.token = finished.session_token.take().or(self.token.take());
         self.replies.push((turn, reply(&mut finished)));
         if let Some(sent) = finished.outcome.timeline.sent
             && turn >= self.first.first_turn

@@ -360,6 +360,8 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                         ..Default::default()
                     })
                 }),
+                held_until: prompt.map(Nanos),
+                kept_headers: response_id.as_deref().map(Into::into),
                 response_id,
                 end,
             }

@@ -19,6 +19,9 @@ pub fn target() -> Target {
         api_key: None,
         headers: Default::default(),
         request_id: None,
+        session_id: None,
+        session_token: None,
+        keep_headers: Vec::new(),
         timeouts: Timeouts {
             connect: limit,
             read: limit,

@@ -91,6 +91,13 @@ pub(crate) static SIMULATOR: Block = Block {
         .default("64")
         .example("128"),
         field(
+            "replicas",
+            Kind::Whole(1, 1000),
+            "Number of engines behind the address. Requests go to them in turn; one with the header `x-session-token` of an earlier response goes to the engine of that response. Responses of several engines have `x-inference-pod` and `x-session-token`.",
+        )
+        .default("1")
+        .example("2"),
+        field(
             "faults",
             Kind::Block(&FAULTS),
             "Simulated faults, drawn from the seed.",
@@ -311,6 +318,7 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         kv_blocks: count("kv_blocks")?,
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
+        replicas: count("replicas")?,
         faults: decode_faults(node.get("faults")?)?,
         prefix_cache: node.read("prefix_cache", Node::flag)?,
         answers: node.get("answers").and_then(decode_answers),

@@ -7,7 +7,7 @@ use llmscen_core::dataset::{
     Turns,
 };
 use llmscen_core::distribution::Distribution;
-use llmscen_core::load::{Arrival, Shape, Warmup};
+use llmscen_core::load::{Arrival, AtLimit, MaxInFlight, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
 use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};
@@ -381,6 +381,46 @@ fn sessions_count_conversations() {
         (timed.dataset.turns, timed.load.requests),
         (Some(Turns::default()), None)
     );
+}
+
+#[test]
+fn a_limit_of_requests_in_flight_drops_or_holds() {
+    let limit = |value: &str| {
+        let load = format!("{{rate: 1/s, duration: 9s, max_in_flight: {value}}}");
+        case("{url: simulator}", "{}", "openqa", &load)
+            .load
+            .max_in_flight
+    };
+    let dropping = Some(MaxInFlight {
+        of: 9,
+        then: AtLimit::Drop,
+    });
+    assert_eq!(
+        [limit("9"), limit("{of: 9}"), limit("{of: 9, then: drop}")],
+        [dropping; 3]
+    );
+    let holding = MaxInFlight {
+        of: 9,
+        then: AtLimit::Hold,
+    };
+    assert_eq!(limit("{of: 9, then: hold}"), Some(holding));
+    for bad in [
+        "0",
+        "[9]",
+        "{then: hold}",
+        "{of: 9, then: wait}",
+        "{of: 9, than: hold}",
+    ] {
+        let scenario = format!(
+            "version: 1\nname: t\ntarget: {{url: simulator}}\ndataset: openqa\n\
+             load: {{rate: 1/s, duration: 9s, max_in_flight: {bad}}}\n"
+        );
+        let found = messages(load_with(&scenario, &[], &[]));
+        assert!(
+            found[0].contains("`load.max_in_flight` must be a number of requests"),
+            "{bad}: {found:?}"
+        );
+    }
 }
 
 #[test]

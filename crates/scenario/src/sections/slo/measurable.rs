@@ -20,7 +20,28 @@ pub(super) fn check_measurable(
     spec: &TelemetrySpec,
     review: &mut Review,
 ) {
-    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
+    check_subject(limit, &limit.check.subject, case, rounds, spec, review);
+    let same_case = limit.check.relative.as_ref().and_then(|relative| {
+        let reference = relative.case.as_ref()?;
+        reference
+            .subject
+            .as_ref()
+            .filter(|_| reference.is_same_case())
+    });
+    if let Some(subject) = same_case {
+        check_subject(limit, subject, case, rounds, spec, review);
+    }
+}
+
+fn check_subject(
+    limit: &Limit<'_>,
+    subject: &Subject,
+    case: &Case,
+    rounds: u32,
+    spec: &TelemetrySpec,
+    review: &mut Review,
+) {
+    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
         Subject::Signal { signal, role, .. } => {
@@ -51,7 +72,7 @@ pub(super) fn check_measurable(
     };
     tags.iter()
         .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
-    let lines = case.classes_for_group(limit.check.group());
+    let lines = case.classes_for_group(subject.tag("group"));
     for metric in metrics {
         if !tags.is_empty() {
             check_tags(limit, metric, review);
@@ -200,6 +221,14 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::KeptHeaders if case.target.keep_headers.is_empty() => Some((
+            "no response header is kept",
+            "List the header that names the replica in `target.keep_headers`",
+        )),
+        Requires::Held if !case.load.holds() => Some((
+            "no request is held",
+            "Set `load.max_in_flight: { of: 32, then: hold }`",
+        )),
         Requires::Endpoints if case.target.endpoint_names().is_empty() => Some((
             "the target has one URL",
             "List several URLs in `target.url`",
@@ -295,6 +324,22 @@ fn check_tag(
                 format!("Endpoints are {}.", list(names.iter().copied(), "and"))
             };
             (names.contains(&value), exist)
+        }
+        header if header.contains('-') => {
+            let kept = &case.target.keep_headers;
+            if kept.iter().any(|name| name.eq_ignore_ascii_case(header)) {
+                return;
+            }
+            let at = word_span(limit, header, review);
+            let label = meant_or(
+                nearest(header, kept.iter().map(String::as_str)),
+                "is not kept",
+            );
+            let mistake = Mistake::new(at, format!("unknown tag `{header}`"), label);
+            review.push(
+                mistake.help("A response header is a tag if `target.keep_headers` lists it."),
+            );
+            return;
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,

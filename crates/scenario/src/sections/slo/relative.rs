@@ -39,7 +39,10 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
             "Put `abort` on a second limit, with a number that clearly justifies ending the case.",
         ));
     }
-    let Some(why) = no_interval_reason(&check.subject) else {
+    let same_case = relative.case.as_ref().filter(|it| it.is_same_case());
+    let other = same_case.and_then(|it| it.subject.as_ref());
+    let why = no_interval_reason(&check.subject).or_else(|| no_interval_reason(other?));
+    let Some(why) = why else {
         return;
     };
     let counted = matches!(
@@ -98,6 +101,12 @@ pub(super) fn resolve_limit(
     let limit_at = place_of(limit, relative.to, review);
     let known =
         match relative.to {
+            ReferenceKind::Case if relative.is_same_case() => {
+                if let Some(reference) = &mut relative.case {
+                    reference.id = case.id.clone();
+                }
+                None
+            }
             ReferenceKind::Case => {
                 if let Some(reference) = &mut relative.case {
                     reference.id =
@@ -257,6 +266,9 @@ pub(super) fn is_own_reference(limit: &Limit<'_>, own: &Case, cases: &[(String, 
         .as_ref()
         .and_then(|it| it.case.as_ref());
     reference.is_some_and(|reference| {
+        if reference.is_same_case() {
+            return false;
+        }
         let is_swept = |(path, _): &(String, String)| own.labels.get(path).is_some();
         reference.labels.iter().all(is_swept)
             && matching_cases(reference, own, cases).eq([own.id.as_str()])
