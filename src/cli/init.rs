@@ -24,8 +24,8 @@ macro_rules! examples {
 }
 
 examples! {
-    "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
-    "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
+    "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
+    "generated-sessions" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
     "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
 }
 

@@ -622,6 +622,8 @@ const SHORTER: [(&str, &[&str]); 7] = [
     ("images", &["load.requests=6"]),
     ("sweep", &["load.requests=2x"]),
     ("exact-lengths", &["load.requests=24"]),
+    ("generated-sessions", &["load.sessions=8"]),
+    ("lengths", &["load.requests=24"]),
     ("offline-batch", &["load.static.rounds=2"]),
 ];
 
