@@ -24,8 +24,9 @@ macro_rules! examples {
 }
 
 examples! {
-    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
-    "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
+    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
+    "generated-sessions" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache"
+    "quickstart" "ramp" "regression"
     "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
 }
 

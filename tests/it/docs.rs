@@ -631,7 +631,7 @@ pub fn scenarios() -> Vec<PathBuf> {
 }
 
 /// Shorter loads for those that would take long in a debug build.
-const SHORTER: [(&str, &[&str]); 7] = [
+const SHORTER: [(&str, &[&str]); 9] = [
     ("speed-benchmark", &["load.requests=1"]),
     (
         "local-speed",
@@ -641,6 +641,8 @@ const SHORTER: [(&str, &[&str]); 7] = [
     ("images", &["load.requests=6"]),
     ("sweep", &["load.requests=2x"]),
     ("exact-lengths", &["load.requests=24"]),
+    ("generated-sessions", &["load.sessions=8"]),
+    ("lengths", &["load.requests=24"]),
     ("offline-batch", &["load.static.rounds=2"]),
 ];
 

@@ -87,7 +87,7 @@ pub struct Bin {
 
 /// The unit of values, for texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub enum Measure {
     /// Tokens, or another count.
     Tokens,
     /// Nanoseconds.
@@ -341,19 +341,19 @@ impl Distribution {
     }
 
     /// The distribution in words, with its mean as drawn: `lognormal mean 500 sd 300, 10..2000 (mean 478)`.
-    pub fn describe(&self, scale: Scale) -> String {
-        let mean = match scale {
-            Scale::Tokens => self.mean_length(),
-            Scale::Time => self.mean_time(),
+    pub fn describe(&self, measure: Measure) -> String {
+        let mean = match measure {
+            Measure::Tokens => self.mean_length(),
+            Measure::Time => self.mean_time(),
         };
         match self.family {
-            Family::Fixed(_) => self.words(scale),
-            _ => format!("{} (mean {})", self.words(scale), scale.text(mean)),
+            Family::Fixed(_) => self.words(measure),
+            _ => format!("{} (mean {})", self.words(measure), measure.text(mean)),
         }
     }
 
-    fn words(&self, scale: Scale) -> String {
-        let text = |value: f64| scale.text(value);
+    fn words(&self, measure: Measure) -> String {
+        let text = |value: f64| measure.text(value);
         let range = |(low, high): (f64, f64)| format!("{}..{}", text(low), text(high));
         let words = match &self.family {
             Family::Fixed(value) => return text(*value),
@@ -371,7 +371,7 @@ impl Distribution {
             }
             Family::Mixture(parts) => {
                 let part = |(share, part): (f64, &Distribution)| {
-                    format!("{}% {}", round_to(share * 100.0, 3), part.words(scale))
+                    format!("{}% {}", round_to(share * 100.0, 3), part.words(measure))
                 };
                 let parts: Vec<String> = parts.shares().map(part).collect();
                 return format!("mixture of {}", parts.join(" and "));
@@ -657,11 +657,11 @@ impl Bin {
     }
 }
 
-impl Scale {
+impl Measure {
     fn text(self, value: f64) -> String {
         match self {
-            Scale::Tokens => round_to(value, 4),
-            Scale::Time => {
+            Measure::Tokens => round_to(value, 4),
+            Measure::Time => {
                 let units = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
                 let unit = units.iter().find(|(size, _)| value >= *size);
                 let (size, unit) = unit.copied().unwrap_or((1e9, "s"));

@@ -233,3 +233,188 @@ impl Conversations {
 fn size(drawn: &DrawnLengths) -> u64 {
     drawn.tokens.saturating_add(drawn.max_tokens.unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::token::trained::CHATS;
+    use crate::{CacheDir, Opened, Prompts};
+    use llmscen_core::dataset::{
+        AtLimit, ContextLimit, DatasetSpec, Generated, GeneratedSessions, Session, Source, Turns,
+    };
+    use llmscen_core::distribution::Weighted;
+    use llmscen_core::request::Quantity;
+    use llmscen_core::seed::Seed;
+    use std::collections::HashSet;
+
+    fn sessions(count: Quantity, limit: Option<ContextLimit>) -> GeneratedSessions {
+        GeneratedSessions {
+            count,
+            tokens: Quantity::fixed(30),
+            max_tokens: Some(Quantity::fixed(20)),
+            limit,
+        }
+    }
+
+    fn spec(sessions: Option<GeneratedSessions>) -> DatasetSpec {
+        DatasetSpec {
+            turns: sessions.is_some().then(Turns::default),
+            generated: Generated {
+                sessions,
+                ..Generated::default()
+            },
+            ..DatasetSpec::new(Source::Random {
+                tokens: Quantity::fixed(50),
+                shared_prefix: 0,
+            })
+        }
+    }
+
+    fn no_cache() -> CacheDir {
+        CacheDir {
+            dir: "unused".into(),
+            hub: String::new(),
+        }
+    }
+
+    fn open(spec: &DatasetSpec) -> Opened {
+        let cache = no_cache();
+        crate::open(spec, Seed(3), 0, &cache, &|_| {}).unwrap()
+    }
+
+    fn written(prompts: &dyn Prompts, seq: u64) -> Session {
+        let mut session = prompts.session(seq).unwrap();
+        for (turn, prompt) in session.turns.iter_mut().enumerate().skip(1) {
+            prompts.write_turn(seq, turn as u32, prompt).unwrap();
+        }
+        session
+    }
+
+    #[test]
+    fn every_turn_has_exactly_its_tokens_and_only_the_system_message_is_shared() {
+        let folder = CHATS[0].folder("byte-level");
+        let mut spec = spec(Some(sessions(Quantity::uniform(2, 6), None)));
+        spec.tokenizer = Some(folder.path().display().to_string());
+        spec.generated.system_tokens = 40;
+        spec.generated.context_tokens = Some(Quantity::uniform(100, 200));
+        let opened = open(&spec);
+        let tokenizer = opened.tokenizer.as_ref().unwrap();
+        let [first, second] = [0, 1].map(|seq| written(opened.prompts.as_ref(), seq));
+        let system = first.turns[0].system.as_deref().unwrap();
+        assert_eq!(tokenizer.count(system), Some(40));
+        assert_eq!(second.turns[0].system.as_deref(), Some(system));
+        let mut texts = HashSet::new();
+        for session in [&first, &second] {
+            assert!((2..=6).contains(&session.turns.len()));
+            let opening = tokenizer.count(&session.turns[0].text).unwrap();
+            assert!((150..=250).contains(&opening), "{opening}");
+            for turn in &session.turns[1..] {
+                assert_eq!(tokenizer.count(&turn.text), Some(30));
+                assert_eq!(turn.max_tokens, Some(20));
+            }
+            texts.extend(session.turns.iter().map(|turn| turn.text.clone()));
+        }
+        assert_eq!(texts.len(), first.turns.len() + second.turns.len());
+        assert_eq!(
+            written(open(&spec).prompts.as_ref(), 1),
+            second,
+            "the same seed"
+        );
+    }
+
+    /// The plan of a session is lengths alone, whatever the number of turns.
+    #[test]
+    fn later_turns_have_no_text_until_they_are_written() {
+        let opened = open(&spec(Some(sessions(Quantity::fixed(40), None))));
+        for seq in 0..100 {
+            let session = opened.prompts.session(seq).unwrap();
+            assert_eq!(session.turns.len(), 40);
+            assert!(session.turns[1..].iter().all(|turn| turn.text.is_empty()));
+        }
+    }
+
+    /// With the built-in tokenizer the template has no tokens: 50 + 20 in the first turn, 30 + 20 in each later one.
+    #[test]
+    fn the_context_limit_ends_or_truncates_a_session() {
+        let at = |tokens, at_limit| {
+            let limit = Some(ContextLimit { tokens, at_limit });
+            let opened = open(&spec(Some(sessions(Quantity::fixed(5), limit))));
+            let session = opened.prompts.session(0).unwrap();
+            session
+                .turns
+                .iter()
+                .map(|turn| turn.history_from)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(at(270, AtLimit::End), [0; 5]);
+        assert_eq!(at(269, AtLimit::End), [0; 4]);
+        assert_eq!(at(119, AtLimit::End), [0]);
+        assert_eq!(at(170, AtLimit::Truncate), [0, 0, 0, 1, 2]);
+        assert_eq!(at(70, AtLimit::Truncate), [0, 1, 2, 3, 4]);
+        let limit = ContextLimit {
+            tokens: 69,
+            at_limit: AtLimit::End,
+        };
+        let cache = no_cache();
+        let impossible = spec(Some(sessions(Quantity::fixed(5), Some(limit))));
+        let error = crate::open(&impossible, Seed(3), 0, &cache, &|_| {}).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("no turn fits into `turns.context_limit` (69 tokens)"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn pairs_of_lengths_are_drawn_together() {
+        let pairs = Weighted::new(vec![(1.0, (10, 200)), (3.0, (100, 20))]).unwrap();
+        let mut spec = spec(None);
+        spec.generated.pairs = Some(pairs);
+        let opened = open(&spec);
+        let lengths = |seq| {
+            let prompt = opened.prompts.session(seq).unwrap().turns.remove(0);
+            (prompt.tokens.unwrap(), prompt.max_tokens.unwrap())
+        };
+        let drawn: Vec<(u64, u64)> = (0..400).map(lengths).collect();
+        assert!(
+            drawn
+                .iter()
+                .all(|pair| [(10, 200), (100, 20)].contains(pair))
+        );
+        let short = drawn.iter().filter(|pair| pair.0 == 10).count();
+        assert!((60..=140).contains(&short), "{short} of 400, 100 expected");
+    }
+
+    /// P(rank 1) of 5 groups with exponent 1 is 1 / (1 + 1/2 + 1/3 + 1/4 + 1/5) = 43.8 %.
+    #[test]
+    fn popular_groups_are_drawn_by_zipf_and_by_number() {
+        let prefix = DatasetSpec::new(Source::Prefix {
+            groups: 5,
+            per_group: None,
+            prefix_tokens: 8,
+            tokens: Quantity::fixed(8),
+            zipf: Some(1.0),
+        });
+        let opened = open(&prefix);
+        let group = |seq| {
+            opened
+                .prompts
+                .session(seq)
+                .unwrap()
+                .turns
+                .remove(0)
+                .group
+                .unwrap()
+        };
+        let groups: Vec<String> = (0..1000).map(group).collect();
+        let first = groups.iter().filter(|group| *group == "prefix-0").count();
+        assert!(
+            (375..=500).contains(&first),
+            "{first} of 1000, 438 expected"
+        );
+        assert_eq!(
+            (group(700), group(3)),
+            (groups[700].clone(), groups[3].clone())
+        );
+    }
+}

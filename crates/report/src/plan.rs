@@ -6,7 +6,7 @@ use crate::search::describe_search;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Confidence};
 use llmscen_core::dataset::Source;
-use llmscen_core::distribution::{Family, Scale};
+use llmscen_core::distribution::{Family, Measure};
 use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
 use llmscen_core::load::{AtLimit, Load, MaxInFlight, Warmup};
 use llmscen_core::plan::{Case, Plan};
@@ -419,12 +419,12 @@ fn distributions(case: &Case) -> Vec<(&'static str, String)> {
     let drawn = lengths
         .into_iter()
         .filter_map(|(key, quantity)| match quantity {
-            Some(Quantity::Drawn(drawn)) => Some((key, drawn, Scale::Tokens)),
+            Some(Quantity::Drawn(drawn)) => Some((key, drawn, Measure::Tokens)),
             _ => None,
         });
     let times = times
         .into_iter()
-        .filter_map(|(key, time)| Some((key, time?, Scale::Time)));
+        .filter_map(|(key, time)| Some((key, time?, Measure::Time)));
     let varied = drawn
         .chain(times)
         .filter(|(_, drawn, _)| !matches!(drawn.family(), Family::Fixed(_)))

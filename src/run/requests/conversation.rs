@@ -497,6 +497,30 @@ mod tests {
     }
 
     #[test]
+    fn a_truncated_turn_keeps_the_system_message_and_the_latest_turns() {
+        let first = Prompt {
+            system: Some("be terse".into()),
+            ..user_turn("a")
+        };
+        let later = |text: &str, history_from| Prompt {
+            history_from,
+            ..user_turn(text)
+        };
+        let turns = vec![first, later("b", 0), later("c", 1), later("d", 3)];
+        let mut conversation = begun(turns, Api::OpenaiChat, Turns::default());
+        let mut turn = 0;
+        let mut contents = |text: &str| {
+            turn += 1;
+            let all = messages(next(&mut conversation, (turn - 1, &reply(text)), turn));
+            let text = |message: &Value| message["content"].as_str().unwrap().to_owned();
+            all.as_array().unwrap().iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(contents("1"), ["be terse", "a", "1", "b"]);
+        assert_eq!(contents("2"), ["be terse", "b", "2", "c"]);
+        assert_eq!(contents("3"), ["be terse", "d"]);
+    }
+
+    #[test]
     fn a_system_message_of_the_dataset_applies_from_its_turn_on() {
         let with = |text: &str, system: Option<&str>| Prompt {
             system: system.map(str::to_owned),

@@ -331,12 +331,12 @@ fn descriptions_state_the_mean_as_drawn() {
     };
     let cut = build(lognormal, Some(10.0), Some(2000.0));
     assert_eq!(
-        cut.describe(Scale::Tokens),
+        cut.describe(Measure::Tokens),
         "lognormal mean 500 sd 300, 10..2000 (mean 494.8)"
     );
     let wait = build(Family::Exponential { mean: 2e9 }, None, Some(10e9));
     assert_eq!(
-        wait.describe(Scale::Time),
+        wait.describe(Measure::Time),
         "exponential mean 2s, at most 10s (mean 1.932s)"
     );
     let parts = vec![
@@ -344,7 +344,7 @@ fn descriptions_state_the_mean_as_drawn() {
         (1.0, Distribution::uniform(1, 399)),
     ];
     assert_eq!(
-        build(mixture(parts), None, None).describe(Scale::Tokens),
+        build(mixture(parts), None, None).describe(Measure::Tokens),
         "mixture of 75% 100 and 25% uniform 1..399 (mean 125)"
     );
 }

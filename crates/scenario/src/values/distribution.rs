@@ -7,7 +7,7 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::time::{DURATION, duration};
 use crate::values::{expect, object_schema};
-use llmscen_core::distribution::{Bin, Distribution, DistributionError, Family, Scale, Weighted};
+use llmscen_core::distribution::{Bin, Distribution, DistributionError, Family, Measure, Weighted};
 use llmscen_core::request::Quantity;
 use llmscen_core::units::parse_duration;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ const MAX_ROWS: usize = 50_000;
 pub(crate) static QUANTITY: Leaf = Leaf {
     expected: LENGTH_EXPECTED,
     sweepable: true,
-    schema: || schema(Scale::Tokens),
+    schema: || schema(Measure::Tokens),
     check: |node, review| {
         quantity(node, review);
     },
@@ -51,7 +51,7 @@ pub(crate) static QUANTITY: Leaf = Leaf {
 pub(crate) static WAIT: Leaf = Leaf {
     expected: TIME_EXPECTED,
     sweepable: true,
-    schema: || schema(Scale::Time),
+    schema: || schema(Measure::Time),
     check: |node, review| {
         wait(node, review);
     },
@@ -71,26 +71,26 @@ pub(crate) fn quantity(node: &Node, review: &mut Review) -> Option<Quantity> {
         }
         return name.map(Quantity::Item);
     }
-    distribution(node, Scale::Tokens, review).map(Quantity::Drawn)
+    distribution(node, Measure::Tokens, review).map(Quantity::Drawn)
 }
 
 /// The distribution of times, in nanoseconds. Reports an invalid one.
 pub(crate) fn wait(node: &Node, review: &mut Review) -> Option<Distribution> {
-    distribution(node, Scale::Time, review)
+    distribution(node, Measure::Time, review)
 }
 
-fn distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Distribution> {
+fn distribution(node: &Node, measure: Measure, review: &mut Review) -> Option<Distribution> {
     let Data::Map(entries) = &node.data else {
-        let fixed = constant(node, scale);
+        let fixed = constant(node, measure);
         if fixed.is_none() {
-            report_constant(node, scale, review);
+            report_constant(node, measure, review);
         }
         return fixed.map(Distribution::fixed);
     };
     let is_option = |entry: &&Entry| BOUNDS.contains(&entry.key.as_str()) || entry.key == "column";
     let families: Vec<&Entry> = entries.iter().filter(|entry| !is_option(entry)).collect();
     let [only] = families.as_slice() else {
-        let (expected, examples) = words(scale);
+        let (expected, examples) = words(measure);
         expect(node, expected, examples, review);
         return None;
     };
@@ -99,13 +99,13 @@ fn distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Distri
         review.push(Mistake::new(column.key_at, "`column` needs `file`", label));
         return None;
     }
-    let family = family(node, only, scale, review)?;
+    let family = family(node, only, measure, review)?;
     let [min, max] = BOUNDS.map(|name| node.get(name));
     let mut bound = |node: Option<&Node>| match node {
-        Some(node) if number(node, scale).is_none() => {
-            let noun = match scale {
-                Scale::Tokens => "must be a number of tokens",
-                Scale::Time => "must be a duration such as `2s`",
+        Some(node) if number(node, measure).is_none() => {
+            let noun = match measure {
+                Measure::Tokens => "must be a number of tokens",
+                Measure::Time => "must be a duration such as `2s`",
             };
             review.push(Mistake::new(
                 node.at,
@@ -114,11 +114,11 @@ fn distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Distri
             ));
             None
         }
-        node => Some(node.and_then(|node| number(node, scale))),
+        node => Some(node.and_then(|node| number(node, measure))),
     };
     let (low, high) = (bound(min)?, bound(max)?);
     Distribution::new(family, low, high)
-        .map_err(|error| review.push(mistake(error, only, [min, max], scale)))
+        .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
         .ok()
 }
 
@@ -127,11 +127,11 @@ fn mistake(
     error: DistributionError,
     family: &Entry,
     [min, max]: [Option<&Node>; 2],
-    scale: Scale,
+    measure: Measure,
 ) -> Mistake {
     let bounds = min
         .zip(max)
-        .filter(|(min, max)| number(min, scale) > number(max, scale));
+        .filter(|(min, max)| number(min, measure) > number(max, measure));
     match (error, bounds) {
         (DistributionError::Empty, Some((min, max))) => Mistake::new(
             min.at,
@@ -151,50 +151,52 @@ fn mistake(
             format!("the mean is infinite for `alpha` {alpha}"),
         )
         .help("Add a `max`, or write an `alpha` above 1."),
-        (DistributionError::Parameters, _) => {
-            Mistake::new(family.value.at, takes(&family.key, scale), "invalid value")
-        }
+        (DistributionError::Parameters, _) => Mistake::new(
+            family.value.at,
+            takes(&family.key, measure),
+            "invalid value",
+        ),
     }
 }
 
-fn words(scale: Scale) -> (&'static str, &'static str) {
-    match scale {
-        Scale::Tokens => (LENGTH_EXPECTED, LENGTH_EXAMPLES),
-        Scale::Time => (TIME_EXPECTED, TIME_EXAMPLES),
+fn words(measure: Measure) -> (&'static str, &'static str) {
+    match measure {
+        Measure::Tokens => (LENGTH_EXPECTED, LENGTH_EXAMPLES),
+        Measure::Time => (TIME_EXPECTED, TIME_EXAMPLES),
     }
 }
 
-fn report_constant(node: &Node, scale: Scale, review: &mut Review) {
-    match scale {
-        Scale::Tokens if node.number().is_some() => {
+fn report_constant(node: &Node, measure: Measure, review: &mut Review) {
+    match measure {
+        Measure::Tokens if node.number().is_some() => {
             expect(node, "a whole number of tokens, 1 or more", "", review)
         }
-        Scale::Time if node.number().is_some() => (DURATION.check)(node, review),
-        scale => {
-            let (expected, examples) = words(scale);
+        Measure::Time if node.number().is_some() => (DURATION.check)(node, review),
+        measure => {
+            let (expected, examples) = words(measure);
             expect(node, expected, examples, review);
         }
     }
 }
 
 /// A value on its own: a whole number of tokens above 0, or a duration.
-fn constant(node: &Node, scale: Scale) -> Option<f64> {
-    match scale {
-        Scale::Tokens => node
+fn constant(node: &Node, measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::Tokens => node
             .integer()
             .filter(|tokens| *tokens > 0)
             .map(|tokens| tokens as f64),
-        Scale::Time => number(node, scale),
+        Measure::Time => number(node, measure),
     }
 }
 
 /// A parameter: a number of tokens, 0 or more, or a duration.
-fn number(node: &Node, scale: Scale) -> Option<f64> {
-    match scale {
-        Scale::Tokens => node
+fn number(node: &Node, measure: Measure) -> Option<f64> {
+    match measure {
+        Measure::Tokens => node
             .number()
             .filter(|number| *number >= 0.0 && number.is_finite()),
-        Scale::Time => duration(node).map(|span| span.0 as f64),
+        Measure::Time => duration(node).map(|span| span.0 as f64),
     }
 }
 
@@ -213,40 +215,40 @@ fn pair<'n>(node: &'n Node, names: [&str; 2]) -> Option<[&'n Node; 2]> {
         .map(|(a, b)| [a, b])
 }
 
-fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Option<Family> {
+fn family(node: &Node, only: &Entry, measure: Measure, review: &mut Review) -> Option<Family> {
     let value = &only.value;
     let family = match only.key.as_str() {
-        "uniform" => uniform(value, scale),
-        "normal" => moments(value, scale).map(|(mean, sd)| Family::Normal { mean, sd }),
-        "lognormal" => moments(value, scale).map(|(mean, sd)| Family::Lognormal { mean, sd }),
-        "exponential" => number(value, scale).map(|mean| Family::Exponential { mean }),
+        "uniform" => uniform(value, measure),
+        "normal" => moments(value, measure).map(|(mean, sd)| Family::Normal { mean, sd }),
+        "lognormal" => moments(value, measure).map(|(mean, sd)| Family::Lognormal { mean, sd }),
+        "exponential" => number(value, measure).map(|mean| Family::Exponential { mean }),
         "gamma" => pair(value, ["mean", "cv"]).and_then(|[mean, cv]| {
             Some(Family::Gamma {
-                mean: number(mean, scale)?,
+                mean: number(mean, measure)?,
                 cv: factor(cv)?,
             })
         }),
         "pareto" => pair(value, ["min", "alpha"]).and_then(|[low, alpha]| {
             Some(Family::Pareto {
-                low: number(low, scale)?,
+                low: number(low, measure)?,
                 alpha: factor(alpha)?,
             })
         }),
-        "mixture" => return mixture(value, scale, review),
-        "histogram" => histogram(value, scale),
-        "values" => table(value, scale),
-        FILE => return file(node, value, scale, review).and_then(bins),
+        "mixture" => return mixture(value, measure, review),
+        "histogram" => histogram(value, measure),
+        "values" => table(value, measure),
+        FILE => return file(node, value, measure, review).and_then(bins),
         key => {
             let names = FAMILIES.iter().map(|(name, _)| *name).chain([FILE, FROM]);
             let known: Vec<&str> = names
-                .filter(|name| scale == Scale::Tokens || *name != FROM)
+                .filter(|name| measure == Measure::Tokens || *name != FROM)
                 .collect();
             let label = meant_or(nearest(key, known.iter().copied()), "does not exist");
             let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
             review.push(mistake.help(format!(
                 "Distributions are {}. For example {}.",
                 list(known.iter().copied(), "and"),
-                words(scale).1
+                words(measure).1
             )));
             return None;
         }
@@ -254,7 +256,7 @@ fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Optio
     if family.is_none() {
         review.push(Mistake::new(
             value.at,
-            takes(&only.key, scale),
+            takes(&only.key, measure),
             "invalid value",
         ));
     }
@@ -262,8 +264,8 @@ fn family(node: &Node, only: &Entry, scale: Scale, review: &mut Review) -> Optio
 }
 
 /// What a family needs, in words.
-fn takes(family: &str, scale: Scale) -> String {
-    let is_time = scale == Scale::Time;
+fn takes(family: &str, measure: Measure) -> String {
+    let is_time = measure == Measure::Time;
     let form = FAMILIES
         .iter()
         .find(|(name, _)| *name == family)
@@ -304,21 +306,21 @@ fn takes(family: &str, scale: Scale) -> String {
     format!("`{family}` needs {form}, {about}")
 }
 
-fn uniform(node: &Node, scale: Scale) -> Option<Family> {
+fn uniform(node: &Node, measure: Measure) -> Option<Family> {
     let [low, high] = node.items() else {
         return None;
     };
-    let (low, high) = (constant(low, scale)?, constant(high, scale)?);
+    let (low, high) = (constant(low, measure)?, constant(high, measure)?);
     (low <= high).then_some(Family::Uniform { low, high })
 }
 
-fn moments(node: &Node, scale: Scale) -> Option<(f64, f64)> {
+fn moments(node: &Node, measure: Measure) -> Option<(f64, f64)> {
     let [mean, sd] = pair(node, ["mean", "sd"])?;
-    let (mean, sd) = (number(mean, scale)?, number(sd, scale)?);
+    let (mean, sd) = (number(mean, measure)?, number(sd, measure)?);
     (mean > 0.0).then_some((mean, sd))
 }
 
-fn mixture(node: &Node, scale: Scale, review: &mut Review) -> Option<Family> {
+fn mixture(node: &Node, measure: Measure, review: &mut Review) -> Option<Family> {
     let before = review.count();
     let mut part = |item: &Node| {
         let [weight, of] = pair(item, ["weight", "of"])?;
@@ -335,39 +337,40 @@ fn mixture(node: &Node, scale: Scale, review: &mut Review) -> Option<Family> {
             );
             return None;
         }
-        Some((weight, distribution(of, scale, review)?))
+        Some((weight, distribution(of, measure, review)?))
     };
     let parts: Option<Vec<(f64, Distribution)>> = node.items().iter().map(&mut part).collect();
     let family = parts.and_then(Weighted::new).map(Family::Mixture);
     if family.is_none() && review.count() == before {
         review.push(Mistake::new(
             node.at,
-            takes("mixture", scale),
+            takes("mixture", measure),
             "invalid value",
         ));
     }
     family
 }
 
-fn histogram(node: &Node, scale: Scale) -> Option<Family> {
+fn histogram(node: &Node, measure: Measure) -> Option<Family> {
     let bin = |item: &Node| {
         let [low, high, weight] = item.items() else {
             return None;
         };
-        let (low, high) = (number(low, scale)?, number(high, scale)?);
+        let (low, high) = (number(low, measure)?, number(high, measure)?);
         (low < high).then_some((weight.number()?, Bin { low, high }))
     };
     bins(node.items().iter().map(bin).collect::<Option<_>>()?)
 }
 
-fn table(node: &Node, scale: Scale) -> Option<Family> {
+fn table(node: &Node, measure: Measure) -> Option<Family> {
     let row = |item: &Node| {
         let (value, weight) = match item.items() {
             [] => (item, 1.0),
             [value, weight] => (value, weight.number()?),
             _ => return None,
         };
-        let value = number(value, scale).filter(|value| scale == Scale::Time || *value >= 1.0)?;
+        let value =
+            number(value, measure).filter(|value| measure == Measure::Time || *value >= 1.0)?;
         Some((
             weight,
             Bin {
@@ -384,8 +387,13 @@ fn bins(rows: Vec<(f64, Bin)>) -> Option<Family> {
 }
 
 /// The values of a column of a file, with their numbers of rows.
-fn file(node: &Node, named: &Node, scale: Scale, review: &mut Review) -> Option<Vec<(f64, Bin)>> {
-    let rows = read_columns(named, &[node.get("column")], scale, review)?;
+fn file(
+    node: &Node,
+    named: &Node,
+    measure: Measure,
+    review: &mut Review,
+) -> Option<Vec<(f64, Bin)>> {
+    let rows = read_columns(named, &[node.get("column")], measure, review)?;
     let row = |(values, count): (Vec<f64>, u64)| {
         let value = values[0];
         (
@@ -411,22 +419,22 @@ pub(crate) fn inline_files(node: &Node, leaf: &Leaf, review: &mut Review) -> Opt
             .collect();
         return Some(json!({ "pairs": rows }));
     }
-    let scale = if std::ptr::eq(leaf, &QUANTITY) {
-        Scale::Tokens
+    let measure = if std::ptr::eq(leaf, &QUANTITY) {
+        Measure::Tokens
     } else if std::ptr::eq(leaf, &WAIT) {
-        Scale::Time
+        Measure::Time
     } else {
         return None;
     };
-    inline_distribution(node, scale, review)
+    inline_distribution(node, measure, review)
 }
 
-fn inline_distribution(node: &Node, scale: Scale, review: &mut Review) -> Option<Value> {
+fn inline_distribution(node: &Node, measure: Measure, review: &mut Review) -> Option<Value> {
     if let Some(named) = node.get(FILE) {
-        let rows = file(node, named, scale, review)?;
-        let text = |value: f64| match scale {
-            Scale::Tokens => json!(value),
-            Scale::Time => json!(format!("{value}ns")),
+        let rows = file(node, named, measure, review)?;
+        let text = |value: f64| match measure {
+            Measure::Tokens => json!(value),
+            Measure::Time => json!(format!("{value}ns")),
         };
         let rows: Vec<Value> = rows
             .into_iter()
@@ -451,7 +459,7 @@ fn inline_distribution(node: &Node, scale: Scale, review: &mut Review) -> Option
     for (index, part) in parts.iter().enumerate() {
         if let Some(of) = part
             .get("of")
-            .and_then(|of| inline_distribution(of, scale, review))
+            .and_then(|of| inline_distribution(of, measure, review))
         {
             inlined["mixture"][index]["of"] = of;
         }
@@ -464,7 +472,7 @@ fn inline_distribution(node: &Node, scale: Scale, review: &mut Review) -> Option
 fn read_columns(
     named: &Node,
     columns: &[Option<&Node>],
-    scale: Scale,
+    measure: Measure,
     review: &mut Review,
 ) -> Option<Vec<(Vec<f64>, u64)>> {
     let Some(name) = named.text() else {
@@ -497,7 +505,7 @@ fn read_columns(
     let has_names = columns.iter().any(Option::is_some)
         || first
             .first()
-            .is_some_and(|cell| parse_cell(cell, scale).is_none());
+            .is_some_and(|cell| parse_cell(cell, measure).is_none());
     let mut places = Vec::new();
     for (index, column) in columns.iter().enumerate() {
         places.push(match column {
@@ -547,7 +555,7 @@ fn read_columns(
         let cells: Vec<&str> = cells(line).collect();
         let row = places.iter().map(|place| {
             let cell = cells.get(*place).copied().unwrap_or_default();
-            parse_cell(cell, scale).ok_or(cell)
+            parse_cell(cell, measure).ok_or(cell)
         });
         match row.collect::<Result<Vec<f64>, &str>>() {
             // Bits of numbers that are not negative have the order of the numbers.
@@ -557,9 +565,9 @@ fn read_columns(
                     .or_default() += 1
             }
             Err(cell) => {
-                let noun = match scale {
-                    Scale::Tokens => "a number of tokens, 1 or more",
-                    Scale::Time => "a time: seconds, or a duration such as `250ms`",
+                let noun = match measure {
+                    Measure::Tokens => "a number of tokens, 1 or more",
+                    Measure::Time => "a time: seconds, or a duration such as `250ms`",
                 };
                 let mistake = Mistake::new(at, format!("`{cell}` is not {noun}"), "this row");
                 review.push(mistake.also(named.at, "the file is named here"));
@@ -591,11 +599,11 @@ fn read_columns(
 }
 
 /// A cell: a number of tokens, 1 or more, or a time in seconds or with a unit.
-fn parse_cell(cell: &str, scale: Scale) -> Option<f64> {
+fn parse_cell(cell: &str, measure: Measure) -> Option<f64> {
     let number = cell.parse::<f64>().ok().filter(|number| number.is_finite());
-    match scale {
-        Scale::Tokens => number.filter(|tokens| *tokens >= 1.0),
-        Scale::Time => match number {
+    match measure {
+        Measure::Tokens => number.filter(|tokens| *tokens >= 1.0),
+        Measure::Time => match number {
             Some(seconds) => (seconds >= 0.0).then(|| (seconds * 1e9).round()),
             None => parse_duration(cell).map(|span| span.0 as f64),
         },
@@ -713,7 +721,7 @@ pub(crate) fn pairs(node: &Node, review: &mut Review) -> Option<Weighted<(u64, u
 
 fn pairs_of_file(node: &Node, review: &mut Review) -> Option<Vec<(f64, (u64, u64))>> {
     let columns = ["input", "output"].map(|name| node.get(name));
-    let rows = read_columns(node.get(FILE)?, &columns, Scale::Tokens, review)?;
+    let rows = read_columns(node.get(FILE)?, &columns, Measure::Tokens, review)?;
     let row = |(row, count): (Vec<f64>, u64)| {
         (count as f64, (row[0].round() as u64, row[1].round() as u64))
     };
@@ -745,19 +753,19 @@ pub(crate) fn zipf(node: &Node) -> Option<f64> {
     (only.key == "zipf").then(|| factor(&only.value)).flatten()
 }
 
-fn schema(scale: Scale) -> Value {
-    let one = match scale {
-        Scale::Tokens => json!({ "type": "integer", "minimum": 1 }),
-        Scale::Time => (DURATION.schema)(),
+fn schema(measure: Measure) -> Value {
+    let one = match measure {
+        Measure::Tokens => json!({ "type": "integer", "minimum": 1 }),
+        Measure::Time => (DURATION.schema)(),
     };
-    let number = match scale {
-        Scale::Tokens => json!({ "type": "number", "minimum": 0 }),
-        Scale::Time => (DURATION.schema)(),
+    let number = match measure {
+        Measure::Tokens => json!({ "type": "number", "minimum": 0 }),
+        Measure::Time => (DURATION.schema)(),
     };
     let above = json!({ "type": "number", "exclusiveMinimum": 0 });
-    let positive = match scale {
-        Scale::Tokens => above.clone(),
-        Scale::Time => number.clone(),
+    let positive = match measure {
+        Measure::Tokens => above.clone(),
+        Measure::Time => number.clone(),
     };
     let text = json!({ "type": "string" });
     let weight = json!({ "type": "number", "minimum": 0 });
@@ -809,7 +817,7 @@ fn schema(scale: Scale) -> Value {
         &["weight", "of"],
     );
     forms.push(form("mixture", list(part)));
-    if scale == Scale::Tokens {
+    if measure == Measure::Tokens {
         let item = json!({ "type": "string", "pattern": "^item\\..+" });
         forms.push(object_schema(json!({ FROM: item }), &[FROM]));
     }
