@@ -25,9 +25,9 @@ macro_rules! examples {
 
 examples! {
     "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
-    "generated-sessions" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache"
-    "quickstart" "ramp" "regression"
-    "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
+    "gateway-sessions" "generated-sessions" "groups" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache"
+    "quickstart" "ramp" "regression" "replay-sessions" "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi"
+    "trace" "traffic-classes"
 }
 
 /// Files that an example needs: example, path beside it, content.

@@ -58,7 +58,7 @@ fn request(cells: &[&str]) -> Outcome {
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
     let end =
         FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
-    let words: Vec<&str> = cells[14].split_whitespace().collect();
+    let words: Vec<&str> = cells[16].split_whitespace().collect();
     let result = |yes: &str, no: &str| {
         let found = words.iter().find(|word| [yes, no].contains(word))?;
         Some(*found == yes)
@@ -90,6 +90,7 @@ fn request(cells: &[&str]) -> Outcome {
         },
         cacheable_tokens: counted.next().flatten(),
         session_duration: stamp(cells[15]),
+        held_until: stamp(cells[17]),
         items: count(11),
         server: ServerTimes {
             queue,
@@ -215,7 +216,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 46));
+    assert_eq!((seen.requests.len(), results.len()), (5, 49));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

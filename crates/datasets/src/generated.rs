@@ -272,7 +272,7 @@ mod tests {
     fn no_cache() -> CacheDir {
         CacheDir {
             dir: "unused".into(),
-            hub: String::new(),
+            ..CacheDir::default()
         }
     }
 

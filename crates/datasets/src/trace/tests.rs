@@ -807,7 +807,7 @@ fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
         (mooncake(""), ":3: the request needs a `delay`, or a"),
         (
             error(&WEKA.replace("\"t\": 4.75", "\"t\": 1.75")),
-            ":8: `t` is earlier than that of the request before it; expected",
+            ": `t` is earlier than that of the request before it; expected",
         ),
         (
             error(&WEKA.replace("\"b\", \"block_size\": 64", "\"b\", \"block_size\": 48")),
