@@ -646,7 +646,7 @@ const SHORTER: [(&str, &[&str]); 9] = [
     ("offline-batch", &["load.static.rounds=2"]),
 ];
 
-/// Each scenario in an empty folder, without variables.
+/// Each scenario in a folder with the shipped data alone, without variables.
 #[test]
 fn every_shipped_scenario_runs_alone() {
     let files = scenarios();
@@ -670,6 +670,10 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     // The port of the example may be in use on this machine.
     let port = port();
     let name = format!("{stem}.yaml");
+    copy(
+        &Path::new(ROOT).join("scenarios/data"),
+        &lab.path().join("data"),
+    );
     lab.file(
         &name,
         fs::read_to_string(path)
