@@ -680,13 +680,17 @@ fn runs_alone(path: &Path) -> Option<Lab> {
             .unwrap()
             .replace("18080", &port.to_string()),
     );
+    if stem == "agents" {
+        let data = path.with_file_name("data/agents.jsonl");
+        lab.file("data/agents.jsonl", fs::read(data).unwrap());
+    }
     let mut args = vec![
         "run",
         &name,
         "--output",
         "out",
         "--set",
-        "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }",
+        "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0, idle: 1 }",
     ];
     let shorter = SHORTER
         .iter()
