@@ -182,7 +182,7 @@ fn an_entry_has_its_own_arrivals_headers_and_limits() {
     let case = &plan.cases[0];
     assert_eq!(
         case.describe_load(),
-        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s over 30 s, 2/s → 10/s over 10 s, poisson"
+        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s for 30 s, 2/s → 10/s over 10 s, poisson"
     );
     // 60 s of 5/s, 30 s of 2/s and 10 s of 6/s on average.
     assert_eq!(case.load.planned(), Some(300 + 60 + 60));
