@@ -65,6 +65,7 @@ fn request(cells: &[&str]) -> Outcome {
         seq,
         turn,
         endpoint: Some(urls.names()[url].clone()),
+        kept_headers: Some(format!("x-inference-pod: {}", urls.names()[url]).into()),
         turns: turns.parse().unwrap(),
         streamed: true,
         timeline,
@@ -99,6 +100,7 @@ fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
     case.target.location = TargetLocation::Urls(two_urls());
+    case.target.keep_headers = vec!["x-inference-pod".into()];
     case.target.cost = Some(Cost {
         per_hour: 1.8,
         per_gpu: true,

@@ -172,7 +172,7 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
 
 const CLASSES: &str = "dataset: openqa\nmix:\n\
     - {name: chat, rate: 5/s, arrivals: {gamma: 0.5}, headers: {x-priority: high}, slo: [\"ttft.p95 < 200ms\"]}\n\
-    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{turn=1}.mean < 3s\", when: {}}]}\n";
+    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{model=sim}.mean < 3s\", when: {}}]}\n";
 
 #[test]
 fn an_entry_has_its_own_arrivals_headers_and_limits() {
@@ -198,7 +198,7 @@ fn an_entry_has_its_own_arrivals_headers_and_limits() {
         [
             "error_rate < 1%",
             "ttft{group=chat}.p95 < 200ms",
-            "ttft{group=batch,turn=1}.mean < 3000ms"
+            "ttft{group=batch,model=sim}.mean < 3000ms"
         ]
     );
 }
