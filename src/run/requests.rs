@@ -59,6 +59,8 @@ pub struct RequestGenerator {
     limit: Option<u64>,
     /// Whether all requests are due at time zero.
     burst: bool,
+    /// Whether arrivals at `max_in_flight` wait.
+    holds: bool,
     /// Whether sessions may have several turns.
     conversations: bool,
     /// Which requests are the shard's own.
@@ -101,6 +103,7 @@ impl RequestGenerator {
             schedule,
             limit,
             burst: case.load.shape == Shape::Burst,
+            holds: case.load.holds(),
             conversations: prepared.conversations,
             split,
             seq: 0,
@@ -289,7 +292,8 @@ pub fn render_numbers(
 
 /// The queue from which workers take requests, and the thread that fills it.
 pub struct RequestQueue {
-    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests.
+    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests; and if
+    /// arrivals are held, so that no worker keeps one back that was due before those of the others.
     pub queues: Vec<Receiver<PreparedRequest>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
@@ -318,7 +322,7 @@ impl RequestQueue {
             *QUEUED_REQUESTS.end()
         };
         let capacity = fitting.clamp(*QUEUED_REQUESTS.start(), most);
-        let queues = if generator.schedule.is_some() {
+        let queues = if generator.schedule.is_some() && !generator.holds {
             workers
         } else {
             1

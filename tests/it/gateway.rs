@@ -1,6 +1,7 @@
 //! Sessions behind a gateway: ids and tokens of sessions, and response headers that name the replica.
 
-use crate::lab::{Lab, outcomes, read_head_and_body};
+use crate::classes::rows;
+use crate::lab::{Lab, read_head_and_body};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -90,11 +91,10 @@ fn a_session_keeps_its_id_and_sends_the_latest_token_back() {
             Some("t-4")
         ]
     );
-    let mut all = outcomes(&lab.path().join("out/journal.bin"));
-    all.sort_by_key(|outcome| (outcome.seq, outcome.turn));
+    let all = rows(&lab);
     let kept: Vec<&str> = all
         .iter()
-        .map(|outcome| outcome.kept_headers.as_deref().unwrap())
+        .map(|row| row.kept_headers.as_deref().unwrap())
         .collect();
     let [a, b] = ["x-inference-pod: a", "x-inference-pod: b"];
     assert_eq!(kept, [a, b, a, b, a, b]);
@@ -188,9 +188,9 @@ fn the_simulator_sends_the_turns_of_a_session_to_one_replica() {
         .replace("concurrency: 1, sessions: 2", "concurrency: 2, sessions: 8");
     lab.run(&text).expect(0);
     let mut pods: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for outcome in outcomes(&lab.path().join("out/journal.bin")) {
-        let pod = outcome.kept_headers.unwrap().to_string();
-        pods.entry(outcome.seq).or_default().insert(pod);
+    for row in rows(&lab) {
+        let pod = row.kept_headers.unwrap();
+        pods.entry(row.seq).or_default().insert(pod);
     }
     assert!(
         pods.len() == 8 && pods.values().all(|own| own.len() == 1),

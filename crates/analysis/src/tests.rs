@@ -80,6 +80,7 @@ fn request(cells: &[&str]) -> Outcome {
         seq,
         turn,
         endpoint: Some(urls.names()[url].clone()),
+        kept_headers: Some(format!("x-inference-pod: {}", urls.names()[url]).into()),
         turns: turns.parse().unwrap(),
         streamed: true,
         timeline,
@@ -122,6 +123,7 @@ fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
     case.target.location = TargetLocation::Urls(two_urls());
+    case.target.keep_headers = vec!["x-inference-pod".into()];
     case.target.cost = Some(Cost {
         per_hour: 1.8,
         per_gpu: true,
@@ -216,7 +218,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 49));
+    assert_eq!((seen.requests.len(), results.len()), (5, 50));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

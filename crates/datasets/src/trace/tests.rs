@@ -811,7 +811,7 @@ fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
         ),
         (
             error(&WEKA.replace("\"b\", \"block_size\": 64", "\"b\", \"block_size\": 48")),
-            ":9: `block_size` and `hash_id_scope` differ from",
+            ": `block_size` and `hash_id_scope` differ from",
         ),
         (
             error(&WEKA.replace("\"block_size\": 64", "\"block_size\": 32")),

@@ -93,9 +93,8 @@ pub(crate) static SIMULATOR: Block = Block {
         field(
             "replicas",
             Kind::Whole(1, 1000),
-            "Number of engines behind the address. Requests go to them in turn; one with the header `x-session-token` of an earlier response goes to the engine of that response. Responses of several engines have `x-inference-pod` and `x-session-token`.",
+            "Number of engines behind the address, 1 if it is not set. Requests go to them in turn; one with the header `x-session-token` of an earlier response goes to the engine of that response. Responses of several engines have `x-inference-pod` and `x-session-token`.",
         )
-        .default("1")
         .example("2"),
         field(
             "faults",
@@ -318,7 +317,7 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         kv_blocks: count("kv_blocks")?,
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
-        replicas: count("replicas")?,
+        replicas: count("replicas").unwrap_or(1),
         faults: decode_faults(node.get("faults")?)?,
         prefix_cache: node.read("prefix_cache", Node::flag)?,
         answers: node.get("answers").and_then(decode_answers),

@@ -417,7 +417,7 @@ fn a_limit_of_requests_in_flight_drops_or_holds() {
         );
         let found = messages(load_with(&scenario, &[], &[]));
         assert!(
-            found[0].contains("`load.max_in_flight` must be a number of requests"),
+            found[0].contains("`max_in_flight` must be a number of requests"),
             "{bad}: {found:?}"
         );
     }

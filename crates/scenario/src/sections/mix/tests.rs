@@ -172,7 +172,7 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
 
 const CLASSES: &str = "dataset: openqa\nmix:\n\
     - {name: chat, rate: 5/s, arrivals: {gamma: 0.5}, headers: {x-priority: high}, slo: [\"ttft.p95 < 200ms\"]}\n\
-    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{turn=1}.mean < 3s\", when: {}}]}\n";
+    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{model=sim}.mean < 3s\", when: {}}]}\n";
 
 #[test]
 fn an_entry_has_its_own_arrivals_headers_and_limits() {
@@ -182,7 +182,7 @@ fn an_entry_has_its_own_arrivals_headers_and_limits() {
     let case = &plan.cases[0];
     assert_eq!(
         case.describe_load(),
-        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s over 30 s, 2/s → 10/s over 10 s, poisson"
+        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s for 30 s, 2/s → 10/s over 10 s, poisson"
     );
     // 60 s of 5/s, 30 s of 2/s and 10 s of 6/s on average.
     assert_eq!(case.load.planned(), Some(300 + 60 + 60));
@@ -198,7 +198,7 @@ fn an_entry_has_its_own_arrivals_headers_and_limits() {
         [
             "error_rate < 1%",
             "ttft{group=chat}.p95 < 200ms",
-            "ttft{group=batch,turn=1}.mean < 3000ms"
+            "ttft{group=batch,model=sim}.mean < 3000ms"
         ]
     );
 }
