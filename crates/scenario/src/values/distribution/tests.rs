@@ -302,7 +302,7 @@ fn each_error_has_its_position() {
         ),
         (
             "{uniform: [1, 9], min: 8, max: 7}",
-            "25 empty range: `min` is greater than `max`",
+            "24 empty range: `min` is greater than `max`",
         ),
         (
             "{normal: {mean: 9, sd: 1}, min: 100}",
