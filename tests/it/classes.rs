@@ -157,14 +157,17 @@ fn requests_that_are_held_until_the_end_are_recorded_and_make_the_case_invalid()
     );
 }
 
+/// The priority header and the body of each request.
+type SeenRequests = Arc<Mutex<Vec<(String, Value)>>>;
+
 /// A server that keeps the priority header and the body of each request, and answers at once.
-fn header_server() -> (String, Arc<Mutex<Vec<(String, Value)>>>) {
+fn header_server() -> (String, SeenRequests) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!(
         "http://{}/v1/chat/completions",
         listener.local_addr().unwrap()
     );
-    let seen = Arc::<Mutex<Vec<(String, Value)>>>::default();
+    let seen = SeenRequests::default();
     let kept = seen.clone();
     std::thread::spawn(move || {
         for mut socket in listener.incoming().flatten() {
