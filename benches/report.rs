@@ -316,6 +316,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         response_id: Some(format!("r{seq}")),
         request_id: None,
         endpoint: None,
+        audio: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

@@ -24,9 +24,9 @@ macro_rules! examples {
 }
 
 examples! {
-    "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
+    "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "images-out" "local"
     "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
-    "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
+    "rerank" "responses" "slo-fail" "speech" "speed-benchmark" "stop-early" "sweep" "tgi" "trace" "transcription"
 }
 
 /// Files that an example needs: example, path beside it, content.

@@ -88,7 +88,7 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
 fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
     let fault = match error {
         RenderError::Leaf { at, message } => llmscen_scenario::template_fault(input, at, message),
-        RenderError::Length(_) | RenderError::Shape => None,
+        RenderError::Length(_) | RenderError::Shape | RenderError::Audio(_) => None,
     };
     match fault {
         Some(faults) => terminal.diagnostic(&faults.render(terminal.err_color, terminal.width)),

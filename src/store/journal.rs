@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 7;
-/// Still read: its outcomes end before `endpoint`, their last field.
-const WITHOUT_ENDPOINT: u32 = 6;
+const VERSION: u32 = 8;
+/// The oldest version that is still read. Every later version has one optional field more at the end of an outcome.
+const OLDEST_VERSION: u32 = 6;
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -136,7 +136,7 @@ impl Reader {
                 });
             }
             Ok(None) => (None, header.len() as u64),
-            Ok(Some(version @ (WITHOUT_ENDPOINT | VERSION))) => (Some(version), 0),
+            Ok(Some(version @ OLDEST_VERSION..=VERSION)) => (Some(version), 0),
             Ok(Some(found)) => {
                 return Err(StoreError::Version {
                     path: path.to_owned(),
@@ -173,11 +173,11 @@ impl Iterator for Reader {
         if self.ended {
             return None;
         }
-        let version = self.version;
-        let next = self.scan.next(|payload| match version {
-            // A zero is an absent endpoint; other records ignore it.
-            WITHOUT_ENDPOINT => postcard::from_bytes(&[payload, &[0]].concat()).ok(),
-            _ => postcard::from_bytes(payload).ok(),
+        // A zero is an absent field; other records ignore it.
+        let absent = vec![0; VERSION.saturating_sub(self.version) as usize];
+        let next = self.scan.next(|payload| match absent.is_empty() {
+            true => postcard::from_bytes(payload).ok(),
+            false => postcard::from_bytes(&[payload, &absent].concat()).ok(),
         });
         let next = next
             .map_err(|source| StoreError::Read {

@@ -60,6 +60,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         response_id: Some(format!("r{seq}")),
         request_id: None,
         endpoint: None,
+        audio: None,
         end: Ok(Finish {
             reason: "stop".into(),
         }),

@@ -51,6 +51,10 @@ columns! {
     COUNTED_OUTPUT "counted_output" U64;
     COUNTED_APPROXIMATE "counted_approximate" Flag;
     ITEM_COUNT "item_count" U64;
+    AUDIO_DURATION "audio_duration_ns" U64;
+    FIRST_AUDIO "first_audio_ns" U64;
+    PLAYBACK_UNDERRUNS "playback_underruns" U32;
+    PLAYBACK_STALLED "playback_stalled_ns" U64;
     SERVER_QUEUE "server_queue_ns" U64;
     SERVER_LOAD "server_load_ns" U64;
     SERVER_PREFILL "server_prefill_ns" U64;
@@ -116,7 +120,14 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
+    metric_columns().chain([
+        (REASONING_EVENTS, Kind::U32),
+        (ENDPOINT, Kind::Text),
+        (AUDIO_DURATION, Kind::U64),
+        (FIRST_AUDIO, Kind::U64),
+        (PLAYBACK_UNDERRUNS, Kind::U32),
+        (PLAYBACK_STALLED, Kind::U64),
+    ])
 }
 
 /// All columns: the raw ones, then the derived ones.

@@ -12,7 +12,9 @@ use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{
+    Audio, Failure, FailureKind, Outcome, Playback, ServerTimes, Timeline, Usage,
+};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
 use llmscen_core::target::{Cost, TargetLocation};
@@ -50,10 +52,24 @@ fn request(cells: &[&str]) -> Outcome {
         reasoning: count(9),
         cached: count(10),
     };
-    let mut times = cells[12].split_whitespace().map(stamp).chain([None; 5]);
+    let mut facts = cells[12].split_whitespace().map(stamp);
+    let audio = facts.next().map(|duration| {
+        let first = facts.next().flatten();
+        let underruns = cells[12].split_whitespace().nth(2);
+        let underruns = underruns.and_then(|count| count.parse().ok());
+        let stalled = facts.nth(1).flatten();
+        Box::new(Audio {
+            duration,
+            first,
+            playback: underruns
+                .zip(stalled)
+                .map(|(underruns, stalled)| Playback { underruns, stalled }),
+        })
+    });
+    let mut times = cells[13].split_whitespace().map(stamp).chain([None; 5]);
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
     let end =
-        FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+        FailureKind::parse(cells[14]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
     let (turn, turns) = cells[1].split_once(" of ").unwrap();
     let (seq, turn) = (
         cells[0].parse::<u64>().unwrap(),
@@ -70,6 +86,7 @@ fn request(cells: &[&str]) -> Outcome {
         timeline,
         usage,
         items: count(11),
+        audio,
         server: ServerTimes {
             queue,
             load,
@@ -193,7 +210,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 42));
+    assert_eq!((seen.requests.len(), results.len()), (5, 43));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

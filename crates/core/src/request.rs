@@ -1,6 +1,6 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
-use crate::outcome::{Counted, FailureKind, Outcome, Phase};
+use crate::outcome::{Audio, Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, LogNormal, Normal};
@@ -79,6 +79,11 @@ pub enum Framing {
     Ndjson,
     /// One JSON document.
     Json,
+    /// The bytes of audio.
+    Audio {
+        /// Bytes per second of samples without a header; None: the body is not such samples, or their rate is not known.
+        samples_rate: Option<u32>,
+    },
 }
 
 /// JSONPaths of token counts.
@@ -204,6 +209,8 @@ pub struct PreparedRequest {
     pub max_tokens: Option<u64>,
     /// Number of documents to rank.
     pub items: Option<u64>,
+    /// The request has audio, of this duration if it is known.
+    pub audio: Option<Option<Nanos>>,
     /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
     /// The count is by the built-in approximate tokenizer.
@@ -245,6 +252,12 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            audio: self.audio.map(|duration| {
+                Box::new(Audio {
+                    duration,
+                    ..Audio::default()
+                })
+            }),
         }
     }
 }

@@ -8,6 +8,8 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod audio;
+mod audio_format;
 mod cache;
 mod conversations;
 mod embeddings;
@@ -15,6 +17,7 @@ mod error;
 mod fetch;
 mod file;
 mod images;
+mod media;
 mod message;
 mod model_hub;
 mod prefix;
@@ -29,6 +32,7 @@ mod text;
 pub mod token;
 mod trace;
 mod transforms;
+mod video;
 
 pub use cache::{CacheDir, DEFAULT_HUB};
 pub use error::PromptError;
@@ -229,6 +233,8 @@ pub fn open(
         )?),
         Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
+        Source::Audio(audio) => Box::new(audio::open(audio, &setting, &mut notes)?),
+        Source::Video(video) => Box::new(video::open(video, &setting)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(file::open(&text::LINE_BY_LINE, &setting, &mut notes)?),
         Source::Openqa => Box::new(file::open(&rows::OPENQA, &setting, &mut notes)?),
@@ -242,6 +248,7 @@ pub fn open(
     };
     let prompts = transforms::add_cache_bust(prompts, &setting, &mut notes);
     let prompts = transforms::add_shape(prompts, &setting)?;
+    let prompts = transforms::add_token_ids(prompts, &setting);
     Ok(Opened {
         prompts,
         tokenizer,

@@ -113,7 +113,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         }
         Requires::Reasoning => "needs streamed responses with reasoning",
         Requires::Turns => "needs conversations (`dataset.turns`)",
-        Requires::Items => "needs requests with several inputs",
+        Requires::Items => "needs requests with several inputs or results",
+        Requires::Audio => "needs audio whose duration is known",
+        Requires::AudioOutput => "needs responses that are audio",
         Requires::ServerTimes => "not reported by the server",
         Requires::ManagedServer => "needs `target.server`",
         Requires::Power => "no GPU reported its power",
@@ -127,7 +129,7 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
 /// Whether a throughput is missing because there is no throughput window.
 fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
-    let throughputs = [ItemThroughput, SessionThroughput, ThroughputWindow];
+    let throughputs = [ItemThroughput, Rtfx, SessionThroughput, ThroughputWindow];
     (metric.is_rate() || throughputs.contains(&metric))
         && !case.scalars.contains_key(&ThroughputWindow)
 }

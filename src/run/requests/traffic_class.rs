@@ -102,6 +102,9 @@ pub fn build_call(
     leave: Option<ClientCancel>,
 ) -> PreparedRequest {
     let is_signed = class.case.target.aws().is_some();
+    let mut headers = prompt.headers;
+    let content_type = rendered.content_type;
+    headers.extend(content_type.map(|value| ("content-type".to_owned(), value)));
     PreparedRequest {
         seq: position.seq,
         turn: position.turn,
@@ -109,7 +112,7 @@ pub fn build_call(
         entry: position.entry,
         number: position.number,
         group: prompt.group,
-        headers: prompt.headers,
+        headers,
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
@@ -117,6 +120,7 @@ pub fn build_call(
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,
         items: rendered.items,
+        audio: rendered.audio,
         prompt_tokens: prompt.tokens,
         approximate: prompt.approximate,
         cancel: leave,
