@@ -1,7 +1,7 @@
 //! Going on with a run that was killed, interrupted or that failed: the rounds that have finished are kept, the others run.
 
 use crate::run::error::RunError;
-use crate::run::execution::hooks::INTERRUPTED_COMMAND;
+use crate::run::execution::hooks::{INTERRUPTED_COMMAND, is_last_on_server};
 use crate::run::execution::round_facts::RoundFacts;
 use crate::run::outputs::recover::recover;
 use crate::store::{EARLIER, FACTS, RunDir, StoreError};
@@ -93,7 +93,7 @@ impl Continuation {
             let is = |command: &CommandResult| {
                 command.case == part.case && command.failure.as_deref() == Some(INTERRUPTED_COMMAND)
             };
-            is_last_round(plan, part) && manifest.then.iter().any(is)
+            manifest.then.iter().any(is) && ends_server(plan, part)
         };
         manifest.parts.retain(|part| !interrupted(part));
         // An incomplete profile is made again, as an incomplete round is.
@@ -119,7 +119,7 @@ impl Continuation {
         facts.retain(|known| has_round(&manifest, &known.case, known.round));
         let Manifest { parts, then, .. } = &mut manifest;
         then.retain(|command| {
-            let is = |part: &Part| part.case == command.case && is_last_round(plan, part);
+            let is = |part: &Part| part.case == command.case && ends_server(plan, part);
             parts.iter().any(is)
         });
         let is_kept = |case: &str, round: u32| has_round(&manifest, case, round);
@@ -148,12 +148,11 @@ pub(crate) fn has_round(manifest: &Manifest, case: &str, round: u32) -> bool {
     manifest.parts.iter().any(is)
 }
 
-/// Whether a round is the last one of its case. The commands of `then` follow a last round.
-fn is_last_round(plan: &Plan, part: &Part) -> bool {
-    let rounds = plan.rounds_in_order();
-    let is_of_case = |next: &&PlannedRound| plan.cases[next.case].id == part.case;
-    let last = rounds.iter().rev().find(is_of_case);
-    last.is_some_and(|last| last.round == part.round)
+/// Whether the commands of `then` followed a round.
+fn ends_server(plan: &Plan, part: &Part) -> bool {
+    let mut cases = plan.cases.iter();
+    let case = cases.position(|case| case.id == part.case);
+    case.is_some_and(|case| is_last_on_server(plan, case, part.round))
 }
 
 /// Whether nothing cut a round short.
