@@ -54,6 +54,7 @@ pub fn run(job: &Job) -> Value {
         cache: CacheDir {
             dir: folder.path().join("cache"),
             hub: String::new(),
+            ..CacheDir::default()
         },
         output: Some(folder.path().join("out")),
         filter: Default::default(),

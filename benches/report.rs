@@ -316,6 +316,12 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         response_id: Some(format!("r{seq}")),
         request_id: None,
         endpoint: None,
+        answer: None,
+        cacheable_tokens: None,
+        first_turn: 0,
+        session_duration: None,
+        held_until: None,
+        kept_headers: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

@@ -24,8 +24,8 @@ from again.tally import compared, faults, same
 
 # Figures that depend on how a load changes, which this script does not know.
 UNKNOWN = ["rate_offered", "rate_achieved", "output_tps_steady"]
-# Figures of the server's start, of its power and of its hardware: requests.parquet does not have what they come from.
-ELSEWHERE = ["startup_s", "energy_per_token_j", "mfu", "mbu"]
+# Figures of the server's start, of its power, of its hardware and of its replicas: requests.parquet does not have what they come from.
+ELSEWHERE = ["startup_s", "energy_per_token_j", "mfu", "mbu", "replica_imbalance"]
 left_out = []
 
 

@@ -1,7 +1,7 @@
 //! `llmscen baseline`: baseline files for regression objectives.
 
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{load_one, load_stored, note_unchecked, open_run};
+use crate::cli::load_scenarios::{Hub, load_one, load_stored, note_unchecked, open_run};
 use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::outputs::baseline::baseline_of_run;
@@ -266,7 +266,8 @@ fn doctor(
         .is_some_and(|end| end == "yaml" || end == "yml");
     let file = match is_scenario {
         true => {
-            let plan = load_one(&args.file, &[], env, terminal).ok_or(Failure::Printed)?;
+            let plan =
+                load_one(&args.file, &[], env, Hub::Skip, terminal).ok_or(Failure::Printed)?;
             let named = plan.baseline.map(|baseline| PathBuf::from(baseline.path));
             named.ok_or_else(|| {
                 format!(

@@ -390,7 +390,7 @@ pub fn parse_measures(text: &str) -> Result<Measures, String> {
     match is_comparable(measure) {
         true => Ok(Measures(vec![measure])),
         false => Err(format!(
-            "`{text}` cannot be tested for significance; use a percentile, a mean, a throughput or error_rate"
+            "`{text}` cannot be tested for significance; use a percentile, a mean, a throughput or a share of requests such as error_rate"
         )),
     }
 }

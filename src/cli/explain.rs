@@ -152,13 +152,19 @@ fn metric_text(metric: Metric) -> String {
         Requires::OpenLoop => "an open loop (`load.rate`)",
         Requires::Reasoning => "streamed responses with reasoning and an answer",
         Requires::Turns => "conversations (`dataset.turns`)",
+        Requires::Tokenizer => "`dataset.tokenizer`",
         Requires::Items => "requests with several inputs",
         Requires::ServerTimes => "a server that reports its own times",
         Requires::ManagedServer => "`target.server`",
         Requires::Power => "GPUs that report their power",
         Requires::Hardware => "`target.hardware`",
         Requires::Cost => "`target.cost`",
+        Requires::KeptHeaders => "`target.keep_headers`",
+        Requires::Held => "`load.max_in_flight` with `then: hold`",
         Requires::Endpoints => "several URLs in `target.url`",
+        Requires::AnswerFormat => "a check of the format in `request.expect`",
+        Requires::AnswerTruth => "a truth in `request.expect`",
+        Requires::AnswerLength => "`request.expect.length: exact`, and token counts",
     };
     if !needs.is_empty() {
         let _ = write!(text, "\n  needs     {needs}");
@@ -180,6 +186,7 @@ fn example(metric: Metric) -> String {
     let limit = match metric.unit() {
         Unit::Millis if metric == Metric::Itl || metric == Metric::Tpot => "50ms",
         Unit::Millis => "500ms",
+        Unit::Share if metric.is_request_share() && metric.higher_is_better() => "99%",
         Unit::Share => "1%",
         _ => "100",
     };
@@ -202,11 +209,17 @@ fn action(metric: Metric) -> Option<&'static str> {
         ErrorRate => {
             "The report lists the failures by kind with an example of each; `llmscen try FILE` shows one exchange in full."
         }
+        ValidRate | MatchRate | LengthExact => {
+            "The report lists the checks that failed, with the first answers of each case; `llmscen try FILE` shows one exchange in full."
+        }
         OutputTps | TotalTps | RequestThroughput => {
             "Raise the load until the throughput stops growing (`matrix` over `load.concurrency`), or let `search` find the load."
         }
         Startup => {
             "Warm model files in the page cache, fewer compiled graphs, a smaller `max_model_len`."
+        }
+        HeldTime => {
+            "The server ends requests more slowly than they arrive: raise `load.max_in_flight`, or lower the rate."
         }
         ScheduleLag => {
             "It is the delay of the load generator itself: give llmscen an idle core, or lower the load."
@@ -309,5 +322,6 @@ mod tests {
         assert_eq!(example(Metric::Ttft), "slo: [\"ttft.p95 < 500ms\"]");
         assert_eq!(example(Metric::OutputTps), "slo: [\"output_tps >= 100\"]");
         assert_eq!(example(Metric::ErrorRate), "slo: [\"error_rate < 1%\"]");
+        assert_eq!(example(Metric::ValidRate), "slo: [\"valid_rate >= 99%\"]");
     }
 }

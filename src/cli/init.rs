@@ -24,17 +24,30 @@ macro_rules! examples {
 }
 
 examples! {
-    "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths" "images" "local"
-    "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression"
-    "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi" "trace"
+    "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
+    "gateway-sessions" "generated-sessions" "groups" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache"
+    "quickstart" "ramp" "regression" "replay-sessions" "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi"
+    "trace" "traffic-classes"
 }
 
 /// Files that an example needs: example, path beside it, content.
-const COMPANIONS: &[(&str, &str, &str)] = &[(
-    "regression",
-    "baselines/regression.json",
-    include_str!("../../scenarios/baselines/regression.json"),
-)];
+const COMPANIONS: &[(&str, &str, &str)] = &[
+    (
+        "answers",
+        "data/answers.jsonl",
+        include_str!("../../scenarios/data/answers.jsonl"),
+    ),
+    (
+        "agents",
+        "data/agents.jsonl",
+        include_str!("../../scenarios/data/agents.jsonl"),
+    ),
+    (
+        "regression",
+        "baselines/regression.json",
+        include_str!("../../scenarios/baselines/regression.json"),
+    ),
+];
 
 #[derive(Debug, Args)]
 pub struct InitArgs {

@@ -1,19 +1,23 @@
 //! `validate`, `plan`, `schema`: commands that send no requests.
 
+use crate::cli::display::{Display, LineDisplay};
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{Source, Sources, load_all};
+use crate::cli::load_scenarios::{Hub, Source, Sources, load_all};
 use crate::cli::output::plural;
 use crate::cli::terminal::Terminal;
 use crate::run::error::RunError;
-use crate::run::forecast::{Forecast, describe_logits, forecast};
+use crate::run::event::Event;
+use crate::run::forecast::{DataAccess, Forecast, describe_logits, forecast};
 use llmscen_core::plan::Plan;
+use llmscen_datasets::CacheDir;
 use llmscen_report::format::plain;
 use llmscen_scenario::Input;
 use llmscen_scenario::render::RenderError;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 pub fn validate(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_all(args, env, terminal) else {
+    let Some(plans) = load_all(args, env, Hub::Skip, terminal) else {
         return Exit::Scenario;
     };
     for Source { path, plan, .. } in &plans {
@@ -55,12 +59,12 @@ fn describe_plan(plan: &Plan) -> String {
 }
 
 pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Terminal) -> Exit {
-    let Some(plans) = load_all(args, env, terminal) else {
+    let Some(plans) = load_all(args, env, Hub::Pin, terminal) else {
         return Exit::Scenario;
     };
     let cache = crate::cli::run::cache_dir(env);
     for source in &plans {
-        match forecast(&source.plan, &cache) {
+        match forecast_with_display(&source.plan, &cache, terminal) {
             Ok(forecast) => print_plan(source, &forecast, terminal),
             Err(RunError::Render(error)) => {
                 print_render_error(
@@ -84,13 +88,28 @@ pub fn plan(args: &Sources, env: &BTreeMap<String, String>, terminal: &mut Termi
     Exit::Pass
 }
 
+/// Shows the progress of downloads.
+fn forecast_with_display(
+    plan: &Plan,
+    cache: &CacheDir,
+    terminal: &mut Terminal,
+) -> Result<Forecast, RunError> {
+    let display = RefCell::new(LineDisplay::new(terminal));
+    let data = DataAccess {
+        cache,
+        progress: &|progress| {
+            let event = Event::Preparing(progress.into());
+            display.borrow_mut().show(&event);
+        },
+    };
+    let forecast = forecast(plan, &data);
+    display.borrow_mut().finish();
+    forecast
+}
+
 /// Prints the error of a template that fails with the first row of the data, with its position in the scenario if known.
 fn print_render_error(error: &RenderError, input: &Input<'_>, terminal: &mut Terminal) {
-    let fault = match error {
-        RenderError::Leaf { at, message } => llmscen_scenario::template_fault(input, at, message),
-        RenderError::Length(_) | RenderError::Shape => None,
-    };
-    match fault {
+    match llmscen_scenario::render_fault(input, error) {
         Some(faults) => terminal.diagnostic(&faults.render(terminal.err_color, terminal.width)),
         None => terminal.error(&error.to_string()),
     }
@@ -104,8 +123,9 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         terminal.out_color,
     ));
     terminal.print(&format!(
-        "\n{}{}",
+        "\n{}{}{}",
         llmscen_report::plan_endpoints(plan),
+        llmscen_report::plan_distributions(plan),
         llmscen_report::plan_limits(plan) + &llmscen_report::plan_reruns(plan)
     ));
     terminal.print(&format!(

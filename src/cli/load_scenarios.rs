@@ -1,11 +1,13 @@
 //! Loads the scenarios of the command line, and the plans of run folders. Errors are printed here.
 
 use crate::cli::output::plural;
+use crate::cli::run::cache_dir;
 use crate::cli::terminal::Terminal;
 use crate::run::execution::local_model::check_model;
 use crate::run::outputs::baseline::baseline_of_folder;
 use crate::store::RunDir;
 use clap::Args;
+use llmscen_core::hub_data::{HubPin, HubReference, PinData, PinError};
 use llmscen_core::plan::{CaseFilter, Plan};
 use llmscen_scenario::{Faults, Input, Loaded, Lookups};
 use llmscen_telemetry::gpu::name_of_machine;
@@ -58,10 +60,24 @@ pub struct Source {
     pub filter: CaseFilter,
 }
 
+/// Whether data of the hub are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hub {
+    /// The plan gets their commit and checksums.
+    Pin,
+    /// Nothing is requested from the hub.
+    Skip,
+}
+
+fn pin_data(reference: &HubReference, env: &BTreeMap<String, String>) -> Result<HubPin, PinError> {
+    llmscen_datasets::pin_hub_data(reference, &cache_dir(env))
+}
+
 /// Loads all scenarios. `None` after printing every error.
 pub fn load_all(
     sources: &Sources,
     env: &BTreeMap<String, String>,
+    hub: Hub,
     terminal: &mut Terminal,
 ) -> Option<Vec<Source>> {
     let mut files = Vec::new();
@@ -82,7 +98,7 @@ pub fn load_all(
         .map(|seed| ("seed".to_owned(), seed.to_string()));
     let set: Vec<(String, String)> = sources.set.iter().cloned().chain(seed).collect();
     for path in files {
-        match load_one(&path, &set, env, terminal) {
+        match load_one(&path, &set, env, hub, terminal) {
             Some(plan) => plans.push(Source {
                 path,
                 plan,
@@ -102,6 +118,7 @@ pub fn load_one(
     path: &Path,
     set: &[(String, String)],
     env: &BTreeMap<String, String>,
+    hub: Hub,
     terminal: &mut Terminal,
 ) -> Option<Plan> {
     report_loaded(
@@ -116,6 +133,7 @@ pub fn load_one(
                 figures: baseline_of_folder,
                 supports: check_model,
                 find_gpu: name_of_machine,
+                pin_data: (hub == Hub::Pin).then_some(pin_data as PinData),
             },
         ),
         terminal,
@@ -175,7 +193,7 @@ pub fn load_slo_override(
         path,
         gpu,
     ) {
-        Ok(None) => load_one(path, &[], env, terminal),
+        Ok(None) => load_one(path, &[], env, Hub::Skip, terminal),
         Ok(Some(loaded)) => report_loaded(Ok(loaded), terminal),
         Err(faults) => report_loaded(Err(faults), terminal),
     }

@@ -4,7 +4,7 @@ use crate::cli::args::RunArgs;
 use crate::cli::display::WatchedRun;
 use crate::cli::exit::Exit;
 use crate::cli::last_run::change_since_last_run;
-use crate::cli::load_scenarios::{Source, Sources, load_all, open_run};
+use crate::cli::load_scenarios::{Hub, Source, Sources, load_all, open_run};
 use crate::cli::metrics::Endpoint;
 use crate::cli::output::{Summary, annotate, exit_of, print_report};
 use crate::cli::progress::{ProgressMode, show_progress};
@@ -19,6 +19,7 @@ use crate::run::execution::{CompletedRun, run_plan, run_shard};
 use crate::run::forecast::{describe_logits, undecidable};
 use crate::run::prepare::Context;
 use crate::store::{RunDir, StoreError, manifest};
+use llmscen_core::model_hub::HuggingFace;
 use llmscen_core::plan::{CaseFilter, Plan};
 use llmscen_core::report::RunVerdict;
 use llmscen_core::schedule::shard::Shard;
@@ -77,7 +78,7 @@ fn run_all(
         true => &stored_sources(&args.sources, terminal).ok_or(Exit::Scenario)?,
         false => &args.sources,
     };
-    let mut plans = load_all(sources, env, terminal).ok_or(Exit::Scenario)?;
+    let mut plans = load_all(sources, env, Hub::Pin, terminal).ok_or(Exit::Scenario)?;
     plans
         .iter_mut()
         .for_each(|source| args.results.compat.add_to(&mut source.plan));
@@ -451,7 +452,7 @@ fn own_program() -> PathBuf {
     }
 }
 
-/// The dataset hub (`LLMSCEN_HUB`) and cache folder (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else
+/// The hubs (`LLMSCEN_HUB`, `HF_ENDPOINT`) and cache folder (`LLMSCEN_CACHE`, else `$XDG_CACHE_HOME/llmscen`, else
 /// `~/.cache/llmscen`).
 pub fn cache_dir(env: &BTreeMap<String, String>) -> CacheDir {
     let variable = |name: &str| env.get(name).filter(|value| !value.is_empty());
@@ -467,6 +468,7 @@ pub fn cache_dir(env: &BTreeMap<String, String>) -> CacheDir {
         hub: variable(HUB_VARIABLE)
             .cloned()
             .unwrap_or_else(|| DEFAULT_HUB.into()),
+        hugging_face: HuggingFace::from_env(env),
     }
 }
 

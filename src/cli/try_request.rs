@@ -2,7 +2,7 @@
 
 use crate::cli::args::TryArgs;
 use crate::cli::exit::Exit;
-use crate::cli::load_scenarios::{Source, Sources, load_all};
+use crate::cli::load_scenarios::{Hub, Source, Sources, load_all};
 use crate::cli::output::{indent_json, plural};
 use crate::cli::run::new_context;
 use crate::cli::signals;
@@ -24,7 +24,7 @@ pub fn try_request(
     env: &BTreeMap<String, String>,
     terminal: &mut Terminal,
 ) -> Exit {
-    let Some(plans) = load_all(&args.sources, env, terminal) else {
+    let Some(plans) = load_all(&args.sources, env, Hub::Pin, terminal) else {
         return Exit::Scenario;
     };
     let [Source { plan, .. }] = plans.as_slice() else {

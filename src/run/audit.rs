@@ -114,8 +114,10 @@ impl<'a> Audited<'a> {
             schedule_lag_ms_p50: delay_at(0.50),
             schedule_lag_ms_p99: delay_at(0.99),
             schedule_lag_ms_max: delays.last().copied(),
+            // Held arrivals are sent when the server ends other requests, as in a closed loop: `idle` audits them.
             achieved_over_offered: offered
                 .zip(achieved)
+                .filter(|_| sample.counts.held == 0)
                 .map(|(offered, achieved)| achieved / offered),
             stall_ms_p99: worst(|vitals| vitals.stall_ms_p99),
             stall_ms_max: worst(|vitals| vitals.stall_ms_max),
@@ -138,6 +140,7 @@ impl<'a> Audited<'a> {
             bytes_in_per_s: worst(|vitals| vitals.bytes_in_per_s),
             bytes_out_per_s: worst(|vitals| vitals.bytes_out_per_s),
             dropped: sample.counts.dropped,
+            held: sample.counts.held,
             ..Audit::default()
         };
         // A local model takes its own timestamps, and may use all cores.
@@ -179,6 +182,11 @@ impl<'a> Audited<'a> {
         findings
             .invalidating
             .extend(cache::reason(cached, limits.cache, case, self.seed.0));
+        findings.invalidating.extend(unsent_held(
+            &audit,
+            sample.counts.scheduled,
+            limits.achieved,
+        ));
         findings.invalidating.extend(idle_engines(sample));
         findings.invalidating.extend(self.off_plan());
         audit.reasons = findings
@@ -487,6 +495,19 @@ fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
         "{prefix}{reason}; {} of {scheduled} arrivals were dropped at `load.max_in_flight`",
         audit.dropped
     ))
+}
+
+/// Arrivals that were held until the end have no latency: without many of them, the latencies are not those of the plan.
+fn unsent_held(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
+    let unsent = audit.dropped as f64 / scheduled.max(1) as f64;
+    (audit.held > 0 && unsent > 1.0 - limit).then(|| {
+        format!(
+            "{OFF_PLAN}{} of {scheduled} arrivals were held at `load.max_in_flight` until sending ended, and never sent (limit {}, \
+             `audit.achieved`)",
+            audit.dropped,
+            against(Some(1.0 - limit), 1.0 - limit, Unit::Share)
+        )
+    })
 }
 
 /// A note on stalls that affect no verdict, but a part of the measured latencies.

@@ -1,11 +1,13 @@
-//! Receives outcomes from the workers: counts tokens, writes the journal, updates live metrics, checks for early stops.
+//! Receives outcomes from the workers: counts tokens, checks answers, writes the journal, updates live metrics, checks for early stops.
 
+pub(crate) mod answer_judge;
 pub(crate) mod body_recorder;
 pub(crate) mod early_stop;
 pub(crate) mod futility_stop;
 pub(crate) mod live_metrics;
 pub(crate) mod tally;
 
+use crate::run::collector::answer_judge::AnswerJudge;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
@@ -53,6 +55,8 @@ pub struct CollectorState {
     pub body_recorder: Option<BodyRecorder>,
     /// The tokenizer of each group; the empty name stands for all groups.
     pub tokenizers: Vec<(String, Arc<Tokenizer>)>,
+    /// Checks answers; None if none are checked.
+    pub answer_judge: Option<AnswerJudge>,
     /// Counts over the requests.
     pub tally: Tally,
     /// The rows so far, for a probe or a shard; None otherwise.
@@ -184,8 +188,10 @@ impl CollectorState {
         let CompletedCall {
             mut outcome,
             text,
+            message,
             captured: copy,
-            ..
+            session_token: _,
+            truths,
         } = finished;
         let group = outcome.group.as_deref().unwrap_or_default();
         let tokenizer = self
@@ -194,6 +200,10 @@ impl CollectorState {
             .find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
+        }
+        if let (Some(judge), Some(truths)) = (&mut self.answer_judge, truths) {
+            let message = message.unwrap_or_default();
+            outcome.answer = judge.check(&outcome, &message, &truths).map(Box::new);
         }
         self.live_metrics.record(&outcome);
         if let Some(copies) = copy {
@@ -328,6 +338,7 @@ mod tests {
             journal,
             body_recorder: None,
             tokenizers: Vec::new(),
+            answer_judge: None,
             tally: Tally::default(),
             rows: None,
             live_metrics: LiveMetrics::new(None, None),

@@ -12,6 +12,7 @@ use llmscen_datasets::PromptError;
 use llmscen_datasets::token::TokenError;
 use llmscen_local::error::LocalError;
 use llmscen_report::ViewError;
+use llmscen_scenario::answers::CompileError;
 use llmscen_scenario::render::RenderError;
 use llmscen_simulator::SimError;
 use std::path::PathBuf;
@@ -192,6 +193,9 @@ pub enum RunError {
     /// A request body cannot be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
+    /// The checks of answers cannot be compiled.
+    #[error(transparent)]
+    Answers(#[from] CompileError),
     /// The tokenizer cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),

@@ -3,6 +3,7 @@
 use crate::run::collector::live_metrics::Progress;
 use crate::run::execution::stop::Level;
 use llmscen_core::early_stop::EarlyStop;
+use llmscen_datasets::Progress as DataProgress;
 use std::path::PathBuf;
 
 /// An event, or a state to display.
@@ -59,6 +60,25 @@ pub struct Preparing {
     pub done: u64,
     /// Total units, if known.
     pub total: Option<u64>,
+}
+
+impl From<DataProgress> for Preparing {
+    fn from(progress: DataProgress) -> Preparing {
+        match progress {
+            DataProgress::Download { bytes, total } => Preparing {
+                what: "downloading",
+                unit: "bytes",
+                done: bytes,
+                total,
+            },
+            DataProgress::Rows { done, total } => Preparing {
+                what: "counting",
+                unit: "rows",
+                done,
+                total,
+            },
+        }
+    }
 }
 
 impl Preparing {

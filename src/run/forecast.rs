@@ -18,7 +18,7 @@ use llmscen_core::schedule::mix;
 use llmscen_core::search::Budget;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use llmscen_datasets::CacheDir;
+use llmscen_datasets::{CacheDir, Opened, Progress, PromptError};
 use llmscen_protocols::protocol;
 use llmscen_report::format::millis;
 use llmscen_scenario::render::Renderer;
@@ -43,8 +43,21 @@ pub struct Forecast {
     pub short_data: Vec<String>,
 }
 
+/// How datasets are opened.
+pub struct DataAccess<'a> {
+    pub cache: &'a CacheDir,
+    /// Receives the progress of downloads and of counting.
+    pub progress: &'a dyn Fn(Progress),
+}
+
+impl DataAccess<'_> {
+    fn open(&self, spec: &DatasetSpec, seed: Seed) -> Result<Opened, PromptError> {
+        llmscen_datasets::open(spec, seed, 0, self.cache, self.progress)
+    }
+}
+
 /// Estimates a plan. Opens datasets and traces, but sends nothing.
-pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
+pub fn forecast(plan: &Plan, data: &DataAccess<'_>) -> Result<Forecast, RunError> {
     if !plan.searches.is_empty() {
         return Ok(Forecast {
             requests: "depends on the search".into(),
@@ -57,19 +70,19 @@ pub fn forecast(plan: &Plan, cache: &CacheDir) -> Result<Forecast, RunError> {
                 _ => "depends on the search".into(),
             },
             starts: describe_starts(plan),
-            first_bodies: first_bodies(plan, cache)?,
+            first_bodies: first_bodies(plan, data)?,
             undecidable: undecidable(plan),
             short_data: Vec::new(),
         });
     }
-    let extents = extents(plan, cache)?;
+    let extents = extents(plan, data)?;
     Ok(Forecast {
         requests: describe_requests(plan, &extents),
         time: describe_time(plan, &extents),
         starts: describe_starts(plan),
-        first_bodies: first_bodies(plan, cache)?,
+        first_bodies: first_bodies(plan, data)?,
         undecidable: undecidable(plan),
-        short_data: short_datasets(plan, cache)?,
+        short_data: short_datasets(plan, data)?,
     })
 }
 
@@ -118,7 +131,7 @@ fn latest_results(plan: &Plan) -> Option<Value> {
 }
 
 /// The extent of a round of each case.
-fn extents(plan: &Plan, cache: &CacheDir) -> Result<Vec<RoundExtent>, RunError> {
+fn extents(plan: &Plan, data: &DataAccess<'_>) -> Result<Vec<RoundExtent>, RunError> {
     let mut traces = TraceCache::default();
     let extents = plan.cases.iter().map(|case| {
         if !matches!(case.load.shape, Shape::Replay { .. }) {
@@ -129,9 +142,7 @@ fn extents(plan: &Plan, cache: &CacheDir) -> Result<Vec<RoundExtent>, RunError> 
         }
         let arrivals = match traces.open(case)? {
             Some(trace) => Some(trace.arrivals),
-            None => llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?
-                .prompts
-                .arrivals(),
+            None => data.open(&case.dataset, plan.seed)?.prompts.arrivals(),
         };
         Ok(RoundExtent::new(
             case,
@@ -181,12 +192,8 @@ fn count_cases(n: usize) -> String {
 
 /// Whether random arrivals within a duration determine the number of requests.
 fn has_random_count(case: &Case) -> bool {
-    let random = matches!(
-        case.load.shape,
-        Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } if arrival != Arrival::Constant
-    );
     // The constant arrivals of several entries do not end at the same time.
-    let random = random || case.entry_rates().is_some();
+    let random = case.load.shape.has_random_arrivals() || case.entry_arrivals().is_some();
     random
         && (case.load.sending_duration().is_some() || matches!(case.load.warmup, Warmup::Span(_)))
 }
@@ -222,9 +229,9 @@ fn round_seconds(case: &Case, last_due: Option<Nanos>) -> Option<f64> {
         Warmup::Span(span) => span,
         Warmup::Requests(_) => Nanos::ZERO,
     };
-    let by_rate = match case.load.shape {
-        Shape::Open { rate, .. } => case.load.planned().map(|n| n as f64 / rate),
-        _ => last_due.map(Nanos::secs),
+    let by_rate = match case.load.shape.constant_rate() {
+        Some(rate) => case.load.planned().map(|n| n as f64 / rate),
+        None => last_due.map(Nanos::secs),
     };
     by_rate.or(case.load.sending_end(Some(warm)).map(Nanos::secs))
 }
@@ -237,7 +244,10 @@ fn format_duration(seconds: f64) -> String {
     }
 }
 
-fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, String)>, RunError> {
+fn first_bodies(
+    plan: &Plan,
+    data: &DataAccess<'_>,
+) -> Result<Vec<(Option<String>, String)>, RunError> {
     let Some(case) = plan.cases.first() else {
         return Err(RunError::NothingToSend);
     };
@@ -247,7 +257,7 @@ fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, St
         let seed = entry.map_or(round, |entry| mix::entry_seed(round, &entry.name));
         Ok((
             entry.map(|entry| entry.name.clone()),
-            first_body(class_case, plan, seed, cache)?,
+            first_body(class_case, plan, seed, data)?,
         ))
     };
     case.traffic_classes()
@@ -257,8 +267,13 @@ fn first_bodies(plan: &Plan, cache: &CacheDir) -> Result<Vec<(Option<String>, St
         .collect()
 }
 
-fn first_body(case: &Case, plan: &Plan, seed: Seed, cache: &CacheDir) -> Result<String, RunError> {
-    let opened = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?;
+fn first_body(
+    case: &Case,
+    plan: &Plan,
+    seed: Seed,
+    data: &DataAccess<'_>,
+) -> Result<String, RunError> {
+    let opened = data.open(&case.dataset, plan.seed)?;
     let protocol =
         protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
@@ -502,19 +517,23 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
         .into_iter()
         .max()?;
     let by_time = load.sending_duration().and_then(|span| {
-        let (mean, arrival) = match &load.shape {
-            Shape::Open { rate, arrival } => (rate * span.secs(), *arrival),
-            Shape::Rates { arrival, .. } => (load.shape.expected(span)?, *arrival),
-            _ => return None,
+        let mean = |shape: &Shape| Some(shape.expected(span)? * f64::from(rounds));
+        let variance = |shape: &Shape| match shape {
+            Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } => match arrival {
+                Arrival::Constant => Some(0.0),
+                Arrival::Poisson => mean(shape),
+                Arrival::Gamma { burstiness } => Some(mean(shape)? / burstiness),
+            },
+            _ => None,
         };
-        let mean = mean * f64::from(rounds);
-        let spread = match arrival {
-            // Each entry of a mix may have one request more than rate times duration.
-            Arrival::Constant => (case.mix.len() as f64 * f64::from(rounds)) / 4.0,
-            Arrival::Poisson => mean.sqrt(),
-            Arrival::Gamma { burstiness } => (mean / burstiness).sqrt(),
+        let shapes: Vec<&Shape> = match case.entry_arrivals() {
+            Some(classes) => classes.into_iter().map(|(_, shape)| shape).collect(),
+            None => vec![&load.shape],
         };
-        Some((mean + 4.0 * spread).ceil() as u64)
+        let variance: Option<f64> = shapes.into_iter().map(variance).sum();
+        // Each entry of a mix may have one request more than rate times duration.
+        let extra = case.mix.len() as f64 * f64::from(rounds);
+        Some((mean(&load.shape)? + extra + 4.0 * variance?.sqrt()).ceil() as u64)
     });
     let by_count = load.requests.map(|count| count * u64::from(rounds));
     by_count
@@ -525,7 +544,7 @@ fn max_measured_requests(case: &Case, rounds: u32) -> Option<u64> {
 }
 
 /// One line per case whose dataset ends before its load.
-fn short_datasets(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunError> {
+fn short_datasets(plan: &Plan, data: &DataAccess<'_>) -> Result<Vec<String>, RunError> {
     let mut known: Vec<(&DatasetSpec, Option<u64>)> = Vec::new();
     let mut lines = Vec::new();
     // The rows of mix entries with the same dataset are only known during a run.
@@ -542,9 +561,7 @@ fn short_datasets(plan: &Plan, cache: &CacheDir) -> Result<Vec<String>, RunError
         let rows = match known.iter().find(|(spec, _)| *spec == &case.dataset) {
             Some((_, rows)) => *rows,
             None => {
-                let rows = llmscen_datasets::open(&case.dataset, plan.seed, 0, cache, &|_| {})?
-                    .prompts
-                    .len();
+                let rows = data.open(&case.dataset, plan.seed)?.prompts.len();
                 known.push((&case.dataset, rows));
                 rows
             }

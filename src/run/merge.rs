@@ -451,7 +451,7 @@ pub fn missing_numbers(plan: &Plan, table: &Table, parts: &[Part]) -> Vec<Missin
     /// The next expected number of a round, and the missing ones before it.
     type Gaps = (u64, Vec<(u64, u64)>);
     let mut gaps: BTreeMap<(&str, u32), Gaps> = BTreeMap::new();
-    for key in table.row_keys().filter(|key| key.turn == 0) {
+    for key in table.row_keys() {
         let (next, ranges) = gaps.entry((key.case, key.round)).or_default();
         if key.seq > *next {
             ranges.push((*next, key.seq));
@@ -494,7 +494,11 @@ fn planned_sessions(plan: &Plan, case: &Case, part: &Part) -> Option<Option<u64>
             let by_count = load.duration.is_none() && matches!(load.warmup, Warmup::Requests(_));
             load.planned().filter(|_| by_count).map(Some)
         }
-        Shape::Open { .. } | Shape::Rates { .. } | Shape::Burst | Shape::Replay { .. } => {
+        Shape::Open { .. }
+        | Shape::Rates { .. }
+        | Shape::Classes { .. }
+        | Shape::Burst
+        | Shape::Replay { .. } => {
             let seed = plan
                 .seed
                 .child(case.id.as_str())

@@ -1,7 +1,7 @@
 //! Opens and checks everything that a case needs, before the first request.
 
 use crate::run::error::RunError;
-use crate::run::event::{Event, Preparing};
+use crate::run::event::Event;
 use crate::run::execution::group::SharedRun;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::readiness::{check_queries, wait_for_targets};
@@ -24,9 +24,10 @@ use llmscen_core::target::{Target, TargetLocation};
 use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
-use llmscen_datasets::{CacheDir, Log, Progress, Prompts};
+use llmscen_datasets::{CacheDir, Log, Prompts};
 use llmscen_protocols::{Protocol, protocol};
 use llmscen_report::Inconclusive;
+use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::Renderer;
 use llmscen_telemetry::process::allow_open_files;
 use std::collections::BTreeMap;
@@ -269,12 +270,15 @@ fn traffic_class(
     let tokenizer = dataset
         .tokenizer
         .filter(|_| case.dataset.tokenizer.is_some());
+    let answers = case.request.expect.as_ref().map(AnswerChecker::new);
+    let answers = answers.transpose()?.map(Arc::new);
     Ok(TrafficClass {
         entry: entry.cloned(),
         case,
         prompts: dataset.prompts,
         tokenizer,
         renderer,
+        answers,
     })
 }
 
@@ -370,20 +374,7 @@ fn open_dataset(spec: &DatasetSpec, plan: &Plan, context: &Context) -> Result<Da
     let (sender, receiver) = mpsc::channel();
     let work = move || {
         let opened = llmscen_datasets::open(&spec, seed, 0, &cache, &|progress| {
-            let _ = events.send(Event::Preparing(match progress {
-                Progress::Download { bytes, total } => Preparing {
-                    what: "downloading",
-                    unit: "bytes",
-                    done: bytes,
-                    total,
-                },
-                Progress::Rows { done, total } => Preparing {
-                    what: "counting",
-                    unit: "rows",
-                    done,
-                    total,
-                },
-            }));
+            let _ = events.send(Event::Preparing(progress.into()));
         });
         let _ = sender.send(opened);
     };
@@ -668,7 +659,7 @@ fn open_files(case: &Case, shard: Shard) -> OpenFiles {
         (Shape::Burst, None) => split.local_index(case.load.planned().unwrap_or(0)),
         (shape, limit) => match shape.users() {
             Some(users) => u64::from(split.users(users)),
-            None => shard.share(u64::from(limit.unwrap_or(0))),
+            None => shard.share(limit.map_or(0, |limit| u64::from(limit.of))),
         },
     };
     let files_per_connection = match &case.target.location {

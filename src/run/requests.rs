@@ -14,7 +14,7 @@ use crate::run::prepare::PreparedCase;
 use crate::run::requests::client_cancel::draw_client_cancel;
 use crate::run::requests::conversation::prepare_first_turn;
 use crate::run::requests::traffic_class::{ClassSource, RequestPosition, build_call};
-use crate::run::requests::turn_renderer::turn_count;
+use crate::run::requests::turn_renderer::{TurnRange, render_begin};
 use async_channel::{Receiver, Sender, TrySendError, bounded};
 use llmscen_core::dataset::OnExhausted;
 use llmscen_core::load::{Shape, Warmup};
@@ -59,6 +59,8 @@ pub struct RequestGenerator {
     limit: Option<u64>,
     /// Whether all requests are due at time zero.
     burst: bool,
+    /// Whether arrivals at `max_in_flight` wait.
+    holds: bool,
     /// Whether sessions may have several turns.
     conversations: bool,
     /// Which requests are the shard's own.
@@ -101,6 +103,7 @@ impl RequestGenerator {
             schedule,
             limit,
             burst: case.load.shape == Shape::Burst,
+            holds: case.load.holds(),
             conversations: prepared.conversations,
             split,
             seq: 0,
@@ -184,15 +187,15 @@ impl RequestGenerator {
             return Ok(None);
         };
         self.next = None;
-        let Some(ClassSource {
+        let Some(source) = self.classes.get(position.entry) else {
+            return Ok(None);
+        };
+        let ClassSource {
             class,
             prompts,
             seed,
             endpoints,
-        }) = self.classes.get(position.entry)
-        else {
-            return Ok(None);
-        };
+        } = source;
         let Some(session) = prompts
             .session(position.number)
             .filter(|session| !session.turns.is_empty())
@@ -208,31 +211,42 @@ impl RequestGenerator {
             self.data_ended = Some(self.split.local_index(position.seq));
             return Ok(None);
         };
-        let turns = turn_count(&session, class.case.dataset.turns.as_ref());
-        if turns > 1 && !self.conversations {
+        let settings = class.case.dataset.turns.as_ref();
+        let range = TurnRange::draw(&session, settings, *seed, position.number);
+        let position = RequestPosition {
+            turn: range.first_sent(),
+            turns: range.turns,
+            first_turn: range.first,
+            ..position
+        };
+        if range.turns > 1 && !self.conversations {
             return Err(RunError::Conversation {
                 seq: position.number,
-                turns,
+                turns: range.turns,
             });
         }
-        let mut prompt = session
-            .turns
-            .into_iter()
-            .next()
-            .map(prepare_first_turn)
-            .unwrap_or_default();
+        let dependencies = session.dependencies();
+        let first = match range.first {
+            0 => session.turns.into_iter().next().map(prepare_first_turn),
+            _ => render_begin(source, session, position),
+        };
+        let mut prompt = first.unwrap_or_default();
+        if range.turns > 1 {
+            // No earlier request of the session has a part of it.
+            prompt.cacheable_tokens = prompt.cacheable_tokens.or(Some(0));
+        }
         prompt.group = class.group(prompt.group);
         let rendered = class.renderer.body(&prompt, position.number, *seed)?;
-        let position = RequestPosition { turns, ..position };
         let leave = draw_client_cancel(
             class.case.request.cancel.as_ref(),
             *seed,
             position,
             &prompt.fields,
         );
-        Ok(Some(build_call(
-            class, prompt, position, rendered, endpoints, due, leave,
-        )))
+        Ok(Some(PreparedRequest {
+            dependencies,
+            ..build_call(class, prompt, position, rendered, endpoints, due, leave)
+        }))
     }
 }
 
@@ -278,7 +292,8 @@ pub fn render_numbers(
 
 /// The queue from which workers take requests, and the thread that fills it.
 pub struct RequestQueue {
-    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests.
+    /// One queue per worker. In a closed loop these are clones of one queue, so that a faster worker takes more requests; and if
+    /// arrivals are held, so that no worker keeps one back that was due before those of the others.
     pub queues: Vec<Receiver<PreparedRequest>>,
     thread: JoinHandle<Result<Option<u64>, RunError>>,
 }
@@ -307,7 +322,7 @@ impl RequestQueue {
             *QUEUED_REQUESTS.end()
         };
         let capacity = fitting.clamp(*QUEUED_REQUESTS.start(), most);
-        let queues = if generator.schedule.is_some() {
+        let queues = if generator.schedule.is_some() && !generator.holds {
             workers
         } else {
             1

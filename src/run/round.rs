@@ -6,6 +6,7 @@ pub mod telemetry;
 mod tests;
 
 use crate::run::audit::decisive_late_count;
+use crate::run::collector::answer_judge::AnswerJudge;
 use crate::run::collector::body_recorder::BodyRecorder;
 use crate::run::collector::early_stop::EarlyStopMonitor;
 use crate::run::collector::futility_stop::FutilityStop;
@@ -422,6 +423,7 @@ impl<'a> RoundState<'a> {
             journal,
             body_recorder: BodyRecorder::new(case, round, seed, bodies, folder, &self.routes)?,
             tokenizers: tokenizers(&self.input.prepared.classes),
+            answer_judge: AnswerJudge::new(&self.input.prepared.classes, case, &self.routes),
             tally: Tally::new(self.input.earlier.clone()),
             rows: (probe.is_some() || shared_counts.is_some()).then(Builder::default),
             live_metrics: LiveMetrics::new(
@@ -548,10 +550,10 @@ impl<'a> RoundState<'a> {
             counters: gauges,
             protocol: prepared.protocol.clone(),
             keep_text: prepared.conversations
-                || prepared
-                    .classes
-                    .iter()
-                    .any(|class| class.tokenizer.is_some()),
+                || prepared.classes.iter().any(|class| {
+                    let answers = class.answers.as_ref();
+                    class.tokenizer.is_some() || answers.is_some_and(|answers| answers.reads_text())
+                }),
             keep_bodies: bodies != Bodies::None,
             policy: RequestPolicy {
                 retry: prepared

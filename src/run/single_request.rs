@@ -228,6 +228,8 @@ fn describe(
         text,
         message,
         captured: copy,
+        truths: _,
+        session_token: _,
     } = finished;
     let redactor = target_redactor(&case.target, routes);
     let CapturedExchange {

@@ -4,10 +4,11 @@
 //! closed:  slot free ──┬─ intended          open:  schedule ──┬─ intended
 //!                      │ take a request                       │ request taken before
 //!                      │ quota sets its phase                 │ wait until intended
-//!                      ▼                                      ▼ dropped if max_in_flight is reached
+//!                      ▼                                      ▼ dropped or held if max_in_flight is reached
 //!                    sent ── … ── end ── slot free          sent ── … ── end
 //! ```
-//! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no lock.
+//! Each worker runs the loop on its own thread. Workers share a queue of rendered requests and two counters, but no lock unless
+//! `max_in_flight` holds arrivals.
 //!
 //! What is due is written first: [`Worker::begin`] polls a request in place, up to its write, before any other task of the worker
 //! runs. In a closed loop that happens in the poll in which the user's last response ended, before its outcome is built.
@@ -15,6 +16,7 @@
 pub(crate) mod concurrency_limit;
 pub(crate) mod engine;
 pub(crate) mod handle;
+pub(crate) mod in_flight_limit;
 pub(crate) mod session_runner;
 pub(crate) mod target_health;
 #[cfg(test)]
@@ -24,6 +26,7 @@ pub(crate) mod timer;
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
 use crate::run::worker::engine::Engine;
+use crate::run::worker::in_flight_limit::InFlightLimit;
 use crate::run::worker::session_runner::{SessionRunner, UnsentTurns};
 use crate::run::worker::target_health::{TargetHealth, connect_failure};
 use crate::run::worker::timer::Timer;
@@ -31,7 +34,7 @@ use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
 use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::load::{Load, Shape};
-use llmscen_core::outcome::{Outcome, Phase};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::delays::connect_backoff;
 use llmscen_core::schedule::quota::Quota;
@@ -43,7 +46,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -55,26 +57,6 @@ const MEASURING_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time limit for the last connection attempt to a target that does not respond.
 const LAST_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// This shard's share of `max_in_flight` of an open loop, over all workers. It counts requests, and sessions from their first turn to their last.
-pub struct InFlightLimit {
-    in_flight: AtomicU64,
-    limit: u64,
-}
-
-impl InFlightLimit {
-    /// Counts one more, unless the limit is reached.
-    fn try_enter(&self) -> bool {
-        let one_more = |in_flight| (in_flight < self.limit).then_some(in_flight + 1);
-        self.in_flight
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .is_ok()
-    }
-
-    fn leave(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// What the workers of a round share. Each worker has a clone.
 #[derive(Clone)]
@@ -99,6 +81,8 @@ pub struct SharedState {
     pub halt: Stop,
     /// Whether free slots set the send times (closed loop), not the schedule.
     pub closed: bool,
+    /// Whether arrivals at `max_in_flight` wait.
+    pub holds: bool,
     /// Whether a duration bounds the load.
     pub timed: bool,
     /// How long requests in flight may continue after sending has ended by time or by `stop`.
@@ -115,12 +99,7 @@ impl SharedState {
         stop: Stop,
         target_health: TargetHealth,
     ) -> SharedState {
-        let in_flight_limit = |limit| {
-            Arc::new(InFlightLimit {
-                in_flight: AtomicU64::new(0),
-                limit: shard.share(u64::from(limit)),
-            })
-        };
+        let in_flight_limit = |limit| Arc::new(InFlightLimit::new(limit, shard));
         SharedState {
             clock,
             seed,
@@ -136,6 +115,7 @@ impl SharedState {
             stop,
             halt: Stop::default(),
             closed: load.shape.is_closed_loop(),
+            holds: load.holds(),
             timed: load.sending_duration().is_some(),
             drain_time: load.graceful_stop,
         }
@@ -213,6 +193,9 @@ impl Worker {
             self.send(scheduled).await;
         }
         let ended = self.shared.clock.now();
+        if self.shared.holds {
+            self.drop_due(ended).await;
+        }
         self.shared.exhausted.press();
         self.drain().await;
         for task in tasks.into_iter().flatten() {
@@ -333,24 +316,109 @@ impl Worker {
         self.beginning.set(false);
     }
 
-    async fn send(self: &Rc<Self>, scheduled: ScheduledRequest) {
-        if let Some(in_flight_limit) = &self.shared.in_flight_limit
-            && !in_flight_limit.try_enter()
-        {
-            let ScheduledRequest {
+    /// Begins a request, or drops it at `max_in_flight`.
+    async fn send(self: &Rc<Self>, mut scheduled: ScheduledRequest) {
+        if let Some(in_flight_limit) = &self.shared.in_flight_limit {
+            let free_since = tokio::select! {
+                biased;
+                () = self.holding_over() => None,
+                free_since = in_flight_limit.enter(scheduled.call.seq) => free_since,
+            };
+            match free_since {
+                Some(since) if self.shared.holds && since > scheduled.intended => {
+                    scheduled.call.held_until = Some(since);
+                }
+                Some(_) => {}
+                None => return self.drop_at_limit(scheduled, in_flight_limit).await,
+            }
+        }
+        self.begin(scheduled);
+    }
+
+    /// Resolves when held arrivals may no longer be sent: as requests in flight, they may continue for the drain time after the end of
+    /// a duration, but not after a stop. Never without arrivals that are held.
+    async fn holding_over(&self) {
+        if !self.shared.holds {
+            return std::future::pending().await;
+        }
+        tokio::select! {
+            biased;
+            () = self.shared.stop.reached(Level::Drain) => {}
+            () = self.shared.halt.reached(Level::Drain) => {}
+            () = self.drain_time_over() => {}
+        }
+    }
+
+    /// Resolves at the end of the drain time after a duration ended the sending; never if none does.
+    async fn drain_time_over(&self) {
+        self.sending_end(&self.timer).await;
+        let deadline = self.shared.quota.deadline().unwrap_or_default();
+        let over = self.shared.clock.instant(deadline + self.shared.drain_time);
+        tokio::time::sleep_until(over.into()).await;
+    }
+
+    /// Records a request that found no free slot.
+    async fn drop_at_limit(&self, scheduled: ScheduledRequest, limit: &InFlightLimit) {
+        let ScheduledRequest {
+            mut call,
+            intended,
+            phase,
+            ..
+        } = scheduled;
+        let limit = limit.limit;
+        let (at, why) = if self.shared.holds {
+            let now = self.shared.clock.now();
+            call.held_until = Some(now);
+            (
+                now,
+                format!("held at max_in_flight of {limit} until sending ended"),
+            )
+        } else {
+            (intended, format!("max_in_flight of {limit} was reached"))
+        };
+        let mut first = dropped_outcome(&call, call.phase_in(phase), intended, &why);
+        first.timeline.end = at;
+        let rest = UnsentTurns::new(&call, phase).drop_later(intended, &why);
+        let mut outcomes = vec![CompletedCall::bare(first)];
+        outcomes.extend(rest);
+        // Arrivals that a stop kept from being sent show nothing of the server, as requests that it cancels.
+        if self.shared.holds && !self.may_send() {
+            for finished in &mut outcomes {
+                if let Err(failure) = &mut finished.outcome.end {
+                    failure.kind = FailureKind::Cancelled;
+                }
+            }
+        }
+        self.deliver_all(outcomes).await;
+    }
+
+    /// Records the arrivals that were due by `ended` and waited behind a held one.
+    async fn drop_due(&self, ended: Nanos) {
+        let Some(limit) = &self.shared.in_flight_limit else {
+            return;
+        };
+        loop {
+            let call = tokio::select! {
+                biased;
+                () = self.shared.stop.reached(Level::Now) => return,
+                () = self.shared.halt.reached(Level::Drain) => return,
+                call = self.queue.recv() => call,
+                // The dataset may be slow.
+                () = tokio::time::sleep(self.shared.drain_time.into()) => return,
+            };
+            let Ok(call) = call else { return };
+            let Some((intended, phase)) = call.due.filter(|(intended, _)| *intended <= ended)
+            else {
+                return;
+            };
+            let scheduled = ScheduledRequest {
                 call,
                 intended,
                 phase,
-                ..
-            } = scheduled;
-            let why = format!("max_in_flight of {} was reached", in_flight_limit.limit);
-            let first = CompletedCall::bare(dropped_outcome(&call, phase, intended, &why));
-            self.deliver(first).await;
-            return self
-                .deliver_all(UnsentTurns::new(&call, phase).drop_from(1, intended, &why))
-                .await;
+                failed_connects: 0,
+            };
+            self.drop_at_limit(scheduled, limit).await;
         }
-        self.begin(scheduled);
     }
 
     /// Begins a request or session. If a connection is open, the request is written before this returns.
@@ -408,7 +476,7 @@ impl Worker {
     /// failed connections of its user.
     fn release(self: &Rc<Self>, at: Nanos, failed_connects: u32) {
         if let Some(in_flight_limit) = &self.shared.in_flight_limit {
-            in_flight_limit.leave();
+            in_flight_limit.leave(at);
         }
         match &self.shared.barrier {
             Some(barrier) => {
@@ -454,10 +522,12 @@ impl Worker {
     async fn drain(&self) {
         let drain_time_over = async {
             tokio::select! {
-                () = self.sending_end(&self.timer) => {}
-                () = self.shared.stop.reached(Level::Drain) => {}
+                () = self.drain_time_over() => {}
+                () = async {
+                    self.shared.stop.reached(Level::Drain).await;
+                    tokio::time::sleep(self.shared.drain_time.into()).await;
+                } => {}
             }
-            tokio::time::sleep(self.shared.drain_time.into()).await;
         };
         tokio::select! {
             biased;

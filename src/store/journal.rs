@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 7;
-/// Still read: its outcomes end before `endpoint`, their last field.
-const WITHOUT_ENDPOINT: u32 = 6;
+const VERSION: u32 = 8;
+/// Still read, with the number of fields that its outcomes lack at their end: `held_until` and the fields after it, in version 6
+/// `endpoint` too.
+const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 6), (6, 7)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -111,7 +112,8 @@ impl Writer {
 pub struct Reader {
     path: PathBuf,
     scan: Scan,
-    version: u32,
+    /// Number of fields at the end of an outcome that its version lacks.
+    missing_fields: usize,
     ended: bool,
     /// Bytes of an incomplete header.
     incomplete_header: u64,
@@ -129,27 +131,27 @@ impl Reader {
         };
         let mut file = File::open(path).map_err(failed)?;
         let header = read_up_to(&mut file, HEADER).map_err(failed)?;
-        let (version, incomplete_header) = match read_version(MAGIC, &header) {
+        let (missing_fields, incomplete_header) = match read_version(MAGIC, &header) {
             Err(()) => {
                 return Err(StoreError::NotAJournal {
                     path: path.to_owned(),
                 });
             }
             Ok(None) => (None, header.len() as u64),
-            Ok(Some(version @ (WITHOUT_ENDPOINT | VERSION))) => (Some(version), 0),
             Ok(Some(found)) => {
-                return Err(StoreError::Version {
+                let missing_fields = missing_fields(found).ok_or_else(|| StoreError::Version {
                     path: path.to_owned(),
                     found,
                     known: VERSION,
-                });
+                })?;
+                (Some(missing_fields), 0)
             }
         };
         Ok(Reader {
             path: path.to_owned(),
             scan: Scan::new(file).map_err(failed)?,
-            version: version.unwrap_or(VERSION),
-            ended: version.is_none(),
+            missing_fields: missing_fields.unwrap_or_default(),
+            ended: missing_fields.is_none(),
             incomplete_header,
         })
     }
@@ -165,6 +167,13 @@ impl Reader {
     }
 }
 
+/// Number of fields that outcomes of a version lack; None for a version that is not read.
+fn missing_fields(version: u32) -> Option<usize> {
+    std::iter::once((VERSION, 0))
+        .chain(EARLIER_VERSIONS)
+        .find_map(|(known, fields)| (known == version).then_some(fields))
+}
+
 impl Iterator for Reader {
     type Item = Result<Record, StoreError>;
 
@@ -173,11 +182,11 @@ impl Iterator for Reader {
         if self.ended {
             return None;
         }
-        let version = self.version;
-        let next = self.scan.next(|payload| match version {
-            // A zero is an absent endpoint; other records ignore it.
-            WITHOUT_ENDPOINT => postcard::from_bytes(&[payload, &[0]].concat()).ok(),
-            _ => postcard::from_bytes(payload).ok(),
+        let missing_fields = self.missing_fields;
+        let next = self.scan.next(|payload| match missing_fields {
+            0 => postcard::from_bytes(payload).ok(),
+            // A zero is an absent value, or a number; records without these fields ignore it.
+            fields => postcard::from_bytes(&[payload, &vec![0; fields]].concat()).ok(),
         });
         let next = next
             .map_err(|source| StoreError::Read {

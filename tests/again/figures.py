@@ -82,7 +82,8 @@ def derived(row):
         "ntpot_ms": ratio(e2e, output),
         "e2e_ms": e2e,
         "e2e_service_ms": span(row["sent_ns"], end),
-        "schedule_lag_ms": span(row["intended_ns"], row["sent_ns"]),
+        "held_time_ms": span(row["intended_ns"], row["held_until_ns"]),
+        "schedule_lag_ms": span(row["intended_ns"] if row["held_until_ns"] is None else row["held_until_ns"], row["sent_ns"]),
         "prompt_tokens": prompt,
         "output_tokens": output,
         "reasoning_tokens": row["usage_reasoning"],
@@ -274,6 +275,9 @@ def scalars(rounds, target, goodput):
     items = [row["items"] for row in ok if row["items"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
     sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None
+    cached = [row["cached_tokens"] for row in ok if row["cached_tokens"] is not None and row["prompt_tokens"] is not None]
+    cacheable = [row for row in ok if row["cacheable_tokens"] is not None and row["counted_prompt"] is not None]
+    share = lambda column: ratio(sum(found), len(found)) if (found := [row[column] for row in ok if row[column] is not None]) else None
     gpus, price = target.get("gpus"), price_of(target)
     output = rate("output", tokens)
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
@@ -302,6 +306,11 @@ def scalars(rounds, target, goodput):
         "endpoint_imbalance": imbalance(ok, target),
         "item_throughput": rate("items", items),
         "session_throughput": sessions,
+        "sessions_per_hour": sessions * 3600 if sessions is not None else None,
+        "sessions_per_hour_per_gpu": sessions * 3600 / gpus if gpus and sessions is not None else None,
+        "cached_share": ratio(sum(cached), sum(row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None)) if cached else None,
+        "cacheable_share": ratio(sum(row["cacheable_tokens"] for row in cacheable), sum(row["counted_prompt"] for row in cacheable)) if cacheable else None,
+        **{name: share(column) for name, column in (("valid_rate", "valid"), ("match_rate", "match"), ("length_exact", "length_exact"))},
         "goodput_rate": ratio(sum(meets(row, goodput) for row in ended), sending) if goodput else None,
         "window_s": seconds or None,
     }

@@ -1,7 +1,7 @@
 //! Every block of code in README.md and the book is true: scenarios validate and plan, commands run.
 
 use crate::ci::{commands, shell};
-use crate::lab::{Lab, Ran, each, port};
+use crate::lab::{Lab, Ran, Server, each, port};
 use crate::numbers;
 use crate::shards::Simulator;
 use serde_yaml::{Mapping, Value};
@@ -193,6 +193,20 @@ fn copy(from: &Path, to: &Path) {
 /// The scenario that fragments of the pages are parts of.
 const FRAME: &str = "version: 1\nname: chat\ntarget: { url: http://127.0.0.1:8000/v1/chat/completions, metrics: http://127.0.0.1:8000/metrics, model: m }\ndataset: { kind: prompt, text: hi }\nload: { requests: 60 }\nmatrix: { load.concurrency: [1, 16] }\n";
 
+/// The hub with the dataset that the pages use.
+fn hub() -> Server {
+    Server::start_of_paths(|path| {
+        let text = match path.rsplit('/').next()? {
+            "v1.0?blobs=true" => {
+                r#"{"sha": "0123456789abcdef0123456789abcdef01234567", "siblings": [{"rfilename": "main/test.jsonl"}]}"#
+            }
+            "test.jsonl" => r#"{"question": "What is 1 + 1?", "category": "math"}"#,
+            _ => return None,
+        };
+        Some(text.as_bytes().to_vec())
+    })
+}
+
 /// A scratch folder with the files that the pages use: shipped scenarios, runs, a baseline, a model.
 fn prepared() -> Lab {
     static MADE: OnceLock<Lab> = OnceLock::new();
@@ -308,6 +322,7 @@ fn framed(fragment: &Mapping) -> String {
 #[test]
 fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
     let lab = prepared();
+    let hub = hub();
     let (scripts, blocks): (Vec<Block>, Vec<Block>) = blocks()
         .into_iter()
         .filter(|block| ["yaml", "python"].contains(&block.language.as_str()))
@@ -356,7 +371,11 @@ fn every_yaml_block_is_a_scenario_or_a_part_of_one() {
                 .iter()
                 .filter(|(own, _)| scenario.contains(own))
                 .for_each(|(_, set)| args.extend(["--set", set]));
-            let output = lab.command(&args).env("HF_TOKEN", "t").output().unwrap();
+            let mut command = lab.command(&args);
+            command
+                .env("HF_TOKEN", "t")
+                .env("HF_ENDPOINT", format!("http://{}", hub.addr));
+            let output = command.output().unwrap();
             let ran = Ran::of(output);
             if ran.code != 0 {
                 wrong.push(format!(
@@ -612,7 +631,7 @@ pub fn scenarios() -> Vec<PathBuf> {
 }
 
 /// Shorter loads for those that would take long in a debug build.
-const SHORTER: [(&str, &[&str]); 7] = [
+const SHORTER: [(&str, &[&str]); 9] = [
     ("speed-benchmark", &["load.requests=1"]),
     (
         "local-speed",
@@ -622,10 +641,12 @@ const SHORTER: [(&str, &[&str]); 7] = [
     ("images", &["load.requests=6"]),
     ("sweep", &["load.requests=2x"]),
     ("exact-lengths", &["load.requests=24"]),
+    ("generated-sessions", &["load.sessions=8"]),
+    ("lengths", &["load.requests=24"]),
     ("offline-batch", &["load.static.rounds=2"]),
 ];
 
-/// Each scenario in an empty folder, without variables.
+/// Each scenario in a folder with the shipped data alone, without variables.
 #[test]
 fn every_shipped_scenario_runs_alone() {
     let files = scenarios();
@@ -649,19 +670,27 @@ fn runs_alone(path: &Path) -> Option<Lab> {
     // The port of the example may be in use on this machine.
     let port = port();
     let name = format!("{stem}.yaml");
+    copy(
+        &Path::new(ROOT).join("scenarios/data"),
+        &lab.path().join("data"),
+    );
     lab.file(
         &name,
         fs::read_to_string(path)
             .unwrap()
             .replace("18080", &port.to_string()),
     );
+    if stem == "agents" {
+        let data = path.with_file_name("data/agents.jsonl");
+        lab.file("data/agents.jsonl", fs::read(data).unwrap());
+    }
     let mut args = vec![
         "run",
         &name,
         "--output",
         "out",
         "--set",
-        "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0 }",
+        "audit={ lag_p99: 1h, stall_p99: 1h, cpu: 1, achieved: 0, idle: 1 }",
     ];
     let shorter = SHORTER
         .iter()

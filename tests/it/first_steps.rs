@@ -140,7 +140,7 @@ fn every_listed_example_is_written_and_valid() {
     }
     let unknown = lab.llmscen(&["init", "--example", "nothing"]).expect(2);
     assert!(
-        unknown.err.contains("help: one of anthropic, "),
+        unknown.err.contains("help: one of agents, "),
         "{}",
         unknown.err
     );

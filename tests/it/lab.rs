@@ -5,7 +5,7 @@ use llmscen::store::journal::Reader;
 use llmscen_core::outcome::Outcome;
 use serde_json::Value;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -148,6 +148,43 @@ impl Server {
             for stream in listener.incoming().flatten() {
                 let (answer, requests) = (answer.clone(), requests.clone());
                 std::thread::spawn(move || serve(stream, &*answer, &requests));
+            }
+        });
+        server
+    }
+
+    /// A hub: a file for each path, or status 404.
+    pub fn start_of_paths(
+        file: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server {
+            addr: listener.local_addr().unwrap(),
+            requests: Default::default(),
+        };
+        let requests = server.requests.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                requests.fetch_add(1, Ordering::Relaxed);
+                let mut stream = BufReader::new(stream);
+                let (mut head, mut line) = (String::new(), String::new());
+                while stream.read_line(&mut line).unwrap_or(0) > 2 {
+                    head.push_str(&std::mem::take(&mut line));
+                }
+                let found = file(head.split(' ').nth(1).unwrap_or_default());
+                let status = if found.is_some() {
+                    "200 OK"
+                } else {
+                    "404 Not Found"
+                };
+                let body = found.unwrap_or_default();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream
+                    .get_mut()
+                    .write_all(&[head.as_bytes(), &body].concat());
             }
         });
         server

@@ -4,7 +4,6 @@ use crate::lab::*;
 use flate2::read::ZlibDecoder;
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 fn scenario(model: &str) -> String {
@@ -207,46 +206,6 @@ fn hub(name: &'static str) -> Server {
         let file = path.strip_prefix("/org/tiny/resolve/main/")?;
         std::fs::read(shipped_model(name).join(file)).ok()
     })
-}
-
-trait Paths {
-    fn start_of_paths(file: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server;
-}
-
-impl Paths for Server {
-    fn start_of_paths(file: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static) -> Server {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server {
-            addr: listener.local_addr().unwrap(),
-            requests: Default::default(),
-        };
-        let requests = server.requests.clone();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let mut stream = std::io::BufReader::new(stream);
-                let (mut head, mut line) = (String::new(), String::new());
-                while std::io::BufRead::read_line(&mut stream, &mut line).unwrap_or(0) > 2 {
-                    head.push_str(&std::mem::take(&mut line));
-                }
-                let found = file(head.split(' ').nth(1).unwrap_or_default());
-                let status = if found.is_some() {
-                    "200 OK"
-                } else {
-                    "404 Not Found"
-                };
-                let body = found.unwrap_or_default();
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                    body.len()
-                );
-                let _ = stream
-                    .get_mut()
-                    .write_all(&[head.as_bytes(), &body].concat());
-            }
-        });
-        server
-    }
 }
 
 fn run_with(lab: &Lab, env: &[(&str, &str)]) -> Ran {

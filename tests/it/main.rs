@@ -1,5 +1,6 @@
 //! Whole-program tests: they run the binary as a user does, against servers on loopback.
 
+mod answers;
 mod audit;
 mod bad_input;
 mod bad_servers;
@@ -7,6 +8,7 @@ mod book;
 mod buckets;
 mod cache;
 mod ci;
+mod classes;
 mod compare;
 mod compat;
 mod credentials;
@@ -21,11 +23,13 @@ mod fleets;
 mod folders;
 mod foreign;
 mod gates;
+mod gateway;
 mod history;
 mod hooks;
 mod hostile;
 mod html;
 mod http_words;
+mod hub_data;
 mod import;
 mod import_docs;
 mod lab;

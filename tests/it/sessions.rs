@@ -11,11 +11,11 @@ use llmscen::run::round::{RoundInput, prepare_round, run_round};
 use llmscen::store::journal::Writer;
 use llmscen::store::{RunDir, RunLocation};
 use llmscen_core::artifacts::Bodies;
-use llmscen_core::dataset::{Prompt, Session, Turns};
+use llmscen_core::dataset::{Prompt, Session, TurnLinks, Turns};
+use llmscen_core::distribution::{Distribution, Family};
 use llmscen_core::manifest::Part;
 use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Plan;
-use llmscen_core::request::Wait;
 use llmscen_core::schedule::arrival::Arrivals;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
@@ -152,7 +152,7 @@ struct Played {
 }
 
 impl<'a> Scene<'a> {
-    fn new(load: &'a str, think: Option<Wait>) -> Scene<'a> {
+    fn new(load: &'a str, think: Option<Distribution>) -> Scene<'a> {
         let turns = Some(Turns {
             think_time: think,
             ..Turns::default()
@@ -307,7 +307,11 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
         },
         prompt("d"),
     ];
-    let played = Scene::new("concurrency: 1, requests: 2", Some(Wait::Fixed(think))).play(
+    let played = Scene::new(
+        "concurrency: 1, requests: 2",
+        Some(Distribution::time(think)),
+    )
+    .play(
         &server,
         vec![
             Session {
@@ -356,7 +360,7 @@ fn a_later_turn_is_due_exactly_its_wait_after_the_reply() {
 #[test]
 fn arrivals_of_an_open_loop_are_sessions() {
     let server = Recorder::start(|_, _| says("ok"));
-    let think = Some(Wait::Uniform(Nanos::ZERO, Nanos::from_millis(10)));
+    let think = Some(Distribution::uniform(0, 10_000_000));
     let played =
         Scene::new("rate: 100/s, requests: 30, warmup: 5", think).play(&server, sessions(40, 3));
     let first = |outcome: &&Outcome| outcome.turn == 0;
@@ -388,6 +392,187 @@ fn arrivals_of_an_open_loop_are_sessions() {
         phases(4).all(|phase| phase == Phase::Warmup)
             && phases(5).all(|phase| phase == Phase::Measured)
     );
+}
+
+/// A turn of a graph, with its text.
+fn linked(text: &str, continues: Option<u32>, after: &[u32]) -> Prompt {
+    Prompt {
+        links: Some(Box::new(TurnLinks {
+            continues,
+            after: after.to_vec(),
+            replies: Vec::new(),
+        })),
+        ..prompt(text)
+    }
+}
+
+/// `plan` forks a branch and a sub-agent of two turns, and `merge` joins them.
+fn agent() -> Session {
+    Session {
+        turns: vec![
+            linked("plan", None, &[]),
+            linked("branch", Some(0), &[]),
+            linked("sub", None, &[0]),
+            linked("sub more", Some(2), &[]),
+            Prompt {
+                wait: Some(Nanos::from_millis(30)),
+                ..linked("merge", Some(1), &[3])
+            },
+        ],
+    }
+}
+
+fn last_text(body: &Value) -> &str {
+    let last = body["messages"].as_array().unwrap().last().unwrap();
+    last["content"].as_str().unwrap()
+}
+
+#[test]
+fn turns_of_a_graph_run_at_the_same_time_and_join() {
+    // Neither of the turns beside each other is answered before the server has both.
+    let both = Arc::new(std::sync::Barrier::new(2));
+    let server = Recorder::start(move |_, body| {
+        if ["branch", "sub"].contains(&last_text(body)) {
+            both.wait();
+        }
+        says(&format!("reply to {}", last_text(body)))
+    });
+    let played =
+        Scene::new("concurrency: 1, requests: 2", None).play(&server, vec![agent(), agent()]);
+    let known: Vec<_> = (0..2)
+        .flat_map(|seq| (0..5).map(move |turn| (seq, turn, "ok")))
+        .collect();
+    let mut found = turn_outcomes(&played.outcomes);
+    found.sort();
+    assert_eq!(found, known);
+    for seq in 0..2 {
+        let time = |turn: u32| {
+            let is_turn = |outcome: &&Outcome| outcome.seq == seq && outcome.turn == turn;
+            &played.outcomes.iter().find(is_turn).unwrap().timeline
+        };
+        assert_eq!(time(1).intended, time(0).end);
+        assert_eq!(time(2).intended, time(0).end);
+        assert_eq!(time(3).intended, time(2).end);
+        let joined = time(1).end.max(time(3).end);
+        assert_eq!(time(4).intended, joined + Nanos::from_millis(30));
+        let durations: Vec<Nanos> = played
+            .outcomes
+            .iter()
+            .filter(|outcome| outcome.seq == seq)
+            .filter_map(|outcome| outcome.session_duration)
+            .collect();
+        assert_eq!(durations, [time(4).end - time(0).sent.unwrap()]);
+    }
+    let bodies = server.bodies.lock().unwrap();
+    let merge = bodies
+        .iter()
+        .find(|body| last_text(body) == "merge")
+        .unwrap();
+    let texts: Vec<&str> = merge["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| message["content"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            "plan",
+            "reply to plan",
+            "branch",
+            "reply to branch",
+            "merge"
+        ]
+    );
+    let sub = bodies.iter().find(|body| last_text(body) == "sub").unwrap();
+    assert_eq!(
+        sub["messages"].as_array().unwrap().len(),
+        1,
+        "a history of its own"
+    );
+}
+
+#[test]
+fn a_failed_branch_drops_only_the_turns_that_await_it() {
+    let server = Recorder::start(|_, body| match last_text(body) {
+        "sub" => response("500 Internal Server Error", "text/plain", "no"),
+        _ => says("ok"),
+    });
+    let played = Scene::new("concurrency: 1, requests: 1", None).play(&server, vec![agent()]);
+    let mut outcomes = played.outcomes;
+    outcomes.sort_by_key(|outcome| outcome.turn);
+    assert_eq!(
+        turn_outcomes(&outcomes),
+        [
+            (0, 0, "ok"),
+            (0, 1, "ok"),
+            (0, 2, "http_5xx"),
+            (0, 3, "dropped"),
+            (0, 4, "dropped")
+        ]
+    );
+    assert!(outcomes[3..].iter().all(|outcome| {
+        failure_message(outcome) == "skipped: turn 2 of the session (0-based) failed (http_5xx)"
+    }));
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.session_duration.is_none())
+    );
+}
+
+#[test]
+fn a_session_that_begins_part_way_fills_the_cache_first() {
+    let server = Recorder::start(|_, _| says("live"));
+    let lab = Lab::new();
+    let said = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let talk: Vec<Value> = (0..4)
+        .flat_map(|turn| {
+            [
+                said("user", &format!("q{turn}")),
+                said("assistant", &format!("r{turn}")),
+            ]
+        })
+        .collect();
+    let rows: Vec<String> = (0..3)
+        .map(|_| json!({ "messages": talk }).to_string())
+        .collect();
+    lab.file("talks.jsonl", rows.join("\n"));
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 7 }}\n\
+         dataset: {{ kind: messages, path: talks.jsonl, tokenizer: builtin, turns: {{ replies: recorded, begin: 50% }} }}\n\
+         load: {{ concurrency: 1, sessions: 3 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+        server.url
+    ))
+    .expect(0);
+    let bodies = server.bodies.lock().unwrap();
+    let sent: Vec<(usize, &Value)> = bodies
+        .iter()
+        .map(|body| {
+            (
+                body["messages"].as_array().unwrap().len(),
+                &body["max_tokens"],
+            )
+        })
+        .collect();
+    let session = [(3, &json!(1)), (5, &json!(7)), (7, &json!(7))];
+    assert_eq!(sent, [session, session, session].concat());
+    assert_eq!(json!(talk[..5]), bodies[1]["messages"], "recorded replies");
+    let results = lab.results();
+    let case = &results["cases"][0];
+    assert_eq!(
+        (&case["counts"]["ok"], &case["counts"]["warmup"]),
+        (&json!(6), &json!(3))
+    );
+    let metric = |name: &str| case["metrics"][name].clone();
+    assert_eq!(
+        case["metrics"]["session_duration_ms"]["n"],
+        3,
+        "{}",
+        metric("session_duration_ms")
+    );
+    let share = metric("cacheable_share").as_f64().unwrap();
+    assert!((0.5..1.0).contains(&share), "{share}");
 }
 
 #[test]
@@ -435,7 +620,7 @@ fn a_closed_loop_never_has_more_sessions_than_users() {
     });
     let played = Scene::new(
         "concurrency: 3, requests: 12",
-        Some(Wait::Exponential(Nanos::from_millis(4))),
+        Some(Distribution::new(Family::Exponential { mean: 4e6 }, None, None).unwrap()),
     )
     .play(&server, sessions(20, 3));
     assert_eq!(played.outcomes.len(), 36);
@@ -464,7 +649,7 @@ fn an_interruption_in_mid_session_loses_nothing() {
         });
         let scene = Scene::new(
             "concurrency: 2, requests: 9, graceful_stop: 20s",
-            Some(Wait::Fixed(Nanos::from_millis(60_000))),
+            Some(Distribution::time(Nanos::from_millis(60_000))),
         );
         let (stop, bodies) = (scene.stop.clone(), server.bodies.clone());
         let finger = std::thread::spawn(move || {
@@ -500,7 +685,7 @@ fn a_duration_ends_sessions_where_they_stand() {
         "concurrency: 2, duration: 300ms",
         "rate: 10/s, arrivals: constant, duration: 300ms",
     ] {
-        let played = Scene::new(load, Some(Wait::Fixed(Nanos::from_millis(60_000))))
+        let played = Scene::new(load, Some(Distribution::time(Nanos::from_millis(60_000))))
             .play(&server, sessions(9, 2));
         let begun = if load.starts_with("rate") { 3 } else { 2 };
         let known: Vec<_> = (0..begun)

@@ -5,12 +5,12 @@ use crate::sessions::{Recorder, plan, says};
 use crate::witness::context;
 use llmscen::run::execution::stop::Stop;
 use llmscen::run::execution::{CompletedRun, run_plan};
-use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec};
+use llmscen_core::dataset::{DatasetSpec, Source, TraceSpec, Turns};
 use llmscen_core::load::Shape;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Plan, TraceFile};
 use llmscen_core::units::Nanos;
-use polars::prelude::{ParquetReader, SerReader};
+use polars::prelude::{DataType, ParquetReader, SerReader};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -83,6 +83,59 @@ fn a_replay_leaves_when_the_log_says_and_asks_for_as_much() {
         // Five arrivals span four gaps; the one after the last is as long as they are on average.
         assert_eq!(report.cases[0].scalars[&Metric::RateOffered], 4.0 * speed);
     }
+}
+
+#[test]
+fn a_session_of_a_log_waits_after_the_ends_that_it_awaited() {
+    let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));
+    let row = |id: u32, parent: i32, at: f64, ids: &str, input: u32| {
+        format!(
+            "{{\"chat_id\": {id}, \"parent_chat_id\": {parent}, \"timestamp\": {at}, \"input_length\": {input}, \
+             \"output_length\": 3, \"hash_ids\": [{ids}]}}\n"
+        )
+    };
+    let log = row(1, -1, 0.0, "1", 16)
+        + &row(2, 1, 0.125, "1, 2", 32)
+        + &row(3, 1, 0.25, "1, 3", 32)
+        + &row(4, 2, 0.5, "1, 2, 4", 40)
+        + &row(5, -1, 0.0625, "1, 5", 20);
+    let mut plan = replay(&lab, &server.url, &log, TraceSpec::default(), 1.0);
+    plan.cases[0].dataset.turns = Some(Turns::default());
+    let conducted = run(&lab, &plan);
+    assert_eq!(conducted.report.cases[0].counts.ok, 5);
+    let rows =
+        ParquetReader::new(std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap())
+            .finish()
+            .unwrap();
+    let column = |name: &str| -> Vec<u64> {
+        let column = rows.column(name).unwrap().cast(&DataType::UInt64).unwrap();
+        column.u64().unwrap().into_no_null_iter().collect()
+    };
+    let [seq, turn, intended, end] = ["seq", "turn", "intended_ns", "end_ns"].map(column);
+    let time = |times: &[u64], session: u64, number: u64| {
+        let index = (0..times.len())
+            .find(|&row| (seq[row], turn[row]) == (session, number))
+            .unwrap();
+        times[index]
+    };
+    let wait = |number, awaited| time(&intended, 0, number) - time(&end, 0, awaited);
+    assert_eq!(
+        (time(&intended, 0, 0), time(&intended, 1, 0)),
+        (0, 62_500_000)
+    );
+    assert_eq!(
+        [wait(1, 0), wait(2, 0), wait(3, 1)],
+        [125_000_000, 250_000_000, 375_000_000]
+    );
+    // A later turn is its logged prompt, not a continuation of the reply.
+    let builtin = llmscen_datasets::token::Tokenizer::builtin();
+    let mut lengths: Vec<_> = server
+        .asked()
+        .iter()
+        .map(|text| builtin.count(text))
+        .collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [16, 20, 32, 32, 40].map(Some));
 }
 
 #[test]

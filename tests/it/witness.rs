@@ -68,6 +68,7 @@ pub fn context(folder: &Path, stop: Stop) -> Context {
         cache: CacheDir {
             dir: folder.join("cache"),
             hub: String::new(),
+            ..CacheDir::default()
         },
         tool: env!("CARGO_BIN_EXE_llmscen").into(),
         output: Some(folder.join("out")),

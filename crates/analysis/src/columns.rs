@@ -2,6 +2,7 @@
 
 use crate::schema as s;
 use crate::schema::phase_name;
+use llmscen_core::expect::{CheckedAnswer, FailedCheck};
 use llmscen_core::outcome::{Failure, Outcome};
 use llmscen_core::units::Nanos;
 use llmscen_parquet::{ParquetError, list_array};
@@ -248,7 +249,7 @@ impl Texts {
         self.bytes.push(text.unwrap_or_default().bytes());
     }
 
-    fn get(&self, row: usize) -> Option<&str> {
+    pub(super) fn get(&self, row: usize) -> Option<&str> {
         self.valid.get(row).filter(|valid| *valid)?;
         std::str::from_utf8(self.bytes.get(row)).ok()
     }
@@ -411,6 +412,14 @@ fn failure<'a>(row: &TaggedOutcome<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
 
+fn answer<'a>(row: &TaggedOutcome<'a>) -> Option<&'a CheckedAnswer> {
+    row.outcome.answer.as_deref()
+}
+
+fn failed_check<'a>(row: &TaggedOutcome<'a>) -> Option<&'a FailedCheck> {
+    answer(row)?.failed.as_ref()
+}
+
 fn finish_reason(outcome: &Outcome) -> Option<&str> {
     outcome
         .end
@@ -424,6 +433,7 @@ columns! {
     seq Numbers<u64> = s::SEQ, |row| Some(row.outcome.seq);
     turn Numbers<u32> = s::TURN, |row| Some(row.outcome.turn);
     turns Numbers<u32> = s::TURNS, |row| Some(row.outcome.turns);
+    first_turn Numbers<u32> = s::FIRST_TURN, |row| Some(row.outcome.first_turn);
     group Dictionary = s::GROUP, |row| row.outcome.group.as_deref();
     round Numbers<u32> = s::ROUND, |row| Some(row.round);
     shard Numbers<u32> = s::SHARD, |row| Some(row.shard);
@@ -431,13 +441,16 @@ columns! {
     status Numbers<u32> = s::STATUS, |row| row.outcome.status.map(u32::from);
     model Dictionary = s::MODEL, |row| Some(&row.outcome.model);
     endpoint Dictionary = s::ENDPOINT, |row| row.outcome.endpoint.as_deref();
+    kept_headers Dictionary = s::KEPT_HEADERS, |row| row.outcome.kept_headers.as_deref();
     streamed Numbers<bool> = s::STREAMED, |row| Some(row.outcome.streamed);
     intended Numbers<u64> = s::INTENDED, |row| Some(row.outcome.timeline.intended.0);
+    held_until Numbers<u64> = s::HELD_UNTIL, |row| nanos(row.outcome.held_until);
     sent Numbers<u64> = s::SENT, |row| nanos(row.outcome.timeline.sent);
     last_sent Numbers<u64> = s::LAST_SENT, |row| nanos(row.outcome.timeline.last_sent);
     headers Numbers<u64> = s::HEADERS, |row| nanos(row.outcome.timeline.headers);
     first_chunk Numbers<u64> = s::FIRST_CHUNK, |row| nanos(row.outcome.timeline.first_chunk);
     end Numbers<u64> = s::END, |row| Some(row.outcome.timeline.end.0);
+    session_duration Numbers<u64> = s::SESSION_DURATION, |row| nanos(row.outcome.session_duration);
     events Lists<u64> = s::TOKEN_EVENTS, |row| row.outcome.timeline.tokens.iter().map(|stamp| stamp.0);
     choices Lists<u32> = s::TOKEN_CHOICES, |row| row.outcome.timeline.choices.iter().copied();
     weights Lists<u32> = s::TOKEN_WEIGHTS, |row| row.outcome.timeline.weights.iter().copied();
@@ -454,6 +467,7 @@ columns! {
     counted_prompt Numbers<u64> = s::COUNTED_PROMPT, |row| row.outcome.counted.prompt;
     counted_output Numbers<u64> = s::COUNTED_OUTPUT, |row| row.outcome.counted.output;
     approximate Numbers<bool> = s::COUNTED_APPROXIMATE, |row| Some(row.outcome.counted.approximate);
+    cacheable Numbers<u64> = s::COUNTED_CACHEABLE, |row| row.outcome.cacheable_tokens;
     items Numbers<u64> = s::ITEM_COUNT, |row| row.outcome.items;
     server_queue Numbers<u64> = s::SERVER_QUEUE, |row| nanos(row.outcome.server.queue);
     server_load Numbers<u64> = s::SERVER_LOAD, |row| nanos(row.outcome.server.load);
@@ -467,6 +481,12 @@ columns! {
     outcome Dictionary = s::OUTCOME, |row| Some(row.outcome.outcome_name());
     message Dictionary = s::ERROR, |row| failure(row).map(|failure| failure.message.as_str());
     at Dictionary = s::ERROR_AT, |row| failure(row).map(|failure| failure.at.as_str());
+    valid Numbers<bool> = s::VALID, |row| answer(row).and_then(|answer| answer.valid);
+    matches Numbers<bool> = s::MATCH, |row| answer(row).and_then(|answer| answer.matches);
+    length_exact Numbers<bool> = s::LENGTH_EXACT, |row| answer(row).and_then(|answer| answer.length_exact);
+    failed_check Dictionary = s::FAILED_CHECK, |row| failed_check(row).map(|failed| failed.check.name());
+    failed_reason Texts = s::FAILED_REASON, |row| failed_check(row).map(|failed| failed.reason.as_str());
+    failed_answer Texts = s::FAILED_ANSWER, |row| answer(row).and_then(|answer| answer.text.as_deref());
 }
 
 impl Columns {

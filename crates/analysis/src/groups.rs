@@ -1,9 +1,9 @@
 //! Reports of the parts of a case: the entries of its mix, the groups of its dataset, such as the prompt lengths of a speed benchmark
 //! or the groups of a shared prefix, and the URLs of its target.
 
-use crate::measured_requests::MeasuredRequest;
+use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::sample::{Sample, distribution, values};
-use crate::scalars::{error_rate, mean_user_tps, throughput};
+use crate::scalars::{mean_user_tps, request_share, throughput};
 use crate::sending::Flow;
 use llmscen_core::metric::Metric;
 use llmscen_core::mix::is_in_group;
@@ -97,11 +97,12 @@ fn group_report(
     // What arrives is a session; a request that was never sent has no duration.
     let sent = |rows: &[MeasuredRequest<'_>]| {
         rows.iter()
-            .filter(|row| row.turn() == 0 && row.busy_ms() > 0.0)
+            .filter(|row| row.begins_session() && row.busy_ms() > 0.0)
             .count() as f64
     };
-    let arrived =
-        |rows: &[MeasuredRequest<'_>]| rows.iter().filter(|row| row.turn() == 0).count() as f64;
+    let arrived = |rows: &[MeasuredRequest<'_>]| {
+        rows.iter().filter(|row| row.begins_session()).count() as f64
+    };
     let share = |metric: Metric, part: f64, total: f64| {
         Some(sample.scalars.get(&metric)? * part / total).filter(|_| total > 0.0)
     };
@@ -136,6 +137,36 @@ pub fn endpoint_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
     case.target.endpoint_names().iter().map(report).collect()
 }
 
+/// Maximum number of values of a kept header that are reported; the column contains all.
+const MAX_VALUES: usize = 64;
+
+/// A report for each value of each header of `target.keep_headers`, named `header: value`. A header with more than [`MAX_VALUES`]
+/// values is left out: it names requests, not replicas.
+pub fn header_reports(case: &Case, sample: &Sample) -> Vec<GroupReport> {
+    let of_header = |header: &String| {
+        let value = |lines: Option<&str>| Some(header_value(lines?, header)?.to_owned());
+        let mut by_value: BTreeMap<String, Vec<MeasuredRequest<'_>>> = BTreeMap::new();
+        for request in sample.requests.iter() {
+            if let Some(value) = value(request.kept_headers()) {
+                by_value.entry(value).or_default().push(request);
+            }
+            if by_value.len() > MAX_VALUES {
+                return Vec::new();
+            }
+        }
+        let report = |(name, requests): (String, Vec<MeasuredRequest<'_>>)| {
+            let is_own = |flow: &Flow| value(flow.kept_headers.as_deref()).as_ref() == Some(&name);
+            part_report(&format!("{header}: {name}"), &requests, sample, is_own)
+        };
+        by_value.into_iter().map(report).collect()
+    };
+    case.target
+        .keep_headers
+        .iter()
+        .flat_map(of_header)
+        .collect()
+}
+
 /// The report of some requests, whose arrivals are the flows that `is_own` selects.
 fn part_report(
     name: &str,
@@ -149,8 +180,11 @@ fn part_report(
         let flows = sample.flows.iter().filter(|flow| is_own(flow));
         throughput(requests, flows, metric, sending)
     };
+    let shares = Metric::ALL
+        .iter()
+        .filter(|metric| metric.is_request_share());
+    let shares = shares.map(|share| (*share, request_share(requests, *share)));
     let scalars = [
-        (Metric::ErrorRate, error_rate(requests)),
         (Metric::RequestThroughput, rate(Metric::RequestThroughput)),
         (Metric::OutputTps, rate(Metric::OutputTps)),
         (Metric::OutputTpsPerUser, mean_user_tps(requests)),
@@ -162,6 +196,7 @@ fn part_report(
         ok: requests.iter().filter(|request| request.ok()).count() as u64,
         scalars: scalars
             .into_iter()
+            .chain(shares)
             .filter_map(|(metric, value)| Some((metric, value?)))
             .collect(),
         distributions: METRICS.into_iter().filter_map(distribution_of).collect(),
@@ -287,6 +322,7 @@ mod tests {
         let entry = |name: &str| MixEntry {
             name: name.into(),
             load: EntryLoad::Weight(1.0),
+            headers: Vec::new(),
             request: RequestSpec::default(),
             dataset: DatasetSpec::new(Source::Prompt("x".into())),
         };

@@ -171,6 +171,7 @@ pub(super) fn changes_load(shape: &Shape) -> bool {
                 .iter()
                 .any(|stage| stage.from != stage.to || Some(stage.from) != first)
         }
+        Shape::Classes { .. } => shape.constant_rate().is_none(),
         Shape::Closed { .. }
         | Shape::Open { .. }
         | Shape::Burst
@@ -209,6 +210,7 @@ fn steady_spans(window: (u64, u64), in_flight: &InFlight, shape: &Shape) -> Vec<
         | Shape::Burst
         | Shape::Replay { .. }
         | Shape::Rates { .. }
+        | Shape::Classes { .. }
         | Shape::Users { .. } => in_flight.median(window),
     };
     let high = in_flight

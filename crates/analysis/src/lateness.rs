@@ -7,7 +7,7 @@ use crate::CaseFacts;
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::request_row::RequestRow;
 use crate::sample::Sample;
-use crate::scalars::{error_rate, mean_user_tps};
+use crate::scalars::{mean_user_tps, request_share};
 use crate::table::Table;
 use llmscen_core::manifest::{Part, Stall, Vitals};
 use llmscen_core::metric::Metric;
@@ -270,7 +270,10 @@ impl Lateness {
         }
         let requests: Vec<MeasuredRequest<'_>> = shifted.requests.iter().collect();
         let changed = [
-            (Metric::ErrorRate, error_rate(&requests)),
+            (
+                Metric::ErrorRate,
+                request_share(&requests, Metric::ErrorRate),
+            ),
             (Metric::OutputTpsPerUser, mean_user_tps(&requests)),
         ];
         for (metric, value) in changed {
@@ -328,6 +331,8 @@ impl RequestLateness {
         let span = |metric: Metric, value: f64| match (metric, end) {
             (Metric::Tpot, End::Slow) => value + self.tpot.0,
             (Metric::Tpot, End::Fast) => shorten(value, self.tpot.1),
+            (Metric::ReasoningTime, End::Slow) => value + self.first_token,
+            (Metric::ReasoningTime, End::Fast) => shorten(value, self.first_answer),
             (_, End::Slow) => value,
             (Metric::Ttft | Metric::TtftFirstTurn | Metric::TtftLaterTurns, End::Fast) => {
                 shorten(value, self.first_token + self.delay)

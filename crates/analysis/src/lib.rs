@@ -8,6 +8,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
 pub mod cells;
 mod chart_data;
 mod codec;
@@ -34,12 +35,13 @@ mod table;
 pub mod telemetry;
 mod timed_request;
 
+pub use answers::answers_report;
 pub use chart_data::{cdfs, chart_data, timelines};
 pub use codec::StoredSize;
 pub use columns::TaggedOutcome;
 pub use csv::cases_csv;
 pub use error::TableError;
-pub use groups::{endpoint_reports, group_reports};
+pub use groups::{endpoint_reports, group_reports, header_reports};
 pub use lateness::{Accepted, End, Lateness, measure_lateness};
 pub use local::{BatchMetrics, batch_metrics, speed_table};
 pub use measured_requests::{MeasuredRequest, MeasuredRequests, RequestFields};

@@ -2,7 +2,7 @@
 
 use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
 use crate::request_row::{RequestRow, meets_limit};
-use llmscen_core::check::RequestLimit;
+use llmscen_core::check::{RequestLimit, parse_turns};
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
@@ -14,9 +14,11 @@ pub struct MeasuredRequests {
     rounds: Vec<u32>,
     sessions: Vec<u64>,
     turns: Vec<u32>,
+    begins_session: Vec<bool>,
     groups: Dictionary,
     models: Dictionary,
     endpoints: Dictionary,
+    kept_headers: Dictionary,
     ok: Vec<bool>,
     left: Vec<bool>,
     scheduled_s: Vec<f64>,
@@ -35,12 +37,16 @@ pub struct RequestFields<'a> {
     pub session: u64,
     /// Turn in the session, from 0.
     pub turn: u32,
+    /// It is the first measured turn of its session.
+    pub begins_session: bool,
     /// Group of its prompt, where the dataset has groups.
     pub group: Option<&'a str>,
     /// Model that it named.
     pub model: &'a str,
     /// The URL that it was sent to, where the target has several.
     pub endpoint: Option<&'a str>,
+    /// The kept headers of its response, each as a line `name: value`.
+    pub kept_headers: Option<&'a str>,
     /// It succeeded.
     pub ok: bool,
     /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
@@ -80,9 +86,11 @@ impl MeasuredRequests {
         self.rounds.push(fields.round);
         self.sessions.push(fields.session);
         self.turns.push(fields.turn);
+        self.begins_session.push(fields.begins_session);
         self.groups.push(fields.group);
         self.models.push(Some(fields.model));
         self.endpoints.push(fields.endpoint);
+        self.kept_headers.push(fields.kept_headers);
         self.ok.push(fields.ok);
         self.left.push(fields.left);
         self.scheduled_s.push(fields.scheduled_s);
@@ -101,16 +109,20 @@ impl MeasuredRequests {
             round: row.round(),
             session: row.seq(),
             turn: row.turn(),
+            begins_session: row.begins_session(),
             group: row.group().map(|group| &**group),
             model: row.model(),
             endpoint: row.endpoint().map(|endpoint| &**endpoint),
+            kept_headers: row.kept_headers().map(|lines| &**lines),
             ok: row.ok(),
             left: row.left(),
             scheduled_s,
             busy_ms: row.busy_ms(),
         };
         let gaps = if row.ok() { row.gaps() } else { Vec::new() };
-        let is_kept = |metric: Metric| metric.per() == Scope::Request && counts(metric);
+        let is_kept = |metric: Metric| {
+            (metric.per() == Scope::Request || metric.is_request_share()) && counts(metric)
+        };
         let value = |metric: Metric| is_kept(metric).then(|| row.metric(metric)).flatten();
         self.push(fields, value, gaps);
     }
@@ -224,6 +236,11 @@ impl<'a> MeasuredRequest<'a> {
         at(&self.requests.turns, self.row)
     }
 
+    /// Whether it is the first measured turn of its session.
+    pub fn begins_session(self) -> bool {
+        at(&self.requests.begins_session, self.row)
+    }
+
     /// Group of its prompt, where the dataset has groups.
     pub fn group(self) -> Option<&'a str> {
         self.requests.groups.get(self.row).map(|group| &**group)
@@ -233,6 +250,12 @@ impl<'a> MeasuredRequest<'a> {
     pub fn endpoint(self) -> Option<&'a str> {
         let endpoint = self.requests.endpoints.get(self.row);
         endpoint.map(|endpoint| &**endpoint)
+    }
+
+    /// The kept headers of its response, each as a line `name: value`.
+    pub fn kept_headers(self) -> Option<&'a str> {
+        let lines = self.requests.kept_headers.get(self.row);
+        lines.map(|lines| &**lines)
     }
 
     /// Whether it succeeded.
@@ -302,6 +325,16 @@ impl<'a> MeasuredRequest<'a> {
         self.ok() || self.left() && BEFORE_CANCELLATION.contains(&metric)
     }
 
+    /// Whether it counts towards a share of the requests: it failed, or its answer passed. None where the client cancelled it, and
+    /// where its answer was not checked.
+    pub(super) fn is_hit(self, share: Metric) -> Option<bool> {
+        match share {
+            _ if self.left() => None,
+            Metric::ErrorRate => Some(!self.ok()),
+            share => self.value(share).map(|passed| passed == 1.0),
+        }
+    }
+
     /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where its tokens
     /// are unknown, and for every other metric.
     pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
@@ -345,6 +378,7 @@ impl<'a> MeasuredRequest<'a> {
             group: self.group(),
             model,
             endpoint: self.endpoint(),
+            kept_headers: self.kept_headers(),
         }
     }
 }
@@ -357,20 +391,33 @@ pub(super) struct Tags<'a> {
     pub group: Option<&'a str>,
     pub model: &'a str,
     pub endpoint: Option<&'a str>,
+    pub kept_headers: Option<&'a str>,
+}
+
+/// The value of a header among lines `name: value`.
+pub(super) fn header_value<'a>(lines: &'a str, name: &str) -> Option<&'a str> {
+    let value = |line: &'a str| {
+        let (header, value) = line.split_once(": ")?;
+        header.eq_ignore_ascii_case(name).then_some(value)
+    };
+    lines.lines().find_map(value)
 }
 
 impl Tags<'_> {
-    /// Whether every selector of a check matches; one with an unknown name never does.
+    /// Whether every selector of a check matches. A name that is no tag is that of a kept header.
     pub(super) fn match_all(&self, selectors: &[(String, String)]) -> bool {
         selectors.iter().all(|(tag, value)| match tag.as_str() {
             "model" => self.model == value,
             "endpoint" => self.endpoint == Some(value),
             "group" => self.group.is_some_and(|group| is_in_group(group, value)),
-            "turn" if value == "first" => self.turn == 0,
-            "turn" if value == "later" => self.turn > 0,
-            "turn" => value.parse() == Ok(self.turn.saturating_add(1)),
+            "turn" => {
+                parse_turns(value).is_some_and(|turns| turns.contains(&self.turn.saturating_add(1)))
+            }
             "round" => value.parse() == Ok(self.round),
-            _ => false,
+            header => {
+                let lines = self.kept_headers.unwrap_or_default();
+                header_value(lines, header) == Some(value)
+            }
         })
     }
 }

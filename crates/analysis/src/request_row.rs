@@ -7,6 +7,7 @@ use crate::columns::{Columns, text_array};
 use crate::error::TableError;
 use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
+use llmscen_core::expect::AnswerCheck;
 use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
@@ -66,10 +67,12 @@ accessors! {
     seq: u64;
     turn: u32;
     turns: u32;
+    first_turn: u32;
     round: u32;
     shard: u32;
     intended: u64;
     sent: Option<u64>;
+    held_until: Option<u64>;
     first_chunk: Option<u64>;
     reasoning: Option<u32>;
     end: u64;
@@ -83,12 +86,17 @@ accessors! {
     counted_prompt: Option<u64>;
     counted_output: Option<u64>;
     approximate: bool;
+    cacheable: Option<u64>;
+    session_duration: Option<u64>;
     server_queue: Option<u64>;
     server_load: Option<u64>;
     server_prefill: Option<u64>;
     server_decode: Option<u64>;
     server_total: Option<u64>;
     status: Option<u32>;
+    valid: Option<bool>;
+    matches: Option<bool>;
+    length_exact: Option<bool>;
 }
 
 impl<'a> RequestRow<'a> {
@@ -116,6 +124,15 @@ impl<'a> RequestRow<'a> {
 
     pub(super) fn endpoint(&self) -> Option<&'a Arc<str>> {
         self.columns.endpoint.get(self.index())
+    }
+
+    /// Whether it is the first measured turn of its session.
+    pub(super) fn begins_session(&self) -> bool {
+        self.turn() == self.first_turn()
+    }
+
+    pub(super) fn kept_headers(&self) -> Option<&'a Arc<str>> {
+        self.columns.kept_headers.get(self.index())
     }
 
     fn phase(&self) -> &'a str {
@@ -217,6 +234,20 @@ impl<'a> RequestRow<'a> {
             && shortages.iter().any(|why| self.message().contains(why))
     }
 
+    /// The answer to a request that succeeded, if a check failed.
+    pub(super) fn failed_answer(&self) -> Option<FailedAnswer<'a>> {
+        let check = self.columns.failed_check.get(self.index())?;
+        Some(FailedAnswer {
+            check: AnswerCheck::parse(check)?,
+            reason: self
+                .columns
+                .failed_reason
+                .get(self.index())
+                .unwrap_or_default(),
+            text: self.columns.failed_answer.get(self.index()),
+        })
+    }
+
     pub(super) fn failed_at(&self) -> &'a str {
         self.columns.at.get(self.index()).map_or("", |word| word)
     }
@@ -254,6 +285,19 @@ pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     }
 }
 
+/// An answer with a check that failed.
+pub(super) struct FailedAnswer<'a> {
+    pub(super) check: AnswerCheck,
+    pub(super) reason: &'a str,
+    /// None where it is not stored.
+    pub(super) text: Option<&'a str>,
+}
+
+/// A flag as 1 or 0.
+fn flag(flag: Option<bool>) -> Option<f64> {
+    flag.map(|flag| f64::from(u8::from(flag)))
+}
+
 // Metrics, as docs/reference/metrics.md defines them.
 
 /// From `earlier` to `later` in milliseconds.
@@ -275,6 +319,7 @@ impl RequestRow<'_> {
             Metric::Ttft => span(intended, self.first_token()),
             Metric::TtftService => span(self.sent(), self.first_token()),
             Metric::TimeToFirstAnswer => span(intended, self.first_answer()),
+            Metric::ReasoningTime => self.reasoning_time(),
             Metric::Ttfc => span(self.sent(), self.first_chunk()),
             Metric::TokensPerEvent => over(
                 count(self.output_tokens()),
@@ -287,11 +332,14 @@ impl RequestRow<'_> {
             Metric::Ntpot => over(self.metric(Metric::E2e), count(self.output_tokens())),
             Metric::E2e => span(intended, end),
             Metric::E2eService => span(self.sent(), end),
-            Metric::ScheduleLag => span(intended, self.sent()),
+            Metric::HeldTime => span(intended, self.held_until()),
+            // The server, not the load generator, makes a held request wait.
+            Metric::ScheduleLag => span(self.held_until().or(intended), self.sent()),
             Metric::PromptTokens => count(self.prompt_tokens()),
             Metric::OutputTokens => count(self.output_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),
             Metric::CachedTokens => count(self.usage_cached()),
+            Metric::CacheableTokens => count(self.cacheable_tokens()),
             Metric::PrefillTps => over(
                 count(self.prompt_tokens()),
                 self.metric(Metric::TtftService),
@@ -313,6 +361,7 @@ impl RequestRow<'_> {
                 .metric(Metric::Ttft)
                 .filter(|_| self.turns() > 1 && self.turn() == 0),
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
+            Metric::SessionDuration => self.session_duration().map(|span| ms(0, span)),
             Metric::Items => count(self.items().filter(|_| self.ok())),
             Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
             Metric::ServerLoad => self.server_load().map(|span| ms(0, span)),
@@ -322,8 +371,25 @@ impl RequestRow<'_> {
             Metric::TtftPerPromptToken => {
                 over(self.metric(Metric::Ttft), count(self.prompt_tokens()))
             }
+            Metric::ValidRate => flag(self.valid()),
+            Metric::MatchRate => flag(self.matches()),
+            Metric::LengthExact => flag(self.length_exact()),
             _ => None,
         }
+    }
+
+    /// From the first reasoning token to the first token after the reasoning; None where the reasoning was not streamed.
+    fn reasoning_time(&self) -> Option<f64> {
+        let begin = self.events().first().copied();
+        let begin = begin.filter(|_| self.reasoning().is_some_and(|events| events > 0));
+        Some(ms(begin?, self.first_answer()?))
+    }
+
+    /// At most the prompt tokens: counts of parts may add up to more than the count of the whole.
+    fn cacheable_tokens(&self) -> Option<u64> {
+        self.cacheable()
+            .zip(self.counted_prompt())
+            .map(|(cacheable, prompt)| cacheable.min(prompt))
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.

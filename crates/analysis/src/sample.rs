@@ -221,6 +221,7 @@ fn counts(all: &[RequestRow<'_>]) -> Counts {
             continue;
         }
         counts.scheduled += 1;
+        counts.held += u64::from(row.held_until().is_some());
         match row.failure() {
             None => counts.ok += 1,
             Some(FailureKind::Abandoned) => counts.abandoned += 1,

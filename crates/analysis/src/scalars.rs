@@ -2,7 +2,7 @@
 
 use crate::CaseFacts;
 use crate::in_flight::{InFlight, Steady, steady_state};
-use crate::measured_requests::MeasuredRequest;
+use crate::measured_requests::{MeasuredRequest, header_value};
 use crate::request_row::RequestRow;
 use crate::round::Round;
 use crate::sending::{Flow, rates, throughput_window};
@@ -84,10 +84,34 @@ pub(super) fn scalars(
             .filter(|_| sending > 0.0)
             .map(|sessions| sessions / sending),
     );
-    put(Metric::ErrorRate, error_rate(requests));
+    for share in Metric::ALL
+        .iter()
+        .filter(|metric| metric.is_request_share())
+    {
+        put(*share, request_share(requests, *share));
+    }
+    let per_hour = complete_sessions(rounds, facts)
+        .filter(|_| sending > 0.0)
+        .map(|sessions| sessions / sending * 3600.0);
+    put(Metric::SessionsPerHour, per_hour);
+    put(
+        Metric::SessionsPerHourPerGpu,
+        per_hour.zip(gpus).map(|(sessions, gpus)| sessions / gpus),
+    );
+    put(Metric::CachedShare, cached_share(requests));
+    put(Metric::CacheableShare, cacheable_share(rounds));
     put(
         Metric::EndpointImbalance,
         endpoint_imbalance(requests, facts.case.target.endpoint_names()),
+    );
+    put(
+        Metric::ReplicaImbalance,
+        facts
+            .case
+            .target
+            .keep_headers
+            .first()
+            .and_then(|header| replica_imbalance(requests, header)),
     );
     put(Metric::Startup, startup_seconds(facts.parts));
     put(
@@ -145,6 +169,17 @@ fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) 
     imbalance(tokens.into_iter().map(Some))
 }
 
+/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept header. None for
+/// one replica, and where the header or the tokens of a request are unknown.
+fn replica_imbalance(requests: &[MeasuredRequest<'_>], header: &str) -> Option<f64> {
+    let mut tokens: BTreeMap<&str, f64> = BTreeMap::new();
+    for request in requests.iter().filter(|request| request.ok()) {
+        let replica = header_value(request.kept_headers()?, header)?;
+        *tokens.entry(replica).or_default() += request.value(Metric::OutputTokens)?;
+    }
+    imbalance(tokens.into_values().map(Some))
+}
+
 /// The mean throughput of a user over the requests that have one.
 pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     moments::mean(
@@ -162,12 +197,13 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         let expected = turns
             .first()
             .filter(|row| row.turns() > 1)
-            .map(|row| row.turns() as usize);
+            .map(|row| row.turns().saturating_sub(row.first_turn()) as usize);
+        let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
         turns
             .iter()
             .map(RequestRow::end)
             .max()
-            .filter(|_| expected == Some(turns.iter().filter(|row| row.ok()).count()))
+            .filter(|_| expected == Some(turns.iter().filter(is_ok).count()))
     };
     let count = |round: &Round<'_, '_>| {
         let Some(window) = throughput_window(round, facts) else {
@@ -186,12 +222,40 @@ fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<
         .then(|| rounds.iter().map(count).sum::<usize>() as f64)
 }
 
-/// Among the requests that the client did not cancel.
-pub(super) fn error_rate(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
-    let kept = || requests.iter().filter(|request| !request.left());
-    let errors = kept().filter(|request| !request.ok()).count();
-    let n = kept().count();
-    (n > 0).then(|| errors as f64 / n as f64)
+/// Among the requests that the share applies to; the client cancelled none of them.
+pub(super) fn request_share(requests: &[MeasuredRequest<'_>], share: Metric) -> Option<f64> {
+    let hits = || requests.iter().filter_map(|request| request.is_hit(share));
+    let n = hits().count();
+    (n > 0).then(|| hits().filter(|hit| *hit).count() as f64 / n as f64)
+}
+
+/// Cached over all prompt tokens of the ok requests. None where the server reports no cached tokens; servers omit a count of 0.
+fn cached_share(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
+    let sum = |metric| {
+        let values = requests
+            .iter()
+            .filter(|request| request.ok() && request.value(Metric::PromptTokens).is_some())
+            .filter_map(|request| request.value(metric));
+        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
+    };
+    let prompt = sum(Metric::PromptTokens).filter(|tokens| *tokens > 0.0)?;
+    Some(sum(Metric::CachedTokens)? / prompt)
+}
+
+/// The share of prompt tokens that an unlimited prefix cache would have, of the ok requests for which the local tokenizer counts both.
+fn cacheable_share(rounds: &[Round<'_, '_>]) -> Option<f64> {
+    let known = rounds
+        .iter()
+        .flat_map(|round| round.measured())
+        .filter(|row| row.ok())
+        .filter_map(|row| {
+            Some((
+                row.metric(Metric::CacheableTokens)?,
+                row.counted_prompt()? as f64,
+            ))
+        });
+    let (cacheable, prompt) = known.fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    (prompt > 0.0).then(|| cacheable / prompt)
 }
 
 /// Mean seconds until the managed server was ready, of the starts for this case, else of the servers that it ran on.

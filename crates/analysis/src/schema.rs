@@ -18,6 +18,7 @@ columns! {
     SEQ "seq" U64;
     TURN "turn" U32;
     TURNS "turns" U32;
+    FIRST_TURN "first_turn" U32;
     GROUP "group" Text;
     ROUND "round" U32;
     SHARD "shard" U32;
@@ -25,8 +26,10 @@ columns! {
     STATUS "status" U32;
     MODEL "model" Text;
     ENDPOINT "endpoint" Text;
+    KEPT_HEADERS "kept_headers" Text;
     STREAMED "streamed" Flag;
     INTENDED "intended_ns" U64;
+    HELD_UNTIL "held_until_ns" U64;
     SENT "sent_ns" U64;
     LAST_SENT "last_sent_ns" U64;
     HEADERS "headers_ns" U64;
@@ -34,6 +37,7 @@ columns! {
     FIRST_TOKEN "first_token_ns" U64;
     LAST_TOKEN "last_token_ns" U64;
     END "end_ns" U64;
+    SESSION_DURATION "session_duration_ns" U64;
     TOKEN_EVENTS "token_events_ns" U64List;
     TOKEN_CHOICES "token_choices" U32List;
     TOKEN_WEIGHTS "token_weights" U32List;
@@ -50,6 +54,7 @@ columns! {
     COUNTED_PROMPT "counted_prompt" U64;
     COUNTED_OUTPUT "counted_output" U64;
     COUNTED_APPROXIMATE "counted_approximate" Flag;
+    COUNTED_CACHEABLE "counted_cacheable" U64;
     ITEM_COUNT "item_count" U64;
     SERVER_QUEUE "server_queue_ns" U64;
     SERVER_LOAD "server_load_ns" U64;
@@ -63,6 +68,12 @@ columns! {
     OUTCOME "outcome" Text;
     ERROR "error" Text;
     ERROR_AT "error_at" Text;
+    VALID "valid" Flag;
+    MATCH "match" Flag;
+    LENGTH_EXACT "length_exact" Flag;
+    FAILED_CHECK "failed_check" Text;
+    FAILED_REASON "failed_reason" Text;
+    FAILED_ANSWER "failed_answer" Text;
 }
 
 /// Source of the output token count; derived.
@@ -116,7 +127,21 @@ fn metric_columns() -> impl Iterator<Item = (&'static str, Kind)> {
 
 /// Columns that files of earlier versions may lack; they are null then.
 pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
-    metric_columns().chain([(REASONING_EVENTS, Kind::U32), (ENDPOINT, Kind::Text)])
+    metric_columns().chain([
+        (REASONING_EVENTS, Kind::U32),
+        (ENDPOINT, Kind::Text),
+        (HELD_UNTIL, Kind::U64),
+        (KEPT_HEADERS, Kind::Text),
+        (FIRST_TURN, Kind::U32),
+        (COUNTED_CACHEABLE, Kind::U64),
+        (SESSION_DURATION, Kind::U64),
+        (VALID, Kind::Flag),
+        (MATCH, Kind::Flag),
+        (LENGTH_EXACT, Kind::Flag),
+        (FAILED_CHECK, Kind::Text),
+        (FAILED_REASON, Kind::Text),
+        (FAILED_ANSWER, Kind::Text),
+    ])
 }
 
 /// All columns: the raw ones, then the derived ones.

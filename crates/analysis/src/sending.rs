@@ -31,7 +31,7 @@ pub(super) fn throughput_window(
     let window = match facts.case.load.shape {
         // Requests are scheduled at once, or batch after batch: the work lasts until the last end.
         Shape::Burst | Shape::Static { .. } => first..last,
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
             window_start(round, first)..sent_until(round, facts)?
         }
         Shape::Closed { .. } | Shape::Users { .. } => {
@@ -61,7 +61,7 @@ fn closed_loop_end(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<u64> 
     }
     let started = round
         .measured()
-        .filter(|row| row.turn() == 0)
+        .filter(|row| row.begins_session())
         .filter_map(|row| row.sent())
         .max()?;
     // A user is busy with a conversation until its last turn has ended.
@@ -135,6 +135,8 @@ pub struct Flow {
     pub model: Arc<str>,
     /// The URL that they were sent to, where the target has several.
     pub endpoint: Option<Arc<str>>,
+    /// The kept headers of their responses.
+    pub kept_headers: Option<Arc<str>>,
     /// By the bins that a window is divided into; those in which nothing arrived are absent.
     pub bins: BTreeMap<u16, Amounts>,
 }
@@ -147,6 +149,7 @@ impl Flow {
             group: self.group.as_deref(),
             model: &self.model,
             endpoint: self.endpoint.as_deref(),
+            kept_headers: self.kept_headers.as_deref(),
         }
     }
 }
@@ -213,6 +216,7 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
                     row.group(),
                     row.model(),
                     row.endpoint(),
+                    row.kept_headers(),
                     row.turn(),
                 ))
                 .or_default();
@@ -223,14 +227,17 @@ pub(super) fn flows(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Vec<Flow
     }
     let flows = flows.into_iter();
     flows
-        .map(|((round, group, model, endpoint, turn), bins)| Flow {
-            round,
-            turn,
-            group: group.cloned(),
-            model: model.into(),
-            endpoint: endpoint.cloned(),
-            bins,
-        })
+        .map(
+            |((round, group, model, endpoint, kept_headers, turn), bins)| Flow {
+                round,
+                turn,
+                group: group.cloned(),
+                model: model.into(),
+                endpoint: endpoint.cloned(),
+                kept_headers: kept_headers.cloned(),
+                bins,
+            },
+        )
         .collect()
 }
 
@@ -350,7 +357,7 @@ fn pool_rates(rates: &[Rate]) -> Option<f64> {
 
 fn rates_of_round(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate) {
     match facts.case.load.shape {
-        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } => {
+        Shape::Open { .. } | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
             open_loop_rates(round, facts)
         }
         Shape::Closed { .. } | Shape::Burst | Shape::Users { .. } | Shape::Static { .. } => {
@@ -392,7 +399,7 @@ fn open_loop_rates(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> (Rate, Rate)
 fn sessions<'a, 'f>(
     round: &Round<'a, 'f>,
 ) -> impl Iterator<Item = &'f RequestRow<'a>> + use<'a, 'f> {
-    round.measured().filter(|row| row.turn() == 0)
+    round.measured().filter(|row| row.begins_session())
 }
 
 fn last_sent(round: &Round<'_, '_>) -> u64 {
@@ -430,7 +437,7 @@ fn by_time(round: &Round<'_, '_>, facts: &CaseFacts<'_>) -> Option<(u64, u64)> {
     let settling = round
         .rows
         .iter()
-        .filter(|row| row.settling() && row.turn() == 0)
+        .filter(|row| row.settling() && row.begins_session())
         .count() as u64;
     let ends_by_count = load
         .requests

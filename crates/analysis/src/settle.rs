@@ -7,7 +7,7 @@
 use crate::request_row::RequestRow;
 use crate::schema::{SETTLING, phase_name};
 use crate::table::Table;
-use llmscen_core::load::{Load, Shape, Warmup};
+use llmscen_core::load::{Load, Warmup};
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
 use llmscen_core::report::Discarded;
@@ -55,7 +55,7 @@ impl Table {
 
 /// Whether the load starts with an empty server and is measured from its first request.
 fn starts_empty(load: &Load) -> bool {
-    matches!(load.shape, Shape::Open { .. }) && load.warmup == Warmup::Requests(0)
+    load.shape.constant_rate().is_some() && load.warmup == Warmup::Requests(0)
 }
 
 /// Row indexes of a round's start, from TTFT ordered by scheduled send, or from the end-to-end latency where nothing was
@@ -148,6 +148,7 @@ mod tests {
     use crate::fixture::{case, stream, table, warmup};
     use crate::sample::sample_case;
     use llmscen_core::load::Arrival;
+    use llmscen_core::load::Shape;
     use llmscen_core::metric::Metric;
     use llmscen_core::outcome::Outcome;
 

@@ -9,10 +9,11 @@ use crate::fixture::{
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
 use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
+use llmscen_core::expect::CheckedAnswer;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::outcome::{Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{Counted, Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
 use llmscen_core::target::{Cost, TargetLocation};
@@ -44,6 +45,9 @@ fn request(cells: &[&str]) -> Outcome {
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
+    let mut counted = cells[14]
+        .split_whitespace()
+        .map(|tokens| tokens.parse().ok());
     let usage = Usage {
         prompt: count(7),
         output: count(8),
@@ -54,6 +58,17 @@ fn request(cells: &[&str]) -> Outcome {
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
     let end =
         FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let words: Vec<&str> = cells[16].split_whitespace().collect();
+    let result = |yes: &str, no: &str| {
+        let found = words.iter().find(|word| [yes, no].contains(word))?;
+        Some(*found == yes)
+    };
+    let answer = CheckedAnswer {
+        valid: result("valid", "invalid"),
+        matches: result("matches", "differs"),
+        length_exact: result("exact", "inexact"),
+        ..CheckedAnswer::default()
+    };
     let (turn, turns) = cells[1].split_once(" of ").unwrap();
     let (seq, turn) = (
         cells[0].parse::<u64>().unwrap(),
@@ -65,10 +80,18 @@ fn request(cells: &[&str]) -> Outcome {
         seq,
         turn,
         endpoint: Some(urls.names()[url].clone()),
+        kept_headers: Some(format!("x-inference-pod: {}", urls.names()[url]).into()),
         turns: turns.parse().unwrap(),
         streamed: true,
         timeline,
         usage,
+        counted: Counted {
+            prompt: counted.next().flatten(),
+            ..Counted::default()
+        },
+        cacheable_tokens: counted.next().flatten(),
+        session_duration: stamp(cells[15]),
+        held_until: stamp(cells[17]),
         items: count(11),
         server: ServerTimes {
             queue,
@@ -77,6 +100,7 @@ fn request(cells: &[&str]) -> Outcome {
             decode,
             total,
         },
+        answer: Some(Box::new(answer)).filter(|_| end.is_ok()),
         end,
         ..failed(0, FailureKind::Decode)
     }
@@ -99,6 +123,7 @@ fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
     case.target.location = TargetLocation::Urls(two_urls());
+    case.target.keep_headers = vec!["x-inference-pod".into()];
     case.target.cost = Some(Cost {
         per_hour: 1.8,
         per_gpu: true,
@@ -193,7 +218,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 42));
+    assert_eq!((seen.requests.len(), results.len()), (5, 50));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

@@ -14,7 +14,7 @@ use crate::retry::parse_retry_after;
 use crate::stalls::{Moment, Overrun, StallAwareLimit, fired, overrun, timeout_failure};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderName, Method, Request, Response, Version};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
 use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
@@ -47,6 +47,34 @@ pub(super) struct TargetContext {
     pub gauges: Arc<LiveCounters>,
     pub keep_text: bool,
     pub keep_bodies: bool,
+    pub response_headers: ResponseHeaders,
+}
+
+/// The response headers that are read: of `target.keep_headers` and of `target.session_token`.
+#[derive(Default)]
+pub(super) struct ResponseHeaders {
+    pub keep: Vec<HeaderName>,
+    pub token: Option<HeaderName>,
+}
+
+/// Maximum length of a kept value, bytes.
+const MAX_KEPT: usize = 200;
+
+impl ResponseHeaders {
+    /// The kept headers of a response, each as a line `name: value`; None without any. Values that are no text are left out.
+    fn kept(&self, headers: &HeaderMap) -> Option<String> {
+        let line = |name: &HeaderName| {
+            let value = headers.get(name)?.to_str().ok()?;
+            let value: String = value.chars().take(MAX_KEPT).collect();
+            Some(format!("{name}: {}", value.trim()))
+        };
+        let lines: Vec<String> = self.keep.iter().filter_map(line).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn token(&self, headers: &HeaderMap) -> Option<String> {
+        Some(headers.get(self.token.as_ref()?)?.to_str().ok()?.to_owned())
+    }
 }
 
 /// Facts of a call so far, whether or not it succeeds.
@@ -62,6 +90,10 @@ pub(super) struct AttemptTrace {
     pub reconnects: u32,
     pub attempts: u32,
     pub request_id: Option<String>,
+    /// The kept headers of the response.
+    pub kept_headers: Option<String>,
+    /// The token of the session in the response.
+    pub session_token: Option<String>,
     /// `retry-after` of an error response.
     pub retry_after: Option<Nanos>,
     pub streamed: Option<bool>,
@@ -142,6 +174,9 @@ impl Exchange<'_> {
         };
         self.trace.timeline.headers = Some(lease.socket_read.latest());
         self.trace.status = Some(response.status().as_u16());
+        let of_response = &self.target.response_headers;
+        self.trace.kept_headers = of_response.kept(response.headers());
+        self.trace.session_token = of_response.token(response.headers());
         if let Some(heads) = &mut self.trace.heads {
             heads.reply = Some((
                 response.version(),

@@ -6,7 +6,7 @@ use crate::body_capture::{CapturedExchange, CapturedHeads};
 use crate::clock::Clock;
 use crate::connect::Dialer;
 use crate::counters::LiveCounters;
-use crate::exchange::{AttemptTrace, Exchange, TargetContext, unsendable};
+use crate::exchange::{AttemptTrace, Exchange, ResponseHeaders, TargetContext, unsendable};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
 use crate::pool::Pool;
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use llmscen_core::expect::Truths;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Outcome, Phase};
 use llmscen_core::redact::Redactor;
 use llmscen_core::request::ClientCancel;
@@ -40,7 +41,7 @@ pub struct HttpOptions {
     pub counters: Arc<LiveCounters>,
     /// The API.
     pub protocol: Arc<dyn Protocol>,
-    /// Keep the generated text, for a tokenizer to count.
+    /// Keep the generated text, to count its tokens, to check it, or for the next turn.
     pub keep_text: bool,
     /// Keep the bodies of requests and responses.
     pub keep_bodies: bool,
@@ -57,8 +58,12 @@ pub struct CompletedCall {
     pub text: Option<String>,
     /// The reply for the next turn of a conversation, if texts are kept.
     pub message: Option<Message>,
+    /// The header with the token of the session for its next turn, if the response had one.
+    pub session_token: Option<(String, String)>,
     /// The exchange, if bodies are kept and the call was sent.
     pub captured: Option<Box<CapturedExchange>>,
+    /// The truths of the answer, if it is to be checked.
+    pub truths: Option<Box<Truths>>,
 }
 
 impl CompletedCall {
@@ -68,7 +73,9 @@ impl CompletedCall {
             outcome,
             text: None,
             message: None,
+            session_token: None,
             captured: None,
+            truths: None,
         }
     }
 }
@@ -106,6 +113,9 @@ pub struct HttpClient {
     target: TargetContext,
     manners: RequestPolicy,
     request_id: Option<HeaderName>,
+    session_id: Option<HeaderName>,
+    /// The request header of session tokens.
+    token_header: Option<String>,
     redactor: Redactor,
     /// The name of the URL in outcomes; None for the only URL of a target.
     endpoint: Option<Arc<str>>,
@@ -123,6 +133,9 @@ impl HttpClient {
         let request_target = RequestTarget::new(target, route);
         let headers = RequestHeaders::new(target, route, &request_target, &setting.protocol)?;
         let dialer = Dialer::new(route.clone(), target.version, setting.clock);
+        let header_name =
+            |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
+        let token = target.session_token.as_ref();
         let context = TargetContext {
             protocol: setting.protocol,
             request_target,
@@ -138,14 +151,22 @@ impl HttpClient {
             gauges: setting.counters,
             keep_text: setting.keep_text,
             keep_bodies: setting.keep_bodies,
+            response_headers: ResponseHeaders {
+                keep: target
+                    .keep_headers
+                    .iter()
+                    .map(header_name)
+                    .collect::<Result<_, _>>()?,
+                token: token.map(|token| header_name(&token.from)).transpose()?,
+            },
         };
-        let header_name =
-            |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
         let redactor = target_redactor(target, std::slice::from_ref(route));
         Ok(HttpClient {
             target: context,
             manners: setting.policy,
             request_id: target.request_id.as_ref().map(header_name).transpose()?,
+            session_id: target.session_id.as_ref().map(header_name).transpose()?,
+            token_header: token.map(|token| token.to.clone()),
             // As in the plan, which limits and reports compare it with: it has no secret of the URL.
             endpoint: route.endpoint.clone(),
             redactor,
@@ -276,13 +297,14 @@ impl HttpClient {
     /// Builds the outcome of a call.
     pub fn complete(&self, ended: EndedCall) -> CompletedCall {
         let EndedCall {
-            call,
+            mut call,
             phase,
             request,
             bytes_out,
             mut trace,
             end,
         } = ended;
+        let truths = call.truths.take();
         let redact = |finish: Finish| Finish {
             reason: self.redactor.redact(finish.reason),
         };
@@ -310,6 +332,7 @@ impl HttpClient {
         }
         CompletedCall {
             captured: copy,
+            truths,
             ..finished
         }
     }
@@ -394,6 +417,7 @@ impl HttpClient {
         let mut headers = shared.for_request(call.streamed, &call.headers)?;
         shared.sign_call(&mut headers, call.body_sha256.as_deref(), SystemTime::now())?;
         self.set_request_id(&mut headers, call, trace);
+        self.set_session_id(&mut headers, call);
         Ok(headers)
     }
 
@@ -414,6 +438,15 @@ impl HttpClient {
         }
     }
 
+    /// Sets the id of the session, which is the same for all of its turns and attempts.
+    fn set_session_id(&self, headers: &mut HeaderMap, call: &PreparedRequest) {
+        if let Some(header) = &self.session_id
+            && let Ok(value) = HeaderValue::from_str(&self.manners.session_id(call))
+        {
+            headers.insert(header, value);
+        }
+    }
+
     fn fill_outcome(&self, mut outcome: Outcome, trace: AttemptTrace) -> CompletedCall {
         outcome.status = trace.status;
         outcome.reads = trace.reads;
@@ -431,11 +464,15 @@ impl HttpClient {
         outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
         outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
+        outcome.kept_headers = trace
+            .kept_headers
+            .map(|lines| self.redactor.redact(lines).into());
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
         CompletedCall {
             text: trace.text,
             message: trace.message,
+            session_token: self.token_header.clone().zip(trace.session_token),
             ..CompletedCall::bare(outcome)
         }
     }

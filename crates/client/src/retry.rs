@@ -41,6 +41,11 @@ impl RequestPolicy {
         }
     }
 
+    /// The id of a session. It is the same in every run of a plan, whichever shard sends it.
+    pub(super) fn session_id(&self, call: &PreparedRequest) -> String {
+        format!("{}-{}", self.id_prefix, call.seq)
+    }
+
     /// The delay before the next attempt, after `attempts` of which the last one failed with `status` and `kind`; `None` if the
     /// call is not retried.
     pub(super) fn retry_delay(

@@ -102,15 +102,22 @@ impl Replicates {
     }
 }
 
-/// Another case of the same run, whose value a limit is a multiple of.
+/// A value of the same run that a limit is a multiple of: of another case, or of other requests of the same case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseReference {
-    /// The swept values by which it differs from the case of the limit, as written: path → value.
+    /// The swept values by which it differs from the case of the limit, as written: path → value. Empty: the same case.
     pub labels: Vec<(String, String)>,
-    /// Its metric, where it is another one than that of the limit.
+    /// Its metric, where it is another one than that of the limit; always set for the same case.
     pub subject: Option<Subject>,
     /// Its id; empty until the cases of the plan are known.
     pub id: String,
+}
+
+impl CaseReference {
+    /// Whether the value is of other requests of the same case.
+    pub fn is_same_case(&self) -> bool {
+        self.labels.is_empty()
+    }
 }
 
 /// The right side of a limit such as `<= 1.10 * baseline`.
@@ -138,7 +145,7 @@ impl Relative {
         }
     }
 
-    /// The reference in the syntax of a limit: `baseline`, or `case(variant=base)`.
+    /// The reference in the syntax of a limit: `baseline`, `case(variant=base)`, or `ttft{group=batch}.p95`.
     pub fn name(&self) -> String {
         let Some(case) = &self.case else {
             return self.to.name().to_owned();
@@ -148,8 +155,16 @@ impl Relative {
             .iter()
             .map(|(path, value)| format!("{path}={value}"));
         let labels: Vec<String> = labels.collect();
+        if let Some(subject) = case.subject.as_ref().filter(|_| case.is_same_case()) {
+            return subject.to_string();
+        }
         let subject = case.subject.as_ref().map(|subject| format!(".{subject}"));
         format!("case({}){}", labels.join(", "), subject.unwrap_or_default())
+    }
+
+    /// Whether the reference value is of other requests of the same case.
+    pub fn is_same_case(&self) -> bool {
+        self.case.as_ref().is_some_and(CaseReference::is_same_case)
     }
 
     /// The limit as an absolute number, rounded to 13 significant digits to remove floating-point error; NaN without a reference

@@ -7,6 +7,7 @@ use crate::signal::Signal;
 use crate::units::Unit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +74,19 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.symbol())
     }
+}
+
+/// The turns that a `turn` tag selects, numbered from 1: `first`, `later`, `3`, `3..10` (both included) or `20..`.
+pub fn parse_turns(value: &str) -> Option<RangeInclusive<u32>> {
+    let turn = |text: &str| text.parse::<u32>().ok().filter(|turn| *turn > 0);
+    let turns = match (value, value.split_once("..")) {
+        ("first", _) => 1..=1,
+        ("later", _) => 2..=u32::MAX,
+        (_, Some((low, ""))) => turn(low)?..=u32::MAX,
+        (_, Some((low, high))) => turn(low)?..=turn(high)?,
+        (only, None) => turn(only)?..=turn(only)?,
+    };
+    (!turns.is_empty()).then_some(turns)
 }
 
 /// A limit on a single request, inside `goodput(…)`.
@@ -269,13 +283,7 @@ impl Check {
 
     /// The value of a tag that restricts it to some requests.
     pub fn tag(&self, name: &str) -> Option<&str> {
-        match &self.subject {
-            Subject::Metric { tags, .. } => tags
-                .iter()
-                .find(|(tag, _)| tag == name)
-                .map(|(_, value)| value.as_str()),
-            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
-        }
+        self.subject.tag(name)
     }
 
     /// The share of requests that may exceed the limit while the objective passes. None where no share decides the objective
@@ -286,16 +294,9 @@ impl Check {
         let share = match &self.subject {
             _ if matches!(self.op, Op::Equal | Op::Unequal) => return None,
             Subject::Signal { .. } | Subject::PageMetric(_) => return None,
-            Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } if ceiling => self.limit,
-            Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } => 1.0 - self.limit,
+            subject if subject.is_share() && ceiling => self.limit,
+            subject if subject.is_share() => 1.0 - self.limit,
+            Subject::Goodput(_) => return None,
             Subject::Metric { metric, stat, .. } => match (*stat)? {
                 Stat::Max if ceiling => 0.0,
                 Stat::Min if !ceiling => 0.0,
@@ -363,16 +364,24 @@ pub struct Verdict {
 }
 
 impl Subject {
+    /// The value of a tag that restricts it to some requests.
+    pub fn tag(&self, name: &str) -> Option<&str> {
+        match self {
+            Subject::Metric { tags, .. } => tags
+                .iter()
+                .find(|(tag, _)| tag == name)
+                .map(|(_, value)| value.as_str()),
+            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        }
+    }
+
     /// Whether it is a share of the requests, which has exact binomial bounds.
     pub fn is_share(&self) -> bool {
-        matches!(
-            self,
-            Subject::Goodput(_)
-                | Subject::Metric {
-                    metric: Metric::ErrorRate,
-                    ..
-                }
-        )
+        match self {
+            Subject::Goodput(_) => true,
+            Subject::Metric { metric, .. } => metric.is_request_share(),
+            Subject::Signal { .. } | Subject::PageMetric(_) => false,
+        }
     }
 
     /// The unit of the values: a share for goodput, a plain count for `.count`.

@@ -211,7 +211,7 @@ impl Comparison {
     }
 
     /// Whether too little was tested to conclude that nothing got worse: no test at all, a case of the base that some run lacks,
-    /// or a case for which only the error rate was tested.
+    /// or a case for which only shares of requests were tested.
     pub fn is_incomplete(&self) -> bool {
         let base = self.sides.first().map_or("", String::as_str);
         let tested = |contrast: &&Contrast| contrast.finding != Finding::Unknown;
@@ -219,7 +219,7 @@ impl Comparison {
         let mut figures: Vec<&Contrast> = self
             .contrasts
             .iter()
-            .filter(|contrast| contrast.measure.metric != Metric::ErrorRate)
+            .filter(|contrast| !contrast.measure.metric.is_request_share())
             .collect();
         figures.sort_by(|a, b| (&a.case, a.run).cmp(&(&b.case, b.run)));
         let untested_case = figures

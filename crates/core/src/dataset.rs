@@ -1,7 +1,9 @@
 //! Where prompts come from, and what a dataset yields: prompts grouped into sessions.
 
+use crate::distribution::{Distribution, Weighted};
+use crate::hub_data::HubData;
 use crate::redact::Secret;
-use crate::request::{Quantity, Wait};
+use crate::request::Quantity;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -45,6 +47,8 @@ pub enum Source {
         prefix_tokens: u64,
         /// Tokens after the prefix, unique per prompt.
         tokens: Quantity,
+        /// Exponent of the Zipf distribution from which the group of a prompt is drawn; None: the groups alternate.
+        zipf: Option<f64>,
     },
     /// The prompt lengths for which model cards state speeds, in turn.
     SpeedBenchmark {
@@ -113,18 +117,26 @@ pub enum Layout {
     /// Detected from the columns.
     #[default]
     Auto,
-    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`.
+    /// JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `session_id`, `delay` (ms).
     Mooncake,
     /// CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens`.
     Azure,
-    /// CSV: `Timestamp` (s), `Session ID`, `Model`, `Request tokens`, `Response tokens`.
+    /// CSV: `Timestamp` (s), `Session ID`, `Elapsed time` (s), `Model`, `Request tokens`, `Response tokens`.
     Burstgpt,
+    /// CSV: `timestamp` (s), `input_tokens`, `output_tokens`.
+    Servegen,
+    /// JSONL: `timestamp` (s), `chat_id`, `parent_chat_id`, `input_length`, `output_length`, `hash_ids`.
+    Bailian,
+    /// One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `in`, `out`, `hash_ids`, `api_time` (s).
+    Weka,
+    /// JSON lines of OpenTelemetry spans with the attributes of generative AI.
+    Otel,
     /// JSONL: `timestamp`, `body`, `headers`.
     Workload,
 }
 
 /// How a request log is read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceSpec {
     /// Column layout.
     pub layout: Layout,
@@ -136,25 +148,9 @@ pub struct TraceSpec {
     pub model_mapping: BTreeMap<String, String>,
     /// Request exactly the logged output length: sets `max_tokens`, `min_tokens` and `ignore_eos`.
     pub match_output_length: bool,
-    /// Tokens of a block that has one of the `hash_ids`.
-    pub block_tokens: u64,
+    /// Tokens of a block that has one of the `hash_ids`; None: as usual for the layout.
+    pub block_tokens: Option<u64>,
 }
-
-impl Default for TraceSpec {
-    fn default() -> TraceSpec {
-        TraceSpec {
-            layout: Layout::default(),
-            start: None,
-            end: None,
-            model_mapping: BTreeMap::new(),
-            match_output_length: false,
-            block_tokens: MOONCAKE_BLOCK,
-        }
-    }
-}
-
-/// Tokens of a block in the logs of Mooncake.
-const MOONCAKE_BLOCK: u64 = 512;
 
 /// Images in the prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,15 +184,87 @@ pub struct TextShape {
     pub fill_from: Option<String>,
 }
 
+/// What `random` and `prefix` generate besides prompts of a length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// Prompt and output lengths that are drawn together. The source has the same prompt lengths.
+    pub pairs: Option<Weighted<(u64, u64)>>,
+    /// Tokens of a system message that all sessions share; 0: none.
+    pub system_tokens: u64,
+    /// Tokens of the first user message in front of its prompt: the documents or code that only this session has.
+    pub context_tokens: Option<Quantity>,
+    /// Conversations; None: single requests.
+    pub sessions: Option<GeneratedSessions>,
+}
+
+/// Generated conversations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneratedSessions {
+    /// Number of turns.
+    pub count: Quantity,
+    /// Tokens of the user in later turns.
+    pub tokens: Quantity,
+    /// Output tokens per turn; None: as the request says.
+    pub max_tokens: Option<Quantity>,
+    /// Limit of the context.
+    pub limit: Option<ContextLimit>,
+}
+
+/// The maximum context of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextLimit {
+    /// Prompt and output tokens. Earlier replies count with the length that was requested.
+    pub tokens: u64,
+    /// What happens before a turn that would exceed it.
+    pub at_limit: AtLimit,
+}
+
+/// What happens before a turn that would exceed the context limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtLimit {
+    /// The session ends.
+    End,
+    /// The oldest turns are removed from the conversation.
+    Truncate,
+}
+
 /// Conversations: the turns of a session, with the server's replies between them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turns {
     /// Time between a reply and the next turn, unless the data sets it.
-    pub think_time: Option<Wait>,
+    pub think_time: Option<Distribution>,
     /// Maximum number of turns per session.
     pub max: Option<u32>,
     /// Send the reasoning back with the reply.
     pub keep_reasoning: bool,
+    /// Which replies become the history.
+    pub replies: Replies,
+    /// The turn at which a session begins, as a share of its turns; None: the first.
+    pub begin: Option<BeginAt>,
+    /// Maximum time between the end of the awaited turns and a turn.
+    pub max_idle: Option<Nanos>,
+}
+
+/// Which replies become the history of later turns.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replies {
+    /// Those of the server.
+    #[default]
+    Live,
+    /// Those in the data, whatever the server replies.
+    Recorded,
+}
+
+/// The turn at which sessions begin: a share of their turns, drawn uniformly per session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BeginAt {
+    /// Minimum share, 0..=1.
+    pub low: f64,
+    /// Maximum share, 0..=1.
+    pub high: f64,
 }
 
 /// The order in which rows are used.
@@ -234,6 +302,10 @@ pub struct DatasetSpec {
     pub source: Source,
     /// The file; None: the bundled copy, or the kind's download. For a command, its text.
     pub path: Option<String>,
+    /// The data that `path` names on the hub.
+    pub hub: Option<HubData>,
+    /// The column, or dotted path, whose value is the group of a row.
+    pub group: Option<String>,
     /// A tokenizer.json, a folder with one, or a model name on the Hugging Face hub.
     pub tokenizer: Option<String>,
     /// Prompts are sent as messages, so that token counts include the chat template.
@@ -263,14 +335,30 @@ pub struct DatasetSpec {
     pub shape: Option<TextShape>,
     /// Conversation settings; None: one request per row.
     pub turns: Option<Turns>,
+    /// What `random` and `prefix` generate.
+    pub generated: Generated,
 }
 
 impl DatasetSpec {
+    /// Whether a tokenizer counts the tokens of prompts; synthetic prompts need one.
+    pub fn counts_tokens(&self) -> bool {
+        let synthetic = matches!(
+            self.source,
+            Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }
+        );
+        synthetic
+            || self.tokenizer.is_some()
+            || self.shape.is_some()
+            || self.min_tokens.or(self.max_tokens).is_some()
+    }
+
     /// A dataset of this kind with default settings.
     pub fn new(source: Source) -> DatasetSpec {
         DatasetSpec {
             source,
             path: None,
+            hub: None,
+            group: None,
             tokenizer: None,
             templated: true,
             one_text: false,
@@ -285,6 +373,7 @@ impl DatasetSpec {
             cache_seed: None,
             shape: None,
             turns: None,
+            generated: Generated::default(),
         }
     }
 }
@@ -304,7 +393,9 @@ pub struct Prompt {
     /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the prompt has
     /// images.
     pub tokens: Option<u64>,
-    /// The count is by the built-in approximate tokenizer.
+    /// Tokens at the start of the prompt that earlier requests contain, so that an unlimited prefix cache has them. None: not known.
+    pub cacheable_tokens: Option<u64>,
+    /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
     /// Maximum output tokens set by the data; overrides `request.max_tokens`.
     pub max_tokens: Option<u64>,
@@ -318,13 +409,71 @@ pub struct Prompt {
     pub group: Option<String>,
     /// The system message from this turn on, if the data sets one.
     pub system: Option<String>,
-    /// Time between the end of the previous turn and this one, if the data sets it: think time, or the run time of a tool.
+    /// Time between the end of the last turn that it awaits and its send time, if the data sets it: think time, or the run time of
+    /// a tool.
     pub wait: Option<Nanos>,
+    /// The turns that it depends on. None: it continues the turn before it in the session.
+    pub links: Option<Box<TurnLinks>>,
+    /// The reply in the data: whole messages, tool calls included. Empty: the data has none.
+    pub recorded_reply: Vec<Value>,
+    /// The oldest turn that is still in the conversation; earlier ones are removed from it.
+    pub history_from: u32,
 }
 
-/// A session: its turns in order. A dataset without conversations has one turn per session.
+/// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so
+/// that a graph of turns has no cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TurnLinks {
+    /// The turn whose history and reply it continues. None: it begins a history of its own, such as that of a sub-agent.
+    pub continues: Option<u32>,
+    /// Further turns whose end it awaits.
+    pub after: Vec<u32>,
+    /// Replies of awaited turns that become contents of its messages.
+    pub replies: Vec<ReplySlot>,
+}
+
+/// A message whose content is the reply of another turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplySlot {
+    /// Index of the message in [`Prompt::messages`].
+    pub message: usize,
+    /// Index of the turn.
+    pub turn: u32,
+}
+
+/// A session: a graph of turns, in an order in which each comes after those that it depends on. Only the first turn depends on
+/// none. The simplest case is a conversation, in which each turn continues the one before it. A dataset without conversations has
+/// one turn per session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Session {
     /// The turns.
     pub turns: Vec<Prompt>,
 }
+
+impl Session {
+    /// The turn whose history and reply turn `index` continues.
+    pub fn continues(&self, index: u32) -> Option<u32> {
+        match self.turns.get(index as usize)?.links.as_deref() {
+            Some(links) => links.continues,
+            None => index.checked_sub(1),
+        }
+    }
+
+    /// The turns that each turn awaits. None for a conversation, whose turns await the one before.
+    pub fn dependencies(&self) -> Option<TurnDependencies> {
+        if self.turns.iter().all(|turn| turn.links.is_none()) {
+            return None;
+        }
+        let awaited = (0..).zip(&self.turns).map(|(index, turn)| {
+            let after = turn
+                .links
+                .iter()
+                .flat_map(|links| links.after.iter().copied());
+            self.continues(index).into_iter().chain(after).collect()
+        });
+        Some(awaited.collect())
+    }
+}
+
+/// For each turn of a session, the turns whose end it awaits.
+pub type TurnDependencies = Arc<[Box<[u32]>]>;

@@ -294,10 +294,10 @@ impl Series {
         levels
     }
 
-    /// The least standard deviation of an error rate in the latest run: that of a binomial count with the rate of all runs.
+    /// The least standard deviation of a share of requests in the latest run: that of a binomial count with the rate of all runs.
     /// Without it, a first failed request after many runs without any would be a change.
     fn least_noise(&self, valid: &[Point]) -> f64 {
-        if self.measure.metric != Metric::ErrorRate {
+        if !self.measure.metric.is_request_share() {
             return 0.0;
         }
         let scheduled: f64 = valid.iter().map(|point| point.scheduled as f64).sum();

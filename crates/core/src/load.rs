@@ -50,6 +50,11 @@ pub enum Shape {
         /// Distribution of the gaps at a constant rate; a changing rate rescales time.
         arrival: Arrival,
     },
+    /// Open loop: the merged arrivals of traffic classes, of which the arrival processes differ or a rate changes.
+    Classes {
+        /// [`Shape::Open`] or [`Shape::Rates`] of each class, at least one.
+        classes: Arc<[Shape]>,
+    },
     /// Closed loop whose number of users changes from stage to stage; ends with the last stage.
     Users {
         /// The stages, at least one.
@@ -67,7 +72,11 @@ impl Shape {
     pub fn is_closed_loop(&self) -> bool {
         match self {
             Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => true,
-            Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => false,
+            Shape::Open { .. }
+            | Shape::Burst
+            | Shape::Replay { .. }
+            | Shape::Rates { .. }
+            | Shape::Classes { .. } => false,
         }
     }
 
@@ -76,7 +85,11 @@ impl Shape {
         match self {
             Shape::Closed { users } | Shape::Static { batch: users } => Some(*users),
             Shape::Users { stages } => stages.iter().map(|stage| stage.from.max(stage.to)).max(),
-            Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => None,
+            Shape::Open { .. }
+            | Shape::Burst
+            | Shape::Replay { .. }
+            | Shape::Rates { .. }
+            | Shape::Classes { .. } => None,
         }
     }
 
@@ -109,7 +122,33 @@ impl Shape {
         match self {
             Shape::Rates { stages, .. } => sum(&mut stages.iter().map(|stage| stage.span)),
             Shape::Users { stages } => sum(&mut stages.iter().map(|stage| stage.span)),
+            // Without the end of one class, the arrivals have none.
+            Shape::Classes { classes } => {
+                let ends: Option<Vec<Nanos>> = classes.iter().map(Shape::end).collect();
+                ends?.into_iter().max()
+            }
             _ => None,
+        }
+    }
+
+    /// The mean rate of an open loop, if it does not change over time.
+    pub fn constant_rate(&self) -> Option<f64> {
+        match self {
+            Shape::Open { rate, .. } => Some(*rate),
+            Shape::Classes { classes } => classes.iter().map(Shape::constant_rate).sum(),
+            _ => None,
+        }
+    }
+
+    /// Whether it has random arrivals, so that the number of requests within a duration is random.
+    pub fn has_random_arrivals(&self) -> bool {
+        match self {
+            Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } => {
+                *arrival != Arrival::Constant
+            }
+            // The constant arrivals of several classes do not end at the same time.
+            Shape::Classes { .. } => true,
+            _ => false,
         }
     }
 
@@ -125,12 +164,30 @@ impl Shape {
                         .sum(),
                 )
             }
+            Shape::Classes { classes } => classes.iter().map(|class| class.expected(span)).sum(),
             Shape::Closed { .. }
             | Shape::Burst
             | Shape::Replay { .. }
             | Shape::Users { .. }
             | Shape::Static { .. } => None,
         }
+    }
+
+    /// The expected number of arrivals in the first `span`, rounded.
+    fn due_within(&self, span: Nanos) -> Option<u64> {
+        if let Shape::Classes { classes } = self {
+            return classes.iter().map(|class| class.due_within(span)).sum();
+        }
+        let due = self.expected(span)?;
+        let whole = match self {
+            // Constant arrivals start at zero, so the count is rounded up; the tolerance absorbs floating-point error.
+            Shape::Rates {
+                arrival: Arrival::Constant,
+                ..
+            } => (due - due.max(1.0) * 1e-9).ceil(),
+            _ => due.round(),
+        };
+        Some(whole as u64)
     }
 
     /// Whether the stages send nothing: a rate or number of users that stays at 0.
@@ -159,6 +216,7 @@ impl Shape {
                 ] => (Some(*rate), "rate"),
                 _ => (None, "rate"),
             },
+            Shape::Classes { .. } => (self.constant_rate(), "rate"),
             Shape::Replay { speed } => (Some(*speed), "speed"),
             Shape::Burst => (None, "rate"),
         }
@@ -183,6 +241,10 @@ impl fmt::Display for Shape {
                 write_stages(stages, f)
             }
             Shape::Static { batch } => write!(f, "batches of {batch}"),
+            Shape::Classes { classes } => match self.constant_rate() {
+                Some(rate) => write!(f, "{}/s of {} classes", six_digits(rate), classes.len()),
+                None => write!(f, "arrivals of {} classes", classes.len()),
+            },
         }
     }
 }
@@ -219,6 +281,25 @@ pub enum Warmup {
     Span(Nanos),
 }
 
+/// A limit of the requests in flight of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxInFlight {
+    /// Maximum number of requests, or sessions, in flight.
+    pub of: u32,
+    /// What happens to an arrival above it.
+    pub then: AtLimit,
+}
+
+/// What happens to an arrival at [`MaxInFlight`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtLimit {
+    /// It is not sent: `dropped`.
+    #[default]
+    Drop,
+    /// It waits until a request ends. Its latency counts from its scheduled time.
+    Hold,
+}
+
 /// The load of a case. At least one of `requests`, `duration` and stages is set; the first one reached ends it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
@@ -232,8 +313,8 @@ pub struct Load {
     pub warmup: Warmup,
     /// How long requests in flight may continue after sending ends by time or by a signal.
     pub graceful_stop: Nanos,
-    /// Open loop: maximum number of requests in flight; an arrival above it is `dropped`.
-    pub max_in_flight: Option<u32>,
+    /// Open loop: limit of the requests in flight.
+    pub max_in_flight: Option<MaxInFlight>,
     /// Open loop: stop sending when the server falls behind.
     pub stop_when_saturated: bool,
     /// Closed loop: users start evenly spaced over this span, the first at zero.
@@ -245,14 +326,20 @@ impl Load {
     pub fn planned(&self) -> Option<u64> {
         let by_count = self.requests.and_then(|n| match self.warmup {
             Warmup::Requests(extra) => Some(n + extra),
-            Warmup::Span(span) => self.due_within(span).map(|extra| n + extra),
+            Warmup::Span(span) => self.shape.due_within(span).map(|extra| n + extra),
         });
         let by_time = self.duration.and_then(|duration| match self.warmup {
-            Warmup::Span(span) => self.due_within(span + duration),
-            Warmup::Requests(extra) => self.due_within(duration).map(|n| n + extra),
+            Warmup::Span(span) => self.shape.due_within(span + duration),
+            Warmup::Requests(extra) => self.shape.due_within(duration).map(|n| n + extra),
         });
-        let by_stages = self.shape.end().and_then(|end| self.due_within(end));
+        let by_stages = self.shape.end().and_then(|end| self.shape.due_within(end));
         [by_count, by_time, by_stages].into_iter().flatten().min()
+    }
+
+    /// Whether arrivals at `max_in_flight` wait.
+    pub fn holds(&self) -> bool {
+        self.max_in_flight
+            .is_some_and(|limit| limit.then == AtLimit::Hold)
     }
 
     /// Length of the sending phase if time bounds it: without warm-up for `duration`, with warm-up for stages.
@@ -266,20 +353,6 @@ impl Load {
             .zip(self.duration)
             .map(|(from, duration)| from + duration);
         by_duration.into_iter().chain(self.shape.end()).min()
-    }
-
-    /// The expected number of arrivals in the first `span`, rounded.
-    fn due_within(&self, span: Nanos) -> Option<u64> {
-        let due = self.shape.expected(span)?;
-        let whole = match &self.shape {
-            // Constant arrivals start at zero, so the count is rounded up; the tolerance absorbs floating-point error.
-            Shape::Rates {
-                arrival: Arrival::Constant,
-                ..
-            } => (due - due.max(1.0) * 1e-9).ceil(),
-            _ => due.round(),
-        };
-        Some(whole as u64)
     }
 }
 

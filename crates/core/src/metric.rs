@@ -30,6 +30,8 @@ pub enum Requires {
     Reasoning,
     /// Conversations.
     Turns,
+    /// `dataset.tokenizer`, and prompts that share prefixes.
+    Tokenizer,
     /// Requests that hold several inputs.
     Items,
     /// A server that reports its own times.
@@ -44,6 +46,16 @@ pub enum Requires {
     Cost,
     /// Several URLs in `target.url`.
     Endpoints,
+    /// A check of the format in `request.expect`.
+    AnswerFormat,
+    /// A truth in `request.expect`.
+    AnswerTruth,
+    /// `length` in `request.expect`.
+    AnswerLength,
+    /// `target.keep_headers`.
+    KeptHeaders,
+    /// A `load.max_in_flight` that holds arrivals.
+    Held,
 }
 
 /// How delays of the load generator change a value. The self-audit decides by it which verdicts such delays could have flipped.
@@ -109,6 +121,8 @@ metrics! {
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
     /// First token that is not reasoning − intended, for replies with reasoning.
     TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning Latency false;
+    /// First token that is not reasoning − first reasoning token, for replies whose reasoning is streamed.
+    ReasoningTime "reasoning_time" "reasoning_time_ms" Millis Request Reasoning Pace false;
     /// first_chunk − sent.
     Ttfc "ttfc" "ttfc_ms" Millis Request Nothing Service false;
     /// Gaps between successive token events.
@@ -125,7 +139,9 @@ metrics! {
     E2e "e2e" "e2e_ms" Millis Request Nothing Latency false;
     /// end − sent.
     E2eService "e2e_service" "e2e_service_ms" Millis Request Nothing Service false;
-    /// Send delay: sent − intended.
+    /// Time from the scheduled send until `load.max_in_flight` let a held request pass: held_until − intended.
+    HeldTime "held_time" "held_time_ms" Millis Request Held Latency false;
+    /// Send delay: sent − intended, or sent − held_until for a held request.
     ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
     PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;
@@ -135,6 +151,8 @@ metrics! {
     ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing Fixed true;
     /// Prompt tokens from the server's cache.
     CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing Fixed true;
+    /// Prompt tokens that an unlimited prefix cache would have: those of the history in its session, or a prefix shared by the dataset.
+    CacheableTokens "cacheable_tokens" "cacheable_tokens" Tokens Request Tokenizer Fixed true;
     /// prompt_tokens / ttft_service.
     PrefillTps "prefill_tps" "prefill_tps" TokensPerSecond Request Stream Service true;
     /// 1000 / tpot_ms.
@@ -149,6 +167,8 @@ metrics! {
     TtftFirstTurn "ttft_first_turn" "ttft_first_turn_ms" Millis Request Turns Latency false;
     /// ttft of the turns after it.
     TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns Latency false;
+    /// Time from the first send of a session to its last end, for sessions with every turn successful.
+    SessionDuration "session_duration" "session_duration_ms" Millis Request Turns Service false;
     /// Inputs of a request: texts embedded, documents ranked.
     Items "items" "items" Count Request Items Fixed true;
     /// Reported by the server: queue time.
@@ -167,6 +187,10 @@ metrics! {
     ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items Throughput true;
     /// Sessions with every turn successful that ended in the throughput window / its length.
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns Throughput true;
+    /// session_throughput × 3600.
+    SessionsPerHour "sessions_per_hour" "sessions_per_hour" SessionsPerHour Case Turns Throughput true;
+    /// sessions_per_hour / target.gpus.
+    SessionsPerHourPerGpu "sessions_per_hour_per_gpu" "sessions_per_hour_per_gpu" SessionsPerHour Case Turns Throughput true;
     /// Output tokens of ok requests that arrived in the throughput window / its length.
     OutputTps "output_tps" "output_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt tokens of ok requests whose first token arrived in the throughput window / its length.
@@ -203,10 +227,22 @@ metrics! {
     RateAchieved "rate_achieved" "rate_achieved" RequestsPerSecond Case Nothing Fixed true;
     /// (scheduled − ok) / scheduled.
     ErrorRate "error_rate" "error_rate" Share Case Nothing Errors false;
+    /// Answers that pass every check of the format (`request.expect`) / answers with such a check, over ok requests.
+    ValidRate "valid_rate" "valid_rate" Share Case AnswerFormat Fixed true;
+    /// Answers that match every truth (`request.expect`) / answers with a truth, over ok requests.
+    MatchRate "match_rate" "match_rate" Share Case AnswerTruth Fixed true;
+    /// Answers of exactly `max_tokens` tokens / answers with `expect.length: exact` and a token count, over ok requests.
+    LengthExact "length_exact" "length_exact" Share Case AnswerLength Fixed true;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
+    /// Output tokens of ok requests of the replica that generated most / mean over the replicas that answered, by the first of target.keep_headers.
+    ReplicaImbalance "replica_imbalance" "replica_imbalance" Count Case KeptHeaders Fixed false;
     /// Ok requests that meet every per-request limit and ended in the throughput window / its length.
     GoodputRate "goodput_rate" "goodput_rate" RequestsPerSecond Case Nothing Throughput true;
+    /// Prompt tokens from the server's cache / prompt tokens, over ok requests; as reported by the server.
+    CachedShare "cached_share" "cached_share" Share Case Nothing Fixed true;
+    /// cacheable_tokens / prompt tokens by the local tokenizer, over ok requests: the cached_share that the data allows.
+    CacheableShare "cacheable_share" "cacheable_share" Share Case Tokenizer Fixed true;
     /// Ready − process start of the managed server; mean over its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer Fixed false;
     /// Energy of the GPUs over the measured windows / output tokens of ok requests.
@@ -229,10 +265,12 @@ metrics! {
 
 impl Metric {
     /// Throughputs over the throughput window, without the drain.
-    pub const WINDOWED: [Metric; 10] = [
+    pub const WINDOWED: [Metric; 12] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
         Metric::SessionThroughput,
+        Metric::SessionsPerHour,
+        Metric::SessionsPerHourPerGpu,
         Metric::InputTps,
         Metric::OutputTps,
         Metric::TotalTps,
@@ -248,6 +286,14 @@ impl Metric {
             self.undivided(),
             Metric::RequestThroughput | Metric::InputTps | Metric::OutputTps | Metric::TotalTps
         )
+    }
+
+    /// Shares of the answers that meet what `request.expect` states.
+    pub const ANSWERS: [Metric; 3] = [Metric::ValidRate, Metric::MatchRate, Metric::LengthExact];
+
+    /// Whether it is a share of requests, which has exact binomial bounds and exists for each tag.
+    pub fn is_request_share(self) -> bool {
+        self == Metric::ErrorRate || Metric::ANSWERS.contains(&self)
     }
 
     /// The throughput that a throughput per GPU is a share of; any other metric itself.

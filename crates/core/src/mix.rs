@@ -1,22 +1,29 @@
 //! Mixed traffic: several traffic classes under one load.
 
 use crate::dataset::DatasetSpec;
+use crate::load::Shape;
+use crate::redact::Secret;
 use crate::request::RequestSpec;
+use crate::units::Nanos;
 
 /// How often requests of a traffic class are sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EntryLoad {
     /// Its weight: its share is the weight over the sum of all weights.
     Weight(f64),
-    /// A separate open loop, in mean arrivals per second.
-    Rate(f64),
+    /// A separate open loop: [`Shape::Open`] or [`Shape::Rates`].
+    Arrivals(Shape),
 }
 
 impl EntryLoad {
-    /// The weight or rate, which determines the share of the requests.
-    pub fn size(self) -> f64 {
+    /// The weight, or the expected arrivals per second over its stages: it determines the share of the requests.
+    pub fn size(&self) -> f64 {
         match self {
-            EntryLoad::Weight(size) | EntryLoad::Rate(size) => size,
+            EntryLoad::Weight(weight) => *weight,
+            EntryLoad::Arrivals(shape) => {
+                let span = shape.end().unwrap_or(Nanos::from_millis(1000));
+                shape.expected(span).unwrap_or(0.0) / span.secs().max(f64::MIN_POSITIVE)
+            }
         }
     }
 }
@@ -28,6 +35,8 @@ pub struct MixEntry {
     pub name: String,
     /// How often its requests are sent; all classes of a case use the same variant.
     pub load: EntryLoad,
+    /// Headers of its requests; override those of the target.
+    pub headers: Vec<(String, Secret)>,
     /// The request.
     pub request: RequestSpec,
     /// The prompts.

@@ -1,5 +1,6 @@
 //! The outcome of one request: raw facts only, no derived values.
 
+use crate::expect::CheckedAnswer;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -321,12 +322,30 @@ pub struct Outcome {
     pub request_id: Option<String>,
     /// Success or failure.
     pub end: Result<Finish, Failure>,
-    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. The last field: journals of
-    /// version 6 end before it.
+    /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
+    /// before it.
     pub endpoint: Option<Arc<str>>,
+    /// When `max_in_flight` let it pass, if that was after `intended`; of a request that was never sent, when it stopped to wait. None:
+    /// it was not held. Journals of version 7 end before it.
+    pub held_until: Option<Nanos>,
+    /// The response headers of `target.keep_headers`, each as a line `name: value`; None without any of them.
+    pub kept_headers: Option<Arc<str>>,
+    /// The first measured turn of its session: the turns before it are only history.
+    pub first_turn: u32,
+    /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
+    pub cacheable_tokens: Option<u64>,
+    /// Of the turn that ends a session whose turns all succeeded: the time from the first send of a measured turn to the last end.
+    pub session_duration: Option<Nanos>,
+    /// What the checks of `request.expect` found; None if there are none, or if the request failed. The last field.
+    pub answer: Option<Box<CheckedAnswer>>,
 }
 
 impl Outcome {
+    /// Whether it is the first measured turn of its session.
+    pub fn begins_session(&self) -> bool {
+        self.turn == self.first_turn
+    }
+
     /// The value of the `outcome` column: `ok` or the failure's kind.
     pub fn outcome_name(&self) -> &'static str {
         match &self.end {

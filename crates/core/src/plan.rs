@@ -265,13 +265,19 @@ impl Case {
 
     /// The mix as text: `chat 75%, summarize 25%`, or `chat 5/s, summarize 1/s`. None without a mix.
     pub fn describe_mix(&self) -> Option<String> {
-        let each = |entry: &MixEntry| match entry.load {
+        let each = |entry: &MixEntry| match &entry.load {
             EntryLoad::Weight(_) => format!(
                 "{} {}%",
                 entry.name,
                 six_digits((self.expected_share(entry) * 1e4).round() / 1e2)
             ),
-            EntryLoad::Rate(rate) => format!("{} {}/s", entry.name, six_digits(rate)),
+            // With a common arrival process, the load has it.
+            EntryLoad::Arrivals(Shape::Open { rate, .. })
+                if matches!(self.load.shape, Shape::Open { .. }) =>
+            {
+                format!("{} {}/s", entry.name, six_digits(*rate))
+            }
+            EntryLoad::Arrivals(shape) => format!("{} {shape}", entry.name),
         };
         (!self.mix.is_empty()).then(|| self.mix.iter().map(each).collect::<Vec<_>>().join(", "))
     }
@@ -285,21 +291,15 @@ impl Case {
             .join("; ")
     }
 
-    /// Name and rate of each traffic class; None if the classes share one load.
-    pub fn entry_rates(&self) -> Option<Vec<(&str, f64)>> {
-        let rate = |entry: &MixEntry| {
-            if let EntryLoad::Rate(rate) = entry.load {
-                Some(rate)
-            } else {
-                None
-            }
-        };
-        let rates: Option<Vec<(&str, f64)>> = self
-            .mix
-            .iter()
-            .map(|own| Some((own.name.as_str(), rate(own)?)))
-            .collect();
-        rates.filter(|rates| !rates.is_empty() && matches!(self.load.shape, Shape::Open { .. }))
+    /// Name and arrivals of each traffic class; None if the classes share one load.
+    pub fn entry_arrivals(&self) -> Option<Vec<(&str, &Shape)>> {
+        let arrivals = |entry: &'_ MixEntry| matches!(entry.load, EntryLoad::Arrivals(_));
+        let all = !self.mix.is_empty() && self.mix.iter().all(arrivals);
+        let named = self.mix.iter().filter_map(|entry| match &entry.load {
+            EntryLoad::Arrivals(shape) => Some((entry.name.as_str(), shape)),
+            EntryLoad::Weight(_) => None,
+        });
+        all.then(|| named.collect())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::check::{Ruling, Verdict};
 use crate::early_stop::{Aborted, Saturated};
+use crate::expect::AnswerCheck;
 use crate::label::{Labels, STAGE};
 use crate::local::LocalRound;
 use crate::manifest::Manifest;
@@ -88,6 +89,9 @@ pub struct Audit {
     pub bytes_out_per_s: Option<f64>,
     /// Arrivals dropped at `max_in_flight`.
     pub dropped: u64,
+    /// Arrivals held at `max_in_flight`.
+    #[serde(default)]
+    pub held: u64,
     /// Why some values are not those of the server; empty if all are.
     pub reasons: Vec<String>,
 }
@@ -182,6 +186,58 @@ pub struct FailureExample {
     pub message: String,
     /// The phase in which it happened.
     pub at: String,
+}
+
+/// What the checks of the answers of one case found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AnswersReport {
+    /// The shares that have checked answers, in the order of [`Metric::ANSWERS`].
+    pub shares: Vec<AnswerShare>,
+    /// The first failed check of each answer, most frequent first, each with the reason of its first answer.
+    pub failed_checks: Vec<FailedCheckCount>,
+    /// The failed answers whose text is stored, in the order of the requests.
+    pub failed_answers: Vec<FailedAnswer>,
+}
+
+/// How many answers passed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AnswerShare {
+    /// The share.
+    pub metric: Metric,
+    /// Answers that passed.
+    pub passed: u64,
+    /// Answers that were checked.
+    pub checked: u64,
+}
+
+/// One kind of failed check with an example.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailedCheckCount {
+    /// The check.
+    pub check: AnswerCheck,
+    /// Answers for which it was the first check that failed.
+    pub count: u64,
+    /// Reason of the first one.
+    pub reason: String,
+}
+
+/// A failed answer with its text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FailedAnswer {
+    /// Round, from 0.
+    pub round: u32,
+    /// Request number in the case, warm-up included.
+    pub seq: u64,
+    /// Turn in the session, from 0.
+    pub turn: u32,
+    /// The group within the dataset or mix, if there are several.
+    pub group: Option<String>,
+    /// The first check that failed.
+    pub check: AnswerCheck,
+    /// Why.
+    pub reason: String,
+    /// The text of the answer and its tool calls, secrets removed, at most 64 KiB.
+    pub text: String,
 }
 
 /// Where a token count comes from.
@@ -371,6 +427,8 @@ pub struct CaseReport {
     pub groups: Vec<GroupReport>,
     /// The URLs of its target, if there are several.
     pub endpoints: Vec<GroupReport>,
+    /// The values of the kept response headers, each named `header: value`.
+    pub headers: Vec<GroupReport>,
     /// Variation between and within its rounds, per metric.
     pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.
@@ -397,6 +455,8 @@ pub struct CaseReport {
     pub judged_elsewhere: bool,
     /// One example per kind of failure, most frequent first.
     pub failures: Vec<FailureExample>,
+    /// What the checks of its answers found; None if none were checked.
+    pub answers: Option<AnswersReport>,
     /// Data of the charts over time.
     pub timelines: Timelines,
     /// Telemetry.

@@ -1,52 +1,53 @@
 //! The request of a case as the scenario describes it, and one request that is ready to be sent.
 
+use crate::dataset::TurnDependencies;
+use crate::distribution::{Distribution, Family};
+use crate::expect::{Expect, Truths};
 use crate::outcome::{Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
-use rand::{Rng, RngExt};
-use rand_distr::{Distribution, LogNormal, Normal};
-use serde::{Deserialize, Serialize};
+use rand::Rng;
 use serde_json::{Map, Value};
 
-/// A length in tokens: constant, random, or from the dataset.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// A length in tokens: drawn, or from the dataset.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Quantity {
-    /// Constant.
-    Fixed(u64),
-    /// Uniform over the integers from `low` to `high`, inclusive.
-    Uniform {
-        /// Minimum.
-        low: u64,
-        /// Maximum.
-        high: u64,
-    },
-    /// Normal, rounded, never below 1.
-    Normal {
-        /// Mean, in tokens.
-        mean: f64,
-        /// Standard deviation, in tokens.
-        sd: f64,
-    },
-    /// Lognormal with this mean and standard deviation of the lengths (not of their logarithms), rounded, never below 1.
-    Lognormal {
-        /// Mean of the lengths, in tokens.
-        mean: f64,
-        /// Standard deviation of the lengths, in tokens.
-        sd: f64,
-    },
+    /// Drawn, rounded, and at least 1.
+    Drawn(Distribution),
     /// A field of the dataset row, such as `output_tokens`.
     Item(String),
 }
 
-/// A delay that may differ from turn to turn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wait {
-    /// Constant.
-    Fixed(Nanos),
-    /// Uniform between the two, inclusive.
-    Uniform(Nanos, Nanos),
-    /// Exponential with this mean.
-    Exponential(Nanos),
+impl Quantity {
+    /// A constant.
+    pub fn fixed(tokens: u64) -> Quantity {
+        Quantity::Drawn(Distribution::fixed(tokens as f64))
+    }
+
+    /// Uniform over the integers from `low` to `high`, inclusive.
+    pub fn uniform(low: u64, high: u64) -> Quantity {
+        Quantity::Drawn(Distribution::uniform(low, high))
+    }
+
+    /// The constant; None if lengths differ.
+    pub fn constant(&self) -> Option<u64> {
+        match self {
+            Quantity::Drawn(drawn) => match drawn.family() {
+                Family::Fixed(tokens) => Some(*tokens as u64),
+                _ => None,
+            },
+            Quantity::Item(_) => None,
+        }
+    }
+
+    /// Maximum length; None without one.
+    pub fn max(&self) -> Option<u64> {
+        match self {
+            Quantity::Drawn(drawn) => Some(drawn.range().1)
+                .filter(|max| max.is_finite())
+                .map(|max| max.round() as u64),
+            Quantity::Item(_) => None,
+        }
+    }
 }
 
 /// How responses of `api: custom` are read: RFC 9535 JSONPaths into each event of a stream, or into the response document.
@@ -138,7 +139,7 @@ pub struct Cancel {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CancelWhen {
     /// After this time since sending.
-    After(Wait),
+    After(Distribution),
     /// After this number of token events.
     Tokens(Quantity),
 }
@@ -171,6 +172,8 @@ pub struct RequestSpec {
     pub retry: Option<Retry>,
     /// Client cancellation; None: no cancellation.
     pub cancel: Option<Cancel>,
+    /// What answers are checked for; None: they are not checked.
+    pub expect: Option<Expect>,
 }
 
 /// A rendered request, ready to be sent at its scheduled time.
@@ -182,6 +185,10 @@ pub struct PreparedRequest {
     pub turn: u32,
     /// Number of turns in the session.
     pub turns: u32,
+    /// The first measured turn of the session. A turn before it only fills the prefix cache.
+    pub first_turn: u32,
+    /// The first turn of a session whose turns are not in a line: the turns that each awaits.
+    pub dependencies: Option<TurnDependencies>,
     /// Index of its traffic class in the mix.
     pub entry: usize,
     /// Number of the request or session within its traffic class; equals `seq` without a mix.
@@ -206,15 +213,30 @@ pub struct PreparedRequest {
     pub items: Option<u64>,
     /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
-    /// The count is by the built-in approximate tokenizer.
+    /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
+    pub cacheable_tokens: Option<u64>,
+    /// The counts are by the built-in approximate tokenizer.
     pub approximate: bool,
     /// When the client cancels it; None: never.
     pub cancel: Option<ClientCancel>,
     /// Index of the URL of the target that it is sent to.
     pub endpoint: usize,
+    /// When `max_in_flight` let it pass, if that was after its scheduled time.
+    pub held_until: Option<Nanos>,
+    /// The truths of its answer; None: it is not checked.
+    pub truths: Option<Box<Truths>>,
 }
 
 impl PreparedRequest {
+    /// Its phase in a session of this phase.
+    pub fn phase_in(&self, session: Phase) -> Phase {
+        if self.turn < self.first_turn {
+            Phase::Warmup
+        } else {
+            session
+        }
+    }
+
     /// The initial outcome, before anything has happened.
     pub fn outcome(&self, phase: Phase) -> Outcome {
         Outcome {
@@ -245,27 +267,25 @@ impl PreparedRequest {
             request_id: None,
             end: Ok(Default::default()),
             endpoint: None,
+            held_until: self.held_until,
+            kept_headers: None,
+            first_turn: self.first_turn,
+            cacheable_tokens: self.cacheable_tokens,
+            session_duration: None,
+            answer: None,
         }
     }
 }
 
-/// Samples a length in tokens. `fields` is the dataset row, for [`Quantity::Item`].
-///
-/// None if the row has no such number, or the distribution is undefined (a negative or non-finite deviation, a lognormal mean
-/// that is not positive, an empty range).
+/// Samples a length in tokens. `fields` is the dataset row, for [`Quantity::Item`]. None if the row has no such number.
 pub fn sample_length(
     quantity: &Quantity,
     fields: &Map<String, Value>,
     rng: &mut impl Rng,
 ) -> Option<u64> {
-    match *quantity {
-        Quantity::Fixed(n) => Some(n),
-        Quantity::Uniform { low, high } => (low <= high).then(|| rng.random_range(low..=high)),
-        Quantity::Normal { mean, sd } => {
-            Some(round_length(Normal::new(mean, sd).ok()?.sample(rng)))
-        }
-        Quantity::Lognormal { mean, sd } => Some(round_length(lognormal(mean, sd)?.sample(rng))),
-        Quantity::Item(ref name) => match fields.get(name)? {
+    match quantity {
+        Quantity::Drawn(distribution) => Some(distribution.sample_length(rng)),
+        Quantity::Item(name) => match fields.get(name)? {
             Value::Number(n) => n
                 .as_u64()
                 .or_else(|| n.as_f64().filter(|n| *n >= 0.0).map(|n| n.round() as u64)),
@@ -274,82 +294,11 @@ pub fn sample_length(
     }
 }
 
-/// Rounds a length, to at least one token.
-fn round_length(length: f64) -> u64 {
-    length.round().max(1.0) as u64
-}
-
-/// The distribution from the mean m and standard deviation s of the lengths: σ² = ln(1 + s²/m²), µ = ln m − σ²/2 (Johnson, Kotz
-/// and Balakrishnan, "Continuous Univariate Distributions", vol. 1, ch. 14, solved for µ and σ).
-fn lognormal(mean: f64, sd: f64) -> Option<LogNormal<f64>> {
-    let variance = (1.0 + (sd / mean).powi(2)).ln();
-    (mean > 0.0 && sd >= 0.0)
-        .then(|| LogNormal::new(mean.ln() - variance / 2.0, variance.sqrt()).ok())
-        .flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-
-    fn sample_many(quantity: Quantity) -> Vec<f64> {
-        let mut rng = ChaCha8Rng::seed_from_u64(7);
-        (0..20_000)
-            .map(|_| sample_length(&quantity, &Map::new(), &mut rng).unwrap() as f64)
-            .collect()
-    }
-
-    fn moments(values: &[f64]) -> (f64, f64) {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        (
-            mean,
-            (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt(),
-        )
-    }
-
-    #[test]
-    fn samples_have_the_requested_mean_and_deviation() {
-        for quantity in [
-            Quantity::Normal {
-                mean: 500.0,
-                sd: 50.0,
-            },
-            Quantity::Lognormal {
-                mean: 500.0,
-                sd: 50.0,
-            },
-        ] {
-            let (mean, sd) = moments(&sample_many(quantity.clone()));
-            assert!(
-                (mean - 500.0).abs() < 2.0 && (sd - 50.0).abs() < 1.5,
-                "{quantity:?}: {mean} ± {sd}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_uniform_length_includes_both_ends() {
-        let values = sample_many(Quantity::Uniform { low: 3, high: 5 });
-        for end in [3.0, 4.0, 5.0] {
-            let share = values.iter().filter(|v| **v == end).count() as f64 / values.len() as f64;
-            assert!((share - 1.0 / 3.0).abs() < 0.02, "{end}: {share}");
-        }
-    }
-
-    #[test]
-    fn lengths_never_fall_below_one_token() {
-        assert_eq!(
-            sample_many(Quantity::Normal {
-                mean: 1.0,
-                sd: 20.0
-            })
-            .into_iter()
-            .fold(f64::MAX, f64::min),
-            1.0
-        );
-    }
 
     #[test]
     fn a_length_comes_from_the_row_or_is_none() {
@@ -366,28 +315,5 @@ mod tests {
             ["output_tokens", "half", "text", "minus", "gone"].map(length),
             [Some(12), Some(3), None, None, None]
         );
-    }
-
-    #[test]
-    fn undefined_distributions_yield_none() {
-        let impossible = [
-            Quantity::Uniform { low: 5, high: 3 },
-            Quantity::Normal {
-                mean: 5.0,
-                sd: f64::NAN,
-            },
-            Quantity::Lognormal { mean: 0.0, sd: 1.0 },
-            Quantity::Lognormal {
-                mean: 5.0,
-                sd: -1.0,
-            },
-        ];
-        for quantity in impossible {
-            assert_eq!(
-                sample_length(&quantity, &Map::new(), &mut ChaCha8Rng::seed_from_u64(1)),
-                None,
-                "{quantity:?}"
-            );
-        }
     }
 }

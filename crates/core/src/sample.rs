@@ -49,6 +49,9 @@ pub struct Counts {
     pub abandoned: u64,
     /// Requests that were never sent.
     pub dropped: u64,
+    /// Requests that waited at `max_in_flight`, sent or not.
+    #[serde(default)]
+    pub held: u64,
     /// Failures by kind, dropped ones included; kinds that did not occur are absent.
     pub failures: BTreeMap<FailureKind, u64>,
     /// Warm-up requests, ok or not.

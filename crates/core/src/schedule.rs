@@ -48,35 +48,44 @@ impl Schedule {
     /// decreasing.
     pub fn new(load: &Load, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
         let arrivals: Box<dyn Iterator<Item = Nanos> + Send> = match &load.shape {
-            Shape::Closed { .. } | Shape::Users { .. } | Shape::Static { .. } => return None,
-            Shape::Open { rate, arrival } => Box::new(Arrivals::new(*rate, *arrival, seed)),
-            Shape::Rates { stages, arrival } => {
-                Box::new(Staged::new(stages.clone(), *arrival, seed))
-            }
+            // The arrivals of classes are those of a case.
+            Shape::Closed { .. }
+            | Shape::Users { .. }
+            | Shape::Static { .. }
+            | Shape::Classes { .. } => return None,
+            shape @ (Shape::Open { .. } | Shape::Rates { .. }) => of_rates(shape, seed)?,
             Shape::Burst => Box::new(std::iter::repeat(Nanos::ZERO)),
             Shape::Replay { speed } => {
                 Box::new(replay(logged.cloned().unwrap_or_default(), *speed))
             }
         };
-        let arrivals = Box::new(arrivals.map(|at| (at, None)));
-        Some(Schedule {
+        Some(Schedule::of_arrivals(
+            load,
+            Box::new(arrivals.map(|at| (at, None))),
+        ))
+    }
+
+    fn of_arrivals(
+        load: &Load,
+        arrivals: Box<dyn Iterator<Item = (Nanos, Option<usize>)> + Send>,
+    ) -> Schedule {
+        Schedule {
             arrivals,
             load: load.clone(),
             seq: 0,
             measured: 0,
             measured_from: None,
-        })
+        }
     }
 
     /// The schedule of a case: that of its load, or the merged schedules of its traffic classes.
     pub fn for_case(case: &Case, seed: Seed, logged: Option<&Arc<[Nanos]>>) -> Option<Schedule> {
-        let plain = Schedule::new(&case.load, seed, logged)?;
-        match (&case.load.shape, case.entry_rates()) {
-            (Shape::Open { arrival, .. }, Some(rates)) => Some(Schedule {
-                arrivals: Box::new(MergedArrivals::new(&rates, *arrival, seed)),
-                ..plain
-            }),
-            _ => Some(plain),
+        match case.entry_arrivals() {
+            Some(classes) => Some(Schedule::of_arrivals(
+                &case.load,
+                Box::new(MergedArrivals::new(&classes, seed)),
+            )),
+            None => Schedule::new(&case.load, seed, logged),
         }
     }
 
@@ -92,6 +101,17 @@ impl Schedule {
     /// warm-up requests.
     fn end(&self) -> Option<Nanos> {
         Some(self.measured_from? + self.load.duration?)
+    }
+}
+
+/// The arrivals of an open loop with a rate; None for another shape.
+fn of_rates(shape: &Shape, seed: Seed) -> Option<Box<dyn Iterator<Item = Nanos> + Send>> {
+    match shape {
+        Shape::Open { rate, arrival } => Some(Box::new(Arrivals::new(*rate, *arrival, seed))),
+        Shape::Rates { stages, arrival } => {
+            Some(Box::new(Staged::new(stages.clone(), *arrival, seed)))
+        }
+        _ => None,
     }
 }
 

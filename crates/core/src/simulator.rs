@@ -29,11 +29,38 @@ pub struct Simulator {
     pub block_tokens: u32,
     /// Output tokens of a request without `max_tokens`.
     pub default_output_tokens: u32,
+    /// Number of engines behind one address; each response of several names its engine in `x-inference-pod` and `x-session-token`.
+    pub replicas: u32,
     /// Faults.
     pub faults: Faults,
     /// Prefix cache: full prompt blocks that an earlier prompt had too cost no prefill and are reported as cached tokens. Up to
     /// `kv_blocks` blocks are kept, least recently used evicted first.
     pub prefix_cache: bool,
+    /// Which answers are generated; None: random words up to the limit of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
+}
+
+/// Which answers are generated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// The text of a right answer.
+    pub kind: AnswerKind,
+    /// Share of wrong answers, 0..=1, sampled from the seed and the request number. A wrong answer repeats one word, and is one
+    /// token shorter than the right one.
+    pub wrong: f64,
+}
+
+/// The text of a right answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerKind {
+    /// Random words up to the limit of the request.
+    Words,
+    /// The text of the last message, a token per word, cut at the limit of the request.
+    Echo,
+    /// A JSON object whose `answer` is the text of the last message, cut at the limit of the request.
+    Json,
 }
 
 impl Default for Simulator {
@@ -50,8 +77,10 @@ impl Default for Simulator {
             kv_blocks: 8192,
             block_tokens: 16,
             default_output_tokens: 64,
+            replicas: 1,
             faults: Faults::default(),
             prefix_cache: false,
+            answers: None,
         }
     }
 }

@@ -141,6 +141,12 @@ pub struct Target {
     pub headers: Vec<(String, Secret)>,
     /// The header for a unique id of each request; None: no id is sent.
     pub request_id: Option<String>,
+    /// The header for an id of each session; None: no id is sent.
+    pub session_id: Option<String>,
+    /// A token of the server that the next turn of a session sends back.
+    pub session_token: Option<SessionToken>,
+    /// Names of response headers that are kept with each request.
+    pub keep_headers: Vec<String>,
     /// Timeouts.
     pub timeouts: Timeouts,
     /// TLS settings.
@@ -167,6 +173,15 @@ pub struct Target {
     pub hardware: Option<Hardware>,
     /// All secrets of the scenario, for redaction only.
     pub scenario_secrets: Arc<[Secret]>,
+}
+
+/// A token that a response names and the next turn of its session sends back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionToken {
+    /// The response header.
+    pub from: String,
+    /// The request header.
+    pub to: String,
 }
 
 /// The conditions under which a server that the run does not start is ready.

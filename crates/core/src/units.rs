@@ -85,6 +85,8 @@ pub enum Unit {
     ItemsPerSecond,
     /// Sessions per second.
     SessionsPerSecond,
+    /// Sessions per hour.
+    SessionsPerHour,
     /// A count of tokens.
     Tokens,
     /// A plain number.
@@ -134,6 +136,7 @@ impl Unit {
             Unit::RequestsPerSecond => "req/s",
             Unit::ItemsPerSecond => "items/s",
             Unit::SessionsPerSecond => "sessions/s",
+            Unit::SessionsPerHour => "sessions/h",
             Unit::Tokens => "tok",
             Unit::Count => "",
             Unit::Seconds => "s",

@@ -1,11 +1,15 @@
 //! `messages` and `sharegpt`: conversations as turns.
 //!
 //! A turn consists of the messages between two replies: a message of the user, results of tools, or several of them. Replies
-//! in the data are left out, because the replies of the server replace them. A message of the user or a tool may also have
-//! `max_tokens` (limit of the reply), `wait` or `delay` (think time or tool latency before the message: seconds, or `2s`) and
-//! `system` (the system message from this turn on).
+//! in the data are those of `dataset.turns.replies: recorded`; otherwise the replies of the server replace them. A message of the
+//! user or a tool may also have `max_tokens` (limit of the reply), `wait` or `delay` (think time or tool latency before the message:
+//! seconds, or `2s`) and `system` (the system message from this turn on).
+//!
+//! A list may have turns instead of messages: objects with `messages`, the same settings, and `id`, `continues` and `after`, which
+//! make a graph of the session.
 
 use super::file::{FormatOptions, Kind, Parse, Row, RowParser, parse_count};
+use super::graph::{Continues, NamedTurn, link};
 use super::message::last_user;
 use crate::token::text_of;
 use llmscen_core::dataset::Prompt;
@@ -20,11 +24,11 @@ pub const MESSAGES: Kind = Kind {
     formats: FormatOptions {
         plain_lines: false,
         bare_lists: true,
-        list_columns: &["messages", "tools"],
+        list_columns: &["messages", "turns", "conversations", "tools"],
     },
     parse: Parse::Row(parse_messages_row),
     words: None,
-    expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}`, or one list of messages per line",
+    expected: "rows such as `{\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}` or `{\"turns\": [{\"messages\": […]}]}`, or one list of messages per line",
     builtin: Some(include_str!("../data/messages.jsonl")),
     remote: None,
 };
@@ -32,16 +36,20 @@ pub const MESSAGES: Kind = Kind {
 /// Fields of a row that become fields of the request.
 const REQUEST_FIELDS: [&str; 2] = ["tools", "tool_choice"];
 
+/// Columns with messages or turns.
+const LISTS: [&str; 3] = ["messages", "turns", "conversations"];
+
 fn parse_messages_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
-    let (_, list) = row
-        .list_if(&["messages"])?
-        .ok_or_else(|| row.missing_field(&["messages"]))?;
-    messages_prompts(row, &list, parser)
+    let (column, list) = row
+        .list_if(&LISTS)?
+        .ok_or_else(|| row.missing_field(&LISTS[..1]))?;
+    messages_prompts(row, &column, &list, parser)
 }
 
-/// The prompts of a row whose messages are `list`.
+/// The prompts of a row whose messages or turns are `list`, from this column.
 pub fn messages_prompts(
     row: Row<'_>,
+    column: &str,
     list: &[Value],
     parser: &RowParser,
 ) -> Result<Vec<Prompt>, String> {
@@ -50,26 +58,137 @@ pub fn messages_prompts(
         .iter()
         .filter_map(|key| Some(((*key).to_owned(), row.get(&[key])?.1.clone())));
     let sampling: Map<String, Value> = request_fields.collect();
-    let messages = list
-        .iter()
-        .map(Message::new)
-        .collect::<Result<Vec<_>, _>>()?;
-    let turns = if parser.spec.turns.is_some() {
-        split(messages)
+    let mut fields = row.into_fields();
+    let turns = if list.first().is_some_and(is_turn) {
+        if parser.spec.turns.is_none() {
+            return Err(format!(
+                "`{column}` is a list of turns; set `dataset.turns: {{}}` to send them"
+            ));
+        }
+        list.iter()
+            .enumerate()
+            .map(|(index, turn)| parse_turn(index, turn))
+            .collect::<Result<Vec<_>, _>>()?
     } else {
-        as_one_turn(messages).into_iter().collect()
+        let messages = list
+            .iter()
+            .map(Message::new)
+            .collect::<Result<Vec<_>, _>>()?;
+        let turns = if parser.spec.turns.is_some() {
+            split(messages)
+        } else {
+            as_one_turn(messages).into_iter().collect()
+        };
+        turns.into_iter().map(NamedTurn::from).collect()
     };
     if turns.is_empty() {
         return Err("no message has the role `user`".into());
     }
-    let fields = Arc::new(row.into_fields());
-    let turn_prompt = |(index, turn): (usize, Turn)| {
-        let mut prompt = turn.prompt(fields.clone());
-        defaults.apply(&mut prompt, index);
+    if parser.spec.turns.is_some() {
+        // A session in progress would hold the conversation twice.
+        fields.shift_remove(column);
+    }
+    let fields = Arc::new(fields);
+    let mut prompts = link(turns)?;
+    for (index, prompt) in (0..).zip(&mut prompts) {
+        let begins = prompt
+            .links
+            .as_ref()
+            .map_or(index == 0, |links| links.continues.is_none());
+        defaults.apply(prompt, begins);
+        prompt.fields = fields.clone();
         prompt.sampling = sampling.clone();
-        prompt
+    }
+    Ok(prompts)
+}
+
+/// Whether an entry of a list is a turn and not a message.
+fn is_turn(entry: &Value) -> bool {
+    entry.get("messages").is_some() && entry.get("role").is_none()
+}
+
+/// Parses an entry of a list of turns.
+fn parse_turn(index: usize, entry: &Value) -> Result<NamedTurn, String> {
+    let mut fields = entry
+        .as_object()
+        .filter(|_| is_turn(entry))
+        .cloned()
+        .ok_or_else(|| format!("turn {index} (0-based) has no `messages`"))?;
+    let id = take(
+        &mut fields,
+        &["id"],
+        "a turn",
+        "a text or a number",
+        parse_id,
+    )?;
+    let named = match &id {
+        Some(id) => format!("turn `{id}`"),
+        None => format!("turn {index} (0-based)"),
     };
-    Ok(turns.into_iter().enumerate().map(turn_prompt).collect())
+    let parsed = (|| {
+        let continues = match fields.shift_remove("continues") {
+            None => Continues::Previous,
+            Some(Value::Null) => Continues::Nothing,
+            Some(value) => Continues::Turn(
+                parse_id(&value).ok_or("`continues` is not the id of a turn, or null")?,
+            ),
+        };
+        let after = take(
+            &mut fields,
+            &["after"],
+            "the turn",
+            "an id or a list of ids",
+            parse_ids,
+        )?;
+        let Some(Value::Array(list)) = fields.shift_remove("messages") else {
+            return Err("`messages` is not a list".to_owned());
+        };
+        let settings = TurnSettings::take(&mut fields, "the turn")?;
+        let messages = list
+            .iter()
+            .map(Message::new)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut turns = split(messages).into_iter();
+        let mut turn = match (turns.next(), turns.len()) {
+            (Some(turn), 0) => turn,
+            (None, _) => return Err("no message has the role `user` or `tool`".to_owned()),
+            (_, more) => {
+                return Err(format!(
+                    "`messages` has {} requests, with replies between them; a turn is one request",
+                    more + 1
+                ));
+            }
+        };
+        let inner = turn.settings;
+        turn.settings = TurnSettings {
+            max_tokens: settings.max_tokens.or(inner.max_tokens),
+            wait: settings.wait.or(inner.wait),
+            system: settings.system.or(inner.system),
+        };
+        Ok(NamedTurn {
+            id: id.clone(),
+            continues,
+            after: after.unwrap_or_default(),
+            ..NamedTurn::from(turn)
+        })
+    })();
+    parsed.map_err(|problem| format!("{named}: {problem}"))
+}
+
+/// A name of a turn, which may be a number.
+fn parse_id(value: &Value) -> Option<String> {
+    match value {
+        Value::String(id) => Some(id.clone()),
+        Value::Number(id) => Some(id.to_string()),
+        _ => None,
+    }
+}
+
+fn parse_ids(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Array(ids) => ids.iter().map(parse_id).collect(),
+        id => Some(vec![parse_id(id)?]),
+    }
 }
 
 /// Rows with `conversations` (or `items`, or `messages`) of `{from, value}` or `{role, content}`. Without `dataset.turns` a
@@ -112,7 +231,7 @@ const SPEAKERS: [(&str, &[&str]); 4] = [
 
 fn parse_sharegpt_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
     let names = ["conversations", "items", "messages"];
-    let (_, list) = row
+    let (column, list) = row
         .list_if(&names)?
         .ok_or_else(|| row.missing_field(&names))?;
     let defaults = RowDefaults::new(&row)?;
@@ -131,17 +250,26 @@ fn parse_sharegpt_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, S
     if single_request {
         turns.truncate(1);
     }
-    let fields = Arc::new(row.into_fields());
+    let mut fields = row.into_fields();
+    if !single_request {
+        // A session in progress would hold the conversation twice.
+        fields.shift_remove(&column);
+    }
+    let fields = Arc::new(fields);
     let turn_prompt = |(index, turn): (usize, Turn)| {
         let mut fields = fields.clone();
-        let reply = turn.reply.as_ref().zip(parser.tokenizer.as_ref());
-        if let Some(tokens) = reply.and_then(|(reply, tokenizer)| tokenizer.count(reply)) {
+        let reply = turn.reply.first().map(text_of);
+        let count = |reply: String| parser.tokenizer.as_ref()?.count(&reply);
+        if let Some(tokens) = reply.and_then(count) {
             Arc::make_mut(&mut fields)
                 .entry("output_tokens")
                 .or_insert_with(|| json!(tokens));
         }
-        let mut prompt = turn.prompt(fields);
-        defaults.apply(&mut prompt, index);
+        let mut prompt = Prompt {
+            fields,
+            ..turn.prompt()
+        };
+        defaults.apply(&mut prompt, index == 0);
         if is_text {
             prompt.messages = None;
         }
@@ -205,13 +333,46 @@ impl RowDefaults {
         })
     }
 
-    /// Completes the prompt of a turn.
-    fn apply(&self, prompt: &mut Prompt, turn: usize) {
+    /// Completes the prompt of a turn. `begins`: it begins a history.
+    fn apply(&self, prompt: &mut Prompt, begins: bool) {
         prompt.max_tokens = prompt.max_tokens.or(self.max_tokens);
         prompt.system = prompt
             .system
             .take()
-            .or_else(|| self.system.clone().filter(|_| turn == 0));
+            .or_else(|| self.system.clone().filter(|_| begins));
+    }
+}
+
+/// Settings of a turn, which a message of it or an entry of a list of turns may have.
+#[derive(Debug, Default, PartialEq)]
+struct TurnSettings {
+    max_tokens: Option<u64>,
+    wait: Option<Nanos>,
+    system: Option<String>,
+}
+
+impl TurnSettings {
+    /// Removes the settings from the fields of `owner`.
+    fn take(fields: &mut Map<String, Value>, owner: &str) -> Result<TurnSettings, String> {
+        Ok(TurnSettings {
+            max_tokens: take(
+                fields,
+                &["max_tokens", "output_tokens"],
+                owner,
+                "a whole number",
+                parse_count,
+            )?,
+            wait: take(
+                fields,
+                &["wait", "delay"],
+                owner,
+                "a time such as `2s`, or seconds",
+                parse_span,
+            )?,
+            system: take(fields, &["system"], owner, "a text", |value| {
+                value.as_str().map(str::to_owned)
+            })?,
+        })
     }
 }
 
@@ -219,9 +380,9 @@ impl RowDefaults {
 #[derive(Debug, PartialEq)]
 struct Message {
     message: Value,
-    max_tokens: Option<u64>,
-    wait: Option<Nanos>,
-    system: Option<String>,
+    settings: TurnSettings,
+    /// The turn whose reply is its content.
+    reply_of: Option<String>,
 }
 
 impl Message {
@@ -234,22 +395,23 @@ impl Message {
         else {
             return Err("a message without a `role`".into());
         };
+        let reply_of = take(
+            &mut fields,
+            &["reply_of"],
+            MESSAGE,
+            "the id of a turn",
+            parse_id,
+        )?;
+        if reply_of.is_some()
+            && fields
+                .get("content")
+                .is_some_and(|content| !content.is_null())
+        {
+            return Err("a message has both `content` and `reply_of`".into());
+        }
         Ok(Message {
-            max_tokens: take(
-                &mut fields,
-                &["max_tokens", "output_tokens"],
-                "a whole number",
-                parse_count,
-            )?,
-            wait: take(
-                &mut fields,
-                &["wait", "delay"],
-                "a time such as `2s`, or seconds",
-                parse_span,
-            )?,
-            system: take(&mut fields, &["system"], "a text", |value| {
-                value.as_str().map(str::to_owned)
-            })?,
+            settings: TurnSettings::take(&mut fields, MESSAGE)?,
+            reply_of,
             message: Value::Object(fields),
         })
     }
@@ -271,19 +433,22 @@ impl Message {
     }
 }
 
+/// The owner of a setting, in errors.
+const MESSAGE: &str = "a message";
+
 /// Removes a setting, which may have several names.
 fn take<T>(
     fields: &mut Map<String, Value>,
     keys: &[&str],
+    owner: &str,
     expected: &str,
     parse: fn(&Value) -> Option<T>,
 ) -> Result<Option<T>, String> {
     let mut found = None;
     for key in keys {
         if let Some(value) = fields.shift_remove(*key).filter(|value| !value.is_null()) {
-            found = Some(
-                parse(&value).ok_or_else(|| format!("`{key}` of a message is not {expected}"))?,
-            );
+            found =
+                Some(parse(&value).ok_or_else(|| format!("`{key}` of {owner} is not {expected}"))?);
         }
     }
     Ok(found)
@@ -308,38 +473,46 @@ fn parse_span(value: &Value) -> Option<Nanos> {
 struct Turn {
     /// The messages since the previous reply.
     messages: Vec<Value>,
+    /// The messages whose content is the reply of another turn, by index, and that turn.
+    replies: Vec<(usize, String)>,
     /// The reply in the data.
-    reply: Option<String>,
-    max_tokens: Option<u64>,
-    wait: Option<Nanos>,
-    system: Option<String>,
+    reply: Vec<Value>,
+    settings: TurnSettings,
 }
 
 impl Turn {
     fn add(&mut self, message: Message) {
+        let index = self.messages.len();
+        self.replies
+            .extend(message.reply_of.map(|turn| (index, turn)));
         self.messages.push(message.message);
-        self.max_tokens = message.max_tokens.or(self.max_tokens);
-        self.wait = self.wait.or(message.wait);
-        self.system = message.system.or(self.system.take());
+        let added = message.settings;
+        let settings = &mut self.settings;
+        settings.max_tokens = added.max_tokens.or(settings.max_tokens);
+        settings.wait = settings.wait.or(added.wait);
+        settings.system = added.system.or(settings.system.take());
     }
 
-    /// The prompt of the turn. `fields` are those of the row.
-    fn prompt(self, fields: Arc<Map<String, Value>>) -> Prompt {
-        let Turn {
-            messages,
-            max_tokens,
-            wait,
-            system,
-            ..
-        } = self;
+    /// The prompt of the turn.
+    fn prompt(self) -> Prompt {
         Prompt {
-            text: last_user(&messages),
-            messages: Some(messages),
-            max_tokens,
-            wait,
-            system,
-            fields,
+            text: last_user(&self.messages),
+            messages: Some(self.messages),
+            recorded_reply: self.reply,
+            max_tokens: self.settings.max_tokens,
+            wait: self.settings.wait,
+            system: self.settings.system,
             ..Prompt::default()
+        }
+    }
+}
+
+impl From<Turn> for NamedTurn {
+    fn from(mut turn: Turn) -> NamedTurn {
+        NamedTurn {
+            replies: std::mem::take(&mut turn.replies),
+            prompt: turn.prompt(),
+            ..NamedTurn::default()
         }
     }
 }
@@ -350,13 +523,20 @@ fn split(messages: Vec<Message>) -> Vec<Turn> {
     let mut turn = Turn::default();
     let mut needs_reply = false;
     for message in messages {
-        if message.is_reply() && needs_reply {
-            turn.reply = Some(text_of(&message.message));
-            turns.push(std::mem::take(&mut turn));
-            needs_reply = false;
-        } else if !message.is_reply() || turns.is_empty() {
+        if !message.is_reply() {
             needs_reply |= message.needs_reply();
             turn.add(message);
+        } else if needs_reply {
+            turn.reply.push(message.message);
+            turns.push(std::mem::take(&mut turn));
+            needs_reply = false;
+        } else {
+            match turns.last_mut() {
+                // A reply of several messages.
+                Some(last) if turn.messages.is_empty() => last.reply.push(message.message),
+                Some(_) => {}
+                None => turn.add(message),
+            }
         }
     }
     turns.extend(needs_reply.then_some(turn));
@@ -366,21 +546,21 @@ fn split(messages: Vec<Message>) -> Vec<Turn> {
 /// The conversation up to the last message that needs a reply, as one turn.
 fn as_one_turn(mut messages: Vec<Message>) -> Option<Turn> {
     let last = messages.iter().rposition(Message::needs_reply)?;
-    let mut turn = Turn {
-        reply: messages.get(last + 1).map(|next| text_of(&next.message)),
-        ..Turn::default()
-    };
+    let reply = messages.get(last + 1).map(|next| next.message.clone());
     messages.truncate(last + 1);
-    let wait = messages[last].wait;
+    let wait = messages[last].settings.wait;
+    let mut turn = Turn::default();
     messages.into_iter().for_each(|message| turn.add(message));
-    Some(Turn { wait, ..turn })
+    turn.reply.extend(reply);
+    turn.settings.wait = wait;
+    Some(turn)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{all, file, opened, spec, talks};
-    use llmscen_core::dataset::{DatasetSpec, Source, Turns};
+    use llmscen_core::dataset::{DatasetSpec, Replies, ReplySlot, Source, TurnLinks, Turns};
 
     fn read(list: &Value) -> Vec<Message> {
         list.as_array()
@@ -423,16 +603,16 @@ mod tests {
             contents(&turns),
             [vec!["s", "q1"], vec!["t1", "t2"], vec!["q2", "late"]]
         );
-        let replies: Vec<Option<&str>> = turns.iter().map(|turn| turn.reply.as_deref()).collect();
-        assert_eq!(replies, [Some("a1"), Some("a2"), None]);
+        let replies: Vec<Vec<String>> = turns
+            .iter()
+            .map(|turn| turn.reply.iter().map(text_of).collect())
+            .collect();
+        assert_eq!(replies, [vec!["a1", "a1, more"], vec!["a2"], vec![]]);
         assert_eq!(
             turns[1].messages[0],
             json!({ "role": "tool", "content": "t1", "tool_call_id": "x" })
         );
-        let prompts: Vec<Prompt> = turns
-            .into_iter()
-            .map(|turn| turn.prompt(Arc::default()))
-            .collect();
+        let prompts: Vec<Prompt> = turns.into_iter().map(Turn::prompt).collect();
         assert_eq!(
             prompts
                 .iter()
@@ -475,7 +655,11 @@ mod tests {
         let turn = as_one_turn(read(&tool_talk())).unwrap();
         assert_eq!(turn.messages.last().unwrap()["content"], "q2");
         assert_eq!(
-            (turn.messages.len(), turn.wait, turn.max_tokens),
+            (
+                turn.messages.len(),
+                turn.settings.wait,
+                turn.settings.max_tokens
+            ),
             (8, Some(Nanos::from_millis(2000)), Some(7))
         );
         assert_eq!(
@@ -571,6 +755,187 @@ mod tests {
             ..Turns::default()
         });
         assert_eq!(all(&spec).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+    }
+
+    /// The error of a row that is not sent.
+    fn problem(turns: Turns, row: &Value) -> String {
+        let (_dir, path) = file("a.jsonl", row.to_string());
+        let spec = DatasetSpec {
+            strict: true,
+            turns: Some(turns),
+            ..spec(Source::Messages, &path)
+        };
+        let error = opened(&spec).unwrap_err().to_string();
+        let (_, problem) = error.split_once(":1: ").unwrap();
+        problem.split("; expected rows").next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_list_of_turns_is_a_graph() {
+        let row = json!({ "model": "m", "turns": [
+            { "id": "plan", "messages": [{ "role": "user", "content": "Plan." }] },
+            { "id": 1, "continues": null, "after": "plan", "system": "Search.", "messages": [{ "role": "user", "content": "Find." }] },
+            { "continues": "plan", "after": [1], "wait": "2s", "max_tokens": 9,
+              "messages": [{ "role": "tool", "tool_call_id": "x", "reply_of": 1 }, { "role": "assistant", "content": "Done." }] },
+        ] });
+        let (_dir, path) = file("a.jsonl", row.to_string());
+        let turns = all(&talks(Source::Messages, &path)).remove(0);
+        let links: Vec<TurnLinks> = turns
+            .iter()
+            .map(|turn| (**turn.links.as_ref().unwrap()).clone())
+            .collect();
+        let slot = ReplySlot {
+            message: 0,
+            turn: 1,
+        };
+        let known = [
+            (None, vec![], vec![]),
+            (None, vec![0], vec![]),
+            (Some(0), vec![1], vec![slot]),
+        ];
+        let known = known.map(|(continues, after, replies)| TurnLinks {
+            continues,
+            after,
+            replies,
+        });
+        assert_eq!(links, known);
+        let [plan, search, merge] = &turns[..] else {
+            panic!("three turns")
+        };
+        assert_eq!(plan.text, "Plan.");
+        assert_eq!(search.system.as_deref(), Some("Search."));
+        assert_eq!(
+            json!(merge.messages),
+            json!([{ "role": "tool", "tool_call_id": "x" }])
+        );
+        assert_eq!(
+            merge.recorded_reply,
+            [json!({ "role": "assistant", "content": "Done." })]
+        );
+        assert_eq!(
+            (merge.wait, merge.max_tokens),
+            (Some(Nanos::from_millis(2000)), Some(9))
+        );
+        assert_eq!(
+            Value::Object((*merge.fields).clone()),
+            json!({ "model": "m" })
+        );
+    }
+
+    #[test]
+    fn sessions_are_lists_of_turns_that_add_messages() {
+        let turn = |text: &str| json!({ "messages": [{ "role": "user", "content": text }] });
+        let session = json!([turn("a"), turn("b")]);
+        for (name, text) in [
+            (
+                "a.json",
+                json!({ "conversations": [session, session] }).to_string(),
+            ),
+            (
+                "a.jsonl",
+                format!("{0}\n{0}\n", json!({ "conversations": session })),
+            ),
+        ] {
+            let (_dir, path) = file(name, text);
+            let sessions = all(&talks(Source::Messages, &path));
+            let texts: Vec<Vec<&str>> = sessions
+                .iter()
+                .map(|turns| turns.iter().map(|turn| turn.text.as_str()).collect())
+                .collect();
+            assert_eq!(texts, [["a", "b"], ["a", "b"]], "{name}");
+            assert!(sessions[0].iter().all(|turn| turn.links.is_none()));
+        }
+    }
+
+    #[test]
+    fn turns_that_cannot_be_sent_are_errors_with_their_names() {
+        let user = json!([{ "role": "user", "content": "q" }]);
+        let error = |turn: Value| {
+            let first = json!({ "id": "plan", "messages": user });
+            problem(Turns::default(), &json!({ "turns": [first, turn] }))
+        };
+        assert_eq!(
+            error(json!({ "id": "a", "wait": "-2s", "messages": user })),
+            "turn `a`: `wait` of the turn is not a time such as `2s`, or seconds"
+        );
+        assert_eq!(
+            error(json!({ "id": "a", "after": ["b"], "messages": user })),
+            "`after` of turn `a` names no turn of the row: `b`"
+        );
+        assert_eq!(
+            error(json!({ "messages": [{ "role": "assistant", "content": "r" }] })),
+            "turn 1 (0-based): no message has the role `user` or `tool`"
+        );
+        assert_eq!(
+            error(
+                json!({ "messages": [user[0], { "role": "assistant", "content": "r" }, user[0]] })
+            ),
+            "turn 1 (0-based): `messages` has 2 requests, with replies between them; a turn is one request"
+        );
+        assert_eq!(
+            error(json!({ "messages": [{ "role": "tool", "content": "x", "reply_of": "plan" }] })),
+            "turn 1 (0-based): a message has both `content` and `reply_of`"
+        );
+        assert_eq!(
+            error(json!({ "id": "a" })),
+            "turn 1 (0-based) has no `messages`"
+        );
+        let (_dir, path) = file(
+            "a.jsonl",
+            json!({ "turns": [{ "messages": user }] }).to_string(),
+        );
+        let single = opened(&DatasetSpec {
+            strict: true,
+            ..spec(Source::Messages, &path)
+        });
+        assert!(
+            single
+                .unwrap_err()
+                .to_string()
+                .contains("`turns` is a list of turns; set `dataset.turns: {}` to send them")
+        );
+    }
+
+    #[test]
+    fn recorded_replies_must_be_in_the_data() {
+        let recorded = Turns {
+            replies: Replies::Recorded,
+            ..Turns::default()
+        };
+        let row = json!({ "messages": talk() });
+        let (_dir, path) = file("a.jsonl", row.to_string());
+        let spec = DatasetSpec {
+            turns: Some(recorded.clone()),
+            ..spec(Source::Messages, &path)
+        };
+        assert_eq!(
+            all(&spec)[0][0].recorded_reply,
+            [json!({ "role": "assistant", "content": "a1" })]
+        );
+        let user = json!({ "role": "user", "content": "q" });
+        let turns = json!({ "turns": [{ "messages": [user] }, { "messages": [user] }] });
+        assert_eq!(
+            problem(recorded.clone(), &turns),
+            "turn 0 (0-based) has no reply in the data, which `replies: recorded` sends back"
+        );
+        let limited = Turns {
+            max: Some(1),
+            ..recorded
+        };
+        let (_dir, path) = file("a.jsonl", turns.to_string());
+        let spec = DatasetSpec {
+            turns: Some(limited),
+            ..spec
+        };
+        let spec = DatasetSpec {
+            path: Some(path),
+            ..spec
+        };
+        assert_eq!(
+            all(&spec)[0].len(),
+            1,
+            "the reply to the last turn is not needed"
+        );
     }
 
     #[test]

@@ -51,6 +51,16 @@ pub enum PromptError {
         /// A supported format.
         instead: &'static str,
     },
+    /// The files of a split have different columns.
+    #[error(
+        "the first line of {path} differs from that of {first}; name one of the files in `dataset.path`"
+    )]
+    Header {
+        /// Path of the file.
+        path: PathBuf,
+        /// The first file.
+        first: PathBuf,
+    },
     /// The command cannot be started.
     #[error(
         "cannot start the command of the dataset in {cwd}: {source} (`dataset.command: {command}`)"
@@ -116,6 +126,14 @@ pub enum PromptError {
         dropped: u64,
         /// Reasons.
         why: String,
+    },
+    /// The sessions of a log do not match the settings.
+    #[error("the log {path}: {why}")]
+    Sessions {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reasons, and what to do.
+        why: &'static str,
     },
     /// The dataset needs a path.
     #[error("a `{kind}` dataset needs a `path`")]

@@ -21,10 +21,11 @@ pub use row::{Kind, Parse, Row, RowParser, json_problem, parse_count};
 pub use source::read_text;
 
 use super::error::PromptError;
-use super::{Setting, cache};
+use super::{Setting, cache, hub_data};
 use llmscen_core::bounds;
 use llmscen_core::dataset::CommandSpec;
 use source::Origin;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -81,6 +82,11 @@ fn locate(
     setting: &Setting<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(PathBuf, Origin), PromptError> {
+    if let Some(data) = &setting.spec.hub {
+        let files = hub_data::obtain(data, setting.cache, setting.progress)?;
+        notes.extend(files.notes);
+        return Ok((files.name, Origin::Files(files.paths)));
+    }
     match (setting.spec.path.as_deref(), &kind.remote) {
         (Some("builtin"), _) => {
             let text = kind
@@ -99,9 +105,12 @@ fn locate(
 }
 
 fn open_disk(path: &Path) -> Result<(PathBuf, Origin), PromptError> {
-    let file = bounds::open_stream(path).map_err(|source| PromptError::Read {
+    Ok((path.to_owned(), Origin::Disk(open_file(path)?)))
+}
+
+fn open_file(path: &Path) -> Result<File, PromptError> {
+    bounds::open_stream(path).map_err(|source| PromptError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    Ok((path.to_owned(), Origin::Disk(file)))
+    })
 }

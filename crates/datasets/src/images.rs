@@ -271,6 +271,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )

@@ -14,6 +14,9 @@ mod embeddings;
 mod error;
 mod fetch;
 mod file;
+mod generated;
+mod graph;
+mod hub_data;
 mod images;
 mod message;
 mod model_hub;
@@ -33,14 +36,14 @@ mod transforms;
 pub use cache::{CacheDir, DEFAULT_HUB};
 pub use error::PromptError;
 pub use fetch::{FetchError, HUB_VARIABLE};
+pub use hub_data::pin as pin_hub_data;
 pub use message::tokens_of;
 pub use model_hub::model as hub_model;
 pub use trace::{Log, read_log as trace_log};
 
 use crate::prefix::Groups;
 use crate::token::Tokenizer;
-use llmscen_core::dataset::Session;
-use llmscen_core::dataset::{DatasetSpec, Source};
+use llmscen_core::dataset::{DatasetSpec, Prompt, Session, Source};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use std::sync::Arc;
@@ -51,6 +54,14 @@ pub trait Prompts: Send + Sync {
     /// The session of request `seq` of the case; waits for data that is still being read. None: the data is exhausted
     /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
+
+    /// Writes the text of turn `turn`, from 1, of session `seq`, where [`Prompts::session`] left it out.
+    ///
+    /// # Errors
+    /// The text cannot be generated.
+    fn write_turn(&self, _seq: u64, _turn: u32, _prompt: &mut Prompt) -> Result<(), PromptError> {
+        Ok(())
+    }
 
     /// Whether [`Prompts::session`] is known to be None because the data is exhausted. Reads no data.
     fn has_ended(&self, _seq: u64) -> bool {
@@ -218,11 +229,13 @@ pub fn open(
             per_group,
             prefix_tokens,
             tokens,
+            zipf,
         } => Box::new(prefix::open(
             &Groups {
                 groups: *groups,
                 per_group: *per_group,
                 prefix_tokens: *prefix_tokens,
+                zipf: *zipf,
             },
             tokens,
             &setting,
@@ -268,15 +281,7 @@ fn open_tokenizer(
             tokenizer.for_plain_text()
         })));
     }
-    let synthetic = matches!(
-        spec.source,
-        Source::Random { .. } | Source::Prefix { .. } | Source::SpeedBenchmark { .. }
-    );
-    let needed = spec.tokenizer.is_some()
-        || synthetic
-        || spec.shape.is_some()
-        || spec.min_tokens.or(spec.max_tokens).is_some();
-    if !needed {
+    if !spec.counts_tokens() {
         return Ok(None);
     }
     notes.push("prompt lengths are approximate (built-in tokenizer); set `dataset.tokenizer` to the model's tokenizer".into());

@@ -1,7 +1,7 @@
 //! Tokenizers and models from a path, or downloaded by the name of the model.
 
 use super::Progress;
-use super::cache::{self, CacheDir};
+use super::cache::{self, CacheDir, CachedFile};
 use super::error::PromptError;
 use super::fetch::{FetchError, Problem, Purpose};
 use crate::token::Tokenizer;
@@ -37,12 +37,9 @@ pub fn tokenizer(
         if complete && !cache::is_recorded(&path) {
             continue;
         }
-        match cache::obtain_file(
-            &path,
-            file_urls(&cache.hub, owner, model, file),
-            Purpose::Tokenizer,
-            progress,
-        ) {
+        let urls = file_urls(&cache.hub, owner, model, file);
+        let cached = CachedFile::new(&path, urls, Purpose::Tokenizer);
+        match cache::obtain_file(&cached, cache, progress) {
             Ok(cached) => notes.extend(cached.note),
             Err(error) if file != TOKENIZER && matches!(error.problem, Problem::Status(404)) => {}
             Err(error) => return Err(error.into()),
@@ -78,10 +75,11 @@ pub fn model(
         return Ok(Some(folder));
     }
     let get = |file: &str| {
+        let path = folder.join(file);
+        let urls = file_urls(&cache.hub, owner, model, file);
         cache::obtain_large_file(
-            &folder.join(file),
-            &file_urls(&cache.hub, owner, model, file),
-            Purpose::Model,
+            &CachedFile::new(&path, urls, Purpose::Model),
+            cache,
             progress,
         )
     };
@@ -167,6 +165,7 @@ mod tests {
         let cache = CacheDir {
             dir: dir.path().join("cache"),
             hub: hub.to_owned(),
+            ..CacheDir::default()
         };
         (dir, cache)
     }

@@ -1,13 +1,14 @@
 //! `prefix`: groups of prompts with a shared prefix, for tests of prefix caches.
 //!
-//! Groups alternate: prompt i belongs to group i mod N. With `order: shuffle` a bounded dataset is permuted as a whole, an
+//! Groups alternate: prompt i belongs to group i mod N. With `popularity` the group of each prompt is drawn instead. With `order: shuffle` a bounded dataset is permuted as a whole, an
 //! unbounded one within each N prompts. The prefix has the same token ids in all prompts of a group; the rest is different in
 //! every prompt. Lengths exclude the system message and the chat template, as in `random`. With `cache_bust` each prompt has a
 //! different prefix of the same length, so nothing is shared.
 
 use super::error::PromptError;
+use super::generated::{Conversations, system_message};
 use super::message::prompt_slot;
-use super::synthetic::{GENERATORS, Lengths, SharedPrefix};
+use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, TokenError, Tokenizer};
 use llmscen_core::dataset::{OnExhausted, Order};
@@ -16,6 +17,7 @@ use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution as _, Zipf};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
@@ -39,6 +41,11 @@ struct Prefix {
     cache_bust: bool,
     seed: Seed,
     first: u64,
+    /// The distribution of the group of a prompt; None: the groups alternate.
+    popularity: Option<Zipf<f64>>,
+    /// The generated system message.
+    system: Option<String>,
+    conversations: Option<Conversations>,
 }
 
 /// The groups of the dataset.
@@ -47,6 +54,14 @@ pub struct Groups {
     /// Prompts per group; None: no limit.
     pub per_group: Option<u64>,
     pub prefix_tokens: u64,
+    /// Exponent of the Zipf distribution of groups; None: they alternate.
+    pub zipf: Option<f64>,
+}
+
+fn drawn_groups(groups: u64, exponent: f64) -> Result<Zipf<f64>, PromptError> {
+    Zipf::new(groups as f64, exponent).map_err(|error| PromptError::Groups {
+        reason: error.to_string(),
+    })
 }
 
 /// Checks that such prompts can be generated.
@@ -59,6 +74,7 @@ pub fn open(
         groups,
         per_group,
         prefix_tokens,
+        zipf,
     } = *groups;
     let error = |reason: String| PromptError::Groups { reason };
     if !(1..=MAX_GROUPS).contains(&groups) || per_group == Some(0) {
@@ -74,10 +90,16 @@ pub fn open(
         })
         .transpose()?;
     let tokenizer = setting.tokenizer();
+    let seed = setting.seed.child("prefix");
+    let system = system_message(
+        setting.spec.generated.system_tokens,
+        &tokenizer,
+        seed.child("system"),
+    )?;
     let slot = prompt_slot(
         &Prompt::default(),
         &tokenizer,
-        setting.spec.system.as_deref(),
+        system.as_deref().or(setting.spec.system.as_deref()),
     )?;
     let special = tokenizer.count_without_text(&slot) - tokenizer.count_template(&slot);
     let base_tokens = tokenizer.count_template(&slot) + prefix_tokens;
@@ -92,11 +114,16 @@ pub fn open(
         shuffled: setting.spec.order == Order::Shuffle,
         cycle: setting.spec.on_exhausted == OnExhausted::Cycle,
         cache_bust: setting.spec.cache_bust,
-        seed: setting.seed.child("prefix"),
+        seed,
         first: setting.first,
+        popularity: zipf
+            .map(|exponent| drawn_groups(groups, exponent))
+            .transpose()?,
+        system,
+        conversations: Conversations::open("prefix", setting, seed)?,
     };
     let mut rng = prefix.rng(0, 0, 0);
-    let n = prefix.base_tokens + prefix.lengths.draw(&mut rng);
+    let n = prefix.base_tokens + prefix.draw(setting.first, &mut rng)?.tokens;
     prefix
         .draw_prefix(prefix.seed.child("group").child(0))?
         .continue_text(&prefix.tokenizer, n, &mut rng)?;
@@ -135,8 +162,22 @@ impl Prefix {
             .map(Cow::Borrowed)
     }
 
+    fn draw(&self, index: u64, rng: &mut ChaCha8Rng) -> Result<DrawnLengths, PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                conversations.draw_first(&self.lengths, self.base_tokens, index, rng)
+            }
+            None => Ok(self.lengths.draw(rng)),
+        }
+    }
+
     /// The group of a prompt, and its number in the group.
     fn group_member(&self, position: u64) -> (u64, u64) {
+        if let Some(popularity) = &self.popularity {
+            let seed = self.seed.child("popularity").child(position);
+            let rank = popularity.sample(&mut ChaCha8Rng::seed_from_u64(seed.0));
+            return (rank as u64 - 1, position);
+        }
         let groups = self.prefixes.len() as u64;
         let member = position / groups;
         let turn = position % groups;
@@ -164,7 +205,8 @@ impl Prompts for Prefix {
         };
         let (group, member) = self.group_member(position);
         let prefix = self.shared_prefix(group, index)?;
-        let n = self.base_tokens + self.lengths.draw(&mut self.rng(group, member, 0));
+        let drawn = self.draw(index, &mut self.rng(group, member, 0)).ok()?;
+        let n = self.base_tokens + drawn.tokens;
         let draw = |generator| {
             prefix
                 .continue_text(&self.tokenizer, n, &mut self.rng(group, member, generator))
@@ -175,11 +217,26 @@ impl Prompts for Prefix {
             tokens: Some(n),
             approximate: self.tokenizer.approximate(),
             group: Some(format!("prefix-{group}")),
+            max_tokens: drawn.max_tokens,
+            system: self.system.clone(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        match &self.conversations {
+            Some(conversations) => conversations.session(prompt, self.base_tokens, index),
+            None => Some(Session {
+                turns: vec![prompt],
+            }),
+        }
+    }
+
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                let index = self.first.wrapping_add(seq);
+                Ok(conversations.write_turn(index, turn, prompt)?)
+            }
+            None => Ok(()),
+        }
     }
 
     fn len(&self) -> Option<u64> {
@@ -242,6 +299,7 @@ mod tests {
             per_group,
             prefix_tokens,
             tokens,
+            zipf: None,
         })
     }
 
@@ -253,6 +311,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -278,7 +337,7 @@ mod tests {
             let tokenizer = Some(folder.path().display().to_string());
             let spec = DatasetSpec {
                 tokenizer,
-                ..source(3, None, 300, Quantity::Fixed(20))
+                ..source(3, None, 300, Quantity::fixed(20))
             };
             let opened = opened(&spec, 0).unwrap();
             let tokenizer = opened.tokenizer.clone().unwrap();
@@ -327,7 +386,7 @@ mod tests {
 
     #[test]
     fn groups_alternate_until_the_end() {
-        let spec = source(2, Some(2), 8, Quantity::Uniform { low: 4, high: 9 });
+        let spec = source(2, Some(2), 8, Quantity::uniform(4, 9));
         let bounded = opened(&spec, 0).unwrap();
         assert_eq!(
             groups(&bounded, 4),
@@ -345,7 +404,7 @@ mod tests {
         let stop = opened(&stop, 1).unwrap();
         assert!(stop.prompts.session(3).is_some() && stop.prompts.session(4).is_none());
         assert_eq!(
-            opened(&source(2, None, 8, Quantity::Fixed(4)), 0)
+            opened(&source(2, None, 8, Quantity::fixed(4)), 0)
                 .unwrap()
                 .prompts
                 .len(),
@@ -359,7 +418,7 @@ mod tests {
             let opened = opened(spec, 0).unwrap();
             (0..24).map(|seq| prompt(&opened, seq).text).collect()
         };
-        let mut spec = source(4, Some(6), 8, Quantity::Fixed(4));
+        let mut spec = source(4, Some(6), 8, Quantity::fixed(4));
         let straight = texts(&spec);
         spec.order = Order::Shuffle;
         let mixed = texts(&spec);
@@ -372,7 +431,7 @@ mod tests {
         let endless = opened(
             &DatasetSpec {
                 order: Order::Shuffle,
-                ..source(4, None, 8, Quantity::Fixed(4))
+                ..source(4, None, 8, Quantity::fixed(4))
             },
             0,
         )
@@ -392,7 +451,7 @@ mod tests {
         let tokenizer = Some(folder.path().display().to_string());
         let spec = DatasetSpec {
             tokenizer,
-            ..source(2, Some(3), 40, Quantity::Fixed(20))
+            ..source(2, Some(3), 40, Quantity::fixed(20))
         };
         let busted = DatasetSpec {
             cache_bust: true,
@@ -442,16 +501,16 @@ mod tests {
     fn what_cannot_be_made_is_refused() {
         let tell = |spec: &DatasetSpec| opened(spec, 0).unwrap_err().to_string();
         assert_eq!(
-            tell(&source(0, None, 8, Quantity::Fixed(4))),
+            tell(&source(0, None, 8, Quantity::fixed(4))),
             "`prefix`: groups must be 1 to 1000000, each with at least 1 prompt"
         );
         assert_eq!(
-            tell(&source(2, Some(u64::MAX), 8, Quantity::Fixed(4))),
+            tell(&source(2, Some(u64::MAX), 8, Quantity::fixed(4))),
             "`prefix`: too many prompts"
         );
         let short = DatasetSpec {
             max_tokens: Some(10),
-            ..source(2, None, 8, Quantity::Fixed(4))
+            ..source(2, None, 8, Quantity::fixed(4))
         };
         assert!(
             tell(&short)

@@ -4,8 +4,9 @@
 //! generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
 
 use super::error::PromptError;
+use super::generated::{Conversations, system_message};
 use super::message::prompt_slot;
-use super::synthetic::{GENERATORS, Lengths, SharedPrefix};
+use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
 use crate::token::{Slot, Tokenizer};
 use llmscen_core::dataset::{Prompt, Session};
@@ -28,6 +29,9 @@ struct Random {
     tokenizer: Arc<Tokenizer>,
     seed: Seed,
     first: u64,
+    /// The generated system message.
+    system: Option<String>,
+    conversations: Option<Conversations>,
 }
 
 /// Checks that prompts of these lengths can be generated.
@@ -38,12 +42,17 @@ pub fn open(
     notes: &mut Vec<String>,
 ) -> Result<impl Prompts + use<>, PromptError> {
     let tokenizer = setting.tokenizer();
+    let seed = setting.seed.child("random");
+    let system = system_message(
+        setting.spec.generated.system_tokens,
+        &tokenizer,
+        seed.child("system"),
+    )?;
     let slot = prompt_slot(
         &Prompt::default(),
         &tokenizer,
-        setting.spec.system.as_deref(),
+        system.as_deref().or(setting.spec.system.as_deref()),
     )?;
-    let seed = setting.seed.child("random");
     let prefix = SharedPrefix::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
     let template_tokens = tokenizer.count_template(&slot);
     let lengths = Lengths::new(
@@ -65,9 +74,11 @@ pub fn open(
         tokenizer,
         seed,
         first: setting.first,
+        system,
+        conversations: Conversations::open("random", setting, seed)?,
     };
     let mut rng = random.rng(setting.first, 0);
-    let n = template_tokens + random.lengths.draw(&mut rng);
+    let n = template_tokens + random.draw(setting.first, &mut rng)?.tokens;
     random
         .prefix
         .continue_text(&random.tokenizer, n, &mut rng)?;
@@ -77,6 +88,15 @@ pub fn open(
 impl Random {
     fn rng(&self, index: u64, generator: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(self.seed.child(index).child(generator).0)
+    }
+
+    fn draw(&self, index: u64, rng: &mut ChaCha8Rng) -> Result<DrawnLengths, PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                conversations.draw_first(&self.lengths, self.template_tokens, index, rng)
+            }
+            None => Ok(self.lengths.draw(rng)),
+        }
     }
 
     /// The prefix of a prompt: the common one, or a different one.
@@ -94,7 +114,8 @@ impl Random {
 impl Prompts for Random {
     fn session(&self, seq: u64) -> Option<Session> {
         let index = self.first.wrapping_add(seq);
-        let n = self.template_tokens + self.lengths.draw(&mut self.rng(index, 0));
+        let drawn = self.draw(index, &mut self.rng(index, 0)).ok()?;
+        let n = self.template_tokens + drawn.tokens;
         let prefix = self.shared_prefix(index)?;
         let draw = |generator| {
             prefix
@@ -106,11 +127,26 @@ impl Prompts for Random {
             text,
             tokens: Some(n),
             approximate: self.tokenizer.approximate(),
+            max_tokens: drawn.max_tokens,
+            system: self.system.clone(),
             ..Prompt::default()
         };
-        Some(Session {
-            turns: vec![prompt],
-        })
+        match &self.conversations {
+            Some(conversations) => conversations.session(prompt, self.template_tokens, index),
+            None => Some(Session {
+                turns: vec![prompt],
+            }),
+        }
+    }
+
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        match &self.conversations {
+            Some(conversations) => {
+                let index = self.first.wrapping_add(seq);
+                Ok(conversations.write_turn(index, turn, prompt)?)
+            }
+            None => Ok(()),
+        }
     }
 
     fn len(&self) -> Option<u64> {
@@ -153,6 +189,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -164,7 +201,7 @@ mod tests {
 
     #[test]
     fn prompts_are_unique_exact_and_the_same_in_any_order() {
-        let opened = opened(Quantity::Fixed(48), (None, None), 0).unwrap();
+        let opened = opened(Quantity::fixed(48), (None, None), 0).unwrap();
         let backwards: Vec<Prompt> = (0..100).rev().map(|seq| prompt(&opened, seq)).collect();
         let forwards: Vec<Prompt> = (0..100).map(|seq| prompt(&opened, seq)).collect();
         assert!(forwards.iter().eq(backwards.iter().rev()));
@@ -181,7 +218,7 @@ mod tests {
 
     #[test]
     fn prompts_share_no_beginning_that_a_prefix_cache_could_use() {
-        let opened = opened(Quantity::Fixed(16), (None, None), 0).unwrap();
+        let opened = opened(Quantity::fixed(16), (None, None), 0).unwrap();
         let heads: HashSet<String> = (0..50)
             .map(|seq| {
                 prompt(&opened, seq)
@@ -198,20 +235,15 @@ mod tests {
     #[test]
     fn the_next_case_continues_where_the_last_one_ended() {
         let (one, two) = (
-            opened(Quantity::Fixed(8), (None, None), 0).unwrap(),
-            opened(Quantity::Fixed(8), (None, None), 10).unwrap(),
+            opened(Quantity::fixed(8), (None, None), 0).unwrap(),
+            opened(Quantity::fixed(8), (None, None), 10).unwrap(),
         );
         assert_eq!(prompt(&one, 13), prompt(&two, 3));
     }
 
     #[test]
     fn lengths_outside_prompt_tokens_are_drawn_again() {
-        let opened = opened(
-            Quantity::Uniform { low: 1, high: 40 },
-            (Some(10), Some(12)),
-            0,
-        )
-        .unwrap();
+        let opened = opened(Quantity::uniform(1, 40), (Some(10), Some(12)), 0).unwrap();
         let lengths: HashSet<u64> = (0..60)
             .map(|seq| prompt(&opened, seq).tokens.unwrap())
             .collect();
@@ -221,13 +253,11 @@ mod tests {
     #[test]
     fn impossible_lengths_are_errors_before_the_run() {
         let item = Quantity::Item("n".into());
-        let none = Quantity::Uniform { low: 2, high: 1 };
         for (tokens, bounds, reason) in [
             (item, (None, None), "this kind of dataset has no rows"),
-            (none, (None, None), "the distribution is invalid"),
-            (Quantity::Fixed(9), (None, Some(8)), "the length is outside"),
+            (Quantity::fixed(9), (None, Some(8)), "the length is outside"),
             (
-                Quantity::Normal { mean: 5.0, sd: 1.0 },
+                Quantity::uniform(4, 6),
                 (Some(9), Some(8)),
                 "`prompt_tokens` has a `min` above",
             ),
@@ -270,6 +300,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -279,15 +310,7 @@ mod tests {
     fn the_length_is_that_of_the_text_and_the_template_comes_on_top() {
         for chat in &CHATS {
             for kind in ["byte-level", "unigram", "wordpiece", "bpe"] {
-                let (_folder, spec) = chatting(
-                    chat,
-                    kind,
-                    Quantity::Uniform {
-                        low: 180,
-                        high: 220,
-                    },
-                    50,
-                );
+                let (_folder, spec) = chatting(chat, kind, Quantity::uniform(180, 220), 50);
                 let opened = open_spec(&spec).unwrap();
                 let tokenizer = opened.tokenizer.clone().unwrap();
                 let slot =
@@ -343,15 +366,7 @@ mod tests {
 
     #[test]
     fn busted_prompts_have_a_prefix_each_and_the_lengths_they_had() {
-        let (_folder, spec) = chatting(
-            &CHATS[0],
-            "byte-level",
-            Quantity::Uniform {
-                low: 180,
-                high: 220,
-            },
-            50,
-        );
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::uniform(180, 220), 50);
         let busted = DatasetSpec {
             cache_bust: true,
             ..spec.clone()
@@ -379,18 +394,13 @@ mod tests {
 
     #[test]
     fn a_length_that_the_shared_prefix_uses_up_is_an_error_or_drawn_again() {
-        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 20);
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::fixed(20), 20);
         let error = open_spec(&spec).unwrap_err().to_string();
         assert_eq!(
             error,
             "`tokens` of a random dataset: 20 tokens are too few: the shared prefix and special tokens have 20"
         );
-        let (_folder, spec) = chatting(
-            &CHATS[0],
-            "byte-level",
-            Quantity::Uniform { low: 1, high: 60 },
-            20,
-        );
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::uniform(1, 60), 20);
         let opened = open_spec(&spec).unwrap();
         assert!(
             opened.notes[0].contains("are drawn again"),
@@ -413,7 +423,7 @@ mod tests {
             .into_iter()
             .flat_map(|kind| [(kind, true), (kind, false)])
         {
-            let (_folder, random) = chatting(&CHATS[0], kind, Quantity::Fixed(60), 40);
+            let (_folder, random) = chatting(&CHATS[0], kind, Quantity::fixed(60), 40);
             let random = DatasetSpec {
                 templated,
                 system: None,
@@ -423,7 +433,8 @@ mod tests {
                 groups: 2,
                 per_group: None,
                 prefix_tokens: 40,
-                tokens: Quantity::Fixed(20),
+                tokens: Quantity::fixed(20),
+                zipf: None,
             };
             let prefix = DatasetSpec {
                 source: prefix,
@@ -445,7 +456,7 @@ mod tests {
 
     #[test]
     fn prompts_that_are_not_sent_as_messages_have_no_template() {
-        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::Fixed(20), 0);
+        let (_folder, spec) = chatting(&CHATS[0], "byte-level", Quantity::fixed(20), 0);
         let plain = DatasetSpec {
             templated: false,
             system: None,
@@ -468,7 +479,7 @@ mod tests {
         let spec = DatasetSpec {
             tokenizer,
             ..DatasetSpec::new(Source::Random {
-                tokens: Quantity::Fixed(9),
+                tokens: Quantity::fixed(9),
                 shared_prefix: 0,
             })
         };

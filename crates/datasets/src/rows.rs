@@ -36,8 +36,8 @@ fn parse_row(row: Row<'_>, parser: &RowParser) -> Result<Vec<Prompt>, String> {
                 row.missing_field(&[PROMPT[0], "messages"])
             }
         };
-        let (_, list) = list.ok_or_else(missing)?;
-        return conversations::messages_prompts(row, &list, parser);
+        let (column, list) = list.ok_or_else(missing)?;
+        return conversations::messages_prompts(row, &column, &list, parser);
     }
     let text = row.text(&PROMPT)?;
     let system = row.text_if(&["system"])?;
@@ -148,6 +148,35 @@ mod tests {
                 .text,
             "x",
             "the column that the scenario names is used"
+        );
+    }
+
+    #[test]
+    fn the_group_is_the_value_of_a_column() {
+        let rows = [
+            json!({ "prompt": "a", "meta": { "topic": "math" } }),
+            json!({ "prompt": "b", "meta": {} }),
+            json!({ "prompt": "c", "meta": { "topic": 7 } }),
+            json!({ "prompt": "d", "meta": { "topic": "" } }),
+        ];
+        let (_dir, path) = file("a.jsonl", rows.map(|row| row.to_string()).join("\n"));
+        let spec = DatasetSpec {
+            group: Some("meta.topic".into()),
+            ..spec(Source::Rows, &path)
+        };
+        let groups: Vec<Option<String>> = all(&spec)
+            .into_iter()
+            .map(|turns| turns[0].group.clone())
+            .collect();
+        assert_eq!(groups, [Some("math".to_owned()), Some("7".to_owned())]);
+        let strict = DatasetSpec {
+            strict: true,
+            ..spec
+        };
+        let error = opened(&strict).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{path}:2: the row has no `meta.topic`, which `dataset.group` names (fields: prompt, meta)")),
+            "{error}"
         );
     }
 

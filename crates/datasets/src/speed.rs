@@ -200,6 +200,7 @@ mod tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )

@@ -3,6 +3,7 @@
 use super::Setting;
 use super::error::PromptError;
 use crate::token::{Slot, TokenError, Tokenizer};
+use llmscen_core::distribution::Weighted;
 use llmscen_core::request::Quantity;
 use llmscen_core::request::sample_length;
 use llmscen_core::seed::Seed;
@@ -13,16 +14,29 @@ use serde_json::Map;
 /// Random generators that are tried per prompt, because some lengths are hard to reach with some vocabularies.
 pub const GENERATORS: u64 = 4;
 /// Draws of a length outside the bounds before the nearest bound is used, and draws that are tried for the note.
-const REDRAWS: usize = 1000;
+pub const REDRAWS: usize = 1000;
 
 /// A distribution of prompt lengths with bounds. A length outside the bounds is drawn again.
 #[derive(Debug)]
 pub struct Lengths {
     tokens: Quantity,
+    /// Prompt and output lengths that are drawn together, instead of `tokens`.
+    pairs: Option<Weighted<(u64, u64)>>,
+    /// Tokens in front of the prompt, of each session its own.
+    context: Option<Quantity>,
     low: u64,
     high: u64,
     /// Special tokens and tokens of the shared prefix. A length must exceed them.
     shared: u64,
+}
+
+/// The lengths of one prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrawnLengths {
+    /// Tokens of the prompt.
+    pub tokens: u64,
+    /// Maximum output tokens, where the dataset sets them.
+    pub max_tokens: Option<u64>,
 }
 
 impl Lengths {
@@ -55,6 +69,8 @@ impl Lengths {
         };
         Lengths {
             tokens: tokens.clone(),
+            pairs: setting.spec.generated.pairs.clone(),
+            context: setting.spec.generated.context_tokens.clone(),
             low,
             high,
             shared,
@@ -64,7 +80,8 @@ impl Lengths {
 
     fn check(self, kind: &'static str, min: u64) -> Result<Lengths, PromptError> {
         let error = |reason: String| Err(PromptError::Length { kind, reason });
-        if matches!(self.tokens, Quantity::Item(_)) {
+        let is_item = |quantity: &Quantity| matches!(quantity, Quantity::Item(_));
+        if is_item(&self.tokens) || self.context.as_ref().is_some_and(is_item) {
             return error(
                 "this kind of dataset has no rows with a length; use a number or a distribution"
                     .into(),
@@ -73,20 +90,21 @@ impl Lengths {
         if min > self.high {
             return error("`prompt_tokens` has a `min` above its `max`".into());
         }
-        if sample_length(&self.tokens, &Map::new(), &mut ChaCha8Rng::seed_from_u64(0)).is_none() {
-            return error("the distribution is invalid".into());
-        }
-        let max = match self.tokens {
-            Quantity::Fixed(n) | Quantity::Uniform { high: n, .. } => n.min(self.high),
-            _ => self.high,
-        };
+        let context = self
+            .context
+            .as_ref()
+            .map_or(Some(0), |context| context.max());
+        let longest = self.tokens.max().zip(context);
+        let max = longest.map_or(self.high, |(tokens, context)| {
+            tokens.saturating_add(context).min(self.high)
+        });
         if max <= self.shared && self.shared > 0 {
             return error(format!(
                 "{max} tokens are too few: the shared prefix and special tokens have {}",
                 self.shared
             ));
         }
-        if let Quantity::Fixed(n) = self.tokens
+        if let (Some(n), None) = (self.tokens.constant(), &self.context)
             && !(self.low..=self.high).contains(&n)
         {
             return error(
@@ -99,25 +117,47 @@ impl Lengths {
     /// A note for the report on lengths of the distribution that no prompt can have.
     pub fn note(&self, seed: Seed) -> Option<String> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed.child("note").0);
-        let too_short = |_| {
-            sample_length(&self.tokens, &Map::new(), &mut rng).is_some_and(|n| n <= self.shared)
-        };
+        let mut too_short = |_| self.sample(&mut rng).tokens <= self.shared;
         let shared = self.shared;
-        (shared > 0 && (0..REDRAWS).any(too_short)).then(|| {
+        (shared > 0 && (0..REDRAWS).any(&mut too_short)).then(|| {
             format!("prompt lengths of up to {shared} tokens are drawn again: the shared prefix and special tokens have {shared}")
         })
     }
 
-    /// A length inside the bounds.
-    pub fn draw(&self, rng: &mut impl Rng) -> u64 {
-        let mut n = self.low;
-        for _ in 0..REDRAWS {
-            n = sample_length(&self.tokens, &Map::new(), rng).unwrap_or(self.low);
-            if (self.low..=self.high).contains(&n) {
+    /// Lengths inside the bounds.
+    pub fn draw(&self, rng: &mut impl Rng) -> DrawnLengths {
+        let mut drawn = self.sample(rng);
+        for _ in 1..REDRAWS {
+            if (self.low..=self.high).contains(&drawn.tokens) {
                 break;
             }
+            drawn = self.sample(rng);
         }
-        n.clamp(self.low, self.high.max(self.low))
+        DrawnLengths {
+            tokens: drawn.tokens.clamp(self.low, self.high.max(self.low)),
+            ..drawn
+        }
+    }
+
+    fn sample(&self, rng: &mut impl Rng) -> DrawnLengths {
+        let length = |quantity: &Quantity, rng: &mut _| {
+            sample_length(quantity, &Map::new(), rng).unwrap_or(self.low)
+        };
+        let (tokens, max_tokens) = match &self.pairs {
+            Some(pairs) => {
+                let (input, output) = *pairs.draw(rng);
+                (input, Some(output))
+            }
+            None => (length(&self.tokens, rng), None),
+        };
+        let context = self
+            .context
+            .as_ref()
+            .map_or(0, |context| length(context, rng));
+        DrawnLengths {
+            tokens: tokens.saturating_add(context),
+            max_tokens,
+        }
     }
 }
 

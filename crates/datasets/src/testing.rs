@@ -42,6 +42,7 @@ pub fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {
         &CacheDir {
             dir: PathBuf::from("unused"),
             hub: String::new(),
+            ..CacheDir::default()
         },
         &|_| (),
     )
@@ -70,6 +71,13 @@ pub fn texts(spec: &DatasetSpec) -> Vec<String> {
 
 /// A hub with this response to each path, and the list of requested paths.
 pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    hub_with_heads(move |path, _| answer(path))
+}
+
+/// As [`hub`], with the head of each request.
+pub fn hub_with_heads(
+    answer: impl Fn(&str, &str) -> String + Send + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/datasets/", listener.local_addr().unwrap());
     let requested = Arc::new(Mutex::new(Vec::new()));
@@ -80,7 +88,7 @@ pub fn hub(answer: impl Fn(&str) -> String + Send + 'static) -> (String, Arc<Mut
             let mut request = String::new();
             while stream.read_line(&mut request).unwrap_or(0) > 2 {}
             let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-            let reply = answer(&path);
+            let reply = answer(&path, &request.to_lowercase());
             log.lock().unwrap().push(path);
             let _ = stream.get_mut().write_all(reply.as_bytes());
         }

@@ -2,12 +2,18 @@
 //!
 //! The text of the log is stored once, with a time and a span per row; prompts are generated on request. A log of lengths has no
 //! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated.
+//!
+//! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns: each has its logged
+//! prompt, complete with the logged history, and is sent after the turns that it awaits.
 
 mod layout;
 mod log;
+mod otel;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod text;
+mod weka;
 
 pub use log::{Log, read_log};
 
@@ -16,20 +22,22 @@ use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
 use crate::token::Tokenizer;
 use layout::{Entry, LoggedRequest};
-use llmscen_core::dataset::{OnExhausted, TraceSpec};
-use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session, TraceSpec, TurnLinks};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use log::Rows;
+use log::{Reading, Rows, Turn};
 use serde_json::{Map, Value, json};
+use sessions::Wait;
 use std::path::Path;
 use std::sync::Arc;
 use text::TraceText;
 
 struct Trace {
     rows: Rows,
-    arrivals: Arc<[Nanos]>,
+    arrivals: Option<Arc<[Nanos]>>,
     spec: TraceSpec,
+    /// The scenario has a think time for turns whose wait the log does not have.
+    has_think_time: bool,
     /// Generates text of the logged lengths; None where the log contains request bodies.
     text: Option<TraceText>,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -51,13 +59,17 @@ pub fn open(
             .as_deref()
             .ok_or(PromptError::NoPath { kind: "trace" })?,
     );
-    let mut rows = Rows::read(path, spec, setting.spec.strict, notes)?;
+    let reading = Reading {
+        strict: setting.spec.strict,
+        sessions: setting.spec.turns.is_some(),
+    };
+    let mut rows = Rows::read(path, spec, reading, notes)?;
     if spec.match_output_length && !rows.has_output_lengths() {
         notes.push("the log has no output lengths: `match_output_length` has no effect".into());
     }
-    rows.check_blocks(spec.block_tokens)?;
+    let block_tokens = rows.block_tokens(spec.block_tokens)?;
     let text = if rows.are_lengths() {
-        Some(open_text(&rows, spec.block_tokens, setting, notes)?)
+        Some(open_text(&rows, block_tokens, setting, notes)?)
     } else {
         None
     };
@@ -80,6 +92,11 @@ pub fn open(
         arrivals: rows.arrivals(),
         rows,
         spec: spec.clone(),
+        has_think_time: setting
+            .spec
+            .turns
+            .as_ref()
+            .is_some_and(|turns| turns.think_time.is_some()),
         text,
         tokenizer: setting.tokenizer.clone(),
         seed: setting.seed.child("trace"),
@@ -109,20 +126,17 @@ fn open_text(
         block_tokens,
     )?;
     let base_tokens = text.base_tokens();
-    let is_short = |index: &usize| {
-        rows.entry(*index)
-            .is_some_and(|entry| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens))
-    };
+    let is_short = |entry: &Entry<'_>| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens);
     let short = if base_tokens == 0 {
         0
     } else {
-        (0..rows.len()).filter(is_short).count()
+        rows.entries().filter(is_short).count()
     };
     if short > 0 {
         notes.push(format!(
             "{short} of {} prompts of the log have no more tokens than system message and chat template ({base_tokens}): \
              they are sent with 1 token more",
-            rows.len()
+            rows.entries().count()
         ));
     }
     Ok(text)
@@ -131,7 +145,8 @@ fn open_text(
 impl Trace {
     /// Checks that a text of the first length can be generated.
     fn check(&self) -> Result<(), PromptError> {
-        match (&self.text, self.rows.entry(0).map(|entry| entry.request)) {
+        let first = self.rows.entries().next().map(|entry| entry.request);
+        match (&self.text, first) {
             (Some(text), Some(LoggedRequest::Lengths { input, .. })) => Ok(text
                 .generate(input.max(text.base_tokens() + 1), self.seed)
                 .map(drop)?),
@@ -139,9 +154,41 @@ impl Trace {
         }
     }
 
-    fn prompt(&self, index: u64) -> Option<Prompt> {
-        let rows = self.rows.len() as u64;
-        let entry = self.rows.entry((index % rows) as usize)?;
+    /// The session at this index of endless passes over the log.
+    fn logged_session(&self, index: u64) -> Option<Session> {
+        let sessions = self.rows.len() as u64;
+        let number = index % sessions;
+        let mut block_seed = self.seed.child("pass").child(index / sessions);
+        if self.rows.has_local_ids() {
+            block_seed = block_seed.child("session").child(number);
+        }
+        let row_seed = self.seed.child("row").child(index);
+        let turns = self.rows.session(number as usize)?;
+        let is_single = turns.len() == 1;
+        let turn = |(turn, logged): (u64, Turn<'_>)| {
+            let row_seed = match turn {
+                0 => row_seed,
+                _ => row_seed.child(turn),
+            };
+            let mut prompt = self.prompt(logged.entry, block_seed, row_seed)?;
+            if !is_single {
+                prompt.wait = match logged.wait {
+                    Wait::Logged(wait) => Some(wait),
+                    Wait::SinceStart(wait) => (!self.has_think_time).then_some(wait),
+                };
+                // The prompt is complete, so it continues no history.
+                prompt.links = Some(Box::new(TurnLinks {
+                    after: logged.after.to_vec(),
+                    ..TurnLinks::default()
+                }));
+            }
+            Some(prompt)
+        };
+        let turns = (0..).zip(turns).map(turn).collect::<Option<_>>()?;
+        Some(Session { turns })
+    }
+
+    fn prompt(&self, entry: Entry<'_>, block_seed: Seed, row_seed: Seed) -> Option<Prompt> {
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
         match entry.request {
             LoggedRequest::Lengths {
@@ -150,8 +197,6 @@ impl Trace {
                 blocks,
             } => {
                 let generator = self.text.as_ref()?;
-                let block_seed = self.seed.child("pass").child(index / rows);
-                let row_seed = self.seed.child("row").child(index);
                 let (text, tokens) =
                     generator.generate_with_blocks(input, &blocks, block_seed, row_seed)?;
                 Some(Prompt {
@@ -231,10 +276,7 @@ impl Prompts for Trace {
         if !self.cycle && seq >= self.rows.len() as u64 {
             return None;
         }
-        self.prompt(self.first.wrapping_add(seq))
-            .map(|prompt| Session {
-                turns: vec![prompt],
-            })
+        self.logged_session(self.first.wrapping_add(seq))
     }
 
     fn len(&self) -> Option<u64> {
@@ -247,6 +289,6 @@ impl Prompts for Trace {
     }
 
     fn arrivals(&self) -> Option<Arc<[Nanos]>> {
-        Some(self.arrivals.clone())
+        self.arrivals.clone()
     }
 }

@@ -37,6 +37,10 @@ impl<T: Transform> Prompts for Transformed<T> {
         Some(session)
     }
 
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        self.inner.write_turn(seq, turn, prompt)
+    }
+
     fn len(&self) -> Option<u64> {
         self.inner.len()
     }
@@ -65,7 +69,7 @@ impl<T: Transform> Prompts for Transformed<T> {
 /// `cache_bust`: a unique string before each prompt, so that prefix caches do not match.
 ///
 /// It depends on `cache_seed` and the index of the session in the plan, and precedes everything that the model reads, also the
-/// system message. Later turns follow the first and need none. Synthetic prompts get none: those with a shared prefix get a
+/// system message. Turns that continue the history of another one need none. Synthetic prompts get none: those with a shared prefix get a
 /// different one per prompt, so their lengths stay exact, and the others are unique already.
 struct CacheBust {
     system: Option<String>,
@@ -114,16 +118,25 @@ pub fn add_cache_bust(
 
 impl Transform for CacheBust {
     fn apply(&self, session: &mut Session, index: u64) {
-        let Some(prompt) = session.turns.first_mut() else {
-            return;
-        };
         let words = format!("{:016x}", self.seed.child(index).0);
         let system = self.system.as_deref();
-        prepend(prompt, &words, system);
-        prompt.tokens = self
-            .tokenizer
-            .as_ref()
-            .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+        let begins: Vec<bool> = (0..)
+            .zip(&session.turns)
+            .map(|(turn, _)| session.continues(turn).is_none())
+            .collect();
+        let turns = session.turns.iter_mut().zip(begins);
+        for (prompt, _) in turns.filter(|(_, begins)| *begins) {
+            let messages = prompt.messages.as_ref().map_or(0, Vec::len);
+            prepend(prompt, &words, system);
+            // A system message may be added in front.
+            let added = prompt.messages.as_ref().map_or(0, Vec::len) - messages;
+            let slots = prompt.links.iter_mut().flat_map(|links| &mut links.replies);
+            slots.for_each(|slot| slot.message += added);
+            prompt.tokens = self
+                .tokenizer
+                .as_ref()
+                .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+        }
     }
 }
 
@@ -246,6 +259,7 @@ mod cache_bust_tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -343,7 +357,7 @@ mod cache_bust_tests {
     fn a_shape_is_exact_with_the_words_and_synthetic_prompts_need_none() {
         use llmscen_core::dataset::{ShapeMode, TextShape};
         let shape = TextShape {
-            tokens: Quantity::Fixed(40),
+            tokens: Quantity::fixed(40),
             mode: ShapeMode::Exact,
             fill_from: None,
         };
@@ -369,7 +383,7 @@ mod cache_bust_tests {
             5
         );
         let random = Source::Random {
-            tokens: Quantity::Fixed(12),
+            tokens: Quantity::fixed(12),
             shared_prefix: 0,
         };
         let plain = opened(
@@ -419,18 +433,19 @@ mod cache_bust_tests {
         // Synthetic text is different in every run; without `cache_bust` it depends on the seed only.
         for source in [
             Source::Random {
-                tokens: Quantity::Fixed(64),
+                tokens: Quantity::fixed(64),
                 shared_prefix: 0,
             },
             Source::Random {
-                tokens: Quantity::Fixed(64),
+                tokens: Quantity::fixed(64),
                 shared_prefix: 32,
             },
             Source::Prefix {
                 groups: 1,
                 per_group: None,
                 prefix_tokens: 32,
-                tokens: Quantity::Fixed(32),
+                tokens: Quantity::fixed(32),
+                zipf: None,
             },
         ] {
             let spec = DatasetSpec {
@@ -468,6 +483,7 @@ mod shape_tests {
             &CacheDir {
                 dir: "unused".into(),
                 hub: String::new(),
+                ..CacheDir::default()
             },
             &|_| (),
         )
@@ -508,13 +524,7 @@ mod shape_tests {
                     path: Some(path.clone()),
                     tokenizer: Some(folder.path().display().to_string()),
                     system: Some("You are terse.".into()),
-                    shape: shape(
-                        Quantity::Uniform {
-                            low: 150,
-                            high: 260,
-                        },
-                        ShapeMode::Exact,
-                    ),
+                    shape: shape(Quantity::uniform(150, 260), ShapeMode::Exact),
                     ..DatasetSpec::new(Source::LineByLine)
                 };
                 let opened = opened(&spec, 0).unwrap();
@@ -554,7 +564,7 @@ mod shape_tests {
     #[test]
     fn a_cap_leaves_short_rows_alone() {
         let (_dir, path) = file("the sky is blue\nthe sky is blue and the sea is blue\n");
-        let shape = shape(Quantity::Fixed(6), ShapeMode::Cap);
+        let shape = shape(Quantity::fixed(6), ShapeMode::Cap);
         let spec = DatasetSpec {
             path: Some(path),
             shape,
@@ -577,7 +587,7 @@ mod shape_tests {
         let prose: String = (0..400).map(|n| format!("w{n} ")).collect();
         let ((_dir, path), (_fill_dir, fill)) = (file("a\na\na\na\n"), file(&prose));
         let shape = Some(TextShape {
-            tokens: Quantity::Fixed(30),
+            tokens: Quantity::fixed(30),
             mode: ShapeMode::Exact,
             fill_from: Some(fill),
         });
@@ -632,7 +642,7 @@ mod shape_tests {
         let folder = CHATS[0].folder("byte-level");
         let spec = DatasetSpec {
             tokenizer: Some(folder.path().display().to_string()),
-            shape: shape(Quantity::Fixed(5), ShapeMode::Exact),
+            shape: shape(Quantity::fixed(5), ShapeMode::Exact),
             ..DatasetSpec::new(Source::Prompt("the sky is blue".into()))
         };
         let error = opened(&spec, 0).unwrap_err().to_string();

@@ -114,7 +114,10 @@ impl Adapter {
         };
         outcome.timeline.end = end;
         let body = Bytes::from(std::mem::take(&mut call.body));
-        self.finish(outcome, answer, body)
+        CompletedCall {
+            truths: call.truths,
+            ..self.finish(outcome, answer, body)
+        }
     }
 
     async fn wait(

@@ -20,6 +20,7 @@ pub(crate) fn audit_table<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport
         Column::number().documents("Stall max"),
         Column::number().documents("CPU per core"),
         Column::number().documents("Dropped"),
+        Column::number().documents("Held"),
         Column::text().documents("Reasons"),
     ];
     Table::new(
@@ -50,6 +51,7 @@ fn audit_row(index: usize, case: &CaseReport) -> Row {
         millis(audit.stall_ms_max, "stall_ms_max"),
         share(audit.cpu_share_max, "cpu_share_max"),
         Cell::count(audit.dropped).with_stat("audit", "dropped"),
+        Cell::count(audit.held).with_stat("audit", "held"),
         Cell::prose(&audit.reasons.join("; ")),
     ];
     Row::new(cells).case(&case.id)

@@ -442,7 +442,7 @@ pub(crate) fn groups<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
     Table::new(columns, all.into_iter().map(row).collect())
 }
 
-/// The URLs of each case whose target has several.
+/// The URLs of each case whose target has several, and the values of kept response headers.
 pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
@@ -466,10 +466,11 @@ pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>
             .terminal("TOKENS/MEAN", 3),
     ];
     let rows = cases.flat_map(|(index, case)| {
-        let mean = mean_output_tokens(case);
-        case.endpoints.iter().map(move |endpoint| {
+        let all = case.endpoints.iter().chain(&case.headers);
+        all.map(move |endpoint| {
             let metrics = Metrics::of_group(case, endpoint);
             let share = endpoint_share(case, endpoint);
+            let mean = mean_output_tokens(case, endpoint);
             let load = mean.map(|mean| output_tokens(endpoint) / mean);
             Row::new(vec![
                 Cell::case(index, &case.id),
@@ -487,9 +488,21 @@ pub(crate) fn endpoints<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>
     Table::new(columns, rows.collect())
 }
 
-/// Requests sent to a URL by those sent to all URLs of the case.
+/// What an endpoint is compared with: the URLs of the case, or the values of the same kept header.
+fn siblings<'a>(case: &'a CaseReport, endpoint: &GroupReport) -> Vec<&'a GroupReport> {
+    let is_endpoint = case.endpoints.iter().any(|one| one.name == endpoint.name);
+    let header = |one: &GroupReport| one.name.split_once(": ").map(|(name, _)| name.to_owned());
+    if is_endpoint {
+        return case.endpoints.iter().collect();
+    }
+    let all = case.headers.iter();
+    all.filter(|one| header(one) == header(endpoint)).collect()
+}
+
+/// Requests of an endpoint by those of all endpoints of the case, or of all values of the same header.
 pub(crate) fn endpoint_share(case: &CaseReport, endpoint: &GroupReport) -> Option<f64> {
-    let sent: u64 = case.endpoints.iter().map(|one| one.scheduled).sum();
+    let all = siblings(case, endpoint);
+    let sent: u64 = all.iter().map(|one| one.scheduled).sum();
     (sent > 0).then(|| endpoint.scheduled as f64 / sent as f64)
 }
 
@@ -499,11 +512,12 @@ fn output_tokens(endpoint: &GroupReport) -> f64 {
     tokens.map_or(0.0, |tokens| tokens.mean * tokens.n as f64)
 }
 
-/// The mean of the output tokens over the URLs; None where `endpoint_imbalance` does not exist.
-fn mean_output_tokens(case: &CaseReport) -> Option<f64> {
-    case.scalars.get(&Metric::EndpointImbalance)?;
-    let sum: f64 = case.endpoints.iter().map(output_tokens).sum();
-    Some(sum / case.endpoints.len() as f64)
+/// The mean of the output tokens over the endpoints, or over the values of the same header; None for a single one, and without
+/// tokens.
+fn mean_output_tokens(case: &CaseReport, endpoint: &GroupReport) -> Option<f64> {
+    let all = siblings(case, endpoint);
+    let sum: f64 = all.iter().map(|one| output_tokens(one)).sum();
+    (all.len() > 1 && sum > 0.0).then(|| sum / all.len() as f64)
 }
 
 /// The steady state of each case that reached one.
@@ -624,6 +638,7 @@ pub(crate) fn case_metrics(case: &CaseReport) -> Table {
         ("… failed", "failed", counts.failed),
         ("… cancelled by client", "abandoned", counts.abandoned),
         ("… dropped (at max_in_flight)", "dropped", counts.dropped),
+        ("Held at max_in_flight", "held", counts.held),
         ("Warm-up requests", "warmup", counts.warmup),
         (
             "Resent on a new connection",

@@ -107,7 +107,8 @@ fn format_unit(value: f64, unit: Unit, significant: i32) -> String {
         Unit::TokensPerSecond
         | Unit::RequestsPerSecond
         | Unit::ItemsPerSecond
-        | Unit::SessionsPerSecond => {
+        | Unit::SessionsPerSecond
+        | Unit::SessionsPerHour => {
             format!("{} {}", compact(value, significant), unit.symbol())
         }
         Unit::Tokens | Unit::Watts | Unit::Joules | Unit::Megahertz | Unit::Celsius => {

@@ -14,8 +14,8 @@ use crate::format::optional;
 use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
-    ViewError, audit, capacity, cases, commands, findings, headline, local, markdown, notes,
-    percentiles, repeats, search, server, shards, telemetry, workers,
+    ViewError, answers, audit, capacity, cases, commands, findings, headline, local, markdown,
+    notes, percentiles, repeats, search, server, shards, telemetry, workers,
 };
 use lead::Tile;
 use llmscen_core::check::Ruling;
@@ -89,6 +89,7 @@ struct Page<'a> {
     sections: Vec<Section>,
     failures: String,
     failures_folded: bool,
+    answers: Vec<String>,
     retries: String,
     servers: String,
     commands: String,
@@ -232,6 +233,15 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
             .collect(),
         failures_folded: failures.rows.len() > MAX_UNFOLDED_FAILURES,
         failures: failures.html("Failures"),
+        answers: [
+            (answers::shares(all()), "Checked answers"),
+            (answers::failed_checks(all()), "Failed checks"),
+            (answers::failed_answers(all()), "Failed answers"),
+        ]
+        .into_iter()
+        .filter(|(table, _)| !table.rows.is_empty())
+        .map(|(table, label)| table.html(label))
+        .collect(),
         retries: cases::retries(report).html("Retries and client cancellations"),
         servers: server::starts_table(report).html("Server starts"),
         commands: commands::table(report).html("Commands after the load"),

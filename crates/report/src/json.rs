@@ -88,6 +88,7 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "local": local::json(case, |values| json!(distribution_json(values))),
         "speed": local::speed_json(case),
         "groups": case.groups.iter().map(group_json).collect::<Vec<_>>(),
+        "headers": case.headers.iter().map(|header| endpoint_json(case, header)).collect::<Vec<_>>(),
         "endpoints": case.endpoints.iter().map(|endpoint| endpoint_json(case, endpoint)).collect::<Vec<_>>(),
         "audit": case.audit,
         "slo": case.verdicts.iter().map(slo_json).collect::<Vec<_>>(),
@@ -96,6 +97,10 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "server_ends": case.server_ends.iter().map(server::exit_json).collect::<Vec<_>>(),
         "notes": notes::notes(case),
     });
+    // Absent where no answer was checked.
+    if let Some(answers) = &case.answers {
+        document["answers"] = json!(answers);
+    }
     // Absent for a run of one process.
     if !case.shards.is_empty() {
         document["shards"] = json!(case.shards);

@@ -7,6 +7,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
 mod audit;
 mod baseline;
 mod capacity;
@@ -54,7 +55,7 @@ pub use junit::{Inconclusive, junit};
 pub use markdown::markdown;
 pub use notes::correlation_lines;
 pub use objectives::slo_table;
-pub use plan::{plan_endpoints, plan_limits, plan_reruns, plan_table};
+pub use plan::{plan_distributions, plan_endpoints, plan_limits, plan_reruns, plan_table};
 
 use thiserror::Error;
 

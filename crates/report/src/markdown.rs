@@ -6,8 +6,8 @@ use crate::format::{bytes, code, plain, prose, value};
 use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
-    ViewError, audit, capacity, cases, commands, findings, headline, local, notes, percentiles,
-    repeats, search, server, shards, telemetry, workers,
+    ViewError, answers, audit, capacity, cases, commands, findings, headline, local, notes,
+    percentiles, repeats, search, server, shards, telemetry, workers,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -61,6 +61,7 @@ struct Page {
     roles: String,
     folded: bool,
     failures: String,
+    answers: Vec<String>,
     retries: String,
     servers: String,
     commands: String,
@@ -163,6 +164,15 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         roles: workers::roles(all()).markdown(),
         folded: report.cases.len() > MAX_UNFOLDED_CASES,
         failures: cases::failures(all()).markdown(),
+        answers: [
+            answers::shares(all()),
+            answers::failed_checks(all()),
+            answers::failed_answers(all()),
+        ]
+        .iter()
+        .filter(|table| !table.rows.is_empty())
+        .map(Table::markdown)
+        .collect(),
         retries: cases::retries(report).markdown(),
         servers: server::starts_table(report).markdown(),
         commands: commands::table(report).markdown(),

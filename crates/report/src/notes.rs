@@ -113,13 +113,21 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         }
         Requires::Reasoning => "needs streamed responses with reasoning",
         Requires::Turns => "needs conversations (`dataset.turns`)",
+        Requires::Tokenizer => {
+            "needs `dataset.tokenizer`, and prompts whose beginning earlier requests contain"
+        }
         Requires::Items => "needs requests with several inputs",
         Requires::ServerTimes => "not reported by the server",
         Requires::ManagedServer => "needs `target.server`",
         Requires::Power => "no GPU reported its power",
         Requires::Hardware => "needs `target.hardware`",
         Requires::Cost => "needs `target.cost`",
+        Requires::KeptHeaders => "no response has the first header of `target.keep_headers`",
+        Requires::Held => "no request was held (`load.max_in_flight` with `then: hold`)",
         Requires::Endpoints => "needs several URLs in `target.url`",
+        Requires::AnswerFormat => "needs a check of the format in `request.expect`",
+        Requires::AnswerTruth => "needs a truth in `request.expect`",
+        Requires::AnswerLength => "needs `request.expect.length`, and token counts",
         Requires::Nothing => "not reported by the server, and cannot be counted",
     }
 }
@@ -127,7 +135,13 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
 /// Whether a throughput is missing because there is no throughput window.
 fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
-    let throughputs = [ItemThroughput, SessionThroughput, ThroughputWindow];
+    let throughputs = [
+        ItemThroughput,
+        SessionThroughput,
+        SessionsPerHour,
+        SessionsPerHourPerGpu,
+        ThroughputWindow,
+    ];
     (metric.is_rate() || throughputs.contains(&metric))
         && !case.scalars.contains_key(&ThroughputWindow)
 }

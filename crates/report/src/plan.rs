@@ -1,13 +1,16 @@
 //! A plan before it runs: its cases and its objectives.
 
-use crate::format::{check_title, counted, millis, value};
+use crate::format::{check_title, counted, millis, number, value};
 use crate::objectives::multiple;
 use crate::search::describe_search;
 use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_core::check::{Check, Confidence};
+use llmscen_core::dataset::Source;
+use llmscen_core::distribution::{Family, Measure};
 use llmscen_core::label::{Scalar, VARIANT, WORKLOAD};
-use llmscen_core::load::{Load, Warmup};
+use llmscen_core::load::{AtLimit, Load, MaxInFlight, Warmup};
 use llmscen_core::plan::{Case, Plan};
+use llmscen_core::request::{CancelWhen, Quantity};
 use llmscen_core::schedule::halving::groups;
 use llmscen_core::schedule::search::SearchState;
 use llmscen_core::search::{Budget, HalvingSpec};
@@ -251,7 +254,10 @@ fn plan_row(case: &Case) -> Row {
 fn describe_load(load: &Load) -> String {
     let cap = load
         .max_in_flight
-        .map(|cap| format!(", at most {cap} in flight"))
+        .map(|MaxInFlight { of, then }| match then {
+            AtLimit::Drop => format!(", at most {of} in flight"),
+            AtLimit::Hold => format!(", at most {of} in flight, others are held"),
+        })
         .unwrap_or_default();
     let spread = if load.spread.0 == 0 {
         String::new()
@@ -329,6 +335,121 @@ pub fn plan_limits(plan: &Plan) -> String {
     }
 }
 
+/// The distributions of the plan with their means as drawn, one per line, under a heading; empty if there are none.
+pub fn plan_distributions(plan: &Plan) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for case in &plan.cases {
+        for (index, class) in case.traffic_classes().iter().enumerate() {
+            let entry = case.mix.get(index).map(|entry| entry.name.as_str());
+            for (key, text) in distributions(class) {
+                let entry = entry.map_or_else(String::new, |entry| format!("{entry}: "));
+                let line = format!("  {entry}{key}: {text}");
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+    }
+    let more = lines.len().saturating_sub(MAX_OBJECTIVES);
+    lines.truncate(MAX_OBJECTIVES);
+    if more > 0 {
+        lines.push(format!("  and {more} more"));
+    }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("distributions:\n{}\n", lines.join("\n"))
+    }
+}
+
+/// The distributions of a case without a mix, by key.
+fn distributions(case: &Case) -> Vec<(&'static str, String)> {
+    let data = &case.dataset;
+    let generated = &data.generated;
+    let sessions = generated.sessions.as_ref();
+    let tokens = match &data.source {
+        Source::Random { tokens, .. } | Source::Prefix { tokens, .. } => Some(tokens),
+        _ => None,
+    };
+    let cancel = case.request.cancel.as_ref().map(|cancel| &cancel.when);
+    let lengths = [
+        (
+            "dataset.tokens",
+            tokens.filter(|_| generated.pairs.is_none()),
+        ),
+        ("dataset.context_tokens", generated.context_tokens.as_ref()),
+        (
+            "dataset.shape.tokens",
+            data.shape.as_ref().map(|shape| &shape.tokens),
+        ),
+        (
+            "dataset.turns.count",
+            sessions.map(|sessions| &sessions.count),
+        ),
+        (
+            "dataset.turns.tokens",
+            sessions
+                .map(|sessions| &sessions.tokens)
+                .filter(|later| Some(*later) != tokens),
+        ),
+        ("request.max_tokens", case.request.max_tokens.as_ref()),
+        (
+            "request.cancel.tokens",
+            cancel.and_then(|when| match when {
+                CancelWhen::Tokens(tokens) => Some(tokens),
+                CancelWhen::After(_) => None,
+            }),
+        ),
+    ];
+    let times = [
+        (
+            "dataset.turns.think_time",
+            data.turns
+                .as_ref()
+                .and_then(|turns| turns.think_time.as_ref()),
+        ),
+        (
+            "request.cancel.after",
+            cancel.and_then(|when| match when {
+                CancelWhen::After(time) => Some(time),
+                CancelWhen::Tokens(_) => None,
+            }),
+        ),
+    ];
+    let drawn = lengths
+        .into_iter()
+        .filter_map(|(key, quantity)| match quantity {
+            Some(Quantity::Drawn(drawn)) => Some((key, drawn, Measure::Tokens)),
+            _ => None,
+        });
+    let times = times
+        .into_iter()
+        .filter_map(|(key, time)| Some((key, time?, Measure::Time)));
+    let varied = drawn
+        .chain(times)
+        .filter(|(_, drawn, _)| !matches!(drawn.family(), Family::Fixed(_)))
+        .map(|(key, drawn, scale)| (key, drawn.describe(scale)));
+    let pairs = generated.pairs.as_ref().map(|pairs| {
+        let mean = |length: fn(&(u64, u64)) -> u64| {
+            let sum: f64 = pairs
+                .shares()
+                .map(|(share, pair)| share * length(pair) as f64)
+                .sum();
+            number(sum)
+        };
+        let (count, input, output) = (
+            pairs.shares().count(),
+            mean(|pair| pair.0),
+            mean(|pair| pair.1),
+        );
+        (
+            "dataset.lengths",
+            format!("table of {count} pairs (mean {input} in, {output} out)"),
+        )
+    });
+    varied.chain(pairs).collect()
+}
+
 /// What happens with cases that fail, in one line; empty if nothing does.
 pub fn plan_reruns(plan: &Plan) -> String {
     let on_fail = plan
@@ -373,14 +494,17 @@ mod tests {
             duration: Some(Nanos::from_millis(60_000)),
             warmup: Warmup::Span(Nanos::from_millis(5000)),
             graceful_stop: Nanos::ZERO,
-            max_in_flight: Some(64),
+            max_in_flight: Some(MaxInFlight {
+                of: 64,
+                then: AtLimit::Hold,
+            }),
             stop_when_saturated: false,
             spread: Nanos::ZERO,
         };
         assert_eq!(
             (describe_load(&load), measured_extent(&load), warmup(&load)),
             (
-                "8/s poisson, at most 64 in flight".into(),
+                "8/s poisson, at most 64 in flight, others are held".into(),
                 "200 or 60 s".into(),
                 "5 s".into()
             )

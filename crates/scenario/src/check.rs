@@ -5,10 +5,11 @@
 //!            | signal "." stat op value [ unit ]                       signal := "server.waiting", "gpu.power", …
 //!            | "server" "[" quoted name "]" [ labels ] "." ( "rate" | "mean" | "min" | "max" ) op value
 //!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
-//! multiple  := [ factor "*" ] ( "baseline" | "reference" | case )     with `<`, `<=`, `>` or `>=`
-//! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." metric [ tags ] [ "." stat ] ]
+//! multiple  := [ factor "*" ] ( "baseline" | "reference" | case | value )     with `<`, `<=`, `>` or `>=`
+//! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." value ]
+//! value     := metric [ tags ] [ "." stat ] | "goodput" "(" limit { "," limit } ")"
 //! limit     := metric op value [ unit ]
-//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint"
+//! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint" | a kept header with a hyphen
 //! labels    := "{" label "=" value { "," label "=" value } "}"       of the page, for example engine=0
 //! stat      := "p0" … "p100" ("p99.9" too) | "mean" | "min" | "max" | "count" | "sd"
 //! op        := "<" | "<=" | ">" | ">=" | "==" | "!="
@@ -82,6 +83,17 @@ fn parse_right(cursor: &mut Cursor<'_>, subject: Subject) -> Result<Assertion, C
             .case
             .as_ref()
             .and_then(|case| case.subject.as_ref());
+        if other == Some(&subject) && relative.is_same_case() {
+            let at = start.visible(start.next_range());
+            let error = CheckError::new(
+                at,
+                "a limit that compares a value with itself",
+                "the same value",
+            );
+            return Err(error.help(
+                "Compare with other requests: `ttft{group=a}.p95 <= 0.5 * ttft{group=b}.p95`.",
+            ));
+        }
         if let Some(other) = other.filter(|other| other.unit() != subject.unit()) {
             let at = start.visible(start.next_range());
             let label = format!("`{other}` is no value in the unit of `{subject}`");
@@ -170,10 +182,10 @@ const TAGS: [&str; 5] = ["model", "round", "turn", "group", "endpoint"];
 
 fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
     parse_pairs(cursor, |tag| {
-        (!TAGS.contains(&tag)).then(|| {
+        (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
             (
                 meant_or(nearest(tag, TAGS), "does not exist"),
-                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group` and `endpoint`.",
+                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and names of `target.keep_headers` with a hyphen.",
             )
         })
     })
@@ -189,7 +201,7 @@ fn parse_pairs(
         return Ok(tags);
     }
     loop {
-        let (tag, at) = cursor.word();
+        let (tag, at) = cursor.tag();
         if let Some((label, help)) = fault(tag) {
             return Err(
                 CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)

@@ -11,7 +11,7 @@ use crate::fault::{Faults, Review};
 use crate::patches::PatchNames;
 use crate::sections::baseline::BaselineState;
 use crate::sections::scenario::SCENARIO;
-use crate::sections::{baseline, local, mix, search, server, simulator, slo, target};
+use crate::sections::{baseline, hub_data, local, mix, search, server, simulator, slo, target};
 use crate::settings::settings;
 use crate::tree::{Data, Node};
 use crate::vars::Variables;
@@ -137,15 +137,19 @@ fn check_tree(
     local::normalize(&mut root);
     server::normalize(&mut root, &review.sources);
     validate::scenario(&root, &SCENARIO, review);
-    if !swept
-        .iter()
-        .any(|path| path.starts_with("request.template"))
-    {
-        inline_template(&mut root, "request.template", &variables, review);
-    }
-    for index in 0..root.get("mix").map_or(0, |mix| mix.items().len()) {
-        let path = format!("mix.{index}.request.template");
-        inline_template(&mut root, &path, &variables, review);
+    let entries = root.get("mix").map_or(0, |mix| mix.items().len());
+    for (key, kind) in [
+        ("template", &files::BODY),
+        ("expect.json_schema", &files::SCHEMA),
+    ] {
+        let path = format!("request.{key}");
+        if !swept.iter().any(|swept| swept.starts_with(&path)) {
+            inline_file(&mut root, &path, kind, &variables, review);
+        }
+        for index in 0..entries {
+            let path = format!("mix.{index}.request.{key}");
+            inline_file(&mut root, &path, kind, &variables, review);
+        }
     }
     root
 }
@@ -219,8 +223,10 @@ fn plan(
         true => combine(merged, scenario, names, env, review),
         false => root.clone(),
     };
-    let (plan, ground) = expand::plan(root, &combined, env, review)?;
-    let resolved = resolve::resolve(&with_gpu_of_machine(root, review), &SCENARIO, review);
+    let (mut plan, ground) = expand::plan(root, &combined, env, review)?;
+    let pins = hub_data::pin(root, &mut plan, env, review);
+    let root = &hub_data::with_pins(with_gpu_of_machine(root, review), &pins);
+    let resolved = resolve::resolve(root, &SCENARIO, review);
     compare_baseline(&ground, &resolved, review);
     let secrets: Arc<[Secret]> = redactions::secrets(root, &plan, env).into();
     let mut plan = Plan {
@@ -292,13 +298,22 @@ fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
     }
 }
 
-/// Replaces the file name of a template by its content, so that the resolved plan holds the template itself.
-fn inline_template(root: &mut Node, path: &str, variables: &Variables<'_>, review: &mut Review) {
+/// Replaces the name of a file by its content, so that the resolved plan holds the mapping itself.
+fn inline_file(
+    root: &mut Node,
+    path: &str,
+    kind: &files::MappingKind,
+    variables: &Variables<'_>,
+    review: &mut Review,
+) {
     let Some(entry) = root.entry_at(path).cloned() else {
         return;
     };
     review.section = path.split('.').next().unwrap_or(path).to_owned();
-    if let (Data::Text(_), Some(body)) = (&entry.value.data, files::body(&entry.value, review)) {
+    if let (Data::Text(_), Some(body)) = (
+        &entry.value.data,
+        files::mapping(&entry.value, kind, review),
+    ) {
         root.set(path, entry.key_at, variables.body(&body, review));
     }
     review.section.clear();

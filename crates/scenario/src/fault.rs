@@ -3,8 +3,10 @@
 mod page;
 
 use crate::fault::page::{Page, clipped, fits_snippet, shortened, shortened_help};
+use crate::sections::hub_data::HubUse;
 use crate::source::{COMMAND_LINE, Sources};
 use crate::tree::Span;
+use llmscen_core::hub_data::PinData;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -110,6 +112,10 @@ pub(crate) struct Review {
     pub find_gpu: Option<FindGpu>,
     /// Their name, once a condition has asked for it.
     pub machine_gpu: Option<Option<String>>,
+    /// Looks up data of the hub.
+    pub pin_data: Option<PinData>,
+    /// The data of the hub that datasets name.
+    pub hub_uses: Vec<HubUse>,
     /// Size of the replaced variables.
     pub expanded: Expanded,
     /// The Hugging Face cache directory.

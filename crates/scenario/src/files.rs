@@ -7,13 +7,35 @@ use crate::suggest::nearest;
 use crate::tree::{Data, Node, Span};
 use std::path::{Path, PathBuf};
 
-/// The body of a template: a mapping is used unchanged, a text that starts with `{` is JSON, any other is a file name.
-pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
+/// A kind of mapping that a scenario has in itself or in a file.
+pub(crate) struct MappingKind {
+    /// The name of its text in errors.
+    source: &'static str,
+    noun: &'static str,
+    help: &'static str,
+}
+
+/// The body of a request.
+pub(crate) static BODY: MappingKind = MappingKind {
+    source: "template",
+    noun: "a request body",
+    help: "A template is JSON or YAML, such as {\"model\": \"%m\", \"prompt\": \"%p\"}.",
+};
+
+/// A JSON Schema.
+pub(crate) static SCHEMA: MappingKind = MappingKind {
+    source: "schema",
+    noun: "a JSON Schema",
+    help: "A schema is JSON or YAML, such as {\"type\": \"object\", \"required\": [\"name\"]}.",
+};
+
+/// A mapping is used unchanged, a text that starts with `{` is JSON, any other is a file name.
+pub(crate) fn mapping(node: &Node, kind: &MappingKind, review: &mut Review) -> Option<Node> {
     let Data::Text(text) = &node.data else {
         return Some(node.clone());
     };
     let file = if text.trim_start().starts_with('{') {
-        let name = format!("{} (template)", review.sources.name(node.at.file));
+        let name = format!("{} ({})", review.sources.name(node.at.file), kind.source);
         review.sources.add(name, text.as_str(), PathBuf::new())
     } else {
         read(node.at, text, review)?
@@ -23,14 +45,10 @@ pub(crate) fn body(node: &Node, review: &mut Review) -> Option<Node> {
     if !matches!(body.data, Data::Map(_)) {
         let mistake = Mistake::new(
             head(&body, &text),
-            "a request body is a mapping",
+            format!("{} is a mapping", kind.noun),
             format!("this is {}", body.noun()),
         );
-        review.push(
-            mistake.help(
-                "A template is JSON or YAML, such as {\"model\": \"%m\", \"prompt\": \"%p\"}.",
-            ),
-        );
+        review.push(mistake.help(kind.help));
         return None;
     }
     Some(body)

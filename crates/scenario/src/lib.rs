@@ -8,6 +8,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod answers;
 pub(crate) mod check;
 pub(crate) mod compile;
 pub(crate) mod defaults;
@@ -47,7 +48,10 @@ pub use values::number::parse_size;
 
 use crate::compile::Source;
 use crate::fault::Review;
-use crate::tree::Data;
+use crate::render::RenderError;
+use crate::tree::{Data, Node};
+use llmscen_core::expect::MissingTruth;
+use llmscen_core::hub_data::PinData;
 use llmscen_core::plan::Plan;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,6 +95,8 @@ pub struct Lookups {
     pub supports: Supports,
     /// Finds the GPUs of this machine.
     pub find_gpu: FindGpu,
+    /// Looks up data of the hub; None: the plan names them without their checksums.
+    pub pin_data: Option<PinData>,
 }
 
 /// Like [`load`], with what the machine has.
@@ -102,36 +108,51 @@ pub fn load_with(input: &Input<'_>, lookups: Lookups) -> Result<Loaded, Faults> 
     review.figures = Some(lookups.figures);
     review.supports = Some(lookups.supports);
     review.find_gpu = Some(lookups.find_gpu);
+    review.pin_data = lookups.pin_data;
     compile::compile(&Source::new(input), review)
 }
 
-/// The error that a text of the request body cannot be rendered; `at` is its path in the body. None where the scenario has no
-/// such text any more.
-pub fn template_fault(input: &Input<'_>, at: &str, message: &str) -> Option<Faults> {
+/// The place of an error with the first row of the data: a text of the request body, or a field that a check of the answer reads.
+/// None where the scenario has no such text any more.
+pub fn render_fault(input: &Input<'_>, error: &RenderError) -> Option<Faults> {
     let mut review = Review::default();
     let source = Source::new(input);
     let tree = compile::read(&source, &mut review)?;
     let root = compile::merge(tree, &source, &mut review).root;
     let entries = root.get("mix").map_or(0, |mix| mix.items().len());
-    let mixed = (0..entries)
-        .flat_map(|index| ["template", "extra"].map(|key| format!("mix.{index}.request.{key}")));
-    let places = ["request.template".to_owned(), "request.extra".to_owned()]
-        .into_iter()
-        .chain(mixed);
-    let node = places
-        .filter_map(|place| root.get(&place).cloned())
-        .find_map(|node| {
-            let body = files::body(&node, &mut review)?;
-            let found = body.get(at).filter(
-                |found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])),
-            );
-            found.cloned()
-        })?;
-    review.push(fault::Mistake::new(
-        node.at,
-        "this template cannot be rendered with the first row of the data",
-        message,
-    ));
+    let sections: Vec<&Node> = std::iter::once("request".to_owned())
+        .chain((0..entries).map(|index| format!("mix.{index}.request")))
+        .filter_map(|place| root.get(&place))
+        .collect();
+    let mistake = match error {
+        RenderError::Leaf { at, message } => {
+            let mut bodies = sections
+                .into_iter()
+                .flat_map(|section| ["template", "extra"].map(|key| section.get(key)));
+            let node = bodies.by_ref().flatten().find_map(|node| {
+                let body = files::mapping(node, &files::BODY, &mut review)?;
+                let found = body.get(at).filter(
+                    |found| matches!(&found.data, Data::Text(text) if text.contains(['{', '%'])),
+                );
+                found.cloned()
+            })?;
+            let what = "this template cannot be rendered with the first row of the data";
+            fault::Mistake::new(node.at, what, message)
+        }
+        RenderError::Truth(MissingTruth { check, field }) => {
+            let place = format!("expect.{check}");
+            let written = format!("item.{field}");
+            let node = sections
+                .into_iter()
+                .filter_map(|section| section.get(&place))
+                .find(|node| node.text().is_some_and(|text| *text == written))?;
+            let what = format!("the first row of the data has no text `{field}`");
+            fault::Mistake::new(node.at, what, "read here")
+                .help("It is a text, a number, or a list of them. `dataset.columns` gives fields their names.")
+        }
+        RenderError::Length(_) | RenderError::Shape => return None,
+    };
+    review.push(mistake);
     Some(review.faults())
 }
 

@@ -451,7 +451,13 @@ fn is_literal(path: &str, value: &str) -> bool {
         Data::List(_) | Data::Map(_) => matches!(
             SCENARIO.kind_at(path),
             Some(
-                Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template | Kind::Leaf(_)
+                Kind::Text
+                    | Kind::Secret
+                    | Kind::File
+                    | Kind::Data
+                    | Kind::Hub
+                    | Kind::Template
+                    | Kind::Leaf(_)
             )
         ),
         _ => value.get(node.at.range()) != Some(written),

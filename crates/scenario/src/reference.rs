@@ -193,6 +193,7 @@ fn describe_kind(kind: &'static Kind) -> String {
         Kind::Secret => "text, kept secret".to_owned(),
         Kind::SecretOr(_) => "text, kept secret, or a block".to_owned(),
         Kind::File => "file or folder".to_owned(),
+        Kind::Data => "file, folder, or `hub:org/name`".to_owned(),
         Kind::Hub => "file, folder, or `org/name`".to_owned(),
         Kind::Choice(..) => "a word, see below".to_owned(),
         Kind::Leaf(leaf) => leaf.expected.to_owned(),

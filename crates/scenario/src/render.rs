@@ -10,6 +10,7 @@ use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
 use llmscen_core::api::Api;
 use llmscen_core::dataset::Prompt;
+use llmscen_core::expect::{MissingTruth, Truths};
 use llmscen_core::plan::Case;
 use llmscen_core::request::sample_length;
 use llmscen_core::request::{Quantity, RequestSpec};
@@ -36,6 +37,9 @@ pub enum RenderError {
     /// `max_tokens: { from: item.x }`, and the row has no such number.
     #[error("the dataset's row has no number `{0}`, which `max_tokens` reads")]
     Length(String),
+    /// A check of the answer reads a field that the row does not have.
+    #[error(transparent)]
+    Truth(#[from] MissingTruth),
     /// The body is not a mapping.
     #[error("a request body must be a mapping")]
     Shape,
@@ -60,6 +64,8 @@ pub struct Rendered {
     pub max_tokens: Option<u64>,
     /// Number of documents to rank.
     pub items: Option<u64>,
+    /// The truths of the answer; None: it is not checked.
+    pub truths: Option<Truths>,
 }
 
 /// Renders the bodies of a case.
@@ -163,6 +169,8 @@ impl Renderer {
             None => self.render_template(&scope)?,
         };
         self.fill_fields(&mut body, max_tokens, prompt);
+        let expect = self.case.request.expect.as_ref();
+        let truths = expect.map(|expect| expect.truths(&prompt.fields));
         let Value::Object(extra) = self.extra.eval(&scope, false)? else {
             return Err(RenderError::Shape);
         };
@@ -178,6 +186,7 @@ impl Renderer {
             streamed: self.is_streamed(&body),
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
+            truths: truths.transpose()?,
             bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
     }

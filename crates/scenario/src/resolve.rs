@@ -11,6 +11,7 @@ use crate::secrets::{
 use crate::sections::local;
 use crate::tree::{Data, Node, Part, joined, last_segment};
 use crate::values::command::{ARGUMENT, COMMAND, command};
+use crate::values::distribution::inline_files;
 use crate::yaml;
 use llmscen_core::redact::is_distinct;
 use llmscen_core::url_secrets::{is_secret_name, is_url, needs_placeholder, secret_ranges};
@@ -93,7 +94,7 @@ impl Writer<'_> {
     fn value(&mut self, node: &Node, kind: &'static Kind, name: &str) -> Value {
         match kind {
             Kind::Text if name == "url" => self.address(node),
-            Kind::Text | Kind::File | Kind::Hub | Kind::Leaf(_)
+            Kind::Text | Kind::File | Kind::Data | Kind::Hub | Kind::Leaf(_)
                 if name != "text" && node.text().is_some_and(|text| is_url(&text)) =>
             {
                 self.address(node)
@@ -117,7 +118,7 @@ impl Writer<'_> {
             ),
             Kind::Map(kind) => self.map(node, kind, name),
             Kind::Matrix => self.matrix(node),
-            Kind::File => self.file(node),
+            Kind::File | Kind::Data => self.file(node),
             Kind::Hub => self.hub(node),
             Kind::SecretOr(table) if node.text().is_none() => {
                 Value::Object(self.block(node, table))
@@ -125,6 +126,8 @@ impl Writer<'_> {
             Kind::Secret | Kind::SecretOr(_) => self.secret(node, name),
             Kind::Leaf(leaf) if is_command_leaf(leaf) => self.words(node, name),
             Kind::Leaf(_) if name == "model" && self.local => self.model(node),
+            Kind::Leaf(leaf) => inline_files(node, leaf, self.review)
+                .unwrap_or_else(|| self.free(node, TextSyntax::Text)),
             Kind::Text if name == "system" => self.by_reference(node),
             Kind::Text if name == "text" => self.prompt(node),
             Kind::Text => self.text(node),

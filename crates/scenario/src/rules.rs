@@ -11,24 +11,44 @@ use std::borrow::Cow;
 /// Checks the rules of all fields in a section of a case. Missing keys are not reported in a section with errors: the erroneous
 /// key may be the missing one.
 pub(crate) fn check(draft: &Draft<'_>, section: &str, is_sound: bool, review: &mut Review) {
-    if let (
-        Some(Field {
-            kind: Kind::Block(table),
-            ..
-        }),
-        Some(node),
-    ) = (draft.table.field(section), draft.get(section))
-    {
-        check_block(
-            &RuleScope {
-                draft,
-                node,
-                table,
-                path: section.to_owned(),
-                is_sound,
-            },
-            review,
-        );
+    let (Some(field), Some(node)) = (draft.table.field(section), draft.get(section)) else {
+        return;
+    };
+    let scope = |node, table, path| RuleScope {
+        draft,
+        node,
+        table,
+        path,
+        is_sound,
+    };
+    match field.kind {
+        Kind::Block(table) => check_block(&scope(node, table, section.to_owned()), review),
+        Kind::List(&Kind::Block(table)) => {
+            for item in node.items() {
+                let name = item.get("name").and_then(Node::string).unwrap_or_default();
+                check_item(&scope(item, table, format!("{section}.{name}")), review);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Checks an item of a section, and its lists. Its blocks are checked with what they inherit.
+fn check_item(scope: &RuleScope<'_>, review: &mut Review) {
+    for field in scope.table.fields {
+        check_field(scope, field, review);
+        if let Kind::List(&Kind::Block(table)) = field.kind {
+            for node in scope.node.items_at(field.name) {
+                let inner = RuleScope {
+                    draft: scope.draft,
+                    node,
+                    table,
+                    path: format!("{}.{}", scope.path, field.name),
+                    is_sound: scope.is_sound,
+                };
+                check_block(&inner, review);
+            }
+        }
     }
 }
 

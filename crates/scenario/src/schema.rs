@@ -118,7 +118,7 @@ fn kind_schema(kind: &'static Kind) -> Value {
         Kind::Json => json!({}),
         Kind::Matrix => json!({ "$ref": "#/$defs/matrix" }),
         Kind::Planned => json!(false),
-        Kind::Text | Kind::Secret | Kind::File | Kind::Hub => scalar_schema(kind),
+        Kind::Text | Kind::Secret | Kind::File | Kind::Data | Kind::Hub => scalar_schema(kind),
         _ => json!({ "anyOf": [scalar_schema(kind), { "$ref": "#/$defs/variable" }] }),
     }
 }
@@ -153,7 +153,7 @@ fn scalar_schema(kind: &'static Kind) -> Value {
             json!({ "oneOf": words.collect::<Vec<_>>() })
         }
         Kind::Leaf(leaf) => (leaf.schema)(),
-        Kind::Text | Kind::Secret | Kind::File | Kind::Hub | Kind::Template => {
+        Kind::Text | Kind::Secret | Kind::File | Kind::Data | Kind::Hub | Kind::Template => {
             json!({ "type": "string" })
         }
         _ => json!({}),

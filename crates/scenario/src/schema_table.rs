@@ -310,6 +310,8 @@ pub(crate) enum Kind {
     SecretOr(&'static Block),
     /// The path of an existing file or folder.
     File,
+    /// The path of an existing file or folder, or data of the hub: `hub:org/name`.
+    Data,
     /// The path of an existing file or folder, or a name on a hub: `org/name`.
     Hub,
     /// A word with its description; then words that are reserved for a later version.
@@ -346,6 +348,7 @@ impl Kind {
             | Kind::Number(..)
             | Kind::Text
             | Kind::File
+            | Kind::Data
             | Kind::Hub
             | Kind::Choice(..)
             | Kind::Template

@@ -3,7 +3,9 @@
 pub(crate) mod baseline;
 pub(crate) mod condition;
 pub(crate) mod dataset;
+pub(crate) mod expect;
 pub(crate) mod hooks;
+pub(crate) mod hub_data;
 pub(crate) mod load;
 pub(crate) mod local;
 pub(crate) mod mix;

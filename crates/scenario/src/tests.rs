@@ -1,6 +1,7 @@
 //! Tests of the compilation from text to plan.
 
 mod faults;
+mod hub_data;
 mod limits;
 mod plans;
 mod variants;
@@ -291,7 +292,9 @@ fn shipped() -> Vec<(String, std::path::PathBuf)> {
 fn resolved_plans_of_shipped_scenarios_load_as_the_same_plan() {
     for (name, path) in shipped() {
         let loaded = load_file(&path).unwrap();
-        assert_eq!(loaded.plan, reloaded(&loaded.plan, &[]));
+        // As text: the limit that depends on another group is NaN.
+        let text = |plan: &Plan| format!("{plan:?}");
+        assert_eq!(text(&loaded.plan), text(&reloaded(&loaded.plan, &[])));
         assert_eq!(
             (&loaded.plan.name, loaded.plan.description.is_some()),
             (&name, true)

@@ -4,6 +4,7 @@
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{Block, Field, Kind};
+use crate::sections::hub_data;
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::describe_actual;
@@ -220,6 +221,7 @@ pub(crate) fn value(entry: &Entry, kind: &'static Kind, review: &mut Review) {
             "a file name, or the body as a mapping".to_owned()
         }
         Kind::File => return file(entry, review),
+        Kind::Data => return data(entry, review),
         Kind::Hub => return hub(entry, review),
         Kind::Choice(known, later) => return choice(entry, known, later, review),
         Kind::Leaf(leaf) => {
@@ -282,6 +284,13 @@ fn file(entry: &Entry, review: &mut Review) {
         return review.push(not_text(entry));
     };
     files::find_file(entry.value.at, &named, review);
+}
+
+fn data(entry: &Entry, review: &mut Review) {
+    match entry.value.text() {
+        Some(path) if hub_data::is_name(&path) => hub_data::check_name(&entry.value, review),
+        _ => file(entry, review),
+    }
 }
 
 fn hub(entry: &Entry, review: &mut Review) {

@@ -1,6 +1,7 @@
 //! Values with their own notation: expected form, parser, JSON Schema.
 
 pub(crate) mod command;
+pub(crate) mod distribution;
 pub(crate) mod jsonpath;
 pub(crate) mod load;
 pub(crate) mod number;

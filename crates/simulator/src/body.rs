@@ -69,17 +69,19 @@ impl Body {
         }
     }
 
+    fn about(&self) -> http::About<'_> {
+        http::About {
+            id: Some(&self.id),
+            close: self.close,
+            replica: self.generation.replica,
+        }
+    }
+
     /// Renders what a stream sends when the request is accepted; nothing without streaming.
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
         if self.generation.stream {
             let framing = http::Framing::Chunked;
-            http::head(
-                to,
-                200,
-                self.reply.content_type(),
-                &framing,
-                (Some(&self.id), self.close),
-            );
+            http::head(to, 200, self.reply.content_type(), &framing, self.about());
             self.reply.open(to, &self.generation);
         }
     }
@@ -89,7 +91,12 @@ impl Body {
         let Some(state) = self.choices.get_mut(choice) else {
             return;
         };
-        state.text.push_str(word(self.seed, choice, state.made));
+        let answered = state.made.checked_sub(self.generation.reasoning);
+        let text = answered
+            .zip(self.generation.answer.as_ref())
+            .and_then(|(index, answer)| answer.get(index as usize))
+            .map_or_else(|| word(self.seed, choice, state.made), String::as_str);
+        state.text.push_str(text);
         state.made += 1;
         state.pending += 1;
         self.made += 1;
@@ -113,7 +120,11 @@ impl Body {
 
     /// Ends the response before its next token, by a fault.
     pub(super) fn cut(&mut self, strike: Strike, to: &mut Vec<u8>) {
-        let about = (Some(self.id.as_str()), self.close);
+        let about = http::About {
+            id: Some(&self.id),
+            close: self.close,
+            replica: self.generation.replica,
+        };
         match (self.generation.stream, strike) {
             (false, Strike::StreamError) => {
                 http::json(to, 200, &self.reply.broken(&self.generation), about)
@@ -220,7 +231,7 @@ impl Body {
             return;
         }
         self.pending = 0;
-        http::json(to, 200, &self.full_answer(), (Some(&self.id), self.close));
+        http::json(to, 200, &self.full_answer(), self.about());
     }
 
     fn full_answer(&self) -> String {

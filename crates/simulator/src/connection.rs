@@ -146,7 +146,7 @@ impl Connection {
             tokio::time::sleep(pause.into()).await;
         }
         let mut out = Vec::new();
-        http::json(&mut out, status, &body, (Some(&id), close));
+        http::json(&mut out, status, &body, (Some(id.as_str()), close));
         {
             let mut record = entry.lock();
             let sent = self.socket.send(&out);

@@ -67,6 +67,20 @@ pub struct Occupancy {
     pub generation_tokens: u64,
 }
 
+impl Occupancy {
+    /// The sum over two engines.
+    pub(super) fn add(self, other: Occupancy) -> Occupancy {
+        Occupancy {
+            running: self.running + other.running,
+            waiting: self.waiting + other.waiting,
+            blocks: self.blocks + other.blocks,
+            preemptions: self.preemptions + other.preemptions,
+            prompt_tokens: self.prompt_tokens + other.prompt_tokens,
+            generation_tokens: self.generation_tokens + other.generation_tokens,
+        }
+    }
+}
+
 /// The work of one step, which determines its duration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {

@@ -2,6 +2,7 @@
 //!
 //! Fields of the body are read one by one; errors name the dotted path of the field.
 
+use crate::answer;
 use crate::http::Request;
 use crate::prompt::Prompt;
 use llmscen_core::seed::Seed;
@@ -15,9 +16,9 @@ pub(super) const MOST_CHOICES: u64 = 16;
 /// Finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
-    /// The request set no limit, and the default length was reached.
+    /// The answer ended, or the request set no limit and the default length was reached.
     Stop,
-    /// The limit of the request was reached, which always happens.
+    /// The limit of the request was reached.
     Length,
 }
 
@@ -42,15 +43,19 @@ pub(super) struct Generation {
     pub(super) prompt: Prompt,
     /// Cached prompt tokens, set after submission to the engine; None without a prefix cache.
     pub(super) cached: Option<u64>,
-    /// Output tokens per choice: the limit of the request, which is always reached, or the default.
+    /// Output tokens per choice: the limit of the request or the default, or fewer if the answer ends before.
     pub(super) output: u64,
     pub(super) finish: Finish,
     /// Number of choices, each a sequence of the engine.
     pub(super) choices: u64,
     /// Reasoning tokens before the content of each choice.
     pub(super) reasoning: u64,
+    /// The tokens of the content, escaped for a JSON string; None, and behind them: random words.
+    pub(super) answer: Option<Vec<String>>,
     /// Embeddings or scores instead of text: the single token marks the end of the prefill.
     pub(super) pooled: bool,
+    /// The engine that generates it, set after submission; None where there is only one.
+    pub(super) replica: Option<usize>,
 }
 
 impl Generation {
@@ -82,7 +87,7 @@ pub(super) struct Call<'c> {
 impl<'c> Call<'c> {
     /// An empty prompt.
     pub(super) fn prompt(&self) -> Prompt {
-        Prompt::new(self.config.prefix_cache)
+        Prompt::new(self.config.prefix_cache || self.config.answers.is_some())
     }
 
     /// Adds the `messages` of `fields` to the prompt.
@@ -106,13 +111,21 @@ impl<'c> Call<'c> {
         prompt: Prompt,
         limit: Option<u64>,
     ) -> Result<Generation, Refusal> {
-        let (output, finish) = match limit {
+        let (most, finish) = match limit {
             Some(limit) => (limit, Finish::Length),
             None => (
                 u64::from(self.config.default_output_tokens).max(1),
                 Finish::Stop,
             ),
         };
+        let reasoning = u64::from(self.config.faults.reasoning_tokens).min(most);
+        let tokens = |answers| answer::tokens(answers, &prompt, most - reasoning, self.seed);
+        let answer = self.config.answers.as_ref().and_then(tokens);
+        let output = match &answer {
+            Some(tokens) => most.min(reasoning + tokens.len() as u64),
+            None => most,
+        };
+        let finish = if output < most { Finish::Stop } else { finish };
         Ok(Generation {
             model: serde_json::Value::from(self.body.text("model")?.unwrap_or("sim")).to_string(),
             stream: self.body.flag("stream", false)?,
@@ -122,8 +135,10 @@ impl<'c> Call<'c> {
             output,
             finish,
             choices: 1,
-            reasoning: u64::from(self.config.faults.reasoning_tokens).min(output),
+            reasoning,
+            answer,
             pooled: false,
+            replica: None,
         })
     }
 

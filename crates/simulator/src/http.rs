@@ -60,6 +60,30 @@ pub(super) enum Framing {
     Chunked,
 }
 
+/// The header with which a request goes to the replica of an earlier response.
+pub(super) const SESSION_TOKEN: &str = "x-session-token";
+
+/// What the head of a response says besides its content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct About<'a> {
+    /// Response id.
+    pub(super) id: Option<&'a str>,
+    /// The connection is closed after the response.
+    pub(super) close: bool,
+    /// The engine that answered, if there are several.
+    pub(super) replica: Option<usize>,
+}
+
+impl<'a> From<(Option<&'a str>, bool)> for About<'a> {
+    fn from((id, close): (Option<&'a str>, bool)) -> About<'a> {
+        About {
+            id,
+            close,
+            replica: None,
+        }
+    }
+}
+
 struct Head {
     request: Request,
     framing: Framing,
@@ -244,14 +268,14 @@ async fn line(socket: &Socket, buffer: &mut Vec<u8>) -> Result<Vec<u8>, Unread> 
 }
 
 /// Appends the status line and headers of a response. `about` is the response id, if any, and whether the connection is closed.
-pub(super) fn head(
+pub(super) fn head<'a>(
     to: &mut Vec<u8>,
     status: u16,
     content_type: &str,
     framing: &Framing,
-    about: (Option<&str>, bool),
+    about: impl Into<About<'a>>,
 ) {
-    let (id, close) = about;
+    let About { id, close, replica } = about.into();
     let framing = match framing {
         Framing::Length(length) => format!("content-length: {length}"),
         Framing::Chunked => "transfer-encoding: chunked".to_owned(),
@@ -259,19 +283,24 @@ pub(super) fn head(
     let id = id
         .map(|id| format!("x-request-id: {id}\r\n"))
         .unwrap_or_default();
+    let replica = replica
+        .map(|replica| {
+            format!("x-inference-pod: sim-{replica}\r\n{SESSION_TOKEN}: sim-{replica}\r\n")
+        })
+        .unwrap_or_default();
     let close = if close { "connection: close\r\n" } else { "" };
     let reason = ::http::StatusCode::from_u16(status)
         .ok()
         .and_then(|status| status.canonical_reason())
         .unwrap_or("Fault");
     let head = format!(
-        "HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{id}{close}\r\n"
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: {content_type}\r\n{framing}\r\n{id}{replica}{close}\r\n"
     );
     to.extend_from_slice(head.as_bytes());
 }
 
 /// Appends a response with a JSON body.
-pub(super) fn json(to: &mut Vec<u8>, status: u16, body: &str, about: (Option<&str>, bool)) {
+pub(super) fn json<'a>(to: &mut Vec<u8>, status: u16, body: &str, about: impl Into<About<'a>>) {
     head(to, status, JSON, &Framing::Length(body.len()), about);
     to.extend_from_slice(body.as_bytes());
 }

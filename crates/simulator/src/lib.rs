@@ -14,6 +14,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answer;
 mod apis;
 mod body;
 mod chaos;

@@ -26,16 +26,19 @@ const MEDIA: [&str; 10] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prompt {
     bytes: usize,
-    /// The bytes, if block hashes are needed.
+    /// The bytes, if block hashes or the last message are needed.
     kept: Option<Vec<u8>>,
+    /// Where the last message begins in them.
+    last_message: usize,
 }
 
 impl Prompt {
-    /// An empty prompt; `keep` stores the bytes for [`Prompt::blocks`].
+    /// An empty prompt; `keep` stores the bytes for [`Prompt::blocks`] and [`Prompt::last_message`].
     pub(super) fn new(keep: bool) -> Prompt {
         Prompt {
             bytes: 0,
             kept: keep.then(Vec::new),
+            last_message: 0,
         }
     }
 
@@ -77,6 +80,7 @@ impl Prompt {
     /// Adds a message of any API: content, images and tool call arguments. None if it is not a message.
     pub(super) fn message(&mut self, message: &Value) -> Option<()> {
         message.get("role")?.as_str()?;
+        self.last_message = self.kept.as_ref().map_or(0, Vec::len);
         if let Some(content) = message.get("content") {
             self.content(content)?;
         }
@@ -133,6 +137,12 @@ impl Prompt {
             Value::String(text) => self.text(text),
             other => self.text(&other.to_string()),
         }
+    }
+
+    /// The text of the last message, or the whole prompt of an API without messages. Empty if bytes are not stored.
+    pub(super) fn last_message(&self) -> String {
+        let kept = self.kept.as_deref().unwrap_or_default();
+        String::from_utf8_lossy(kept.get(self.last_message..).unwrap_or_default()).into_owned()
     }
 
     /// A hash of each full block of `block_tokens` tokens including all previous blocks. Empty if bytes are not stored.

@@ -1,6 +1,5 @@
 //! Starts the simulator on a separate thread and a real port.
 
-use crate::clock::{Clock, Timer};
 use crate::connection;
 use crate::server::Server;
 use crate::truth::Truth;
@@ -127,12 +126,11 @@ async fn run(
         addr: listen,
         source,
     })?;
-    let timer = Timer::new(Clock::since(truth.origin())).map_err(SimError::Start)?;
     let server = Rc::new(Server::new(&config, seed, &truth));
     let _ = ready.send(Ok(addr));
     tokio::select! {
         _ = stopped => Ok(()),
-        error = server.steps(timer) => Err(SimError::Start(error)),
+        error = server.steps() => Err(SimError::Start(error)),
         () = accept(&server, listener) => Ok(()),
     }
 }

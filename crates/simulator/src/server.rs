@@ -4,9 +4,9 @@ use crate::apis::{Protocol, Reply};
 use crate::body::Body;
 use crate::chaos::{Strike, fate};
 use crate::clock::{Clock, Timer};
-use crate::engine::{Engine, Job, TooLong};
+use crate::engine::{Engine, Job, Occupancy, TooLong};
 use crate::generation::{Call, Fields, Generation, MOST_CHOICES, Refusal};
-use crate::http::Request;
+use crate::http::{self, Request};
 use crate::live::{After, Live, Turn};
 use crate::metrics::Meters;
 use crate::socket::Socket;
@@ -28,12 +28,17 @@ pub(super) struct Server {
     pub(super) clock: Clock,
     seed: Seed,
     truth: Truth,
-    engine: RefCell<Engine>,
+    replicas: Vec<Replica>,
     live: RefCell<HashMap<u64, Live>>,
     meters: RefCell<Meters>,
     /// Number of the next request.
     next: Cell<u64>,
-    /// Notified when a request was submitted.
+}
+
+/// One engine, and the notification that a request was submitted to it.
+#[derive(Debug)]
+struct Replica {
+    engine: RefCell<Engine>,
     work: Notify,
 }
 
@@ -53,28 +58,58 @@ impl Server {
             clock: Clock::since(truth.origin()),
             seed,
             truth: truth.clone(),
-            engine: RefCell::new(Engine::new(config, seed.child("engine"))),
+            replicas: (0..config.replicas.max(1))
+                .map(|replica| {
+                    let seed = seed.child("engine");
+                    // The first one is the same for any number of them.
+                    let seed = match replica {
+                        0 => seed,
+                        replica => seed.child(u64::from(replica)),
+                    };
+                    Replica {
+                        engine: RefCell::new(Engine::new(config, seed)),
+                        work: Notify::new(),
+                    }
+                })
+                .collect(),
             live: RefCell::default(),
             meters: RefCell::default(),
             next: Cell::new(0),
-            work: Notify::new(),
         }
     }
 
-    /// The step loop. While there is work, each step begins at the planned end of the previous one, so that timer delays do not
-    /// accumulate.
-    pub(super) async fn steps(self: &Rc<Self>, timer: Timer) -> io::Error {
+    /// The step loops of all replicas. Returns the error of a timer.
+    pub(super) async fn steps(self: &Rc<Self>) -> io::Error {
+        let mut others = tokio::task::JoinSet::new();
+        for replica in 1..self.replicas.len() {
+            let server = self.clone();
+            others.spawn_local(async move { server.steps_of(replica).await });
+        }
+        tokio::select! {
+            error = self.steps_of(0) => error,
+            Some(ended) = others.join_next() => ended.unwrap_or_else(io::Error::other),
+        }
+    }
+
+    /// The step loop of a replica. While there is work, each step begins at the planned end of the previous one, so that timer delays
+    /// do not accumulate.
+    async fn steps_of(self: &Rc<Self>, replica: usize) -> io::Error {
+        let timer = match Timer::new(self.clock) {
+            Ok(timer) => timer,
+            Err(error) => return error,
+        };
+        let Replica { engine, work } = &self.replicas[replica];
         let (mut from, mut emitted) = (Nanos::ZERO, Vec::new());
         loop {
-            let begun = self.engine.borrow_mut().begin(from);
+            let begun = engine.borrow_mut().begin(from);
             let Some(end) = begun else {
-                self.work.notified().await;
+                work.notified().await;
                 continue;
             };
             if let Err(error) = timer.until(end).await {
                 return error;
             }
-            self.engine.borrow_mut().complete(&mut emitted);
+            engine.borrow_mut().complete(&mut emitted);
             for token in emitted.drain(..) {
                 self.emit_token(token.id, end);
             }
@@ -119,6 +154,8 @@ impl Server {
                 "the simulator failed this request on purpose",
             )));
         }
+        let replica = self.select_replica(number, request);
+        generation.replica = (self.replicas.len() > 1).then_some(replica);
         let submitted = self.submit(number, &mut generation, received_at);
         submitted.map_err(|too_long| refuse(Refusal::new(400, too_long.to_string())))?;
         let (over, ended) = oneshot::channel();
@@ -128,8 +165,22 @@ impl Server {
             Live::new(body, fate, (socket.clone(), entry.clone()), over),
         );
         self.open_after(number, faults.slow_headers);
-        self.work.notify_one();
+        self.replicas[replica].work.notify_one();
         Ok((number, ended))
+    }
+
+    /// The replica that the token of the session names, else the next one in turn.
+    fn select_replica(&self, number: u64, request: &Request) -> usize {
+        let count = self.replicas.len();
+        let named = request.header(http::SESSION_TOKEN).and_then(|token| {
+            let replica: usize = token.strip_prefix("sim-")?.parse().ok()?;
+            (replica < count).then_some(replica)
+        });
+        named.unwrap_or((number % count as u64) as usize)
+    }
+
+    fn engine_of(&self, generation: &Generation) -> &RefCell<Engine> {
+        &self.replicas[generation.replica.unwrap_or(0)].engine
     }
 
     fn read(
@@ -156,8 +207,12 @@ impl Server {
 
     /// Submits a sequence per choice to the engine, and records how many prompt tokens were cached.
     fn submit(&self, number: u64, generation: &mut Generation, now: Nanos) -> Result<(), TooLong> {
-        let blocks = generation.prompt.blocks(self.config.block_tokens);
-        let mut engine = self.engine.borrow_mut();
+        let blocks = if self.config.prefix_cache {
+            generation.prompt.blocks(self.config.block_tokens)
+        } else {
+            Vec::new()
+        };
+        let mut engine = self.engine_of(generation).borrow_mut();
         for choice in 0..generation.choices {
             let id = sequence(number, choice);
             let job = Job {
@@ -182,7 +237,9 @@ impl Server {
 
     /// Empties the prefix cache.
     pub(super) fn reset_prefix_cache(&self) {
-        self.engine.borrow_mut().reset_prefix_cache();
+        for replica in &self.replicas {
+            replica.engine.borrow_mut().reset_prefix_cache();
+        }
     }
 
     /// Begins a profile.
@@ -197,9 +254,15 @@ impl Server {
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self) -> String {
-        self.meters
-            .borrow()
-            .page(self.engine.borrow().occupancy(), self.config.kv_blocks)
+        let all = self.replicas.iter();
+        let occupancy = all
+            .map(|replica| replica.engine.borrow().occupancy())
+            .fold(Occupancy::default(), Occupancy::add);
+        let blocks = self
+            .config
+            .kv_blocks
+            .saturating_mul(self.config.replicas.max(1));
+        self.meters.borrow().page(occupancy, blocks)
     }
 
     /// Passes the token that the engine emitted at `at` for a sequence to its request.
@@ -226,7 +289,7 @@ impl Server {
 
     /// Cancels the sequences of a request in the engine.
     fn withdraw(&self, number: u64, live: &Live) {
-        let mut engine = self.engine.borrow_mut();
+        let mut engine = self.engine_of(live.generation()).borrow_mut();
         (0..live.generation().choices).for_each(|choice| engine.cancel(sequence(number, choice)));
     }
 

@@ -131,8 +131,8 @@ fn is_unique(data: &DatasetSpec, repeats: bool) -> bool {
     match &data.source {
         Source::Random {
             shared_prefix: 0, ..
-        }
-        | Source::SpeedBenchmark { .. } => true,
+        } if data.generated.system_tokens == 0 => true,
+        Source::SpeedBenchmark { .. } => true,
         _ if data.cache_bust => true,
         Source::Random { .. } | Source::Prefix { .. } | Source::Prompt(_) => false,
         _ => {
@@ -185,7 +185,7 @@ mod tests {
 
     fn random(shared_prefix: u64) -> Source {
         Source::Random {
-            tokens: Quantity::Fixed(1024),
+            tokens: Quantity::fixed(1024),
             shared_prefix,
         }
     }
@@ -283,7 +283,8 @@ mod tests {
             groups: 2,
             per_group: None,
             prefix_tokens: 900,
-            tokens: Quantity::Fixed(100),
+            tokens: Quantity::fixed(100),
+            zipf: None,
         };
         let sources = [
             random(0),
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(busted, [true; 6]);
         let mut exact = case(Source::Openqa);
         exact.dataset.shape = Some(TextShape {
-            tokens: Quantity::Fixed(1000),
+            tokens: Quantity::fixed(1000),
             mode: ShapeMode::Exact,
             fill_from: None,
         });

@@ -26,8 +26,8 @@ pub(crate) struct ShardAudit {
     pub records: Vec<ShardRecord>,
     /// Why every verdict of the case is invalid.
     pub reasons: Vec<String>,
-    /// A note on the clocks.
-    pub note: Option<String>,
+    /// Notes on the clocks and on arrivals that were held.
+    pub notes: Vec<String>,
     /// p-value of the test whether the TTFT depends on the shard.
     pub p_value: Option<f64>,
 }
@@ -59,10 +59,17 @@ pub(crate) fn audit_shards(
         })
         .collect();
     let skew = audit_skew(case, &records, limits);
-    let (skew_reason, note) = match skew {
+    let (skew_reason, skew_note) = match skew {
         Some(text) if needs_equal_clocks(&case.load.shape) => (Some(text), None),
         skew => (None, skew.map(|text| format!("{text}."))),
     };
+    let held_note = (records.len() > 1 && sample.counts.held > 0).then(|| {
+        format!(
+            "`load.max_in_flight` is split over {} shards: a shard may hold an arrival while another one has a free slot, so held \
+             times are at least those of one process.",
+            records.len()
+        )
+    });
     let of_shards = records.iter().flat_map(|record| &record.reasons).cloned();
     let reasons = of_shards
         .chain(split_limit(case, sample, records.len()))
@@ -73,7 +80,7 @@ pub(crate) fn audit_shards(
         p_value: kruskal_wallis(&ttfts),
         records,
         reasons,
-        note,
+        notes: skew_note.into_iter().chain(held_note).collect(),
     }
 }
 
@@ -246,7 +253,8 @@ fn workers_behind(
 /// A limit that is split drops more than one limit for all would.
 fn split_limit(case: &Case, sample: &Sample, shards: usize) -> Option<String> {
     let dropped = sample.counts.dropped;
-    let split = shards > 1 && case.load.max_in_flight.is_some() && dropped > 0;
+    let split =
+        shards > 1 && case.load.max_in_flight.is_some() && !case.load.holds() && dropped > 0;
     let arrivals = if dropped == 1 {
         "arrival was"
     } else {
@@ -285,6 +293,7 @@ fn needs_equal_clocks(shape: &Shape) -> bool {
     match shape {
         Shape::Burst => true,
         Shape::Open { arrival, .. } | Shape::Rates { arrival, .. } => *arrival == Arrival::Constant,
+        Shape::Classes { classes } => classes.iter().any(needs_equal_clocks),
         Shape::Closed { .. }
         | Shape::Replay { .. }
         | Shape::Users { .. }
@@ -332,6 +341,7 @@ fn ttft_note(record: &ShardRecord, records: &[ShardRecord]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::run::audit::tests::case;
+    use llmscen_core::load::{AtLimit, MaxInFlight};
     use llmscen_core::manifest::Stall;
     use llmscen_core::sample::Counts;
     use llmscen_core::units::Nanos;
@@ -398,7 +408,7 @@ mod tests {
             "a plain run has no shards"
         );
         let seen = audited(four(|_| ()), &samples());
-        assert_eq!((seen.reasons.len(), seen.note), (0, None));
+        assert_eq!((seen.reasons.len(), seen.notes.len()), (0, 0));
         let one = &seen.records[2];
         assert_eq!(
             (
@@ -484,7 +494,7 @@ mod tests {
                 ..Part::default()
             };
             let audit = audit_shards(&case, &[part], &samples(), &Sample::default(), &SKEW);
-            (audit.reasons.len(), audit.note.is_some())
+            (audit.reasons.len(), !audit.notes.is_empty())
         };
         let open = |arrival| Shape::Open { rate: 9.0, arrival };
         assert_eq!(seen(open(Arrival::Constant), 0, 60), (1, false));
@@ -507,7 +517,10 @@ mod tests {
     #[test]
     fn dropped_arrivals_of_a_split_limit_deviate_from_the_plan() {
         let mut case = case("http://x");
-        case.load.max_in_flight = Some(8);
+        case.load.max_in_flight = Some(MaxInFlight {
+            of: 8,
+            then: AtLimit::Drop,
+        });
         let counts = Counts {
             dropped: 31,
             ..Counts::default()

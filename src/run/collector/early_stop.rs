@@ -77,7 +77,8 @@ impl EarlyStopMonitor {
         let limits = watched_limits(case);
         // Several shards detect no saturation: that needs the requests in flight of all at one time.
         let is_whole = shard.is_whole();
-        let arrives = matches!(case.load.shape, Shape::Open { .. } | Shape::Replay { .. });
+        let arrives = case.load.shape.constant_rate().is_some()
+            || matches!(case.load.shape, Shape::Replay { .. });
         let detects = arrives && is_whole && case.load.stop_when_saturated;
         let drift = detects.then(JointTrend::default);
         let planned = measured(case, planned);

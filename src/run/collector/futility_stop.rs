@@ -17,8 +17,8 @@ pub struct FutilityStop {
     case: Case,
     checks: Vec<Check>,
     looks: Vec<AlphaSpending>,
-    /// Finished requests after the first unfinished one, by number, and whether each is measured.
-    ahead: BTreeMap<u64, bool>,
+    /// Requests and sessions after the first unfinished one, by number, as far as their outcomes are known.
+    ahead: BTreeMap<u64, SeenOutcomes>,
     /// Number of the first unfinished request.
     first_unfinished: u64,
     /// Measured requests before that one.
@@ -26,6 +26,27 @@ pub struct FutilityStop {
     /// Measured requests at the next interim analysis.
     next: u64,
     hopeless: bool,
+}
+
+/// The outcomes of a request or session so far.
+#[derive(Default)]
+struct SeenOutcomes {
+    count: u32,
+    expected: u32,
+    measured: bool,
+}
+
+impl SeenOutcomes {
+    fn add(&mut self, outcome: &Outcome) {
+        // A turn before the first measured one only fills the prefix cache.
+        self.count += u32::from(outcome.turn >= outcome.first_turn);
+        self.expected = outcome.turns.saturating_sub(outcome.first_turn).max(1);
+        self.measured |= outcome.phase == Phase::Measured;
+    }
+
+    fn is_over(&self) -> bool {
+        self.count >= self.expected
+    }
 }
 
 impl FutilityStop {
@@ -49,12 +70,14 @@ impl FutilityStop {
     /// Runs an interim analysis if one is due. `last`: the new row among `rows`. True once, when the objectives cannot be met any
     /// more. Requests count in the order of their numbers, not of their ends, since fast failures end first.
     pub fn check(&mut self, last: &Outcome, rows: &Builder) -> bool {
-        if last.turn + 1 >= last.turns {
-            self.ahead.insert(last.seq, last.phase == Phase::Measured);
-        }
-        while let Some(measured) = self.ahead.remove(&self.first_unfinished) {
+        let session = self.ahead.entry(last.seq).or_default();
+        session.add(last);
+        while let Some(session) = self.ahead.get(&self.first_unfinished)
+            && session.is_over()
+        {
+            self.measured += u64::from(session.measured);
+            self.ahead.remove(&self.first_unfinished);
             self.first_unfinished += 1;
-            self.measured += u64::from(measured);
         }
         if self.hopeless || self.checks.is_empty() || self.measured < self.next {
             return false;

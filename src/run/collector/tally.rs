@@ -40,7 +40,7 @@ impl Tally {
     /// Counts a finished request.
     pub fn count(&mut self, outcome: &Outcome) {
         let timeline = &outcome.timeline;
-        if outcome.turn == 0 {
+        if outcome.begins_session() {
             self.begun
                 .push(outcome.seq << 1 | u64::from(timeline.sent.is_some()));
         }

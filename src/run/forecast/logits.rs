@@ -44,10 +44,7 @@ fn logits_of_case(case: &Case, rounds: u32) -> Option<String> {
         || "every request".to_owned(),
         |files| format!("{files} requests"),
     );
-    let tokens = match case.request.max_tokens {
-        Some(Quantity::Fixed(tokens) | Quantity::Uniform { high: tokens, .. }) => Some(tokens),
-        _ => None,
-    };
+    let tokens = case.request.max_tokens.as_ref().and_then(Quantity::max);
     let vocabulary = case
         .target
         .models

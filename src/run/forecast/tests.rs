@@ -34,6 +34,13 @@ fn plan(load_section: &str, rounds: u32, slo: &[&str]) -> Plan {
     .plan
 }
 
+fn offline(cache: &CacheDir) -> DataAccess<'_> {
+    DataAccess {
+        cache,
+        progress: &|_| (),
+    }
+}
+
 #[test]
 fn objectives_that_cannot_pass_are_listed() {
     let limits = [
@@ -116,10 +123,11 @@ fn arrivals_bound_the_number_too() {
 fn described(plan: &Plan) -> (String, String) {
     let extents = extents(
         plan,
-        &CacheDir {
+        &offline(&CacheDir {
             dir: "unused".into(),
             hub: String::new(),
-        },
+            ..CacheDir::default()
+        }),
     )
     .unwrap();
     (
@@ -172,10 +180,11 @@ fn a_replay_is_as_long_as_its_trace() {
     plan.cases[0].trace = None;
     let none = extents(
         &plan,
-        &CacheDir {
+        &offline(&CacheDir {
             dir: "unused".into(),
             hub: String::new(),
-        },
+            ..CacheDir::default()
+        }),
     );
     assert!(matches!(none, Err(RunError::NoArrivals)));
 }
@@ -289,8 +298,9 @@ fn every_entry_shows_its_first_request() {
     let cache = CacheDir {
         dir: "unused".into(),
         hub: String::new(),
+        ..CacheDir::default()
     };
-    let forecast = forecast(&mixed(mix, "rate: 5/s, requests: 9", &[]), &cache).unwrap();
+    let forecast = forecast(&mixed(mix, "rate: 5/s, requests: 9", &[]), &offline(&cache)).unwrap();
     let lines: Vec<(Option<&str>, bool, bool)> = forecast
         .first_bodies
         .iter()

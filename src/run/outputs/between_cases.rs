@@ -61,16 +61,17 @@ pub(crate) fn with_other_cases<'a>(
     let own = Measured::new(plan, case, table, manifest);
     let resolve = |check: &Check| {
         let id = other_case(check)?;
+        let relative = check.relative.clone()?;
         let other_case = plan.cases.iter().find(|other| other.id == id)?;
         let other = Measured::new(plan, other_case, table, manifest);
-        let design = if plan.alternates(&case.id, id) {
+        // Both values of a round of one case are of the same state of the machine.
+        let design = if relative.is_same_case() || plan.alternates(&case.id, id) {
             RoundDesign::Alternating
         } else if own.restarted && other.restarted {
             RoundDesign::Restarted
         } else {
             RoundDesign::Pooled
         };
-        let relative = check.relative.clone()?;
         let samples = (own.samples(), other.samples());
         let known = value_of_other_case(check, relative.factor, samples, design);
         let relative = Relative { known, ..relative };

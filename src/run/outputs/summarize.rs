@@ -371,7 +371,7 @@ fn summarize_case(
     // A local model takes its own timestamps, which stalls of worker threads do not affect.
     notes.extend(note_stall(&audit, &sample).filter(|_| local.is_empty()));
     notes.extend(note_unknown_cache(&audit, case).filter(|_| !is_stage));
-    notes.extend(shards.note.filter(|_| !is_stage));
+    notes.extend(shards.notes.into_iter().filter(|_| !is_stage));
     CaseReport {
         judged_elsewhere: false,
         id: case.id.clone(),
@@ -385,9 +385,11 @@ fn summarize_case(
         speed: llmscen_analysis::speed_table(case, &groups, &local),
         groups,
         endpoints: llmscen_analysis::endpoint_reports(case, &sample),
+        headers: llmscen_analysis::header_reports(case, &sample),
         token_source: llmscen_analysis::token_source(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),
+        answers: llmscen_analysis::answers_report(table, facts, &sample),
         // The report of the case shows stages over time.
         timelines: if is_stage {
             Timelines::default()
@@ -435,7 +437,7 @@ fn dataset_end(
     let measured = sample
         .requests
         .iter()
-        .filter(|request| request.turn() == 0)
+        .filter(|request| request.begins_session())
         .count() as u64;
     let after = measured + discarded.map_or(0, |discarded| discarded.requests);
     let planned = facts

@@ -29,7 +29,7 @@ pub fn draw_client_cancel(
     }
     match when {
         CancelWhen::After(time) => Some(ClientCancel::After(sample_think_time(
-            *time,
+            time,
             seed,
             position.number,
             position.turn,
@@ -43,7 +43,8 @@ pub fn draw_client_cancel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use llmscen_core::request::{Quantity, Wait};
+    use llmscen_core::distribution::Distribution;
+    use llmscen_core::request::Quantity;
     use llmscen_core::units::Nanos;
 
     fn drawn(share: f64, when: CancelWhen, seed: u64) -> Vec<Option<ClientCancel>> {
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_share_cancels_and_the_same_seed_draws_the_same() {
-        let when = || CancelWhen::Tokens(Quantity::Uniform { low: 3, high: 9 });
+        let when = || CancelWhen::Tokens(Quantity::uniform(3, 9));
         let left = drawn(0.05, when(), 1);
         let share = left.iter().flatten().count() as f64 / left.len() as f64;
         assert!((share - 0.05).abs() < 0.005, "{share}");
@@ -85,7 +86,7 @@ mod tests {
     fn times_are_drawn_and_a_row_without_its_token_count_is_not_cancelled() {
         let span = Nanos::from_millis(20);
         assert_eq!(
-            drawn(1.0, CancelWhen::After(Wait::Fixed(span)), 1)[7],
+            drawn(1.0, CancelWhen::After(Distribution::time(span)), 1)[7],
             Some(ClientCancel::After(span))
         );
         let drawn_for = |fields: Value| {

@@ -1,20 +1,122 @@
-//! The conversation of a session: its messages so far and the next prompt.
+//! The conversation of a session: the history of each turn so far, and the next prompts.
 
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Replies, Session, TurnLinks, Turns};
+use llmscen_datasets::token::{Tokenizer, text_of};
 use llmscen_protocols::Message;
 use llmscen_scenario::render::spoken;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-/// The conversation of one session up to a turn.
+/// The conversation of one session.
 #[derive(Debug)]
 pub struct Conversation {
-    turns: std::vec::IntoIter<Prompt>,
-    /// All messages so far, replies included. The template adds the system message of the case.
-    messages: Vec<Value>,
+    turns: Vec<Turn>,
     api: Api,
+    replies: Replies,
+    keep_reasoning: bool,
     model: Option<String>,
     group: Option<String>,
+}
+
+/// One turn of a conversation.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Its prompt, until the turn is rendered.
+    prompt: Option<Prompt>,
+    /// The messages of its request, and its reply once it has ended.
+    history: History,
+    /// Prompt tokens of its request, and the tokens of its reply once it has ended.
+    tokens: Option<u64>,
+    /// The data has a complete body for it, so its messages have the form of the protocol.
+    has_body: bool,
+    /// The oldest turn in its history.
+    history_from: u32,
+    /// Its reply in the data.
+    recorded_reply: Vec<Value>,
+    /// Another turn contains the text of its reply.
+    is_quoted: bool,
+    /// That text.
+    reply_text: Option<String>,
+}
+
+/// The messages up to a turn. Turns that continue the same turn share them.
+#[derive(Clone, Debug, Default)]
+struct History {
+    last: Option<Arc<Chunk>>,
+    /// The system message that the data sets; it replaces the one among the messages. The template adds that of the case.
+    system: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    before: Option<Arc<Chunk>>,
+    /// The turn that added it.
+    turn: u32,
+    messages: Vec<Value>,
+}
+
+impl Drop for Chunk {
+    /// Without recursion, whose depth would be the number of turns.
+    fn drop(&mut self) {
+        let mut before = self.before.take();
+        while let Some(mut chunk) = before.and_then(Arc::into_inner) {
+            before = chunk.before.take();
+        }
+    }
+}
+
+impl History {
+    fn push(&mut self, turn: u32, messages: Vec<Value>) {
+        if !messages.is_empty() {
+            let before = self.last.take();
+            self.last = Some(Arc::new(Chunk {
+                before,
+                turn,
+                messages,
+            }));
+        }
+    }
+
+    /// Removes the messages of the turns before `oldest`, except a system message at the start.
+    fn remove_turns_before(&mut self, oldest: u32) {
+        if self.chunks().all(|chunk| chunk.turn >= oldest) {
+            return;
+        }
+        let system = self.first().filter(|first| is_system(first)).cloned();
+        let kept: Vec<(u32, Vec<Value>)> = self
+            .chunks()
+            .filter(|chunk| chunk.turn >= oldest)
+            .map(|chunk| (chunk.turn, chunk.messages.clone()))
+            .collect();
+        self.last = None;
+        self.push(oldest, system.into_iter().collect());
+        for (turn, messages) in kept.into_iter().rev() {
+            self.push(turn, messages);
+        }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        std::iter::successors(self.last.as_deref(), |chunk| chunk.before.as_deref())
+    }
+
+    fn first(&self) -> Option<&Value> {
+        self.chunks().last()?.messages.first()
+    }
+
+    fn messages(&self) -> Vec<Value> {
+        let chunks: Vec<&Chunk> = self.chunks().collect();
+        let mut messages: Vec<Value> = chunks
+            .into_iter()
+            .rev()
+            .flat_map(|chunk| &chunk.messages)
+            .cloned()
+            .collect();
+        if let Some(system) = &self.system {
+            set_system_message(&mut messages, system);
+        }
+        messages
+    }
 }
 
 /// The first turn of a session as it is sent: a system message of the dataset becomes its first message.
@@ -28,50 +130,160 @@ pub fn prepare_first_turn(mut first: Prompt) -> Prompt {
 }
 
 impl Conversation {
-    /// The conversation after the first turn; None if the session has no turn.
-    pub fn begin(session: Session, api: Api) -> Option<Conversation> {
-        let mut turns = session.turns.into_iter();
-        let first = prepare_first_turn(turns.next()?);
-        Some(Conversation {
-            messages: messages_of(&first),
-            turns,
+    /// A conversation before any turn.
+    pub fn new(session: Session, api: Api, settings: Option<&Turns>) -> Conversation {
+        let mut quoted: Vec<u32> = Vec::new();
+        for links in session.turns.iter().filter_map(|turn| turn.links.as_ref()) {
+            quoted.extend(links.replies.iter().map(|slot| slot.turn));
+        }
+        let first = session.turns.first();
+        let (model, group) = first.map_or((None, None), |first| {
+            (first.model.clone(), first.group.clone())
+        });
+        let turn = |(index, mut prompt): (u32, Prompt)| Turn {
+            recorded_reply: std::mem::take(&mut prompt.recorded_reply),
+            tokens: prompt.tokens,
+            has_body: prompt.body.is_some(),
+            prompt: Some(prompt),
+            is_quoted: quoted.contains(&index),
+            ..Turn::default()
+        };
+        Conversation {
+            turns: (0..).zip(session.turns).map(turn).collect(),
             api,
-            model: first.model,
-            group: first.group,
-        })
+            replies: settings.map(|turns| turns.replies).unwrap_or_default(),
+            keep_reasoning: settings.is_some_and(|turns| turns.keep_reasoning),
+            model,
+            group,
+        }
     }
 
-    /// The next turn, with all messages before it; None after the last turn.
-    pub fn next(&mut self, reply: &Message, keep_reasoning: bool) -> Option<Prompt> {
-        let mut prompt = self.turns.next()?;
-        let reply = reply_message(reply, keep_reasoning);
-        // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
-        match prompt.body {
-            Some(_) => self.messages.extend(spoken(self.api, vec![reply])),
-            None => self.messages.push(reply),
+    /// Adds the turns before `first`, with their replies in the data.
+    pub fn skip_to(&mut self, first: u32) {
+        for turn in 0..first {
+            self.add_messages(turn);
+            self.end_turn(turn, &Message::default(), None);
         }
-        let mut added = messages_of(&prompt);
-        // A dataset may repeat the system message in every turn.
-        if added
-            .first()
-            .is_some_and(|first| is_system(first) && self.messages.first() == Some(first))
-        {
-            added.remove(0);
-        }
-        self.messages.extend(added);
-        if let Some(system) = &prompt.system {
-            set_system_message(&mut self.messages, system);
-        }
+    }
+
+    /// The prompt of a turn as the dataset has it, until the turn is rendered.
+    pub fn prompt(&mut self, turn: u32) -> Option<&mut Prompt> {
+        self.turns.get_mut(turn as usize)?.prompt.as_mut()
+    }
+
+    /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits have ended.
+    /// None: there is no such turn.
+    pub fn render(&mut self, turn: u32) -> Option<Prompt> {
+        let mut prompt = self.add_messages(turn)?;
+        let messages = self.turns.get(turn as usize)?.history.messages();
         match prompt.body.as_mut() {
-            Some(body) => {
-                _ = body.insert("messages".to_owned(), Value::Array(self.messages.clone()))
-            }
-            None => prompt.messages = Some(self.messages.clone()),
+            Some(body) => _ = body.insert("messages".to_owned(), Value::Array(messages)),
+            None => prompt.messages = Some(messages),
         }
         prompt.model = prompt.model.or_else(|| self.model.clone());
         prompt.group = prompt.group.or_else(|| self.group.clone());
         Some(prompt)
     }
+
+    /// Adds the messages of a turn to the history that it continues. Returns the rest of its prompt.
+    pub fn add_messages(&mut self, turn: u32) -> Option<Prompt> {
+        let mut prompt = self.turns.get_mut(turn as usize)?.prompt.take()?;
+        let linear = TurnLinks {
+            continues: turn.checked_sub(1),
+            ..TurnLinks::default()
+        };
+        let links = prompt.links.take().map_or(linear, |links| *links);
+        let mut history = links
+            .continues
+            .and_then(|before| self.turns.get(before as usize))
+            .map(|before| before.history.clone())
+            .unwrap_or_default();
+        let mut added = take_messages(&mut prompt);
+        for slot in &links.replies {
+            let text = self
+                .turns
+                .get(slot.turn as usize)
+                .and_then(|turn| turn.reply_text.clone());
+            if let Some(Value::Object(message)) = added.get_mut(slot.message) {
+                message.insert("content".to_owned(), text.unwrap_or_default().into());
+            }
+        }
+        // A dataset may repeat the system message in every turn.
+        if added
+            .first()
+            .is_some_and(|first| is_system(first) && history.first() == Some(first))
+        {
+            added.remove(0);
+        }
+        history.push(turn, added);
+        history.remove_turns_before(prompt.history_from);
+        if let Some(system) = &prompt.system
+            && (links.continues.is_some() || prompt.body.is_none())
+        {
+            history.system = Some(system.as_str().into());
+        }
+        let added_to = self.turns.get_mut(turn as usize)?;
+        added_to.history = history;
+        added_to.history_from = prompt.history_from;
+        Some(prompt)
+    }
+
+    /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. None: not
+    /// counted, or the turn is rendered.
+    pub fn history_tokens(&self, turn: u32) -> Option<u64> {
+        let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
+        let continues = match &prompt.links {
+            Some(links) => links.continues,
+            None => turn.checked_sub(1),
+        };
+        let Some(before) = continues else {
+            return Some(0);
+        };
+        // Without its oldest turns, a prompt shares only an unknown beginning with the prompt before.
+        let before = self.turns.get(before as usize)?;
+        before
+            .tokens
+            .filter(|_| prompt.history_from <= before.history_from)
+    }
+
+    /// Sets the prompt tokens of a turn.
+    pub fn set_tokens(&mut self, turn: u32, tokens: Option<u64>) {
+        if let Some(turn) = self.turns.get_mut(turn as usize) {
+            turn.tokens = tokens;
+        }
+    }
+
+    /// Adds the reply to the history of a turn: `reply` is that of the server.
+    pub fn end_turn(&mut self, index: u32, reply: &Message, tokenizer: Option<&Tokenizer>) {
+        let Some(turn) = self.turns.get_mut(index as usize) else {
+            return;
+        };
+        let messages = match self.replies {
+            Replies::Live => vec![reply_message(reply, self.keep_reasoning)],
+            Replies::Recorded => std::mem::take(&mut turn.recorded_reply),
+        };
+        let text = messages.iter().map(text_of).collect::<Vec<_>>().join("\n");
+        let reply_tokens = tokenizer.and_then(|tokenizer| tokenizer.count(&text));
+        turn.tokens = turn
+            .tokens
+            .zip(reply_tokens)
+            .map(|(prompt, reply)| prompt + reply);
+        turn.reply_text = turn.is_quoted.then_some(text);
+        // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
+        let messages = match turn.has_body {
+            true => spoken(self.api, messages),
+            false => messages,
+        };
+        turn.history.push(index, messages);
+    }
+}
+
+/// Takes the messages that a turn adds to the conversation.
+fn take_messages(prompt: &mut Prompt) -> Vec<Value> {
+    prompt
+        .messages
+        .take()
+        .unwrap_or_else(|| messages_of(prompt))
 }
 
 /// The messages that a turn adds to the conversation.
@@ -121,6 +333,7 @@ fn is_system(message: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use llmscen_core::dataset::ReplySlot;
 
     fn user_turn(text: &str) -> Prompt {
         Prompt {
@@ -141,6 +354,27 @@ mod tests {
         prompt.unwrap().messages.unwrap().into()
     }
 
+    /// The conversation of a session after its first turn was rendered.
+    fn begun(turns: Vec<Prompt>, api: Api, settings: Turns) -> Conversation {
+        let mut conversation = Conversation::new(Session { turns }, api, Some(&settings));
+        conversation.add_messages(0);
+        conversation
+    }
+
+    /// Ends a turn with a reply and renders another one.
+    fn next(conversation: &mut Conversation, ended: (u32, &Message), turn: u32) -> Option<Prompt> {
+        conversation.end_turn(ended.0, ended.1, None);
+        conversation.render(turn)
+    }
+
+    fn user(text: &str) -> Value {
+        json!({ "role": "user", "content": text })
+    }
+
+    fn assistant(text: &str) -> Value {
+        json!({ "role": "assistant", "content": text })
+    }
+
     #[test]
     fn a_turn_has_all_messages_before_it() {
         let tool = json!({ "role": "tool", "tool_call_id": "1", "content": "22 C" });
@@ -148,18 +382,19 @@ mod tests {
             messages: Some(vec![tool.clone()]),
             ..Prompt::default()
         };
-        let mut conversation = Conversation::begin(
-            Session {
-                turns: vec![user_turn("a"), user_turn("b"), third],
-            },
+        let keep_reasoning = Turns {
+            keep_reasoning: true,
+            ..Turns::default()
+        };
+        let mut conversation = begun(
+            vec![user_turn("a"), user_turn("b"), third],
             Api::OpenaiChat,
-        )
-        .unwrap();
-        let [a, b] = ["a", "b"].map(|text| json!({ "role": "user", "content": text }));
-        let one = json!({ "role": "assistant", "content": "1 \"é\"\n" });
+            keep_reasoning,
+        );
+        let one = json!({ "role": "assistant", "content": "1 \"é\"\n", "reasoning_content": "hm" });
         assert_eq!(
-            messages(conversation.next(&reply("1 \"é\"\n"), false)),
-            json!([a, one, b])
+            messages(next(&mut conversation, (0, &reply("1 \"é\"\n")), 1)),
+            json!([user("a"), one, user("b")])
         );
         let calls = json!([{ "id": "1", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
         let two = Message {
@@ -168,10 +403,121 @@ mod tests {
         };
         let assistant = json!({ "role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls });
         assert_eq!(
-            messages(conversation.next(&two, true)),
-            json!([a, one, b, assistant, tool])
+            messages(next(&mut conversation, (1, &two), 2)),
+            json!([user("a"), one, user("b"), assistant, tool])
         );
-        assert_eq!(conversation.next(&reply(""), false), None);
+        assert_eq!(next(&mut conversation, (2, &reply("")), 3), None);
+    }
+
+    #[test]
+    fn branches_share_the_history_before_them_and_quote_the_replies_that_they_join() {
+        let linked =
+            |text: &str, continues: Option<u32>, after: &[u32], replies: &[ReplySlot]| Prompt {
+                messages: Some(vec![user(text)]),
+                links: Some(Box::new(TurnLinks {
+                    continues,
+                    after: after.to_vec(),
+                    replies: replies.to_vec(),
+                })),
+                ..Prompt::default()
+            };
+        let quote = ReplySlot {
+            message: 0,
+            turn: 2,
+        };
+        let turns = vec![
+            linked("plan", None, &[], &[]),
+            linked("branch", Some(0), &[], &[]),
+            linked("sub-agent", None, &[0], &[]),
+            linked("replaced", Some(1), &[2], &[quote]),
+        ];
+        let mut conversation = begun(turns, Api::OpenaiChat, Turns::default());
+        let plan = [user("plan"), assistant("p")];
+        let branch = next(&mut conversation, (0, &reply("p")), 1);
+        assert_eq!(messages(branch), json!([plan[0], plan[1], user("branch")]));
+        assert_eq!(messages(conversation.render(2)), json!([user("sub-agent")]));
+        let shared = |turn: usize| conversation.turns[turn].history.chunks().last().unwrap();
+        assert!(
+            std::ptr::eq(shared(0), shared(1)),
+            "a branch copies no message"
+        );
+        conversation.end_turn(2, &reply("found"), None);
+        assert_eq!(
+            messages(next(&mut conversation, (1, &reply("b")), 3)),
+            json!([
+                plan[0],
+                plan[1],
+                user("branch"),
+                assistant("b"),
+                user("found")
+            ])
+        );
+    }
+
+    #[test]
+    fn recorded_replies_are_the_history_whatever_the_server_replies() {
+        let call = json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": "x" }] });
+        let recorded = |text: &str, recorded_reply: &[Value]| Prompt {
+            recorded_reply: recorded_reply.to_vec(),
+            ..user_turn(text)
+        };
+        let turns = vec![
+            recorded("a", &[assistant("ra"), call.clone()]),
+            recorded("b", &[assistant("rb")]),
+            recorded("c", &[]),
+        ];
+        let settings = Turns {
+            replies: Replies::Recorded,
+            ..Turns::default()
+        };
+        let mut conversation = begun(turns.clone(), Api::OpenaiChat, settings.clone());
+        assert_eq!(
+            messages(next(&mut conversation, (0, &reply("live")), 1)),
+            json!([user("a"), assistant("ra"), call, user("b")])
+        );
+        let all = json!([
+            user("a"),
+            assistant("ra"),
+            call,
+            user("b"),
+            assistant("rb"),
+            user("c")
+        ]);
+        assert_eq!(
+            messages(next(&mut conversation, (1, &reply("live")), 2)),
+            all
+        );
+        let mut later = Conversation::new(Session { turns }, Api::OpenaiChat, Some(&settings));
+        later.skip_to(2);
+        assert_eq!(
+            messages(later.render(2)),
+            all,
+            "a session that begins at its last turn"
+        );
+    }
+
+    #[test]
+    fn a_truncated_turn_keeps_the_system_message_and_the_latest_turns() {
+        let first = Prompt {
+            system: Some("be terse".into()),
+            ..user_turn("a")
+        };
+        let later = |text: &str, history_from| Prompt {
+            history_from,
+            ..user_turn(text)
+        };
+        let turns = vec![first, later("b", 0), later("c", 1), later("d", 3)];
+        let mut conversation = begun(turns, Api::OpenaiChat, Turns::default());
+        let mut turn = 0;
+        let mut contents = |text: &str| {
+            turn += 1;
+            let all = messages(next(&mut conversation, (turn - 1, &reply(text)), turn));
+            let text = |message: &Value| message["content"].as_str().unwrap().to_owned();
+            all.as_array().unwrap().iter().map(text).collect::<Vec<_>>()
+        };
+        assert_eq!(contents("1"), ["be terse", "a", "1", "b"]);
+        assert_eq!(contents("2"), ["be terse", "b", "2", "c"]);
+        assert_eq!(contents("3"), ["be terse", "d"]);
     }
 
     #[test]
@@ -189,7 +535,7 @@ mod tests {
             prepare_first_turn(turns[0].clone()).messages.unwrap()[0],
             json!({ "role": "system", "content": "one" })
         );
-        let mut conversation = Conversation::begin(Session { turns }, Api::OpenaiChat).unwrap();
+        let mut conversation = begun(turns, Api::OpenaiChat, Turns::default());
         let system = |prompt: Option<Prompt>| {
             let all = messages(prompt);
             let count = all
@@ -201,74 +547,53 @@ mod tests {
             (all[0]["content"].clone(), count)
         };
         assert_eq!(
-            system(conversation.next(&reply("x"), false)),
+            system(next(&mut conversation, (0, &reply("x")), 1)),
             (json!("one"), 1)
         );
         assert_eq!(
-            system(conversation.next(&reply("y"), false)),
+            system(next(&mut conversation, (1, &reply("y")), 2)),
             (json!("two"), 1)
         );
     }
 
     #[test]
     fn a_system_message_that_every_turn_repeats_is_sent_once() {
-        let (system, user) = (
-            json!({ "role": "system", "content": "s" }),
-            json!({ "role": "user", "content": "u" }),
-        );
+        let system = json!({ "role": "system", "content": "s" });
         let turn = Prompt {
-            messages: Some(vec![system.clone(), user.clone()]),
+            messages: Some(vec![system.clone(), user("u")]),
             ..Prompt::default()
         };
-        let mut conversation = Conversation::begin(
-            Session {
-                turns: vec![turn.clone(), turn],
-            },
-            Api::OpenaiChat,
-        )
-        .unwrap();
-        let assistant = json!({ "role": "assistant", "content": "r" });
+        let mut conversation = begun(vec![turn.clone(), turn], Api::OpenaiChat, Turns::default());
         assert_eq!(
-            messages(conversation.next(&reply("r"), false)),
-            json!([system, user, assistant, user])
+            messages(next(&mut conversation, (0, &reply("r")), 1)),
+            json!([system, user("u"), assistant("r"), user("u")])
         );
+    }
+
+    fn body_turn(text: &str) -> Prompt {
+        let body = json!({ "top_k": 1, "messages": [user(text)] });
+        Prompt {
+            body: body.as_object().cloned(),
+            ..Prompt::default()
+        }
     }
 
     #[test]
     fn complete_bodies_get_the_messages_and_the_session_keeps_its_model() {
-        let body = |text: &str| {
-            json!({ "top_k": 1, "messages": [{ "role": "user", "content": text }] })
-                .as_object()
-                .cloned()
-        };
-        let turn = |text: &str| Prompt {
-            body: body(text),
-            ..Prompt::default()
-        };
         let first = Prompt {
             model: Some("m".into()),
             group: Some("g".into()),
-            ..turn("a")
+            ..body_turn("a")
         };
-        let mut conversation = Conversation::begin(
-            Session {
-                turns: vec![first, turn("b")],
-            },
+        let mut conversation = begun(
+            vec![first, body_turn("b")],
             Api::OpenaiChat,
-        )
-        .unwrap();
-        let next = conversation.next(&reply("r"), false).unwrap();
-        let texts: Vec<&Value> = next.body.as_ref().unwrap()["messages"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .collect();
+            Turns::default(),
+        );
+        let next = next(&mut conversation, (0, &reply("r")), 1).unwrap();
         assert_eq!(
-            texts
-                .iter()
-                .map(|message| &message["content"])
-                .collect::<Vec<_>>(),
-            ["a", "r", "b"]
+            next.body.as_ref().unwrap()["messages"],
+            json!([user("a"), assistant("r"), user("b")])
         );
         assert_eq!(
             (next.model.as_deref(), next.group.as_deref()),
@@ -278,35 +603,26 @@ mod tests {
 
     #[test]
     fn a_complete_body_gets_a_reply_in_the_form_of_its_protocol() {
-        let body = |text: &str| {
-            json!({ "messages": [{ "role": "user", "content": text }] })
-                .as_object()
-                .cloned()
-        };
-        let turn = |text: &str| Prompt {
-            body: body(text),
-            ..Prompt::default()
-        };
         let used = json!({ "type": "tool_use", "id": "1", "name": "f", "input": {} });
         let called = Message {
             tool_calls: json!([used]),
             ..reply("I ask.")
         };
-        let mut conversation = Conversation::begin(
-            Session {
-                turns: ["a", "b", "c"].map(turn).to_vec(),
-            },
+        let mut conversation = begun(
+            ["a", "b", "c"].map(body_turn).to_vec(),
             Api::Anthropic,
-        )
-        .unwrap();
-        conversation.next(&called, false).unwrap();
-        let [a, b, c] = ["a", "b", "c"].map(|text| json!({ "role": "user", "content": text }));
+            Turns::default(),
+        );
+        next(&mut conversation, (0, &called), 1).unwrap();
         let assistant =
             json!({ "role": "assistant", "content": [{ "type": "text", "text": "I ask." }, used] });
-        let last = conversation.next(&reply(""), false).unwrap().body.unwrap();
+        let last = next(&mut conversation, (1, &reply("")), 2)
+            .unwrap()
+            .body
+            .unwrap();
         assert_eq!(
             last["messages"],
-            json!([a, assistant, b, c]),
+            json!([user("a"), assistant, user("b"), user("c")]),
             "an empty reply adds no message"
         );
     }

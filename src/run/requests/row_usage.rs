@@ -289,6 +289,7 @@ mod tests {
                 Arc::new(Renderer::new(&class_case, |stream| protocol.body(stream)).unwrap());
             let entry = case.mix.get(index).cloned();
             Arc::new(TrafficClass {
+                answers: None,
                 entry,
                 case: class_case,
                 prompts: Arc::new(Rows(rows)),

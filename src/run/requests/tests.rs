@@ -109,6 +109,7 @@ pub(crate) fn context(folder: &Path) -> Context {
         cache: CacheDir {
             dir: folder.join("cache"),
             hub: String::new(),
+            ..CacheDir::default()
         },
         tool: "".into(),
         output: None,

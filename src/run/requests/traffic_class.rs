@@ -3,6 +3,7 @@
 use llmscen_client::aws::body_sha256;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
+use llmscen_core::expect::Truths;
 use llmscen_core::mix::MixEntry;
 use llmscen_core::outcome::Phase;
 use llmscen_core::plan::Case;
@@ -13,6 +14,7 @@ use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{PromptError, Prompts};
+use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::{Rendered, Renderer};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub struct TrafficClass {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Renders request bodies.
     pub renderer: Arc<Renderer>,
+    /// Checks answers, if the scenario has checks.
+    pub answers: Option<Arc<AnswerChecker>>,
 }
 
 impl TrafficClass {
@@ -38,6 +42,17 @@ impl TrafficClass {
             Some(entry) => Some(entry.group(row_group.as_deref())),
             None => row_group,
         }
+    }
+
+    /// The headers of a request, from those in its dataset row, which override those of the entry.
+    fn headers(&self, of_row: Vec<(String, String)>) -> Vec<(String, String)> {
+        let own = self.entry.iter().flat_map(|entry| &entry.headers);
+        let mut headers: Vec<(String, String)> = own
+            .filter(|(name, _)| !of_row.iter().any(|(row, _)| row.eq_ignore_ascii_case(name)))
+            .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+            .collect();
+        headers.extend(of_row);
+        headers
     }
 
     /// The seed of its requests in a round; that of an entry does not depend on the other entries.
@@ -85,6 +100,8 @@ pub struct RequestPosition {
     pub turn: u32,
     /// Turns of the session.
     pub turns: u32,
+    /// The first measured turn of the session.
+    pub first_turn: u32,
     /// Entry of the mix, from 0.
     pub entry: usize,
     /// Number of the request, or of its session, among those of its entry.
@@ -106,10 +123,12 @@ pub fn build_call(
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
+        first_turn: position.first_turn,
+        dependencies: None,
         entry: position.entry,
         number: position.number,
         group: prompt.group,
-        headers: prompt.headers,
+        headers: class.headers(prompt.headers),
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
@@ -118,9 +137,27 @@ pub fn build_call(
         max_tokens: rendered.max_tokens,
         items: rendered.items,
         prompt_tokens: prompt.tokens,
+        cacheable_tokens: prompt.cacheable_tokens,
         approximate: prompt.approximate,
         cancel: leave,
         endpoint: endpoints.select(position.seq, position.turn),
+        held_until: None,
+        truths: rendered
+            .truths
+            .map(|truths| Box::new(truths_of_turn(truths, position))),
+    }
+}
+
+/// The truths of a turn. Those of a row are about the last answer of its conversation.
+fn truths_of_turn(truths: Truths, position: RequestPosition) -> Truths {
+    let class = position.entry;
+    if position.turn + 1 < position.turns {
+        Truths {
+            class,
+            ..Truths::default()
+        }
+    } else {
+        Truths { class, ..truths }
     }
 }
 
@@ -168,6 +205,10 @@ impl Prompts for StridedPrompts {
         let session = self.prompts.session(self.stride.row(seq))?;
         // Checked after the lookup: the length of a long file is known once its end is reached.
         (!self.has_ended(seq)).then_some(session)
+    }
+
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        self.prompts.write_turn(self.stride.row(seq), turn, prompt)
     }
 
     fn has_ended(&self, seq: u64) -> bool {
@@ -259,7 +300,7 @@ pub struct MixAssignment {
 impl MixAssignment {
     /// The assignment of a round with this seed; `arrivals`: those that it replays.
     pub fn new(case: &Case, seed: Seed, arrivals: Option<&Arc<[Nanos]>>) -> MixAssignment {
-        let planned = case.entry_rates().is_some();
+        let planned = case.entry_arrivals().is_some();
         let schedule = planned
             .then(|| Schedule::for_case(case, seed, arrivals))
             .flatten();

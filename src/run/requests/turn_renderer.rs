@@ -1,4 +1,4 @@
-//! Renders the later turns of sessions on a separate thread, each from the reply to the turn before.
+//! Renders the later turns of sessions on a separate thread, each from the replies to the turns that it awaits.
 
 use crate::run::error::RunError;
 use crate::run::execution::stop::Stop;
@@ -11,50 +11,120 @@ use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::sample_length;
 use llmscen_core::schedule::delays::sample_think_time;
+use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::tokens_of;
 use llmscen_protocols::Message;
 use llmscen_telemetry::process::lower_thread_priority;
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// A request for the next turn of a session.
+/// A request for a turn of a session.
 pub struct TurnRequest {
-    /// Position of the next turn.
+    /// Position of the turn.
     pub position: RequestPosition,
-    /// The conversation so far; None after the first turn.
-    pub conversation: Option<Box<Conversation>>,
-    /// The reply to the turn before.
-    pub reply: Message,
-    /// Receives the next turn, or why it cannot be rendered.
+    /// The conversation of the session.
+    pub conversation: SharedConversation,
+    /// Turns that have ended since the last request for a turn of this session, with their replies.
+    pub ended: Vec<(u32, Message)>,
+    /// Receives the turn, or why it cannot be rendered.
     pub rendered: oneshot::Sender<Result<RenderedTurn, String>>,
 }
+
+/// The conversation of a session; None before its second turn. Only the turn renderer uses it. The worker keeps it as long as the
+/// session is in progress.
+pub type SharedConversation = Arc<Mutex<Option<Conversation>>>;
 
 /// A rendered later turn.
 pub struct RenderedTurn {
     /// The request.
     pub call: PreparedRequest,
-    /// Think time: from the end of the turn before to the send time.
+    /// Time from the end of the last turn that it awaits to its send time.
     pub wait: Nanos,
-    /// The conversation, for the turn after it.
-    pub conversation: Box<Conversation>,
 }
 
-/// How many turns of a session are sent.
-pub fn turn_count(session: &Session, turns: Option<&Turns>) -> u32 {
-    let limit = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
-    u32::try_from(session.turns.len())
-        .unwrap_or(u32::MAX)
-        .min(limit)
+/// The turns of a session that are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnRange {
+    /// The first measured turn. The turns before it are history.
+    pub first: u32,
+    /// Number of turns, those before `first` included.
+    pub turns: u32,
+}
+
+/// The first turn of a session that is sent: the turn before the first measured one fills the prefix cache.
+fn first_sent(first_measured: u32) -> u32 {
+    first_measured.saturating_sub(1)
+}
+
+impl TurnRange {
+    /// Draws where a session begins, from the seed of its class and its number.
+    pub fn draw(session: &Session, turns: Option<&Turns>, seed: Seed, number: u64) -> TurnRange {
+        let limit = turns.and_then(|turns| turns.max).unwrap_or(u32::MAX).max(1);
+        let count = u32::try_from(session.turns.len())
+            .unwrap_or(u32::MAX)
+            .min(limit);
+        let begin = turns.and_then(|turns| turns.begin).map_or(0, |begin| {
+            let seed = seed.child("begin").child(number);
+            let share = ChaCha8Rng::seed_from_u64(seed.0).random_range(begin.low..=begin.high);
+            // At least the last turn is measured.
+            ((f64::from(count) * share) as u32).min(count.saturating_sub(1))
+        });
+        TurnRange {
+            first: begin,
+            turns: count,
+        }
+    }
+
+    /// The first turn that is sent.
+    pub fn first_sent(&self) -> u32 {
+        first_sent(self.first)
+    }
+}
+
+/// The conversation of a session whose first turn has been sent, or is rendered next.
+fn begin(source: &ClassSource, session: Session, first: u32) -> Conversation {
+    let case = &source.class.case;
+    let mut conversation = Conversation::new(session, case.target.api, case.dataset.turns.as_ref());
+    conversation.skip_to(first);
+    conversation
+}
+
+/// The first request of a session that begins at a later turn.
+pub fn render_begin(
+    source: &ClassSource,
+    session: Session,
+    position: RequestPosition,
+) -> Option<Prompt> {
+    let mut conversation = begin(source, session, position.turn);
+    let mut prompt = render_prompt(source, &mut conversation, position)?;
+    // The prefix cache needs the prompt only.
+    prompt.max_tokens = Some(1);
+    Some(prompt)
+}
+
+/// The prompt of a turn, with the history and its length.
+fn render_prompt(
+    source: &ClassSource,
+    conversation: &mut Conversation,
+    position: RequestPosition,
+) -> Option<Prompt> {
+    let cacheable_tokens = conversation.history_tokens(position.turn);
+    let mut prompt = conversation.render(position.turn)?;
+    set_lengths(source, &mut prompt, position);
+    conversation.set_tokens(position.turn, prompt.tokens);
+    prompt.cacheable_tokens = cacheable_tokens;
+    Some(prompt)
 }
 
 fn render_turn(
     source: &ClassSource,
     position: RequestPosition,
-    conversation: Option<Box<Conversation>>,
-    reply: &Message,
+    conversation: &mut Option<Conversation>,
+    ended: &[(u32, Message)],
 ) -> Result<RenderedTurn, RunError> {
     let ClassSource {
         class,
@@ -63,26 +133,43 @@ fn render_turn(
         endpoints,
     } = source;
     let changed = || RunError::Session { seq: position.seq };
-    let mut conversation = match conversation {
+    let conversation = match conversation {
         Some(conversation) => conversation,
         None => {
             let session = prompts.session(position.number).ok_or_else(changed)?;
-            Box::new(Conversation::begin(session, class.case.target.api).ok_or_else(changed)?)
+            let first = RequestPosition {
+                turn: first_sent(position.first_turn),
+                ..position
+            };
+            let opened = conversation.insert(begin(source, session, first.turn));
+            // The request of the first turn was rendered before. Here its messages become part of the history.
+            if first.turn == 0 {
+                opened.add_messages(0);
+            } else {
+                render_prompt(source, opened, first);
+            }
+            opened
         }
     };
-    let turns = class.case.dataset.turns.as_ref();
-    let keep_reasoning = turns.is_some_and(|turns| turns.keep_reasoning);
-    let mut prompt = conversation
-        .next(reply, keep_reasoning)
-        .ok_or_else(changed)?;
-    set_lengths(source, &mut prompt, position);
+    for (turn, reply) in ended {
+        conversation.end_turn(*turn, reply, class.tokenizer.as_deref());
+    }
+    if let Some(prompt) = conversation.prompt(position.turn) {
+        prompts
+            .write_turn(position.number, position.turn, prompt)
+            .map_err(|error| RunError::Data(Arc::new(error)))?;
+    }
+    let mut prompt = render_prompt(source, conversation, position).ok_or_else(changed)?;
     prompt.group = class.group(prompt.group);
+    let turns = class.case.dataset.turns.as_ref();
     let think_time = || {
         turns?
             .think_time
+            .as_ref()
             .map(|time| sample_think_time(time, *seed, position.number, position.turn))
     };
     let wait = prompt.wait.or_else(think_time).unwrap_or_default();
+    let max_idle = turns.and_then(|turns| turns.max_idle);
     let rendered = class.renderer.body(&prompt, position.number, *seed)?;
     let leave = draw_client_cancel(
         class.case.request.cancel.as_ref(),
@@ -92,8 +179,7 @@ fn render_turn(
     );
     Ok(RenderedTurn {
         call: build_call(class, prompt, position, rendered, endpoints, None, leave),
-        wait,
-        conversation,
+        wait: max_idle.map_or(wait, |most| wait.min(most)),
     })
 }
 
@@ -165,7 +251,7 @@ fn render_turns(
     while let Ok(TurnRequest {
         position,
         conversation,
-        reply,
+        ended,
         rendered,
     }) = queue.recv_blocking()
     {
@@ -173,7 +259,10 @@ fn render_turns(
             .get(position.entry)
             .ok_or(RunError::Session { seq: position.seq });
         let turn = source
-            .and_then(|source| render_turn(source, position, conversation, &reply))
+            .and_then(|source| {
+                let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
+                render_turn(source, position, &mut conversation, &ended)
+            })
             .map_err(|error| {
                 halt.press();
                 let message = error.to_string();
@@ -192,16 +281,15 @@ fn render_turns(
 mod tests {
     use super::*;
     use crate::run::execution::stop::Level;
+    use llmscen_core::dataset::BeginAt;
     use llmscen_core::endpoint::EndpointSelector;
     use llmscen_core::plan::Plan;
-    use llmscen_core::seed::Seed;
     use llmscen_datasets::Prompts;
     use llmscen_scenario::render::Renderer;
     use llmscen_scenario::{Input, load};
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
     use std::path::Path;
-    use std::sync::Arc;
 
     struct Same(Session);
 
@@ -247,6 +335,7 @@ mod tests {
             turns: vec![turn; turns],
         }));
         let class = TrafficClass {
+            answers: None,
             entry: None,
             case,
             prompts: prompts.clone(),
@@ -310,29 +399,39 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_limited_by_the_scenario() {
+    fn sessions_are_limited_by_the_scenario_and_begin_where_it_says() {
         let session = Session {
-            turns: vec![Prompt::default(); 5],
+            turns: vec![Prompt::default(); 8],
         };
-        let cut = |max| {
-            turn_count(
-                &session,
-                Some(&Turns {
-                    max,
-                    ..Turns::default()
-                }),
-            )
+        let draw = |turns: Option<Turns>, number| {
+            let range = TurnRange::draw(&session, turns.as_ref(), Seed(1), number);
+            (range.first_sent(), range.first, range.turns)
         };
+        let limited = |max| {
+            Some(Turns {
+                max: Some(max),
+                ..Turns::default()
+            })
+        };
+        assert_eq!(draw(None, 0), (0, 0, 8));
         assert_eq!(
-            (
-                turn_count(&session, None),
-                cut(None),
-                cut(Some(2)),
-                cut(Some(9)),
-                cut(Some(0))
-            ),
-            (5, 5, 2, 5, 1)
+            [0, 2, 9].map(|max| draw(limited(max), 0)),
+            [(0, 0, 1), (0, 0, 2), (0, 0, 8)]
         );
+        let begun = |low, high, number| {
+            let turns = Turns {
+                begin: Some(BeginAt { low, high }),
+                ..Turns::default()
+            };
+            draw(Some(turns), number)
+        };
+        // The turn before the first measured one fills the prefix cache.
+        assert_eq!(begun(0.5, 0.5, 0), (3, 4, 8));
+        assert_eq!(begun(0.0, 0.0, 0), (0, 0, 8));
+        assert_eq!(begun(1.0, 1.0, 0), (6, 7, 8));
+        let firsts: HashSet<u32> = (0..200).map(|number| begun(0.25, 0.75, number).1).collect();
+        assert_eq!(firsts, (2..=5).collect());
+        assert_eq!(begun(0.25, 0.75, 7), begun(0.25, 0.75, 7));
     }
 
     #[test]
@@ -345,13 +444,13 @@ mod tests {
             seq,
             turn: 1,
             turns: 2,
-            entry: 0,
             number: seq,
+            ..RequestPosition::default()
         };
         let request = |rendered, seq| TurnRequest {
             position: position(seq),
-            conversation: None,
-            reply: Message::default(),
+            conversation: SharedConversation::default(),
+            ended: vec![(0, Message::default())],
             rendered,
         };
         turn_renderer

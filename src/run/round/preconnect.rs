@@ -26,7 +26,7 @@ pub fn connections_needed(load: &Load, split: &Split, changes: &[Change], queued
     let connections = match load.shape {
         Shape::Burst => (queued as u64).min(
             load.max_in_flight
-                .map_or(u64::MAX, |limit| split.shard().share(u64::from(limit))),
+                .map_or(u64::MAX, |limit| split.shard().share(u64::from(limit.of))),
         ),
         _ => changes.iter().filter(at_start).count() as u64,
     };
@@ -95,6 +95,7 @@ pub fn lead_time(case: &Case, connections: u64) -> Duration {
 mod tests {
     use super::*;
     use llmscen_core::endpoint::{Balance, Endpoints};
+    use llmscen_core::load::{AtLimit, MaxInFlight};
     use llmscen_core::schedule::shard::Shard;
     use llmscen_core::seed::Seed;
     use llmscen_core::stage::UserStage;
@@ -131,7 +132,10 @@ mod tests {
     fn each_user_needs_a_connection_and_a_burst_one_per_request() {
         let load = |shape, spread| Load {
             requests: Some(9),
-            max_in_flight: Some(3),
+            max_in_flight: Some(MaxInFlight {
+                of: 3,
+                then: AtLimit::Drop,
+            }),
             spread,
             ..Load::new(shape)
         };

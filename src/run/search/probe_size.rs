@@ -34,7 +34,7 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
         Some((judge::required_samples(check)? as f64 / entry_share(check)).ceil() as u64)
     };
     let decided = share_of(case.checks.iter().filter_map(needed).max().unwrap_or(1)).min(1.0);
-    match case.load.shape {
+    match (&case.load.shape, case.load.shape.constant_rate()) {
         _ if matches!(
             quest.spec.vary.as_str(),
             "load.requests" | "load.sessions" | "load.duration"
@@ -42,10 +42,10 @@ pub(crate) fn share(case: &Case, quest: &CapacitySearch, part: f64) -> f64 {
         {
             1.0
         }
-        Shape::Closed { users } => part
+        (Shape::Closed { users }, _) => part
             .max(decided)
-            .max(share_of(MEASURED_PER_USER * u64::from(users))),
-        Shape::Open { rate, .. } => {
+            .max(share_of(MEASURED_PER_USER * u64::from(*users))),
+        (_, Some(rate)) => {
             let usual = if quest.spec.vary == "load.rate" {
                 quest.spec.start
             } else {
@@ -75,9 +75,9 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
         .duration
         .map(|all| Nanos((all.0 as f64 * duration_share) as u64));
     if let Warmup::Requests(warm) = load.warmup {
-        let start = match load.shape {
-            Shape::Closed { users } => WARMUP_PER_USER * u64::from(users),
-            Shape::Open { rate, .. } => {
+        let start = match (&load.shape, load.shape.constant_rate()) {
+            (Shape::Closed { users }, _) => WARMUP_PER_USER * u64::from(*users),
+            (_, Some(rate)) => {
                 let by_duration = load
                     .duration
                     .map(|span| (span.0 as f64 / 1e9 * rate) as u64);
@@ -97,9 +97,7 @@ pub(crate) fn reduced(case: &Case, share: f64) -> Case {
 
 /// z-score by which the responses of an open loop became slower; None for other loads.
 pub(crate) fn slowdown(case: &Case, sample: &Sample) -> Option<f64> {
-    let Shape::Open { rate, .. } = case.load.shape else {
-        return None;
-    };
+    let rate = case.load.shape.constant_rate()?;
     let waits: Vec<f64> = sample.requests.values(Metric::E2e).collect();
     wait_growth(&waits, rate)
 }

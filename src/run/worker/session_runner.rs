@@ -1,20 +1,22 @@
-//! Runs the sessions of a worker: turns in order, each with the replies before it.
+//! Runs the sessions of a worker: each turn after the turns that it awaits, with the replies of its history.
 //!
 //! ```text
 //! turn 0 ── sent … end ── reply ─► turn renderer ─► turn 1 rendered    a slot of the closed loop or of max_in_flight is in
 //!                          └────── think time ──────┴─ sent … end      use from the first turn to the last
 //! ```
-//! Turns that are not sent, because an earlier one failed or sending ended, are recorded as `dropped`: each session has one outcome
-//! per turn.
+//! Turns that do not await each other run at the same time. Turns that are not sent, because a turn that they await failed or sending
+//! ended, are recorded as `dropped`: each session has one outcome per turn.
 
 use crate::run::execution::stop::Level;
-use crate::run::requests::conversation::Conversation;
 use crate::run::requests::traffic_class::RequestPosition;
-use crate::run::requests::turn_renderer::{RenderedTurn, TurnRequest};
+use crate::run::requests::turn_renderer::{RenderedTurn, SharedConversation, TurnRequest};
 use crate::run::worker::timer::{Deadlines, Timer};
 use crate::run::worker::{ScheduledRequest, Worker};
 use async_channel::Sender;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use llmscen_client::http::{CompletedCall, dropped_outcome};
+use llmscen_core::dataset::TurnDependencies;
 use llmscen_core::outcome::{FailureKind, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::units::Nanos;
@@ -55,24 +57,6 @@ impl SessionRunner {
         self.last_sent.get()
     }
 
-    /// Requests the next turn from the thread of the turn renderer.
-    fn request_turn(
-        &self,
-        position: RequestPosition,
-        conversation: Option<Box<Conversation>>,
-        reply: Message,
-    ) -> oneshot::Receiver<Result<RenderedTurn, String>> {
-        let (rendered, receiver) = oneshot::channel();
-        // The queue is unbounded. If the renderer has ended, the receiver reports it.
-        let _ = self.turn_requests.try_send(TurnRequest {
-            position,
-            conversation,
-            reply,
-            rendered,
-        });
-        receiver
-    }
-
     async fn is_over(&self) {
         // The sender lives in self, so the wait cannot fail.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
@@ -97,57 +81,116 @@ impl SessionRunner {
     ) -> Vec<CompletedCall> {
         let ScheduledRequest {
             mut call,
-            mut intended,
+            intended,
             phase,
             ..
         } = first;
-        let unsent = UnsentTurns::new(&call, phase);
-        let turns = call.turns;
-        let mut conversation = None;
-        loop {
-            let next = RequestPosition {
-                seq: call.seq,
-                turn: call.turn + 1,
-                turns,
-                entry: call.entry,
-                number: call.number,
-            };
-            let mut finished = worker
-                .engine
-                .call(call, intended, phase, worker.cancelled())
-                .await
-                .complete();
-            let timeline = &finished.outcome.timeline;
-            self.last_sent
-                .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
-            let end = timeline.end;
-            if next.turn >= turns {
-                return vec![finished];
-            }
-            if let Err(failure) = &finished.outcome.end {
-                let rest = unsent.drop_after_failure(next.turn, end, failure.kind);
-                return std::iter::once(finished).chain(rest).collect();
-            }
+        let dependencies = call.dependencies.take();
+        let mut session = SessionProgress::new(&call, dependencies, phase);
+        let phase = call.phase_in(phase);
+        let mut steps = FuturesUnordered::new();
+        steps.push(self.take_step(
+            worker,
+            Step::Send {
+                call: Box::new(call),
+                intended,
+                phase,
+            },
+        ));
+        let mut undelivered = Vec::new();
+        while let Some(done) = steps.next().await {
+            let Some(ended) = done else { continue };
+            let (outcomes, ready) = session.end_turn(ended);
             // Requested before the delivery, so that both happen at the same time.
-            let rendered = self.request_turn(next, conversation.take(), reply(&mut finished));
-            worker.deliver(finished).await;
-            match self.next_turn(worker, rendered, end).await {
-                Ok(turn) => {
-                    call = turn.call;
-                    intended = end + turn.wait;
-                    conversation = Some(turn.conversation);
-                }
-                Err(why) => return unsent.drop_from(next.turn, end, &why),
+            for next in ready {
+                let step = self.request_turn(&mut session, next);
+                steps.push(self.take_step(worker, step));
             }
+            if session.is_over() {
+                undelivered = outcomes;
+                continue;
+            }
+            for outcome in outcomes {
+                steps.push(self.take_step(worker, Step::Deliver(Box::new(outcome))));
+            }
+        }
+        undelivered
+    }
+
+    /// Requests a turn from the thread of the turn renderer.
+    fn request_turn(&self, session: &mut SessionProgress, next: ReadyTurn) -> Step {
+        let (rendered, receiver) = oneshot::channel();
+        // The queue is unbounded. If the renderer has ended, the receiver reports it.
+        let _ = self.turn_requests.try_send(TurnRequest {
+            position: RequestPosition {
+                turn: next.turn,
+                ..session.first
+            },
+            conversation: session.conversation.clone(),
+            ended: std::mem::take(&mut session.replies),
+            rendered,
+        });
+        Step::Await {
+            next,
+            rendered: receiver,
+            phase: session.phase,
+            token: session.token.clone(),
         }
     }
 
-    /// The next turn once it is due; an error states why it is not sent.
-    async fn next_turn(
+    /// Takes a step of a session. None: it ends no turn.
+    async fn take_step(&self, worker: &Worker, step: Step) -> Option<EndedTurn> {
+        let (call, intended, phase) = match step {
+            Step::Deliver(outcome) => {
+                worker.deliver(*outcome).await;
+                return None;
+            }
+            Step::Send {
+                call,
+                intended,
+                phase,
+            } => (*call, intended, phase),
+            Step::Await {
+                next,
+                rendered,
+                phase,
+                token,
+            } => match self.await_turn(worker, rendered, next.since).await {
+                Ok(RenderedTurn { mut call, wait }) => {
+                    call.headers.extend(token);
+                    (call, next.since + wait, phase)
+                }
+                Err(why) => {
+                    return Some(EndedTurn {
+                        turn: next.turn,
+                        at: next.since,
+                        result: Err(why),
+                    });
+                }
+            },
+        };
+        let turn = call.turn;
+        let finished = worker
+            .engine
+            .call(call, intended, phase, worker.cancelled())
+            .await
+            .complete();
+        let timeline = &finished.outcome.timeline;
+        self.last_sent
+            .set(self.last_sent.get().max(timeline.sent.unwrap_or_default()));
+        Some(EndedTurn {
+            turn,
+            at: timeline.end,
+            result: Ok(Box::new(finished)),
+        })
+    }
+
+    /// A turn once it is due; an error states why it is not sent. `since`: the end of the last turn that it awaits.
+    async fn await_turn(
         &self,
         worker: &Worker,
         rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
-        end: Nanos,
+        since: Nanos,
     ) -> Result<RenderedTurn, String> {
         let due = async {
             let turn = rendered
@@ -156,7 +199,7 @@ impl SessionRunner {
             let turn =
                 turn.map_err(|error| format!("skipped: the turn cannot be rendered: {error}"))?;
             self.think_times
-                .until(worker.shared.clock.instant(end + turn.wait))
+                .until(worker.shared.clock.instant(since + turn.wait))
                 .await;
             Ok(turn)
         };
@@ -165,6 +208,237 @@ impl SessionRunner {
             () = self.is_over() => Err("skipped: sending ended before this turn".into()),
             due = due => due,
         }
+    }
+}
+
+/// What a session does next. Steps of one session run at the same time.
+enum Step {
+    /// Sends the first turn.
+    Send {
+        call: Box<PreparedRequest>,
+        intended: Nanos,
+        phase: Phase,
+    },
+    /// Sends a later turn when it is due.
+    Await {
+        next: ReadyTurn,
+        rendered: oneshot::Receiver<Result<RenderedTurn, String>>,
+        phase: Phase,
+        /// The header that sends the token of the session back.
+        token: Option<(String, String)>,
+    },
+    /// Passes an outcome to the collector.
+    Deliver(Box<CompletedCall>),
+}
+
+/// A turn that awaits no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadyTurn {
+    turn: u32,
+    /// The end of the last turn that it awaited.
+    since: Nanos,
+}
+
+/// A turn that has ended, or that is not sent for the reason given.
+struct EndedTurn {
+    turn: u32,
+    at: Nanos,
+    result: Result<Box<CompletedCall>, String>,
+}
+
+/// Which turns of a session have ended, and which may be sent.
+struct SessionProgress {
+    /// Position of the first turn.
+    first: RequestPosition,
+    phase: Phase,
+    turns: TurnGraph,
+    unsent: UnsentTurns,
+    conversation: SharedConversation,
+    /// Replies that the turn renderer does not have yet.
+    replies: Vec<(u32, Message)>,
+    /// The latest token of a response, with the name of the header that sends it back.
+    token: Option<(String, String)>,
+    /// From the first send of a measured turn to the last end so far.
+    span: Option<(Nanos, Nanos)>,
+    failed: bool,
+}
+
+impl SessionProgress {
+    fn new(
+        first: &PreparedRequest,
+        dependencies: Option<TurnDependencies>,
+        phase: Phase,
+    ) -> SessionProgress {
+        SessionProgress {
+            first: RequestPosition {
+                seq: first.seq,
+                turn: first.turn,
+                turns: first.turns,
+                first_turn: first.first_turn,
+                entry: first.entry,
+                number: first.number,
+            },
+            phase,
+            turns: TurnGraph::new(first.turns, first.turn, dependencies),
+            unsent: UnsentTurns::new(first, phase),
+            conversation: SharedConversation::default(),
+            replies: Vec::new(),
+            token: None,
+            span: None,
+            failed: false,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.turns.open == 0
+    }
+
+    /// Ends a turn. Returns its outcome and those of the turns that will not be sent because of it, and the turns that are ready.
+    fn end_turn(&mut self, ended: EndedTurn) -> (Vec<CompletedCall>, Vec<ReadyTurn>) {
+        let EndedTurn { turn, at, result } = ended;
+        let mut finished = match result {
+            Ok(finished) => *finished,
+            Err(why) => {
+                self.failed = true;
+                let dropped = self.turns.drop_turn(turn);
+                return (self.unsent.drop_turns(&dropped, at, &why), Vec::new());
+            }
+        };
+        if let Err(failure) = &finished.outcome.end {
+            self.failed = true;
+            let mut dropped = self.turns.drop_turn(turn);
+            dropped.retain(|later| *later != turn);
+            let mut outcomes = self
+                .unsent
+                .drop_after_failure(turn, &dropped, at, failure.kind);
+            outcomes.insert(0, finished);
+            return (outcomes, Vec::new());
+        }
+        let ready = self.turns.end_turn(turn, at);
+        self.token = finished.session_token.take().or(self.token.take());
+        self.replies.push((turn, reply(&mut finished)));
+        if let Some(sent) = finished.outcome.timeline.sent
+            && turn >= self.first.first_turn
+        {
+            let (from, to) = self.span.unwrap_or((sent, at));
+            self.span = Some((from.min(sent), to.max(at)));
+        }
+        if self.is_over() && !self.failed {
+            finished.outcome.session_duration = self.span.map(|(from, to)| to - from);
+        }
+        (vec![finished], ready)
+    }
+}
+
+/// The turns of a session and what they await.
+struct TurnGraph {
+    dependencies: Option<TurnDependencies>,
+    turns: Vec<TurnState>,
+    /// The first turn that is sent.
+    first: u32,
+    /// Number of turns that have not ended.
+    open: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct TurnState {
+    /// Number of turns that it awaits and that have not ended.
+    awaited: u32,
+    /// The end of the last of these turns so far.
+    since: Nanos,
+    /// It has ended, or it will not be sent.
+    over: bool,
+}
+
+impl TurnGraph {
+    /// `turns`: their number. Those before `first` have ended.
+    fn new(turns: u32, first: u32, dependencies: Option<TurnDependencies>) -> TurnGraph {
+        let mut graph = TurnGraph {
+            dependencies,
+            turns: Vec::new(),
+            first,
+            open: turns.saturating_sub(first) as usize,
+        };
+        let state = |turn| TurnState {
+            awaited: graph
+                .awaited(turn)
+                .filter(|before| *before >= first)
+                .count() as u32,
+            since: Nanos::ZERO,
+            over: turn < first,
+        };
+        graph.turns = (0..turns).map(state).collect();
+        graph
+    }
+
+    /// The turns that a turn awaits.
+    fn awaited(&self, turn: u32) -> impl Iterator<Item = u32> {
+        let (linear, graph): (Option<u32>, &[u32]) = match &self.dependencies {
+            None => (turn.checked_sub(1), &[]),
+            Some(dependencies) => (
+                None,
+                dependencies.get(turn as usize).map_or(&[], |turns| turns),
+            ),
+        };
+        linear.into_iter().chain(graph.iter().copied())
+    }
+
+    /// The turns that may await a turn: those after it.
+    fn later(&self, turn: u32) -> std::ops::Range<u32> {
+        let all = self.turns.len() as u32;
+        match &self.dependencies {
+            None => turn + 1..all.min(turn + 2),
+            Some(_) => turn + 1..all,
+        }
+    }
+
+    /// Ends a turn. Returns the turns that awaited it last.
+    fn end_turn(&mut self, turn: u32, at: Nanos) -> Vec<ReadyTurn> {
+        self.close(turn);
+        let mut ready = Vec::new();
+        for later in self.later(turn) {
+            // After the first turn, every turn can be sent that only awaits turns before it.
+            let follows_first = turn == self.first && self.turns[later as usize].awaited == 0;
+            if !follows_first && !self.awaited(later).any(|before| before == turn) {
+                continue;
+            }
+            let state = &mut self.turns[later as usize];
+            state.awaited = state.awaited.saturating_sub(1);
+            state.since = state.since.max(at);
+            if state.awaited == 0 && !state.over {
+                ready.push(ReadyTurn {
+                    turn: later,
+                    since: state.since,
+                });
+            }
+        }
+        ready
+    }
+
+    /// Drops a turn and those that await it, directly or not. Returns them.
+    fn drop_turn(&mut self, turn: u32) -> Vec<u32> {
+        self.close(turn);
+        let mut dropped = vec![turn];
+        for later in turn + 1..self.turns.len() as u32 {
+            let awaits_dropped = self
+                .awaited(later)
+                .any(|before| dropped.binary_search(&before).is_ok());
+            // If the first turn fails, so does the session.
+            if (awaits_dropped || turn == self.first) && self.close(later) {
+                dropped.push(later);
+            }
+        }
+        dropped
+    }
+
+    /// Whether the turn was open.
+    fn close(&mut self, turn: u32) -> bool {
+        let Some(state) = self.turns.get_mut(turn as usize) else {
+            return false;
+        };
+        let was_open = !std::mem::replace(&mut state.over, true);
+        self.open -= usize::from(was_open);
+        was_open
     }
 }
 
@@ -179,7 +453,9 @@ impl UnsentTurns {
     pub fn new(first: &PreparedRequest, phase: Phase) -> UnsentTurns {
         let call = PreparedRequest {
             seq: first.seq,
+            turn: first.turn,
             turns: first.turns,
+            first_turn: first.first_turn,
             streamed: first.streamed,
             model: first.model.clone(),
             group: first.group.clone(),
@@ -188,34 +464,42 @@ impl UnsentTurns {
         UnsentTurns { call, phase }
     }
 
-    /// The outcomes of the turns from `turn` on, which are dropped at `at`.
-    pub fn drop_from(&self, turn: u32, at: Nanos, why: &str) -> Vec<CompletedCall> {
-        let drop_turn = |turn| {
+    /// The outcomes of the turns after the first, which are dropped at `at`.
+    pub fn drop_later(&self, at: Nanos, why: &str) -> Vec<CompletedCall> {
+        let later: Vec<u32> = (self.call.turn + 1..self.call.turns).collect();
+        self.drop_turns(&later, at, why)
+    }
+
+    fn drop_turns(&self, turns: &[u32], at: Nanos, why: &str) -> Vec<CompletedCall> {
+        let drop_turn = |turn: &u32| {
             let call = PreparedRequest {
-                turn,
+                turn: *turn,
                 ..self.call.clone()
             };
             CompletedCall::bare(dropped_outcome(&call, self.phase, at, why))
         };
-        (turn..self.call.turns).map(drop_turn).collect()
+        turns.iter().map(drop_turn).collect()
     }
 
-    /// The same after the turn before `turn` failed. If its user left, so have the users of these turns.
-    fn drop_after_failure(&self, turn: u32, at: Nanos, kind: FailureKind) -> Vec<CompletedCall> {
+    /// The same after `failed`, which these turns await. If its user left, so have the users of these turns.
+    fn drop_after_failure(
+        &self,
+        failed: u32,
+        turns: &[u32],
+        at: Nanos,
+        kind: FailureKind,
+    ) -> Vec<CompletedCall> {
         if kind != FailureKind::Abandoned {
-            return self.drop_from(
-                turn,
+            return self.drop_turns(
+                turns,
                 at,
-                &format!(
-                    "skipped: turn {} of the session (0-based) failed ({kind})",
-                    turn - 1
-                ),
+                &format!("skipped: turn {failed} of the session (0-based) failed ({kind})"),
             );
         }
-        let mut left = self.drop_from(
-            turn,
+        let mut left = self.drop_turns(
+            turns,
             at,
-            &format!("skipped: the user left at turn {} (0-based)", turn - 1),
+            &format!("skipped: the user left at turn {failed} (0-based)"),
         );
         for finished in &mut left {
             if let Err(failure) = &mut finished.outcome.end {
@@ -226,11 +510,110 @@ impl UnsentTurns {
     }
 }
 
-/// The reply as a message of the conversation. Without a decoded message, the text is its content.
+/// The reply as a message of the conversation. Without a decoded message, the text is its content. The message of an answer that is
+/// to be checked is copied.
 fn reply(finished: &mut CompletedCall) -> Message {
+    if let (Some(message), Some(_)) = (&finished.message, &finished.truths) {
+        return message.clone();
+    }
     let text = || Message {
         content: finished.text.clone().unwrap_or_default(),
         ..Message::default()
     };
     finished.message.take().unwrap_or_else(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// For each turn, the turns that it awaits: the first awaits none, each other one at least one before it.
+    fn graphs() -> impl Strategy<Value = Vec<Vec<u32>>> {
+        let awaited = |turn: u32| {
+            let all: Vec<u32> = (0..turn).collect();
+            proptest::sample::subsequence(all, turn.min(1) as usize..=turn.min(3) as usize)
+        };
+        (1..12u32).prop_flat_map(move |turns| (0..turns).map(awaited).collect::<Vec<_>>())
+    }
+
+    fn dependencies(graph: &[Vec<u32>]) -> TurnDependencies {
+        graph.iter().map(|turns| turns.clone().into()).collect()
+    }
+
+    /// When a turn was ready and when it ended; None: it was never ready.
+    type Times = Vec<Option<(Nanos, Nanos)>>;
+
+    /// Plays a graph in virtual time: each turn takes its duration. The turns of `failing` fail.
+    fn play(graph: &mut TurnGraph, durations: &[u64], failing: &[bool]) -> (Times, Vec<u32>) {
+        let first = graph.first;
+        let mut times: Times = vec![None; durations.len()];
+        let mut dropped = Vec::new();
+        let mut running = vec![ReadyTurn {
+            turn: first,
+            since: Nanos::ZERO,
+        }];
+        while let Some(next) = running
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, ready)| ready.since.0 + durations[ready.turn as usize])
+            .map(|(index, _)| index)
+        {
+            let ReadyTurn { turn, since } = running.swap_remove(next);
+            let end = since + Nanos(durations[turn as usize]);
+            assert_eq!(
+                times[turn as usize].replace((since, end)),
+                None,
+                "sent once"
+            );
+            if failing[turn as usize] {
+                let all = graph.drop_turn(turn);
+                dropped.extend(all.into_iter().filter(|later| *later != turn));
+            } else {
+                running.extend(graph.end_turn(turn, end));
+            }
+        }
+        (times, dropped)
+    }
+
+    proptest! {
+        #[test]
+        fn a_turn_is_ready_at_the_end_of_the_last_turn_that_it_awaits(
+            graph in graphs(),
+            durations in proptest::collection::vec(0..50u64, 12),
+            failing in proptest::collection::vec(proptest::bool::weighted(0.1), 12),
+            first in 0..12u32,
+        ) {
+            let first = first.min(graph.len() as u32 - 1);
+            let mut turns = TurnGraph::new(graph.len() as u32, first, Some(dependencies(&graph)));
+            let (times, dropped) = play(&mut turns, &durations[..graph.len()], &failing);
+            prop_assert_eq!(turns.open, 0, "every turn ends or is dropped");
+            let end_of = |turn: u32| times[turn as usize].map_or(Nanos::ZERO, |(_, end)| end);
+            for turn in first..graph.len() as u32 {
+                let awaited = || graph[turn as usize].iter().filter(|before| **before >= first);
+                let fails = |before: &&u32| failing[**before as usize] || dropped.contains(before);
+                let must_drop = awaited().any(|before| fails(&before)) || turn > first && failing[first as usize];
+                prop_assert_eq!(dropped.contains(&turn), must_drop);
+                prop_assert_eq!(times[turn as usize].is_none(), must_drop);
+                if let Some((ready, _)) = times[turn as usize] {
+                    let last = awaited().map(|before| end_of(*before)).max();
+                    let at_begin = if turn == first { Nanos::ZERO } else { end_of(first) };
+                    prop_assert_eq!(ready, last.unwrap_or(at_begin));
+                }
+            }
+            prop_assert!(times[..first as usize].iter().all(Option::is_none));
+        }
+
+        #[test]
+        fn a_conversation_is_a_graph_in_a_line(
+            durations in proptest::collection::vec(0..50u64, 1..9),
+            failing in proptest::collection::vec(proptest::bool::weighted(0.1), 9),
+        ) {
+            let turns = durations.len() as u32;
+            let line: Vec<Vec<u32>> = (0..turns).map(|turn| turn.checked_sub(1).into_iter().collect()).collect();
+            let mut linear = TurnGraph::new(turns, 0, None);
+            let mut graph = TurnGraph::new(turns, 0, Some(dependencies(&line)));
+            prop_assert_eq!(play(&mut linear, &durations, &failing), play(&mut graph, &durations, &failing));
+        }
+    }
 }

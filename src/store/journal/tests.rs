@@ -1,5 +1,6 @@
 use super::*;
 use llmscen_core::early_stop::{Aborted, AllFailed, EarlyStop, Saturated, TargetLost};
+use llmscen_core::expect::{AnswerCheck, FailedCheck};
 use llmscen_core::manifest::{Vitals, WorkerStalls};
 use llmscen_core::outcome::{
     Counted, Failure, FailureKind, Finish, Phase, ServerTimes, Timeline, Usage,
@@ -165,10 +166,10 @@ fn other_files_and_other_versions_are_refused() {
     written(&path, &records());
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(8)).unwrap();
-    file.write_all(&8u32.to_le_bytes()).unwrap();
+    file.write_all(&9u32.to_le_bytes()).unwrap();
     let version = Reader::open(&path).unwrap_err().to_string();
     assert!(version.ends_with(
-        "is a journal of version 8, this llmscen reads version 7; use the llmscen that wrote it"
+        "is a journal of version 9, this llmscen reads version 8; use the llmscen that wrote it"
     ));
     std::fs::write(&path, "{}").unwrap();
     assert!(matches!(
@@ -191,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn the_format_of_version_7_is_unchanged() {
+fn the_format_of_version_8_is_unchanged() {
     let hex = |record: &Record| {
         postcard::to_stdvec(record)
             .unwrap()
@@ -204,23 +205,24 @@ fn the_format_of_version_7_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000000000000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300000000000000"
         ),
     ];
     assert_eq!(all, known);
 }
 
-/// A journal of version 6 with these records, which have no endpoints.
-fn written_by_version_6(path: &Path, records: &[Record]) {
+/// A journal of an earlier version with these records, whose outcomes lack their last fields.
+fn written_by_version(version: u32, missing_fields: usize, path: &Path, records: &[Record]) {
     let mut out = Frames::new(path, File::create(path).unwrap());
-    out.write_raw(&header(MAGIC, WITHOUT_ENDPOINT)).unwrap();
+    out.write_raw(&header(MAGIC, version)).unwrap();
     for record in records {
         let mut payload = postcard::to_stdvec(record).unwrap();
         if matches!(record, Record::Outcome { .. }) {
-            assert_eq!(payload.pop(), Some(0));
+            let kept = payload.len() - missing_fields;
+            assert!(payload.split_off(kept).iter().all(|byte| *byte == 0));
         }
         out.append(&payload).unwrap();
     }
@@ -228,11 +230,13 @@ fn written_by_version_6(path: &Path, records: &[Record]) {
 }
 
 #[test]
-fn a_journal_of_version_6_is_read_without_endpoints() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join(FILE);
-    written_by_version_6(&path, &records());
-    assert_eq!(read(&path), (records(), 0));
+fn journals_of_earlier_versions_are_read_without_their_later_fields() {
+    for (version, missing_fields) in EARLIER_VERSIONS {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        written_by_version(version, missing_fields, &path, &records());
+        assert_eq!(read(&path), (records(), 0), "version {version}");
+    }
 }
 
 fn nanos() -> impl Strategy<Value = Nanos> {
@@ -339,9 +343,25 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                     ..ServerTimes::default()
                 },
                 items: cached,
+                first_turn: reads % 3,
+                cacheable_tokens: counted_prompt,
+                session_duration: counted_output.map(Nanos),
                 max_tokens,
                 request_id: response_id.clone(),
                 endpoint: response_id.as_deref().map(Into::into),
+                answer: response_id.as_deref().map(|id| {
+                    Box::new(llmscen_core::expect::CheckedAnswer {
+                        valid: Some(warm),
+                        failed: (!warm).then(|| FailedCheck {
+                            check: AnswerCheck::Regex,
+                            reason: id.to_owned(),
+                        }),
+                        text: Some(id.to_owned()),
+                        ..Default::default()
+                    })
+                }),
+                held_until: prompt.map(Nanos),
+                kept_headers: response_id.as_deref().map(Into::into),
                 response_id,
                 end,
             }

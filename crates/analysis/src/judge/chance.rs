@@ -4,7 +4,7 @@ use crate::judge::evidence::{Evidence, goodput_flags};
 use crate::judge::{Conditions, LoadKind, rule};
 use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
-use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::metric::Stat;
 use llmscen_core::stats::design::flag_dependence;
 use llmscen_core::stats::quantile_bound;
 use llmscen_core::stats::sequential::AlphaSpending;
@@ -87,14 +87,16 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
             )
         }
         Subject::Metric {
-            metric: Metric::ErrorRate,
+            metric,
             tags,
             stat: None,
-        } if tags.is_empty() => {
-            let flags = sample
+        } if metric.is_request_share() => {
+            let tagged = sample
                 .requests
                 .iter()
-                .map(|request| request.ok() != ceiling);
+                .filter(|request| request.tags().match_all(tags));
+            let hits = tagged.filter_map(|request| request.is_hit(*metric));
+            let flags = hits.map(|hit| hit == ceiling);
             (
                 flags.collect(),
                 if ceiling {

@@ -168,7 +168,7 @@ pub fn withdraw_cached(contrasts: &mut [Contrast], runs: &[Run]) {
         .fold(0.0, f64::max);
     for contrast in contrasts
         .iter_mut()
-        .filter(|contrast| contrast.measure.metric != Metric::ErrorRate)
+        .filter(|contrast| !contrast.measure.metric.is_request_share())
     {
         // Servers omit the count where it is 0.
         let (base, other) = match (

@@ -151,15 +151,15 @@ fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Uni
     })
 }
 
-/// Whether a request counts towards the share that a check is about; None where the client cancelled it.
+/// Whether a request counts towards the share that a check is about; None where the share does not apply to it.
 fn hit(check: &Check, request: MeasuredRequest<'_>) -> Option<Unit> {
     let hit = match &check.subject {
-        Subject::Goodput(limits) => request.meets(limits),
-        Subject::Metric { .. } => !request.ok(),
-        Subject::Signal { .. } | Subject::PageMetric(_) => return None,
+        Subject::Goodput(limits) => (!request.left()).then(|| request.meets(limits)),
+        Subject::Metric { metric, .. } => request.is_hit(*metric),
+        Subject::Signal { .. } | Subject::PageMetric(_) => None,
     };
-    (!request.left()).then_some(Unit {
-        amount: f64::from(u8::from(hit)),
+    Some(Unit {
+        amount: f64::from(u8::from(hit?)),
         weight: 1.0,
     })
 }

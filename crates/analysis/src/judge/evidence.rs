@@ -56,9 +56,11 @@ impl Evidence {
                     (_, Some(stat)) => {
                         Evidence::Values(limited_values(&requests, *metric, check), *stat)
                     }
-                    (Metric::ErrorRate, None) => {
-                        share(kept(requests.iter().copied()).map(|request| !request.ok()))
-                    }
+                    (metric, None) if metric.is_request_share() => share(
+                        requests
+                            .iter()
+                            .filter_map(|request| request.is_hit(*metric)),
+                    ),
                     (metric, None) => figure(&requests, *metric, sample, tags),
                 }
             }
@@ -233,6 +235,24 @@ mod tests {
             of(&wanted, vec![ok(Metric::Ttft, 4.0)]),
             Evidence::Ratio(_)
         ));
+    }
+
+    #[test]
+    fn only_checked_answers_count_towards_their_share() {
+        let valid = |flag: f64| ok(Metric::ValidRate, flag);
+        let rows = || {
+            vec![
+                valid(1.0),
+                valid(0.0),
+                valid(1.0),
+                ok(Metric::Ttft, 4.0),
+                failed(),
+            ]
+        };
+        let wanted = check(Metric::ValidRate, None, Op::AtLeast, 0.5);
+        assert_eq!(of(&wanted, rows()), Evidence::Share { hits: 2, n: 3 });
+        let wanted = check(Metric::MatchRate, None, Op::AtLeast, 0.5);
+        assert_eq!(of(&wanted, rows()), Evidence::Share { hits: 0, n: 0 });
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn noise_of_figure(case: &str, name: &str, figure: &Figure) -> Option<RunVariati
         .split(['.', '{', ' ', '('])
         .next()
         .and_then(Metric::parse)
-        .is_none_or(|metric| metric == Metric::ErrorRate);
+        .is_none_or(Metric::is_request_share);
     let values: Vec<f64> = figure
         .runs
         .iter()

@@ -8,7 +8,7 @@ use llmscen_core::baseline::{ReferenceValue, Relative, Replicates, Spread};
 use llmscen_core::check::{Check, Confidence, Ruling};
 use llmscen_core::stats::design::Dependence;
 use llmscen_core::stats::interval::Interval;
-use llmscen_core::stats::interval::{Compared, compare_with_multiple, predicted};
+use llmscen_core::stats::interval::{Compared, Relation, compare_with_multiple, predicted};
 
 /// Judges the estimate `observed` of `n` correlated samples.
 pub(super) fn judge_relative(
@@ -42,7 +42,12 @@ pub(super) fn judge_relative(
         None => Interval::exact(observed),
     };
     let base = interval(known.value, known.low, known.high);
-    let compared = compare_with_runs(estimate, base, (known, relative.factor), share);
+    let relation = if relative.is_same_case() {
+        Relation::Unknown
+    } else {
+        Relation::Independent
+    };
+    let compared = compare_with_runs(estimate, base, (known, relative.factor), share, relation);
     let interval = compared.interval;
     let (worst, best) = if check.op.is_ceiling() {
         (interval.high, interval.low)
@@ -105,8 +110,9 @@ pub(super) fn compare_with_runs(
     base: Interval,
     (known, factor): (ReferenceValue, f64),
     share: bool,
+    relation: Relation,
 ) -> Compared {
-    let by_requests = || compare_with_multiple(estimate, base, factor, share);
+    let by_requests = || compare_with_multiple(estimate, base, factor, share, relation);
     match known.spread {
         // Runs without any failure do not differ; then the requests give the wider interval.
         Some(spread) if share => by_requests().widen_to(spread.reach * factor.max(1.0)),

@@ -31,11 +31,7 @@ pub fn required_samples(check: &Check) -> Option<u64> {
     }
     match &check.subject {
         _ if matches!(check.op, Op::Equal | Op::Unequal) => None,
-        Subject::Goodput(_)
-        | Subject::Metric {
-            metric: Metric::ErrorRate,
-            ..
-        } => exact(check.limit),
+        _ if shares => exact(check.limit),
         Subject::Metric { metric, .. } if metric.per() == Scope::Gap => None,
         Subject::Metric {
             stat: Some(Stat::Quantile(p)),
@@ -48,7 +44,10 @@ pub fn required_samples(check: &Check) -> Option<u64> {
         Subject::Metric {
             metric, stat: None, ..
         } => is_throughput(*metric).then_some(LEAST as u64),
-        Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        Subject::Goodput(_)
+        | Subject::Metric { .. }
+        | Subject::Signal { .. }
+        | Subject::PageMetric(_) => None,
     }
 }
 

@@ -296,10 +296,13 @@ impl LoadKind {
     pub fn of_shape(shape: &Shape) -> LoadKind {
         match shape {
             Shape::Closed { .. } | Shape::Users { .. } => LoadKind::FixedUsers,
-            Shape::Open { .. } => LoadKind::Arrivals,
-            Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } | Shape::Static { .. } => {
-                LoadKind::Other
-            }
+            _ if shape.constant_rate().is_some() => LoadKind::Arrivals,
+            Shape::Open { .. }
+            | Shape::Burst
+            | Shape::Replay { .. }
+            | Shape::Rates { .. }
+            | Shape::Classes { .. }
+            | Shape::Static { .. } => LoadKind::Other,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::measured_requests::MeasuredRequest;
 use llmscen_core::check::{Check, RequestSet, Subject};
-use llmscen_core::metric::{Metric, Scope};
+use llmscen_core::metric::Scope;
 use llmscen_core::stats::sequential::Sequential;
 
 /// A sequential test of one check.
@@ -28,18 +28,13 @@ impl Watch {
         match &check.subject {
             Subject::Signal { .. } | Subject::PageMetric(_) => None,
             // A request that its client cancelled is neither a success nor an error.
-            Subject::Goodput(_)
-            | Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } if request.left() => None,
+            Subject::Goodput(_) if request.left() => None,
             Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
             Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
             Subject::Metric { tags, .. } if !request.tags().match_all(tags) => None,
-            Subject::Metric {
-                metric: Metric::ErrorRate,
-                ..
-            } => Some(request.ok() != check.op.is_ceiling()),
+            Subject::Metric { metric, .. } if metric.is_request_share() => request
+                .is_hit(*metric)
+                .map(|hit| hit == check.op.is_ceiling()),
             Subject::Metric { .. } if !request.ok() && !request.left() => {
                 (check.of == RequestSet::Scheduled).then_some(true)
             }
@@ -84,7 +79,7 @@ mod tests {
     use crate::fixture::TestRequest;
     use crate::judge::fixture::{check, failed, goodput, ok, sample};
     use llmscen_core::check::{Abort, Op, RequestLimit};
-    use llmscen_core::metric::Stat;
+    use llmscen_core::metric::{Metric, Stat};
 
     fn breaks(watch: &Watch, requests: impl IntoIterator<Item = TestRequest>) -> Vec<Option<bool>> {
         sample(requests.into_iter().collect())

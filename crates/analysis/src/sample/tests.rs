@@ -3,11 +3,12 @@ mod sample {
     use crate::columns::TaggedOutcome;
     use crate::fixture::{case, facts, failed, outcome, stream, table, warmup};
     use crate::sample::failure_examples;
+    use llmscen_core::distribution::Distribution;
     use llmscen_core::early_stop::EarlyStop;
     use llmscen_core::load::Shape;
     use llmscen_core::manifest::Part;
     use llmscen_core::outcome::{Failure, Outcome};
-    use llmscen_core::request::{Cancel, Quantity, Wait};
+    use llmscen_core::request::{Cancel, Quantity};
     use llmscen_core::units::Nanos;
 
     #[test]
@@ -142,7 +143,7 @@ mod sample {
             case.request.cancel = Some(Cancel { share: 0.5, when });
             sample_case(&table("a", &rows), &facts(&case))
         };
-        let by_tokens = seen(CancelWhen::Tokens(Quantity::Fixed(2)));
+        let by_tokens = seen(CancelWhen::Tokens(Quantity::fixed(2)));
         let counts = &by_tokens.counts;
         assert_eq!(
             (counts.scheduled, counts.ok, counts.failed, counts.abandoned),
@@ -158,7 +159,7 @@ mod sample {
         };
         assert_eq!(n(&by_tokens), [2, 1, 1]);
         assert_eq!(
-            n(&seen(CancelWhen::After(Wait::Fixed(Nanos(1))))),
+            n(&seen(CancelWhen::After(Distribution::time(Nanos(1))))),
             [1, 1, 1]
         );
     }

@@ -1,24 +1,17 @@
 //! Random delays between requests: think time between the turns of a session, and backoff after a failed attempt.
 
-use crate::request::Wait;
+use crate::distribution::Distribution;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, Exp1};
 
 /// The think time before turn `turn` of session `seq`; determined by the arguments.
-pub fn sample_think_time(wait: Wait, seed: Seed, seq: u64, turn: u32) -> Nanos {
+pub fn sample_think_time(time: &Distribution, seed: Seed, seq: u64, turn: u32) -> Nanos {
     let mut rng =
         ChaCha8Rng::seed_from_u64(seed.child("think_time").child(seq).child(u64::from(turn)).0);
-    match wait {
-        Wait::Fixed(span) => span,
-        Wait::Uniform(low, high) => Nanos(rng.random_range(low.0..=high.0.max(low.0))),
-        Wait::Exponential(mean) => {
-            let times: f64 = Exp1.sample(&mut rng);
-            Nanos((mean.0 as f64 * times).round() as u64)
-        }
-    }
+    // The conversion turns negative values into zero.
+    Nanos(time.sample(&mut rng).round() as u64)
 }
 
 /// Maximum pause of a user after the first failed connection; it doubles up to `LONGEST`. Short enough to resume soon after a
@@ -44,10 +37,16 @@ pub fn connect_backoff(failed: u32, seed: Seed) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distribution::Family;
 
     const MEAN: Nanos = Nanos::from_millis(200);
 
-    fn mean(delay: Wait) -> f64 {
+    fn exponential() -> Distribution {
+        let mean = MEAN.0 as f64;
+        Distribution::new(Family::Exponential { mean }, None, None).unwrap()
+    }
+
+    fn mean(delay: &Distribution) -> f64 {
         (0..20_000)
             .map(|seq| sample_think_time(delay, Seed(7), seq, 1).millis())
             .sum::<f64>()
@@ -56,23 +55,23 @@ mod tests {
 
     #[test]
     fn each_distribution_has_its_mean() {
-        assert_eq!(sample_think_time(Wait::Fixed(MEAN), Seed(7), 3, 1), MEAN);
-        assert!((mean(Wait::Uniform(Nanos::ZERO, MEAN)) - 100.0).abs() < 2.0);
-        assert!((mean(Wait::Exponential(MEAN)) - 200.0).abs() < 5.0);
-        let uniform = Wait::Uniform(Nanos(5), Nanos(7));
+        let fixed = Distribution::time(MEAN);
+        assert_eq!(sample_think_time(&fixed, Seed(7), 3, 1), MEAN);
+        assert!((mean(&Distribution::uniform(0, MEAN.0)) - 100.0).abs() < 2.0);
+        assert!((mean(&exponential()) - 200.0).abs() < 5.0);
+        let uniform = Distribution::uniform(5, 7);
         assert!(
-            (0..100).all(|seq| (5..=7).contains(&sample_think_time(uniform, Seed(7), seq, 1).0))
+            (0..100).all(|seq| (5..=7).contains(&sample_think_time(&uniform, Seed(7), seq, 1).0))
         );
         assert_eq!(
-            sample_think_time(Wait::Uniform(MEAN, MEAN), Seed(7), 3, 1),
+            sample_think_time(&Distribution::uniform(MEAN.0, MEAN.0), Seed(7), 3, 1),
             MEAN
         );
     }
 
     #[test]
     fn think_times_are_determined_by_seed_session_and_turn() {
-        let sample =
-            |seed, seq, turn| sample_think_time(Wait::Exponential(MEAN), Seed(seed), seq, turn);
+        let sample = |seed, seq, turn| sample_think_time(&exponential(), Seed(seed), seq, turn);
         assert_eq!(sample(1, 2, 3), sample(1, 2, 3));
         let others = [sample(2, 2, 3), sample(1, 3, 3), sample(1, 2, 4)];
         assert!(others.iter().all(|other| *other != sample(1, 2, 3)));

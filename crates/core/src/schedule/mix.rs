@@ -1,8 +1,8 @@
 //! Assignment of requests to the traffic classes of a mix: random by weight, or by the arrivals of each class.
 
-use crate::load::Arrival;
+use crate::load::Shape;
 use crate::mix::MixEntry;
-use crate::schedule::arrival::Arrivals;
+use crate::schedule::of_rates;
 use crate::seed::Seed;
 use crate::units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -68,17 +68,17 @@ fn sample_index(weights: &[f64], seed: Seed) -> usize {
 }
 
 /// The merged arrivals of several open loops, ordered by time, then by traffic class.
-pub struct MergedArrivals(Vec<Peekable<Arrivals>>);
+pub struct MergedArrivals(Vec<Peekable<Box<dyn Iterator<Item = Nanos> + Send>>>);
 
 impl MergedArrivals {
-    /// Open loops by name and rate. Each has a separate seed, so that its arrivals do not depend on the others.
-    pub fn new(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> MergedArrivals {
-        MergedArrivals(
-            rates
-                .iter()
-                .map(|(name, rate)| Arrivals::new(*rate, arrival, seed.child(*name)).peekable())
-                .collect(),
-        )
+    /// Open loops by name and shape. Each has a separate seed, so that its arrivals do not depend on the others.
+    pub fn new(classes: &[(&str, &Shape)], seed: Seed) -> MergedArrivals {
+        let arrivals = |(name, shape): &(&str, &Shape)| {
+            let own: Box<dyn Iterator<Item = Nanos> + Send> =
+                of_rates(shape, seed.child(*name)).unwrap_or_else(|| Box::new(std::iter::empty()));
+            own.peekable()
+        };
+        MergedArrivals(classes.iter().map(arrivals).collect())
     }
 }
 
@@ -100,14 +100,17 @@ impl Iterator for MergedArrivals {
 mod tests {
     use super::*;
     use crate::dataset::{DatasetSpec, Source};
+    use crate::load::Arrival;
     use crate::mix::EntryLoad;
     use crate::request::RequestSpec;
+    use crate::stage::{RateProfile, RateStage};
 
     fn mix(weights: &[(&str, f64)]) -> Vec<MixEntry> {
         let dataset = || DatasetSpec::new(Source::Prompt("x".into()));
         let entry = |(name, weight): &(&str, f64)| MixEntry {
             name: (*name).into(),
             load: EntryLoad::Weight(*weight),
+            headers: Vec::new(),
             request: RequestSpec::default(),
             dataset: dataset(),
         };
@@ -186,10 +189,61 @@ mod tests {
         );
     }
 
+    fn merged(rates: &[(&str, f64)], arrival: Arrival, seed: Seed) -> MergedArrivals {
+        let shapes: Vec<(&str, Shape)> = rates
+            .iter()
+            .map(|(name, rate)| {
+                (
+                    *name,
+                    Shape::Open {
+                        rate: *rate,
+                        arrival,
+                    },
+                )
+            })
+            .collect();
+        let classes: Vec<(&str, &Shape)> =
+            shapes.iter().map(|(name, shape)| (*name, shape)).collect();
+        MergedArrivals::new(&classes, seed)
+    }
+
+    #[test]
+    fn classes_with_separate_arrival_processes_merge_in_due_order() {
+        let constant = Shape::Open {
+            rate: 10.0,
+            arrival: Arrival::Constant,
+        };
+        let ramp = Shape::Rates {
+            stages: [
+                RateStage {
+                    rate: RateProfile::Flat(0.0),
+                    span: Nanos::from_millis(150),
+                },
+                RateStage {
+                    rate: RateProfile::Flat(20.0),
+                    span: Nanos::from_millis(100),
+                },
+            ]
+            .into(),
+            arrival: Arrival::Constant,
+        };
+        let seen: Vec<(u64, Option<usize>)> =
+            MergedArrivals::new(&[("a", &constant), ("b", &ramp)], Seed(1))
+                .take(6)
+                .map(|(at, entry)| (at.0 / 1_000_000, entry))
+                .collect();
+        // b starts after its pause, and ends with its stages.
+        let (a, b) = (Some(0), Some(1));
+        assert_eq!(
+            seen,
+            [(0, a), (100, a), (150, b), (200, a), (200, b), (300, a)]
+        );
+    }
+
     #[test]
     fn open_loops_merge_in_due_order_and_ties_by_entry() {
         let seen: Vec<(u64, Option<usize>)> =
-            MergedArrivals::new(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
+            merged(&[("a", 10.0), ("b", 5.0)], Arrival::Constant, Seed(1))
                 .take(6)
                 .map(|(at, entry)| (at.0 / 1_000_000, entry))
                 .collect();
@@ -210,10 +264,9 @@ mod tests {
     fn the_arrivals_of_an_entry_do_not_depend_on_the_others() {
         let own = |rates: &[(&str, f64)], name: &str| {
             let index = rates.iter().position(|own| own.0 == name);
-            let all: Vec<(Nanos, Option<usize>)> =
-                MergedArrivals::new(rates, Arrival::Poisson, Seed(3))
-                    .take(2000)
-                    .collect();
+            let all: Vec<(Nanos, Option<usize>)> = merged(rates, Arrival::Poisson, Seed(3))
+                .take(2000)
+                .collect();
             assert!(all.is_sorted_by_key(|(at, _)| *at));
             all.into_iter()
                 .filter(|own| own.1 == index)

@@ -1,7 +1,7 @@
 //! Which requests of a plan a shard sends. Every shard walks over the whole plan, so that the union over the shards is the plan of a
 //! single process for any number of shards.
 
-use crate::load::{Load, Shape};
+use crate::load::{Load, MaxInFlight, Shape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -78,8 +78,8 @@ impl Shard {
             (Some(users), _) if users < count => {
                 Err(too_few("the number of users", users, "load.concurrency"))
             }
-            (_, Some(limit)) if limit < count => {
-                Err(too_few("`load.max_in_flight`", limit, "load.max_in_flight"))
+            (_, Some(MaxInFlight { of, .. })) if of < count => {
+                Err(too_few("`load.max_in_flight`", of, "load.max_in_flight"))
             }
             _ => Ok(()),
         }
@@ -370,7 +370,7 @@ impl Split {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Arrival;
+    use crate::load::{Arrival, AtLimit};
     use crate::stage::UserStage;
     use crate::units::Nanos;
     use proptest::prelude::*;
@@ -594,8 +594,11 @@ mod tests {
     #[test]
     fn a_load_that_cannot_be_split_is_refused() {
         let eight = Shard { index: 3, count: 8 };
-        let load = |shape, max_in_flight| Load {
-            max_in_flight,
+        let load = |shape, max_in_flight: Option<u32>| Load {
+            max_in_flight: max_in_flight.map(|of| MaxInFlight {
+                of,
+                then: AtLimit::Drop,
+            }),
             ..Load::new(shape)
         };
         let stage = UserStage {

@@ -33,9 +33,11 @@ pub fn changes(load: &Load, shard: Shard, lane: u32, lanes: u32) -> Vec<Change> 
         Shape::Closed { users: count } => starts(*count, load.spread).filter_map(change).collect(),
         Shape::Static { batch } => starts(*batch, Nanos::ZERO).filter_map(change).collect(),
         Shape::Users { stages } => steps(stages).into_iter().filter_map(change).collect(),
-        Shape::Open { .. } | Shape::Burst | Shape::Replay { .. } | Shape::Rates { .. } => {
-            Vec::new()
-        }
+        Shape::Open { .. }
+        | Shape::Burst
+        | Shape::Replay { .. }
+        | Shape::Rates { .. }
+        | Shape::Classes { .. } => Vec::new(),
     }
 }
 

@@ -64,10 +64,42 @@ pub fn quantile(sorted: &[f64], p: f64, level: f64) -> Option<Interval> {
     })
 }
 
+/// How two estimates depend on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// They are of separate measurements: their uncertainties add up as variances.
+    Independent,
+    /// They are of the same measurement, with an unknown correlation: their uncertainties add up as they are. That is the largest
+    /// possible sum, since the standard error of a difference is at most the sum of the standard errors (correlation −1).
+    Unknown,
+}
+
+impl Relation {
+    fn add(self, a: f64, b: f64) -> f64 {
+        match self {
+            Relation::Independent => a.hypot(b),
+            Relation::Unknown => a + b,
+        }
+    }
+
+    /// The part of the uncertainties of a and b that decreases with more samples of a, and the rest: a longer measurement has more
+    /// samples of both.
+    fn split(self, a: f64, b: f64) -> (f64, f64) {
+        match self {
+            Relation::Independent => (a, b),
+            Relation::Unknown => (a + b, 0.0),
+        }
+    }
+}
+
 /// The ratio `a / b` of two independent estimates with bounds at their confidence: the method of variance estimates recovery
 /// (MOVER) on the logarithms, which preserves skewed intervals (Zou and Donner, "Construction of confidence limits about effect
 /// measures: a general approach", Statistics in Medicine 27, 2008). None unless every bound is above 0.
 pub fn ratio(a: Interval, b: Interval) -> Option<Interval> {
+    related_ratio(a, b, Relation::Independent)
+}
+
+fn related_ratio(a: Interval, b: Interval, relation: Relation) -> Option<Interval> {
     let positive = [a.value, a.low, a.high, b.value, b.low, b.high]
         .iter()
         .all(|&value| value > 0.0 && value.is_finite());
@@ -75,7 +107,7 @@ pub fn ratio(a: Interval, b: Interval) -> Option<Interval> {
         return None;
     }
     let center = (a.value / b.value).ln();
-    let [down, up] = arms(a, b).map(|[own, other]| own.hypot(other));
+    let [down, up] = arms(a, b).map(|[own, other]| relation.add(own, other));
     Some(Interval {
         value: a.value / b.value,
         low: (center - down).exp(),
@@ -172,10 +204,16 @@ pub struct Compared {
 }
 
 /// Compares `a` with `factor` times `b`; bounds are one-sided at the same confidence. `share`: both are shares.
-pub fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
+pub fn compare_with_multiple(
+    a: Interval,
+    b: Interval,
+    factor: f64,
+    share: bool,
+    relation: Relation,
+) -> Compared {
     let limit = factor * b.value;
     let under = a.value <= limit;
-    if let Some(found) = ratio(a, b).filter(|_| !share) {
+    if let Some(found) = related_ratio(a, b, relation).filter(|_| !share) {
         let seen = Interval {
             value: a.value,
             low: found.low * b.value,
@@ -186,10 +224,11 @@ pub fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool)
         } else {
             (a.value / a.low, b.high / b.value)
         };
+        let (own, other) = relation.split(own.ln(), other.ln());
         return Compared {
             interval: seen,
             limit,
-            towards: ((a.value / limit).ln().abs(), own.ln(), other.ln()),
+            towards: ((a.value / limit).ln().abs(), own, other),
         };
     }
     if a.value.is_infinite() {
@@ -199,8 +238,8 @@ pub fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool)
             towards: (0.0, 0.0, 0.0),
         };
     }
-    let down = (a.value - a.low).hypot(factor * (b.high - b.value));
-    let up = (a.high - a.value).hypot(factor * (b.value - b.low));
+    let down = relation.add(a.value - a.low, factor * (b.high - b.value));
+    let up = relation.add(a.high - a.value, factor * (b.value - b.low));
     let seen = Interval {
         value: a.value,
         low: a.value - down,
@@ -211,10 +250,11 @@ pub fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool)
     } else {
         (a.value - a.low, b.high - b.value)
     };
+    let (own, other) = relation.split(own, factor * other);
     Compared {
         interval: seen,
         limit,
-        towards: ((a.value - limit).abs(), own, factor * other),
+        towards: ((a.value - limit).abs(), own, other),
     }
 }
 
@@ -326,6 +366,38 @@ mod tests {
 
     fn of(value: f64, low: f64, high: f64) -> Interval {
         Interval { value, low, high }
+    }
+
+    fn compare_with_multiple(a: Interval, b: Interval, factor: f64, share: bool) -> Compared {
+        super::compare_with_multiple(a, b, factor, share, Relation::Independent)
+    }
+
+    #[test]
+    fn uncertainties_of_one_measurement_add_up_and_both_decrease_with_its_length() {
+        let a = of(100.0, 80.0, 125.0);
+        let b = of(200.0, 160.0, 250.0);
+        let seen = super::compare_with_multiple(a, b, 0.6, false, Relation::Unknown);
+        assert!(
+            (seen.interval.high - 100.0 * 1.25 * 1.25).abs() < 1e-9,
+            "{seen:?}"
+        );
+        assert!(
+            (seen.interval.low - 100.0 / 1.25 / 1.25).abs() < 1e-9,
+            "{seen:?}"
+        );
+        // (2 ln 1.25 / ln 1.2)² = 5.99
+        assert_eq!(
+            (seen.needed(100), seen.is_undecidable()),
+            (Some(600), false)
+        );
+        let shares = super::compare_with_multiple(
+            of(0.10, 0.08, 0.13),
+            of(0.20, 0.15, 0.26),
+            1.0,
+            true,
+            Relation::Unknown,
+        );
+        assert!((shares.interval.high - (0.10 + 0.03 + 0.05)).abs() < 1e-12);
     }
 
     fn sample(rng: &mut ChaCha8Rng, n: usize, scale: f64) -> Vec<f64> {

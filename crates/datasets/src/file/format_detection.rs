@@ -129,8 +129,9 @@ fn find_list_in_mapping(
     let mapping = scan_mapping(head);
     let rows = |(key, at): &&(String, usize)| {
         let inner = head[*at..].strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
-        inner.is_some_and(|inner| inner.starts_with(b"{") || inner.starts_with(b"["))
-            && !options.list_columns.contains(&key.as_str())
+        // A list of lists is a list of rows under any name.
+        let is_column = options.list_columns.contains(&key.as_str());
+        inner.is_some_and(|inner| inner.starts_with(b"{") && !is_column || inner.starts_with(b"["))
     };
     let list = mapping.members.iter().find(rows).cloned();
     match mapping.end {

@@ -4,8 +4,7 @@ use super::format_detection::{Format, FormatOptions};
 use crate::cache::Remote;
 use crate::token::Tokenizer;
 use crate::{admits, message};
-use llmscen_core::dataset::{CommandSpec, DatasetSpec, Source};
-use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::dataset::{CommandSpec, DatasetSpec, Prompt, Replies, Session, Source, Turns};
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -95,7 +94,7 @@ impl RowParser {
             Ok(text) => text,
             Err(error) => return ParsedRow::NotUtf8(error.valid_up_to()),
         };
-        let turns = match self.parse_turns(text) {
+        let mut turns = match self.parse_turns(text) {
             Ok(turns) => turns,
             Err(RowProblem {
                 lines_below,
@@ -107,9 +106,13 @@ impl RowParser {
                 };
             }
         };
-        if self.spec.one_text && !turns.iter().all(message::is_one_text) {
-            let problem =
-                "the API takes one text per request, and the row has more than one".into();
+        if let Some(max) = self.spec.turns.as_ref().and_then(|turns| turns.max) {
+            turns.truncate(max as usize);
+        }
+        let checked = self
+            .set_group(&mut turns)
+            .and_then(|()| self.check_turns(&turns));
+        if let Err(problem) = checked {
             return ParsedRow::Invalid {
                 lines_below: 0,
                 problem,
@@ -117,6 +120,33 @@ impl RowParser {
         }
         self.make_session(turns, tokens)
             .map_or(ParsedRow::Excluded, ParsedRow::Usable)
+    }
+
+    /// Sets the group of every turn to the value of the column `group`.
+    fn set_group(&self, turns: &mut [Prompt]) -> Result<(), String> {
+        let Some(column) = &self.spec.group else {
+            return Ok(());
+        };
+        for turn in turns {
+            let group = match find_value(&turn.fields, column) {
+                Some(Value::String(text)) if !text.trim().is_empty() => text.clone(),
+                Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+                found => {
+                    let what = match found {
+                        None => "has no",
+                        Some(Value::Null | Value::String(_)) => "has an empty",
+                        Some(_) => "has a list or a mapping as",
+                    };
+                    let names: Vec<&str> = turn.fields.keys().map(String::as_str).collect();
+                    return Err(format!(
+                        "the row {what} `{column}`, which `dataset.group` names (fields: {})",
+                        names.join(", ")
+                    ));
+                }
+            };
+            turn.group = Some(group);
+        }
+        Ok(())
     }
 
     fn parse_turns(&self, text: &str) -> Result<Vec<Prompt>, RowProblem> {
@@ -165,11 +195,19 @@ impl RowParser {
         }
     }
 
+    fn check_turns(&self, turns: &[Prompt]) -> Result<(), String> {
+        if self.spec.one_text && !turns.iter().all(message::is_one_text) {
+            return Err("the API takes one text per request, and the row has more than one".into());
+        }
+        let is_recorded = |turns: &Turns| turns.replies == Replies::Recorded;
+        match self.spec.turns.as_ref().is_some_and(is_recorded) {
+            true => check_replies(turns),
+            false => Ok(()),
+        }
+    }
+
     /// Counts and filters the first turn, and adds the system message. None: the row is blank or outside `prompt_tokens`.
     fn make_session(&self, mut turns: Vec<Prompt>, tokens: Option<u64>) -> Option<Session> {
-        if let Some(max) = self.spec.turns.as_ref().and_then(|turns| turns.max) {
-            turns.truncate(max as usize);
-        }
         let first = turns.first_mut()?;
         if first.body.is_none() && first.messages.is_none() && first.text.trim().is_empty() {
             return None;
@@ -196,6 +234,30 @@ impl RowParser {
             Some(words) => tokenizer.count_prompt(&words(prompt)),
             None => message::tokens_of(prompt, tokenizer, self.spec.system.as_deref()),
         }
+    }
+}
+
+/// Whether each turn whose reply becomes part of a later one has a reply in the data.
+fn check_replies(turns: &[Prompt]) -> Result<(), String> {
+    let used = (0..)
+        .zip(turns)
+        .flat_map(|(index, turn)| match &turn.links {
+            None => Vec::from_iter(u32::checked_sub(index, 1)),
+            Some(links) => {
+                let replies = links.replies.iter().map(|slot| slot.turn);
+                links.continues.into_iter().chain(replies).collect()
+            }
+        });
+    let lacks_reply = |turn: &u32| {
+        turns
+            .get(*turn as usize)
+            .is_none_or(|turn| turn.recorded_reply.is_empty())
+    };
+    match used.filter(lacks_reply).min() {
+        Some(turn) => Err(format!(
+            "turn {turn} (0-based) has no reply in the data, which `replies: recorded` sends back"
+        )),
+        None => Ok(()),
     }
 }
 

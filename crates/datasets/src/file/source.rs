@@ -1,6 +1,8 @@
 //! The source of a text: opened, decompressed, and stored where rows can be read by their offset.
 
 use super::command::Process;
+use super::format_detection::extension;
+use super::open_file;
 use super::row_splitter::Span;
 use crate::error::PromptError;
 use flate2::read::MultiGzDecoder;
@@ -8,10 +10,11 @@ use llmscen_core::bounds;
 use llmscen_parquet::{ParquetError, Records};
 use memchr::memchr_iter;
 use serde_json::{Map, Value};
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The bytes of a text in order.
@@ -22,6 +25,8 @@ pub enum Origin {
     /// Data of the binary.
     Fixed(&'static [u8]),
     Disk(File),
+    /// Files that are read one after another, as one.
+    Files(Vec<PathBuf>),
     /// Lines of JSON that a command prints.
     Printed(Arc<Process>, Stream),
     /// A text that arrives in pieces.
@@ -136,6 +141,10 @@ impl Origin {
             #[cfg(test)]
             Origin::Slow(stream) => return spooled(stream, false, path),
             Origin::Disk(file) => file,
+            Origin::Files(paths) => match paths.as_slice() {
+                [only] => open_file(only)?,
+                paths => return open_files(paths, path),
+            },
         };
         let read_error = |source| PromptError::Read {
             path: path.to_owned(),
@@ -145,22 +154,7 @@ impl Origin {
         let copy = file.try_clone().map_err(read_error)?;
         let (magic, stream) = decompress(Box::new(file), path)?;
         match magic {
-            Magic::Parquet if regular => {
-                let mut file = copy;
-                file.rewind().map_err(read_error)?;
-                let rows = Records::open(file).map_err(|source| PromptError::Parquet {
-                    path: path.to_owned(),
-                    source,
-                })?;
-                spooled(
-                    Box::new(JsonLines {
-                        rows,
-                        line: Cursor::default(),
-                    }),
-                    true,
-                    path,
-                )
-            }
+            Magic::Parquet if regular => spooled(parquet_lines(copy, path)?, true, path),
             Magic::Parquet => {
                 let format = "a parquet file from a pipe";
                 Err(PromptError::Format {
@@ -172,6 +166,102 @@ impl Origin {
             Magic::None if regular => plain(stream, Text::Disk(copy)),
             Magic::None | Magic::Compressed => spooled(stream, false, path),
         }
+    }
+}
+
+/// The rows of a Parquet file as lines of JSON.
+fn parquet_lines(mut file: File, path: &Path) -> Result<Stream, PromptError> {
+    file.rewind().map_err(|source| PromptError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let rows = Records::open(file).map_err(|source| PromptError::Parquet {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Box::new(JsonLines {
+        rows,
+        line: Cursor::default(),
+    }))
+}
+
+/// Opens files of one format as one text: the header of CSV is that of the first file. `name`: the first file, for errors.
+fn open_files(paths: &[PathBuf], name: &Path) -> Result<Opened, PromptError> {
+    let table = ["csv", "tsv"].contains(&extension(name).as_str());
+    let mut header: Option<Vec<u8>> = None;
+    let mut json = false;
+    let mut parts = VecDeque::new();
+    for path in paths {
+        let read_error = |source| PromptError::Read {
+            path: path.clone(),
+            source,
+        };
+        let file = open_file(path)?;
+        let copy = file.try_clone().map_err(read_error)?;
+        let (magic, stream) = decompress(Box::new(file), path)?;
+        if magic == Magic::Parquet {
+            json = true;
+            parts.push_back(parquet_lines(copy, path)?);
+            continue;
+        }
+        let mut stream = BufReader::new(stream);
+        if !table && stream.fill_buf().map_err(read_error)?.starts_with(b"[") {
+            return Err(PromptError::Format {
+                path: name.to_owned(),
+                format: "a JSON list in several files",
+                instead: "JSON lines or Parquet, or name one of its files",
+            });
+        }
+        if table && let Some(first) = &header {
+            let mut line = Vec::new();
+            stream.read_until(b'\n', &mut line).map_err(read_error)?;
+            if line.trim_ascii_end() != first.as_slice() {
+                return Err(PromptError::Header {
+                    path: path.clone(),
+                    first: name.to_owned(),
+                });
+            }
+        } else if table {
+            let mut line = Vec::new();
+            stream.read_until(b'\n', &mut line).map_err(read_error)?;
+            header = Some(line.trim_ascii_end().to_vec());
+            parts.push_back(Box::new(Cursor::new(line)));
+        }
+        parts.push_back(Box::new(stream));
+    }
+    spooled(
+        Box::new(Joined {
+            parts,
+            in_line: false,
+        }),
+        json,
+        name,
+    )
+}
+
+/// Texts one after another; each begins on a new line.
+struct Joined {
+    parts: VecDeque<Stream>,
+    /// The last byte was not the end of a line.
+    in_line: bool,
+}
+
+impl Read for Joined {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let (Some(part), false) = (self.parts.front_mut(), buffer.is_empty()) {
+            let count = part.read(buffer)?;
+            if let Some(last) = buffer[..count].last() {
+                self.in_line = *last != b'\n';
+                return Ok(count);
+            }
+            self.parts.pop_front();
+            if self.in_line && !self.parts.is_empty() {
+                self.in_line = false;
+                buffer[0] = b'\n';
+                return Ok(1);
+            }
+        }
+        Ok(0)
     }
 }
 

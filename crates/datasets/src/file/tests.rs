@@ -15,6 +15,7 @@ fn texts(spec: &DatasetSpec, first: u64, count: u64) -> Vec<Option<String>> {
     let cache = CacheDir {
         dir: PathBuf::from("unused"),
         hub: String::new(),
+        ..CacheDir::default()
     };
     let prompts = open(spec, Seed(42), first, &cache, &|_| ())
         .unwrap()
@@ -311,6 +312,7 @@ fn opening_reports_progress() {
     let cache = CacheDir {
         dir: PathBuf::new(),
         hub: String::new(),
+        ..CacheDir::default()
     };
     open(
         &spec(Source::LineByLine, &path),

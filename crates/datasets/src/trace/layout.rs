@@ -1,25 +1,43 @@
 //! The layouts of logs, and the parsers of their rows.
 
+use super::{otel, weka};
 use llmscen_core::dataset::Layout;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 /// The supported layouts, for errors.
-pub const EXPECTED: &str =
-    "a log in the Mooncake (JSONL), Azure LLM (CSV), BurstGPT (CSV) or workload (JSONL) layout";
+pub const EXPECTED: &str = "a log in the Mooncake (JSONL), Bailian (JSONL), Weka (JSON), OpenTelemetry (JSONL), Azure LLM (CSV), \
+     BurstGPT (CSV), ServeGen (CSV) or workload (JSONL) layout";
 
 /// One row of a log.
 #[derive(Debug)]
 pub struct Entry<'a> {
     /// Arrival time in nanoseconds on the clock of the log.
-    pub at: i128,
+    pub at: Option<i128>,
     /// The requested model, where the layout has it.
     pub model: Option<String>,
     pub request: LoggedRequest<'a>,
+    pub place: SessionFields,
+}
+
+/// What a row states of its session.
+#[derive(Debug, Default)]
+pub struct SessionFields {
+    /// End of the request in nanoseconds on the clock of the log.
+    pub end: Option<i128>,
+    /// Nanoseconds since the end of the request before it in its session.
+    pub delay: Option<i128>,
+    /// The session's name.
+    pub session: Option<String>,
+    /// The request's name, which its children state as their parent.
+    pub id: Option<String>,
+    pub parent: Option<String>,
 }
 
 #[derive(Debug)]
@@ -46,6 +64,12 @@ pub enum LoggedRequest<'a> {
 pub enum LogFormat {
     /// JSONL of lengths.
     Mooncake,
+    /// JSONL of lengths with parents.
+    Bailian,
+    /// JSON objects of sessions.
+    Weka,
+    /// JSONL of spans.
+    Otel,
     /// JSONL of bodies.
     Workload,
     /// CSV of lengths with a header.
@@ -59,37 +83,43 @@ pub struct Columns {
     input: usize,
     output: usize,
     model: Option<usize>,
+    session: Option<usize>,
+    /// Time from the arrival to the end.
+    elapsed: Option<usize>,
     /// Times are dates, not seconds.
     dates: bool,
 }
 
 impl LogFormat {
-    /// The format of a log with this first line.
+    /// The format of a log, whose first row is at the start of `text`.
     ///
     /// # Errors
     /// The columns do not match the layout, or any layout.
-    pub fn new(layout: Layout, first: &str) -> Result<LogFormat, String> {
-        let json = first.starts_with('{');
+    pub fn new(layout: Layout, text: &str) -> Result<LogFormat, String> {
+        let first = text.lines().next().unwrap_or_default();
         match layout {
             Layout::Mooncake => Ok(LogFormat::Mooncake),
+            Layout::Bailian => Ok(LogFormat::Bailian),
+            Layout::Weka => Ok(LogFormat::Weka),
+            Layout::Otel => Ok(LogFormat::Otel),
             Layout::Workload => Ok(LogFormat::Workload),
             Layout::Azure => azure_columns(first),
             Layout::Burstgpt => burstgpt_columns(first),
-            Layout::Auto if json => {
-                let row: Map<String, Value> =
-                    serde_json::from_str(first).map_err(|error| error.to_string())?;
-                match (row.contains_key("body"), row.contains_key("input_length")) {
-                    (true, _) => Ok(LogFormat::Workload),
-                    (_, true) => Ok(LogFormat::Mooncake),
-                    _ => Err(format!(
-                        "no known layout has these keys: {}",
-                        row.keys().cloned().collect::<Vec<_>>().join(", ")
-                    )),
-                }
-            }
+            Layout::Servegen => servegen_columns(first),
+            Layout::Auto if first.starts_with('{') => detect_json(text),
             Layout::Auto => azure_columns(first)
                 .or_else(|_| burstgpt_columns(first))
+                .or_else(|_| servegen_columns(first))
                 .map_err(|_| format!("no known layout has these columns: {first}")),
+        }
+    }
+
+    /// Tokens of a block that has an id, unless the log or the scenario states it.
+    pub fn block_tokens(self) -> u64 {
+        match self {
+            LogFormat::Bailian => 16,
+            LogFormat::Weka => 64,
+            _ => 512,
         }
     }
 
@@ -102,10 +132,39 @@ impl LogFormat {
     pub fn parse_entry(self, line: &str) -> Result<Entry<'_>, String> {
         match self {
             LogFormat::Mooncake => parse_mooncake(line),
+            LogFormat::Bailian => parse_bailian(line),
+            LogFormat::Weka => weka::parse_request(line),
+            LogFormat::Otel => {
+                otel::parse_request(line)?.ok_or_else(|| "the span is no request".to_owned())
+            }
             LogFormat::Workload => parse_workload(line),
             LogFormat::Csv(columns) => columns.parse_entry(line),
         }
     }
+}
+
+/// The layout of the first JSON object.
+fn detect_json(text: &str) -> Result<LogFormat, String> {
+    type Keys = BTreeMap<String, IgnoredAny>;
+    let first = serde_json::Deserializer::from_str(text)
+        .into_iter::<Keys>()
+        .next();
+    let keys = first
+        .unwrap_or_else(|| Ok(Keys::new()))
+        .map_err(|error| error.to_string())?;
+    let known = [
+        ("body", LogFormat::Workload),
+        ("chat_id", LogFormat::Bailian),
+        ("input_length", LogFormat::Mooncake),
+        ("requests", LogFormat::Weka),
+        ("resourceSpans", LogFormat::Otel),
+        ("attributes", LogFormat::Otel),
+    ];
+    let found = known.into_iter().find(|(key, _)| keys.contains_key(*key));
+    found.map(|(_, format)| format).ok_or_else(|| {
+        let keys: Vec<&str> = keys.keys().map(String::as_str).collect();
+        format!("no known layout has these keys: {}", keys.join(", "))
+    })
 }
 
 /// `TIMESTAMP,ContextTokens,GeneratedTokens`, the time a date.
@@ -122,6 +181,15 @@ fn burstgpt_columns(header: &str) -> Result<LogFormat, String> {
     find_columns(
         header,
         ["Timestamp", "Request tokens", "Response tokens"],
+        false,
+    )
+}
+
+/// `request_id,timestamp,input_tokens,output_tokens`, the time in seconds.
+fn servegen_columns(header: &str) -> Result<LogFormat, String> {
+    find_columns(
+        header,
+        ["timestamp", "input_tokens", "output_tokens"],
         false,
     )
 }
@@ -145,6 +213,8 @@ fn find_columns(
         input,
         output,
         model: find("Model"),
+        session: find("Session ID"),
+        elapsed: find("Elapsed time"),
         dates,
     }))
 }
@@ -172,47 +242,112 @@ impl Columns {
         };
         let input = length(self.input, "prompt")?;
         let output = length(self.output, "output")?;
-        let model = self
-            .model
-            .and_then(|index| cell(index).ok())
-            .map(str::to_owned);
+        let optional = |index: Option<usize>| {
+            let text = cell(index?).ok()?;
+            (!text.is_empty()).then(|| text.to_owned())
+        };
+        let end = match optional(self.elapsed) {
+            None => None,
+            Some(elapsed) => match parse_decimal(&elapsed, 9) {
+                Some(elapsed @ 0..) => Some(at + elapsed),
+                _ => return Err(format!("invalid elapsed time: {elapsed}")),
+            },
+        };
         Ok(Entry {
-            at,
-            model,
+            at: Some(at),
+            model: optional(self.model),
             request: LoggedRequest::Lengths {
                 input,
                 output,
                 blocks: Vec::new(),
             },
+            place: SessionFields {
+                end,
+                session: optional(self.session),
+                ..SessionFields::default()
+            },
         })
     }
 }
 
-/// `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}`, the time in milliseconds.
+/// `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}`, with `session_id` and `delay` in logs of
+/// sessions; times in milliseconds.
 fn parse_mooncake(line: &str) -> Result<Entry<'_>, String> {
     #[derive(Deserialize)]
     struct Row {
-        timestamp: Value,
+        timestamp: Option<Value>,
         input_length: Value,
         output_length: Value,
         #[serde(default)]
         hash_ids: Vec<u64>,
         model: Option<String>,
+        session_id: Option<Value>,
+        delay: Option<Value>,
+    }
+    let row: Row = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let time = |value: Option<Value>| {
+        let text = value.map(|value| value.to_string());
+        let parse = |text: String| parse_decimal(&text, 6).ok_or_else(|| invalid_time(&text));
+        text.map(parse).transpose()
+    };
+    Ok(Entry {
+        at: time(row.timestamp)?,
+        model: row.model,
+        request: lengths(&row.input_length, &row.output_length, row.hash_ids)?,
+        place: SessionFields {
+            delay: time(row.delay)?,
+            session: row.session_id.as_ref().map(text_of),
+            ..SessionFields::default()
+        },
+    })
+}
+
+/// `{"chat_id": 159, "parent_chat_id": 55, "timestamp": 61.114, "input_length": 521, "output_length": 132, "type": "text", "turn": 2,
+/// "hash_ids": [1089, 1090]}`, the time in seconds; the parent of a first request is -1.
+fn parse_bailian(line: &str) -> Result<Entry<'_>, String> {
+    #[derive(Deserialize)]
+    struct Row {
+        chat_id: Value,
+        parent_chat_id: Option<Value>,
+        timestamp: Value,
+        input_length: Value,
+        output_length: Value,
+        #[serde(default)]
+        hash_ids: Vec<u64>,
     }
     let row: Row = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let time = row.timestamp.to_string();
-    let at = parse_decimal(&time, 6).ok_or_else(|| invalid_time(&time))?;
-    let input = check_tokens(row.input_length.as_u64(), "prompt", &row.input_length)?;
-    let output = check_tokens(row.output_length.as_u64(), "output", &row.output_length)?;
+    let at = parse_decimal(&time, 9).ok_or_else(|| invalid_time(&time))?;
+    let parent = row.parent_chat_id.as_ref().map(text_of);
     Ok(Entry {
-        at,
-        model: row.model,
-        request: LoggedRequest::Lengths {
-            input,
-            output,
-            blocks: row.hash_ids,
+        at: Some(at),
+        model: None,
+        request: lengths(&row.input_length, &row.output_length, row.hash_ids)?,
+        place: SessionFields {
+            id: Some(text_of(&row.chat_id)),
+            parent: parent.filter(|parent| parent != "-1"),
+            ..SessionFields::default()
         },
     })
+}
+
+fn lengths<'a>(
+    input: &Value,
+    output: &Value,
+    blocks: Vec<u64>,
+) -> Result<LoggedRequest<'a>, String> {
+    Ok(LoggedRequest::Lengths {
+        input: check_tokens(input.as_u64(), "prompt", input)?,
+        output: check_tokens(output.as_u64(), "output", output)?,
+        blocks,
+    })
+}
+
+/// A text without its quotes, any other value as JSON.
+pub fn text_of(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// `{"timestamp": 12.5, "body": {…}, "headers": {…}}`, the time in seconds or RFC 3339.
@@ -235,35 +370,30 @@ fn parse_workload(line: &str) -> Result<Entry<'_>, String> {
     if !row.body.get().starts_with('{') {
         return Err("`body` is not a JSON object".into());
     }
-    let text = |value: Value| {
-        value
-            .as_str()
-            .map(str::to_owned)
-            .unwrap_or_else(|| value.to_string())
-    };
     let headers = row
         .headers
         .unwrap_or_default()
         .into_iter()
-        .map(|(name, value)| (name, text(value)))
+        .map(|(name, value)| (name, text_of(&value)))
         .collect();
     Ok(Entry {
-        at,
+        at: Some(at),
         model: None,
         request: LoggedRequest::Body {
             body: row.body,
             headers,
             output: row.output_length,
         },
+        place: SessionFields::default(),
     })
 }
 
-fn invalid_time(text: &str) -> String {
+pub fn invalid_time(text: &str) -> String {
     format!("invalid time: {text}")
 }
 
 /// Checks a length: a request without prompt cannot be sent, and one without output had failed when it was logged.
-fn check_tokens(
+pub fn check_tokens(
     count: Option<u64>,
     what: &str,
     text: impl std::fmt::Display,
@@ -302,7 +432,7 @@ fn parse_cells(line: &str) -> Vec<Cow<'_, str>> {
 
 /// Parses a decimal number in units of 10^-`digits` without rounding: `1700000000.25` seconds (9) or `12.5` milliseconds
 /// (6) as nanoseconds. Digits beyond nanoseconds are cut.
-fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
+pub fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
     let text = text.trim();
     let scale = 10i128.pow(u32::try_from(digits).ok()?);
     if text.contains(['e', 'E']) {
@@ -336,7 +466,7 @@ fn parse_decimal(text: &str, digits: usize) -> Option<i128> {
 }
 
 /// Nanoseconds from the Unix epoch to a date in RFC 3339, or with a blank instead of `T`; UTC where it has no offset.
-fn parse_date(text: &str) -> Option<i128> {
+pub fn parse_date(text: &str) -> Option<i128> {
     let (day, time) = text.trim().split_once([' ', 'T', 't'])?;
     let zone = if time.contains(['Z', 'z', '+', '-']) {
         ""

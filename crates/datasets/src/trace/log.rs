@@ -1,16 +1,36 @@
-//! The rows of a log in the order of their times.
+//! The requests of a log in the order of their times, single or in sessions.
 
 use super::layout::{EXPECTED, Entry, LogFormat, LoggedRequest};
+use super::sessions::{
+    self, ChainedTurn, ChildTurn, LoggedSession, SessionError, TimedRequest, Unit, Wait,
+};
+use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
-use llmscen_core::dataset::TraceSpec;
+use llmscen_core::dataset::{Layout, TraceSpec};
 use llmscen_core::units::Nanos;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The log of `path: builtin`.
-const BUILTIN: &str = include_str!("../../data/trace.jsonl");
+/// The log of `path: builtin`: a small sample of each layout.
+fn builtin(layout: Layout, sessions: bool) -> Option<&'static str> {
+    Some(match layout {
+        Layout::Auto | Layout::Mooncake if sessions => {
+            include_str!("../../data/trace/mooncake-sessions.jsonl")
+        }
+        Layout::Auto | Layout::Mooncake => include_str!("../../data/trace/mooncake.jsonl"),
+        Layout::Azure => include_str!("../../data/trace/azure.csv"),
+        Layout::Burstgpt => include_str!("../../data/trace/burstgpt.csv"),
+        Layout::Servegen => include_str!("../../data/trace/servegen.csv"),
+        Layout::Bailian => include_str!("../../data/trace/bailian.jsonl"),
+        Layout::Weka => include_str!("../../data/trace/weka.jsonl"),
+        Layout::Otel => include_str!("../../data/trace/otel.jsonl"),
+        Layout::Workload => return None,
+    })
+}
 
 /// Number of invalid rows that are described; all are counted.
 const DESCRIBED: usize = 5;
@@ -27,23 +47,353 @@ pub struct Log {
     pub notes: Vec<String>,
 }
 
-/// Reads the arrival times of a log in any layout.
+/// Reads the arrival times of a log in any layout: those of its requests.
 ///
 /// # Errors
 /// The file cannot be read or has no arrival; with `strict`, a row is invalid.
 pub fn read_log(path: &Path, spec: &TraceSpec, strict: bool) -> Result<Log, PromptError> {
     let mut notes = Vec::new();
-    let arrivals = Rows::read(path, spec, strict, &mut notes)?.arrivals();
+    let reading = Reading {
+        strict,
+        sessions: false,
+    };
+    let arrivals = Rows::read(path, spec, reading, &mut notes)?.arrivals();
+    let arrivals = arrivals.unwrap_or_default();
     Ok(Log { arrivals, notes })
 }
 
-/// The rows of a log that are in its window, and its text.
+/// How a log is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// An invalid row is an error.
+    pub strict: bool,
+    /// Requests of a session are its turns. Otherwise each request is a session.
+    pub sessions: bool,
+}
+
+/// The requests of a log that are in its window, and its text.
 pub struct Rows {
     path: PathBuf,
     text: String,
     format: LogFormat,
-    rows: Vec<(Nanos, Range<usize>)>,
+    rows: Vec<Row>,
+    /// What the rows await, one after another.
+    awaited: Vec<u32>,
+    /// The wait of each row; empty where each request is a session.
+    waits: Vec<Wait>,
+    sessions: Vec<Session>,
     dropped: u64,
+    /// What the log states about its blocks.
+    blocks: LoggedBlocks,
+}
+
+/// A request of the log.
+struct Row {
+    start: usize,
+    len: u32,
+    /// End of what it awaits in the list of all; the row before has the start.
+    awaited: u32,
+}
+
+impl Row {
+    fn span(&self) -> Range<usize> {
+        self.start..self.start + self.len as usize
+    }
+}
+
+/// A session of the log: its rows, and the arrival of the first one.
+struct Session {
+    at: Nanos,
+    first: u32,
+    turns: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LoggedBlocks {
+    /// Tokens of a block.
+    tokens: Option<u64>,
+    /// Equal ids in two sessions are not equal text.
+    are_local: bool,
+}
+
+/// A turn of a logged session.
+pub struct Turn<'a> {
+    pub entry: Entry<'a>,
+    /// The turns that it awaits.
+    pub after: &'a [u32],
+    pub wait: Wait,
+}
+
+/// The sessions that were read, and the rows that were left out.
+struct Scan<'a> {
+    path: &'a Path,
+    text: &'a str,
+    strict: bool,
+    /// Offset and problem of the rows that were left out.
+    invalid: Vec<(usize, String)>,
+}
+
+/// Why reading ends.
+enum ScanError {
+    /// A row, by its offset.
+    Row(usize, String),
+    Session(SessionError),
+}
+
+impl From<SessionError> for ScanError {
+    fn from(error: SessionError) -> ScanError {
+        ScanError::Session(error)
+    }
+}
+
+impl<'a> Scan<'a> {
+    fn offset(&self, part: &str) -> usize {
+        part.as_ptr() as usize - self.text.as_ptr() as usize
+    }
+
+    fn span(&self, part: &str) -> Range<usize> {
+        let start = self.offset(part);
+        start..start + part.len()
+    }
+
+    fn reject(&mut self, row: &str, problem: String) -> Result<(), ScanError> {
+        let offset = self.offset(row);
+        if self.strict {
+            return Err(ScanError::Row(offset, problem));
+        }
+        self.invalid.push((offset, problem));
+        Ok(())
+    }
+
+    /// The lines with content.
+    fn lines(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    }
+
+    fn rows(&self, format: LogFormat) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.lines().skip(usize::from(format.has_header()))
+    }
+
+    fn error(&self, error: ScanError) -> PromptError {
+        let (offset, problem, expected) = match error {
+            ScanError::Row(offset, problem) => (offset, problem, EXPECTED),
+            ScanError::Session(error) => (error.offset, error.problem, sessions::EXPECTED),
+        };
+        row_error(self.path, self.text, offset, problem, expected)
+    }
+
+    /// Every request as a session of one turn: its time and place.
+    fn requests(&mut self, format: LogFormat) -> Result<Vec<(i128, Range<usize>)>, ScanError> {
+        let mut requests = Vec::new();
+        for line in self.rows(format) {
+            let parts = match format {
+                LogFormat::Otel => otel::spans(line),
+                _ => Ok(vec![line]),
+            };
+            let parts = match parts {
+                Ok(parts) => parts,
+                Err(problem) => {
+                    self.reject(line, problem)?;
+                    continue;
+                }
+            };
+            for part in parts {
+                let entry = match format {
+                    LogFormat::Otel => otel::parse_request(part),
+                    _ => format.parse_entry(part).map(Some),
+                };
+                let at = entry.and_then(|entry| match entry {
+                    None => Ok(None),
+                    Some(Entry { at: Some(at), .. }) => Ok(Some(at)),
+                    Some(_) => Err("the row has no `timestamp`".to_owned()),
+                });
+                match at {
+                    Ok(at) => requests.extend(at.map(|at| (at, self.span(part)))),
+                    Err(problem) => self.reject(part, problem)?,
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    /// The sessions of the log, and what it states about its blocks.
+    fn sessions(
+        &mut self,
+        format: LogFormat,
+    ) -> Result<(Vec<LoggedSession>, LoggedBlocks), ScanError> {
+        let sessions = match format {
+            LogFormat::Weka => return self.weka(),
+            LogFormat::Otel => self.spans()?,
+            LogFormat::Bailian => self.children(format)?,
+            _ => self.named_sessions(format)?,
+        };
+        Ok((sessions, LoggedBlocks::default()))
+    }
+
+    fn entries(
+        &mut self,
+        format: LogFormat,
+        visit: &mut dyn FnMut(Entry<'a>, Range<usize>),
+    ) -> Result<(), ScanError> {
+        for line in self.rows(format) {
+            match format.parse_entry(line) {
+                Ok(entry) => visit(entry, self.span(line)),
+                Err(problem) => self.reject(line, problem)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn children(&mut self, format: LogFormat) -> Result<Vec<LoggedSession>, ScanError> {
+        let mut rows = Vec::new();
+        self.entries(format, &mut |entry, span| {
+            rows.extend(entry.at.zip(entry.place.id).map(|(start, id)| ChildTurn {
+                span,
+                start,
+                id,
+                parent: entry.place.parent,
+            }));
+        })?;
+        Ok(sessions::link_parents(rows)?)
+    }
+
+    /// Sessions whose rows have the name of the session.
+    fn named_sessions(&mut self, format: LogFormat) -> Result<Vec<LoggedSession>, ScanError> {
+        let mut names: HashMap<String, usize> = HashMap::new();
+        let mut groups: Vec<Vec<(ChainedTurn, Option<i128>)>> = Vec::new();
+        self.entries(format, &mut |entry, span| {
+            let place = entry.place;
+            let turn = ChainedTurn {
+                span,
+                start: entry.at,
+                delay: place.delay,
+            };
+            let next = groups.len();
+            let group = match place.session {
+                None => next,
+                Some(name) => *names.entry(name).or_insert(next),
+            };
+            if group == next {
+                groups.push(Vec::new());
+            }
+            groups[group].push((turn, place.end));
+        })?;
+        let link = |group: Vec<(ChainedTurn, Option<i128>)>| match format {
+            LogFormat::Mooncake => {
+                sessions::link_chain(group.into_iter().map(|(turn, _)| turn).collect())
+            }
+            _ => Ok(sessions::link_times(
+                group
+                    .into_iter()
+                    .filter_map(|(turn, end)| {
+                        Some(Unit::Request(TimedRequest {
+                            start: turn.start?,
+                            span: turn.span,
+                            end,
+                        }))
+                    })
+                    .collect(),
+            )),
+        };
+        let sessions = groups.into_iter().map(link);
+        Ok(sessions
+            .filter_map(Result::transpose)
+            .collect::<Result<_, _>>()?)
+    }
+
+    fn spans(&mut self) -> Result<Vec<LoggedSession>, ScanError> {
+        let mut spans = Vec::new();
+        for line in self.rows(LogFormat::Otel) {
+            let parts = match otel::spans(line) {
+                Ok(parts) => parts,
+                Err(problem) => {
+                    self.reject(line, problem)?;
+                    continue;
+                }
+            };
+            for part in parts {
+                match otel::parse_span(part, self.span(part)) {
+                    Ok((span, problem)) => {
+                        spans.push(span);
+                        if let Some(problem) = problem {
+                            self.reject(part, problem)?;
+                        }
+                    }
+                    Err(problem) => self.reject(part, problem)?,
+                }
+            }
+        }
+        Ok(sessions::link_spans(spans)?)
+    }
+
+    fn weka(&mut self) -> Result<(Vec<LoggedSession>, LoggedBlocks), ScanError> {
+        let text = self.text;
+        let mut sessions = Vec::new();
+        let mut blocks: Option<LoggedBlocks> = None;
+        let mut objects = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+        while let Some(object) = {
+            let offset = objects.byte_offset();
+            objects
+                .next()
+                .map(|object| object.map_err(|error| (offset, error)))
+        } {
+            let object = object
+                .map_err(|(offset, error)| ScanError::Row(offset, error.to_string()))?
+                .get();
+            let session: weka::Session<'_> = match serde_json::from_str(object) {
+                Ok(session) => session,
+                Err(error) => {
+                    self.reject(object, error.to_string())?;
+                    continue;
+                }
+            };
+            let stated = LoggedBlocks {
+                tokens: session.block_size,
+                are_local: session.hash_id_scope.as_deref() != Some("global"),
+            };
+            if *blocks.get_or_insert(stated) != stated {
+                let problem =
+                    "`block_size` and `hash_id_scope` differ from those of the first session";
+                return Err(ScanError::Row(self.offset(object), problem.into()));
+            }
+            let span = |part: &str| {
+                let start = part.as_ptr() as usize - text.as_ptr() as usize;
+                start..start + part.len()
+            };
+            let units = weka::units(&session.requests, 0, &span, &mut |row, problem| {
+                self.reject(row, problem)
+            })?;
+            sessions.extend(sessions::link_times(units));
+        }
+        Ok((sessions, blocks.unwrap_or_default()))
+    }
+}
+
+fn row_error(
+    path: &Path,
+    text: &str,
+    offset: usize,
+    problem: String,
+    expected: &'static str,
+) -> PromptError {
+    PromptError::Row {
+        path: path.to_owned(),
+        line: line_at(text, offset),
+        problem,
+        expected,
+    }
+}
+
+/// The number of the line at an offset.
+fn line_at(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset]
+        .iter()
+        .filter(|byte| **byte == b'\n')
+        .count()
+        + 1
 }
 
 impl Rows {
@@ -51,83 +401,152 @@ impl Rows {
     pub fn read(
         path: &Path,
         spec: &TraceSpec,
-        strict: bool,
+        reading: Reading,
         notes: &mut Vec<String>,
     ) -> Result<Rows, PromptError> {
         let text = if path == Path::new("builtin") {
-            BUILTIN.to_owned()
+            let text = builtin(spec.layout, reading.sessions);
+            text.ok_or(PromptError::NoBuiltin { kind: "workload" })?
+                .to_owned()
         } else {
             file::read_text(path)?
         };
-        let error = |line, problem| PromptError::Row {
-            path: path.to_owned(),
-            line,
-            problem,
-            expected: EXPECTED,
+        let mut scan = Scan {
+            path,
+            text: &text,
+            strict: reading.strict,
+            invalid: Vec::new(),
         };
-        let offset = |part: &str| part.as_ptr() as usize - text.as_ptr() as usize;
-        let mut lines = text
-            .lines()
-            .zip(1..)
-            .map(|(line, number)| (line.trim(), number))
-            .filter(|(line, _)| !line.is_empty());
-        let mut ahead = lines.clone();
-        let (first, number) = ahead.next().ok_or_else(|| PromptError::Empty {
+        let first = scan.lines().next().ok_or_else(|| PromptError::Empty {
             path: path.to_owned(),
         })?;
-        let format =
-            LogFormat::new(spec.layout, first).map_err(|problem| error(number, problem))?;
-        if format.has_header() {
-            lines = ahead;
+        let start = scan.offset(first);
+        let format = LogFormat::new(spec.layout, &text[start..])
+            .map_err(|problem| scan.error(ScanError::Row(start, problem)))?;
+        if matches!(format, LogFormat::Weka) && !reading.sessions {
+            return Err(PromptError::Sessions {
+                path: path.to_owned(),
+                why: "its times count from the start of each session, so its requests cannot be sent by themselves; \
+                      add `turns: {}` to a `trace` dataset",
+            });
         }
-        let mut rows = Vec::new();
-        let mut invalid = Vec::new();
-        for (line, number) in lines {
-            match format.parse_entry(line) {
-                Ok(entry) => rows.push((entry.at, offset(line)..offset(line) + line.len())),
-                Err(problem) if strict => return Err(error(number, problem)),
-                Err(problem) => invalid.push((number, problem)),
-            }
-        }
+        let mut rows = Rows {
+            path: path.to_owned(),
+            text: String::new(),
+            format,
+            rows: Vec::new(),
+            awaited: Vec::new(),
+            waits: Vec::new(),
+            sessions: Vec::new(),
+            dropped: 0,
+            blocks: LoggedBlocks::default(),
+        };
+        let read = match reading.sessions {
+            false => scan
+                .requests(format)
+                .map(|requests| rows.add_requests(requests, spec)),
+            true => scan.sessions(format).map(|(sessions, blocks)| {
+                rows.blocks = blocks;
+                rows.add_sessions(sessions, spec);
+            }),
+        };
+        read.map_err(|error| scan.error(error))?;
+        let invalid = scan.invalid;
         if !invalid.is_empty() {
-            notes.push(invalid_note(path, &invalid, rows.len()));
+            notes.push(invalid_note(path, &text, &invalid, rows.rows.len()));
         }
-        let rows = select_window(rows, spec);
-        let dropped = invalid.len() as u64;
-        if rows.is_empty() {
-            let why = format!("{dropped} are invalid, and no other is between `start` and `end`");
+        rows.text = text;
+        rows.dropped = invalid.len() as u64;
+        if rows.sessions.is_empty() {
+            let why = format!(
+                "{} are invalid, and no other is between `start` and `end`",
+                rows.dropped
+            );
             return Err(PromptError::NoRows {
                 path: path.to_owned(),
-                dropped,
+                dropped: rows.dropped,
                 why,
             });
         }
-        Ok(Rows {
-            path: path.to_owned(),
-            text,
-            format,
-            rows,
-            dropped,
-        })
+        if reading.sessions && rows.sessions.iter().all(|session| session.turns == 1) {
+            return Err(PromptError::Sessions {
+                path: path.to_owned(),
+                why: "none of its sessions has a second request; remove `dataset.turns`",
+            });
+        }
+        if rows
+            .waits
+            .iter()
+            .any(|wait| matches!(wait, Wait::SinceStart(_)))
+        {
+            notes.push(
+                "the log has no delay before some turns, and no end of the requests that they await: their wait is the time between \
+                 the logged arrivals, service time included; `dataset.turns.think_time` replaces it"
+                    .into(),
+            );
+        }
+        Ok(rows)
     }
 
-    /// Leaves out the rows that do not pass the filter of prompt lengths.
+    fn add_requests(&mut self, mut requests: Vec<(i128, Range<usize>)>, spec: &TraceSpec) {
+        requests.sort_by_key(|(at, _)| *at);
+        let window = Window::new(requests.first().map(|(at, _)| *at), spec);
+        for (at, span) in requests {
+            if let Some(at) = window.find(at) {
+                self.push_session(at, 1);
+                self.push_row(span);
+            }
+        }
+    }
+
+    fn add_sessions(&mut self, mut sessions: Vec<LoggedSession>, spec: &TraceSpec) {
+        sessions.sort_by_key(|session| session.at);
+        let window = Window::new(sessions.first().map(|session| session.at), spec);
+        for session in sessions {
+            let Some(at) = window.find(session.at) else {
+                continue;
+            };
+            self.push_session(at, session.turns.len() as u32);
+            for turn in session.turns {
+                self.awaited.extend(turn.after);
+                self.waits.push(turn.wait);
+                self.push_row(turn.span);
+            }
+        }
+    }
+
+    fn push_session(&mut self, at: Nanos, turns: u32) {
+        self.sessions.push(Session {
+            at,
+            first: self.rows.len() as u32,
+            turns,
+        });
+    }
+
+    fn push_row(&mut self, span: Range<usize>) {
+        self.rows.push(Row {
+            start: span.start,
+            len: span.len() as u32,
+            awaited: self.awaited.len() as u32,
+        });
+    }
+
+    /// Leaves out the sessions whose first request does not pass the filter of prompt lengths.
     pub fn filter(
         &mut self,
         pass: impl Fn(&Entry<'_>) -> bool,
         notes: &mut Vec<String>,
     ) -> Result<(), PromptError> {
-        let found = self.rows.len();
-        let text = &self.text;
-        let format = self.format;
-        self.rows.retain(|(_, span)| {
-            format
-                .parse_entry(&text[span.clone()])
-                .is_ok_and(|entry| pass(&entry))
+        let found = self.sessions.len();
+        let mut sessions = std::mem::take(&mut self.sessions);
+        sessions.retain(|session| {
+            self.entry(session.first as usize)
+                .is_some_and(|entry| pass(&entry))
         });
-        let dropped = (found - self.rows.len()) as u64;
+        let dropped = (found - sessions.len()) as u64;
+        self.sessions = sessions;
         self.dropped += dropped;
-        if self.rows.is_empty() {
+        if self.sessions.is_empty() {
             let why = format!("{dropped} of {found} are outside `prompt_tokens`");
             return Err(PromptError::NoRows {
                 path: self.path.clone(),
@@ -143,14 +562,38 @@ impl Rows {
         Ok(())
     }
 
-    /// Checks that each prompt has as many hash ids as it has blocks of this length. The id of the last block may be absent if the
-    /// block is not full.
+    /// Tokens of a block that has an id. Checks that each prompt has as many ids as it has such blocks. The id of the last block may
+    /// be absent if the block is not full.
     ///
     /// # Errors
-    /// The first row that does not fit, with a length of blocks that fits all rows.
-    pub fn check_blocks(&self, block_tokens: u64) -> Result<(), PromptError> {
+    /// `stated` differs from what the log states, or a row does not fit: the first one, with a length of blocks that fits all rows.
+    pub fn block_tokens(&self, stated: Option<u64>) -> Result<u64, PromptError> {
+        let row = |offset, problem| row_error(&self.path, &self.text, offset, problem, EXPECTED);
+        let usual = self.blocks.tokens.unwrap_or(self.format.block_tokens());
+        let block_tokens = stated.unwrap_or(usual);
+        let first = self.rows.first().map_or(0, |row| row.start);
+        if block_tokens == 0 {
+            return Err(row(first, "`block_size` is 0".into()));
+        }
+        if self
+            .blocks
+            .tokens
+            .is_some_and(|tokens| tokens != block_tokens)
+        {
+            return Err(row(
+                first,
+                format!(
+                    "the log states `block_size: {usual}`, and `dataset.trace.block_tokens` is {block_tokens}; remove the latter"
+                ),
+            ));
+        }
+        self.check_blocks(block_tokens)?;
+        Ok(block_tokens)
+    }
+
+    fn check_blocks(&self, block_tokens: u64) -> Result<(), PromptError> {
         let counts = || {
-            (0..self.len()).filter_map(|index| match self.entry(index)?.request {
+            (0..self.rows.len()).filter_map(|index| match self.entry(index)?.request {
                 LoggedRequest::Lengths { input, blocks, .. } if !blocks.is_empty() => {
                     Some((index, input, blocks.len() as u64))
                 }
@@ -169,22 +612,26 @@ impl Rows {
         let help = (0..=MAX_BLOCK_POWER).map(|power| 1 << power).find(fits_all);
         let help = help.map_or_else(
             || "no length of blocks fits all rows".to_owned(),
-            |tokens| format!("set `dataset.trace.block_tokens: {tokens}`, which fits all rows"),
+            |tokens| match self.blocks.tokens {
+                Some(_) => format!("`block_size: {tokens}` fits all rows"),
+                None => format!("set `dataset.trace.block_tokens: {tokens}`, which fits all rows"),
+            },
         );
-        let start = self.rows.get(index).map_or(0, |(_, span)| span.start);
-        Err(PromptError::Row {
-            path: self.path.clone(),
-            line: self.text[..start].lines().count() + 1,
-            problem: format!(
-                "{ids} hash ids for a prompt of {input} tokens cannot be of blocks of {block_tokens} tokens; {help}"
-            ),
-            expected: EXPECTED,
-        })
+        let start = self.rows.get(index).map_or(0, |row| row.start);
+        let problem = format!(
+            "{ids} hash ids for a prompt of {input} tokens cannot be of blocks of {block_tokens} tokens; {help}"
+        );
+        Err(row_error(&self.path, &self.text, start, problem, EXPECTED))
     }
 
-    /// Number of rows in the window.
+    /// Number of sessions in the window.
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.sessions.len()
+    }
+
+    /// Whether equal block ids of two sessions are not equal text.
+    pub fn has_local_ids(&self) -> bool {
+        self.blocks.are_local
     }
 
     /// Number of invalid or filtered rows.
@@ -197,48 +644,87 @@ impl Rows {
         !matches!(self.format, LogFormat::Workload)
     }
 
-    pub fn entry(&self, index: usize) -> Option<Entry<'_>> {
-        let (_, span) = self.rows.get(index)?;
-        self.format.parse_entry(&self.text[span.clone()]).ok()
+    fn entry(&self, row: usize) -> Option<Entry<'_>> {
+        let span = self.rows.get(row)?.span();
+        self.format.parse_entry(&self.text[span]).ok()
     }
 
-    pub fn arrivals(&self) -> Arc<[Nanos]> {
-        self.rows.iter().map(|(at, _)| *at).collect()
+    /// All requests.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let rows = self.sessions.iter().flat_map(|session| {
+            let first = session.first as usize;
+            first..first + session.turns as usize
+        });
+        rows.filter_map(|row| self.entry(row))
+    }
+
+    /// The turns of a session.
+    pub fn session(&self, index: usize) -> Option<Vec<Turn<'_>>> {
+        let session = self.sessions.get(index)?;
+        let first = session.first as usize;
+        let turn = |row: usize| {
+            let end = self.rows.get(row)?.awaited as usize;
+            let start = row
+                .checked_sub(1)
+                .map_or(0, |row| self.rows[row].awaited as usize);
+            Some(Turn {
+                entry: self.entry(row)?,
+                after: self.awaited.get(start..end)?,
+                wait: self
+                    .waits
+                    .get(row)
+                    .copied()
+                    .unwrap_or(Wait::Logged(Nanos::ZERO)),
+            })
+        };
+        (first..first + session.turns as usize).map(turn).collect()
+    }
+
+    /// Arrivals of the sessions; None where the log has none.
+    pub fn arrivals(&self) -> Option<Arc<[Nanos]>> {
+        let arrivals = || self.sessions.iter().map(|session| session.at).collect();
+        (!matches!(self.format, LogFormat::Weka)).then(arrivals)
     }
 
     /// Whether any row has an output length.
     pub fn has_output_lengths(&self) -> bool {
         let known =
             |entry: Entry<'_>| !matches!(entry.request, LoggedRequest::Body { output: None, .. });
-        (0..self.len()).any(|index| self.entry(index).is_some_and(known))
+        self.entries().any(known)
     }
 }
 
-/// The rows inside the window in the order of their times since its beginning.
-fn select_window(
-    mut rows: Vec<(i128, Range<usize>)>,
-    spec: &TraceSpec,
-) -> Vec<(Nanos, Range<usize>)> {
-    rows.sort_by_key(|(at, _)| *at);
-    let Some(origin) = rows.first().map(|(at, _)| *at) else {
-        return Vec::new();
-    };
-    let start = spec.start.unwrap_or_default();
-    let after = |at: i128| Nanos(u64::try_from(at - origin).unwrap_or(u64::MAX));
-    let inside = |at: &Nanos| *at >= start && spec.end.is_none_or(|end| *at < end);
-    rows.into_iter()
-        .map(|(at, span)| (after(at), span))
-        .filter(|(at, _)| inside(at))
-        .map(|(at, span)| (at - start, span))
-        .collect()
+/// The part of a log between `start` and `end`, relative to its first request.
+struct Window {
+    origin: i128,
+    start: Nanos,
+    end: Option<Nanos>,
+}
+
+impl Window {
+    fn new(first: Option<i128>, spec: &TraceSpec) -> Window {
+        Window {
+            origin: first.unwrap_or(0),
+            start: spec.start.unwrap_or_default(),
+            end: spec.end,
+        }
+    }
+
+    /// A time since the start of the window; None: it is outside.
+    fn find(&self, at: i128) -> Option<Nanos> {
+        let at = Nanos(u64::try_from(at - self.origin).unwrap_or(u64::MAX));
+        (at >= self.start && self.end.is_none_or(|end| at < end)).then(|| at - self.start)
+    }
 }
 
 /// The note on invalid rows, which describes the first ones.
-fn invalid_note(path: &Path, invalid: &[(usize, String)], valid: usize) -> String {
+fn invalid_note(path: &Path, text: &str, invalid: &[(usize, String)], valid: usize) -> String {
     let described: Vec<String> = invalid
         .iter()
         .take(DESCRIBED)
-        .map(|(line, problem)| format!("{}:{line}: {problem}", path.display()))
+        .map(|(offset, problem)| {
+            format!("{}:{}: {problem}", path.display(), line_at(text, *offset))
+        })
         .collect();
     let more = if invalid.len() > DESCRIBED {
         "; …"

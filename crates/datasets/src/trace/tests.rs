@@ -1,6 +1,8 @@
+use super::log::{Reading, Rows};
 use super::*;
 use crate::{CacheDir, Opened, open as open_any};
-use llmscen_core::dataset::{DatasetSpec, Layout, Source};
+use llmscen_core::dataset::{DatasetSpec, Layout, Source, Turns};
+use llmscen_core::distribution::Distribution;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
@@ -45,6 +47,7 @@ fn opened(spec: &DatasetSpec) -> Result<Opened, PromptError> {
         &CacheDir {
             dir: "unused".into(),
             hub: String::new(),
+            ..CacheDir::default()
         },
         &|_| (),
     )
@@ -440,7 +443,7 @@ const SMALL_BLOCKS: &str = r#"{"timestamp": 0, "input_length": 40, "output_lengt
 #[test]
 fn the_length_of_a_block_is_that_of_the_log() {
     let small = TraceSpec {
-        block_tokens: 16,
+        block_tokens: Some(16),
         ..TraceSpec::default()
     };
     let prompts = prompts(SMALL_BLOCKS, small);
@@ -461,7 +464,7 @@ fn the_length_of_a_block_is_that_of_the_log() {
 fn block_ids_that_cannot_be_of_the_block_length_are_refused() {
     let refused = |content: &str, block_tokens: u64| {
         let trace = TraceSpec {
-            block_tokens,
+            block_tokens: Some(block_tokens),
             ..TraceSpec::default()
         };
         opened(&spec(&file(content), trace))
@@ -487,4 +490,378 @@ fn block_ids_that_cannot_be_of_the_block_length_are_refused() {
         error.contains("no length of blocks fits all rows"),
         "{error}"
     );
+}
+
+/// A log of one layout, opened with its sessions.
+fn sessions(content: &str, trace: TraceSpec) -> Result<Opened, PromptError> {
+    opened(&DatasetSpec {
+        turns: Some(Turns::default()),
+        ..spec(&file(content), trace)
+    })
+}
+
+/// What each turn of a session awaits, and its wait in milliseconds.
+fn links(prompts: &dyn Prompts, seq: u64) -> Vec<(Vec<u32>, f64)> {
+    let turns = prompts.session(seq).unwrap().turns;
+    let link = |turn: Prompt| {
+        let links = turn.links.unwrap();
+        assert_eq!((links.continues, links.replies.len()), (None, 0));
+        (links.after, turn.wait.unwrap().millis())
+    };
+    turns.into_iter().map(link).collect()
+}
+
+/// The turns of a session that await the one before, after these waits.
+fn chain(waits: &[f64]) -> Vec<(Vec<u32>, f64)> {
+    let first = (Vec::new(), 0.0);
+    let later = (0..).zip(waits).map(|(before, wait)| (vec![before], *wait));
+    std::iter::once(first).chain(later).collect()
+}
+
+#[test]
+fn a_mooncake_session_waits_for_its_delays() {
+    let log = r#"{"session_id": "a", "timestamp": 50, "input_length": 9, "output_length": 5}
+{"session_id": "b", "timestamp": 90, "input_length": 9, "output_length": 5}
+{"session_id": "a", "input_length": 9, "output_length": 5, "delay": 250.5}
+{"session_id": "b", "timestamp": 100, "input_length": 9, "output_length": 5}
+{"timestamp": 10, "input_length": 9, "output_length": 5}
+"#;
+    let opened = sessions(log, TraceSpec::default()).unwrap();
+    assert_eq!(millis(opened.prompts.arrivals()), [0.0, 40.0, 80.0]);
+    assert_eq!(opened.prompts.session(0).unwrap().turns[0].links, None);
+    assert_eq!(links(opened.prompts.as_ref(), 1), chain(&[250.5]));
+    assert_eq!(links(opened.prompts.as_ref(), 2), chain(&[10.0]));
+    assert!(opened.notes[0].starts_with("the log has no delay before some turns"));
+}
+
+#[test]
+fn a_think_time_replaces_unknown_waits() {
+    let turns = Turns {
+        think_time: Some(Distribution::time(Nanos::from_millis(1))),
+        ..Turns::default()
+    };
+    let opened = opened(&DatasetSpec {
+        turns: Some(turns),
+        ..spec(&file(BAILIAN), TraceSpec::default())
+    });
+    let turns = opened.unwrap().prompts.session(0).unwrap().turns;
+    assert_eq!(turns[1].wait, None);
+}
+
+const BAILIAN: &str = r#"{"chat_id": 4, "parent_chat_id": 7, "timestamp": 2.5, "input_length": 40, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 5]}
+{"chat_id": 7, "parent_chat_id": -1, "timestamp": 1, "input_length": 32, "output_length": 5, "type": "text", "turn": 1, "hash_ids": [1, 2]}
+{"chat_id": 8, "parent_chat_id": 7, "timestamp": 2, "input_length": 33, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 6]}
+{"chat_id": 9, "parent_chat_id": 8, "timestamp": 4, "input_length": 48, "output_length": 5, "type": "text", "turn": 3, "hash_ids": [1, 2, 7]}
+{"chat_id": 1, "parent_chat_id": -1, "timestamp": 1.25, "input_length": 30, "output_length": 5, "type": "text", "turn": 1, "hash_ids": [1, 3]}
+"#;
+
+#[test]
+fn bailian_requests_await_their_parents() {
+    let opened = sessions(BAILIAN, TraceSpec::default()).unwrap();
+    assert_eq!(millis(opened.prompts.arrivals()), [0.0, 250.0]);
+    let tree = [
+        (vec![], 0.0),
+        (vec![0], 1000.0),
+        (vec![0], 1500.0),
+        (vec![1], 2000.0),
+    ];
+    assert_eq!(links(opened.prompts.as_ref(), 0), tree);
+    let lengths: Vec<_> = opened.prompts.session(0).unwrap().turns;
+    let lengths: Vec<_> = lengths.iter().map(|turn| turn.tokens).collect();
+    assert_eq!(lengths, [32, 33, 40, 48].map(Some));
+    let single = prompts(BAILIAN, TraceSpec::default());
+    assert_eq!(
+        millis(single.arrivals()),
+        [0.0, 250.0, 1000.0, 1500.0, 3000.0],
+        "without sessions, each request has its logged time"
+    );
+}
+
+const WEKA: &str = r#"{
+  "id": "a", "block_size": 64, "requests": [
+    {"t": 0, "type": "s", "in": 100, "out": 5, "hash_ids": [1, 2], "api_time": 1.5},
+    {"t": 2, "type": "subagent", "requests": [
+      {"t": 0, "type": "n", "in": 64, "out": 5, "hash_ids": [3], "api_time": 1},
+      {"t": 1.25, "type": "n", "in": 70, "out": 5, "hash_ids": [3, 4], "api_time": 1}]},
+    {"t": 2.5, "type": "subagent", "requests": [
+      {"t": 2.5, "type": "n", "in": 64, "out": 5, "hash_ids": [3], "api_time": 0.5}]},
+    {"t": 4.75, "type": "s", "in": 200, "out": 5, "hash_ids": [1, 5, 6, 7], "api_time": 1}]}
+{"id": "b", "block_size": 64, "requests": [{"t": 0, "type": "s", "in": 64, "out": 5, "hash_ids": [1]}]}
+"#;
+
+#[test]
+fn weka_sub_agents_run_beside_each_other() {
+    let opened = sessions(WEKA, TraceSpec::default()).unwrap();
+    assert_eq!(
+        opened.prompts.arrivals(),
+        None,
+        "its sessions have no times"
+    );
+    let graph = [
+        (vec![], 0.0),
+        (vec![0], 500.0),
+        (vec![0], 1000.0),
+        (vec![1], 250.0),
+        (vec![2, 3], 500.0),
+    ];
+    assert_eq!(links(opened.prompts.as_ref(), 0), graph);
+    let texts = |seq| {
+        let turns = opened.prompts.session(seq).unwrap().turns;
+        turns.into_iter().map(|turn| turn.text).collect::<Vec<_>>()
+    };
+    let first = texts(0);
+    assert_eq!(first[1], first[2], "equal ids are equal text");
+    assert_eq!(shared_tokens(&first[0], &first[4]), 64);
+    assert_eq!(
+        shared_tokens(&first[0], &texts(1)[0]),
+        0,
+        "ids of another session are other text"
+    );
+    let global = WEKA.replace(
+        "64, \"requests\"",
+        "64, \"hash_id_scope\": \"global\", \"requests\"",
+    );
+    let global = sessions(&global, TraceSpec::default()).unwrap().prompts;
+    let texts = [0, 1].map(|seq| prompt(global.as_ref(), seq).text);
+    assert_eq!(shared_tokens(&texts[0], &texts[1]), 64);
+}
+
+#[test]
+fn spans_are_ordered_by_their_times_within_their_parents() {
+    let span = |id: &str, parent: &str, millis: [u64; 2], operation: &str| {
+        let [start, end] = millis.map(|at| (at * 1_000_000).to_string());
+        json!({
+            "traceId": "t", "spanId": id, "parentSpanId": parent,
+            "startTimeUnixNano": start, "endTimeUnixNano": end,
+            "attributes": [
+                { "key": "gen_ai.operation.name", "value": { "stringValue": operation } },
+                { "key": "gen_ai.usage.input_tokens", "value": { "intValue": "20" } },
+                { "key": "gen_ai.usage.output_tokens", "value": { "intValue": "3" } },
+                { "key": "gen_ai.request.model", "value": { "stringValue": "big" } },
+            ],
+        })
+    };
+    let spans = [
+        span("agent", "", [0, 1000], "invoke_agent"),
+        span("plan", "agent", [10, 100], "chat"),
+        span("tool a", "agent", [110, 500], "execute_tool"),
+        span("tool b", "agent", [120, 400], "execute_tool"),
+        span("a1", "tool a", [130, 200], "chat"),
+        span("a2", "tool a", [230, 450], "chat"),
+        span("b1", "tool b", [150, 220], "chat"),
+        span("answer", "agent", [510, 900], "chat"),
+    ];
+    // Console exporters print one span per line, in the order of their ends.
+    let lines: String = spans.iter().rev().map(|span| format!("{span}\n")).collect();
+    let export = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] });
+    for log in [lines, format!("{export}\n")] {
+        let opened = sessions(&log, TraceSpec::default()).unwrap();
+        assert_eq!(millis(opened.prompts.arrivals()), [0.0]);
+        let graph = [
+            (vec![], 0.0),
+            (vec![0], 30.0),
+            (vec![0], 50.0),
+            (vec![1], 30.0),
+            (vec![2, 3], 60.0),
+        ];
+        assert_eq!(links(opened.prompts.as_ref(), 0), graph, "{log}");
+        let single = prompts(&log, TraceSpec::default());
+        assert_eq!(millis(single.arrivals()), [0.0, 120.0, 140.0, 220.0, 500.0]);
+    }
+}
+
+#[test]
+fn burstgpt_sessions_wait_from_end_to_start() {
+    let log = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens\n\
+               5,x,1.5,m,9,1\n6,,1,m,9,1\n8,x,2,m,9,1\n9.5,x,1,m,9,1\n10.25,x,1,m,9,1\n";
+    let opened = sessions(log, TraceSpec::default()).unwrap();
+    assert_eq!(millis(opened.prompts.arrivals()), [0.0, 1000.0]);
+    let overlapping = [
+        (vec![], 0.0),
+        (vec![0], 1500.0),
+        (vec![0], 3000.0),
+        (vec![1], 250.0),
+    ];
+    assert_eq!(links(opened.prompts.as_ref(), 0), overlapping);
+}
+
+#[test]
+fn servegen_rows_are_requests() {
+    let log = "request_id,timestamp,input_tokens,output_tokens\n0,0.5,10,20\n1,1.2,15,25\n";
+    let prompts = prompts(log, TraceSpec::default());
+    assert_eq!(millis(prompts.arrivals()), [0.0, 700.0]);
+    let second = prompt(prompts.as_ref(), 1);
+    assert_eq!((second.tokens, second.max_tokens), (Some(15), Some(25)));
+}
+
+/// Number of leading tokens that two texts share.
+fn shared_tokens(a: &str, b: &str) -> usize {
+    let builtin = Tokenizer::builtin();
+    let [a, b] = [a, b].map(|text| builtin.encode(text, false).unwrap());
+    a.iter().zip(&b).take_while(|(a, b)| a == b).count()
+}
+
+#[test]
+fn replayed_prompts_share_as_many_tokens_as_the_log() {
+    for (layout, block, pairs_with_sharing) in [
+        (Layout::Mooncake, 512, true),
+        (Layout::Bailian, 16, true),
+        (Layout::Weka, 64, false),
+    ] {
+        let opened = opened(&DatasetSpec {
+            path: Some("builtin".into()),
+            turns: Some(Turns::default()),
+            on_exhausted: OnExhausted::Stop,
+            ..DatasetSpec::new(Source::Trace(TraceSpec {
+                layout,
+                ..TraceSpec::default()
+            }))
+        })
+        .unwrap();
+        let reading = Reading {
+            strict: true,
+            sessions: true,
+        };
+        let trace = TraceSpec {
+            layout,
+            ..TraceSpec::default()
+        };
+        let rows = Rows::read("builtin".as_ref(), &trace, reading, &mut Vec::new()).unwrap();
+        let builtin = Tokenizer::builtin();
+        let mut requests: Vec<(usize, Vec<u64>, Vec<u32>)> = Vec::new();
+        for number in 0..rows.len() {
+            let turns = opened.prompts.session(number as u64).unwrap().turns;
+            for (logged, sent) in rows.session(number).unwrap().into_iter().zip(turns) {
+                let LoggedRequest::Lengths { input, blocks, .. } = logged.entry.request else {
+                    panic!("not a log of lengths")
+                };
+                let tokens = builtin.encode(&sent.text, false).unwrap();
+                assert_eq!(tokens.len() as u64, input);
+                requests.push((number, blocks, tokens));
+            }
+        }
+        let mut sharing = 0;
+        for (index, (session, ids, tokens)) in requests.iter().enumerate() {
+            for (other_session, other_ids, other) in &requests[..index] {
+                let equal = session == other_session || pairs_with_sharing;
+                let ids = ids.iter().zip(other_ids).take_while(|(a, b)| a == b);
+                let expected = ids.count() * block;
+                let expected = expected.min(tokens.len()).min(other.len());
+                let shared = tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
+                if !equal {
+                    // Different words may begin with the same token.
+                    assert!(shared < 4, "{layout:?}: {session} and {other_session}");
+                    continue;
+                }
+                assert_eq!(
+                    shared, expected,
+                    "{layout:?}: {session} and {other_session}"
+                );
+                sharing += usize::from(expected > block);
+            }
+        }
+        assert!(sharing > 10, "{layout:?}: {sharing}");
+    }
+}
+
+#[test]
+fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
+    let error = |log: &str| sessions(log, TraceSpec::default()).unwrap_err().to_string();
+    let bailian = |from: &str, to: &str| error(&BAILIAN.replace(from, to));
+    let mooncake = |rest: &str| {
+        let lengths = r#""input_length": 9, "output_length": 5"#;
+        error(&format!(
+            "{{\"session_id\": 1, \"timestamp\": 50, {lengths}}}\n\n{{\"session_id\": 1, {lengths}{rest}}}\n"
+        ))
+    };
+    let span = |id: &str, parent: &str| {
+        format!(
+            "{{\"traceId\": \"t\", \"spanId\": \"{id}\", \"parentSpanId\": \"{parent}\", \"startTimeUnixNano\": \"1\", \"endTimeUnixNano\": \"2\", \"attributes\": []}}\n"
+        )
+    };
+    for (error, expected) in [
+        (
+            bailian("parent_chat_id\": 8", "parent_chat_id\": 55"),
+            ":4: the parent 55 of 9 is not in the log; expected",
+        ),
+        (
+            bailian("7, \"parent_chat_id\": -1", "7, \"parent_chat_id\": 9"),
+            ":1: the parents of 4 form a cycle; expected",
+        ),
+        (
+            bailian("\"timestamp\": 4,", "\"timestamp\": 1.5,"),
+            ":4: 9 is earlier than its parent 8; expected",
+        ),
+        (
+            bailian("\"chat_id\": 9", "\"chat_id\": 8"),
+            ":4: two requests have the id 8; expected",
+        ),
+        (
+            mooncake(r#", "delay": -2.5"#),
+            ":3: negative `delay`: -2.5 ms; expected",
+        ),
+        (
+            mooncake(r#", "timestamp": 40"#),
+            ":3: the request is earlier than the one before it in its session; expected",
+        ),
+        (mooncake(""), ":3: the request needs a `delay`, or a"),
+        (
+            error(&WEKA.replace("\"t\": 4.75", "\"t\": 1.75")),
+            ": `t` is earlier than that of the request before it; expected",
+        ),
+        (
+            error(&WEKA.replace("\"b\", \"block_size\": 64", "\"b\", \"block_size\": 48")),
+            ": `block_size` and `hash_id_scope` differ from",
+        ),
+        (
+            error(&WEKA.replace("\"block_size\": 64", "\"block_size\": 32")),
+            ":3: 2 hash ids for a prompt of 100 tokens cannot be of blocks of 32 tokens; `block_size: 64` fits all rows",
+        ),
+        (
+            error(&WEKA.replace("\"block_size\": 64", "\"block_size\": 0")),
+            ":3: `block_size` is 0",
+        ),
+        (
+            error(&(span("a", "") + &span("b", "c"))),
+            ":2: the parent c of span b is not in the log",
+        ),
+        (
+            error(&(span("a", "b") + &span("b", "a"))),
+            ":1: the parents of a form a cycle",
+        ),
+        (
+            error(AZURE),
+            "none of its sessions has a second request; remove `dataset.turns`",
+        ),
+        (
+            opened(&spec(&file(WEKA), TraceSpec::default()))
+                .unwrap_err()
+                .to_string(),
+            "add `turns: {}` to a `trace` dataset",
+        ),
+    ] {
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_window_takes_whole_sessions() {
+    let trace = TraceSpec {
+        start: Some(Nanos::from_millis(100)),
+        ..TraceSpec::default()
+    };
+    let opened = sessions(BAILIAN, trace);
+    let error = opened.unwrap_err().to_string();
+    assert!(
+        error.contains("none of its sessions has a second request"),
+        "{error}"
+    );
+    let trace = TraceSpec {
+        end: Some(Nanos::from_millis(100)),
+        ..TraceSpec::default()
+    };
+    let opened = sessions(BAILIAN, trace).unwrap();
+    assert_eq!(opened.prompts.len(), None);
+    assert_eq!(opened.prompts.session(0).unwrap().turns.len(), 4);
+    assert_eq!(opened.prompts.arrivals().unwrap().len(), 1);
 }

@@ -13,8 +13,12 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tokens of the cached blocks, at most: about 32 MB of text.
-const CACHED_TOKENS: u64 = 4 << 20;
+/// Bytes of the cached blocks, at most.
+const CACHED_BYTES: u64 = 32 << 20;
+/// Bytes of a token of text, about.
+const TOKEN_BYTES: u64 = 8;
+/// Bytes of a block besides its text, about: most are the place after it.
+const BLOCK_BYTES: u64 = 1024;
 /// Tolerance in tokens where no text of the exact length is found.
 const TOLERANCE: u64 = 8;
 
@@ -134,7 +138,8 @@ impl TraceText {
         };
         let block = (0..GENERATORS).find_map(generate);
         let mut cached = cached();
-        if cached.len() as u64 * self.block_tokens >= CACHED_TOKENS {
+        let bytes = self.block_tokens * TOKEN_BYTES + BLOCK_BYTES;
+        if cached.len() as u64 * bytes >= CACHED_BYTES {
             cached.clear();
         }
         cached.insert(chain, block.clone());

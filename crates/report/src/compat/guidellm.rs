@@ -158,7 +158,7 @@ fn profile(case: &Measured<'_>) -> Value {
 
 /// The strategy closest to the load.
 fn strategy(case: &Measured<'_>) -> Value {
-    let max_in_flight = case.case.load.max_in_flight;
+    let max_in_flight = case.case.load.max_in_flight.map(|limit| limit.of);
     match (&case.case.load.shape, case.rate(), case.arrival()) {
         (Shape::Closed { users } | Shape::Static { batch: users }, ..) => {
             json!({ "type_": "concurrent", "streams": users })

@@ -7,6 +7,7 @@ use crate::ViewError;
 use crate::compat::vllm::summary;
 use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_core::dataset::Source;
+use llmscen_core::distribution::Family;
 use llmscen_core::request::Quantity;
 use serde_json::{Map, Value, json};
 
@@ -73,10 +74,13 @@ fn aggregate(case: &Measured<'_>) -> Map<String, Value> {
 }
 
 fn fixed(length: Option<&Quantity>) -> Option<u64> {
-    match length? {
-        Quantity::Fixed(tokens) => Some(*tokens),
+    let Quantity::Drawn(drawn) = length? else {
+        return None;
+    };
+    match drawn.family() {
+        Family::Fixed(tokens) => Some(*tokens as u64),
         // InferenceX draws lengths up to the one that it names.
-        Quantity::Uniform { high, .. } => Some(*high),
+        Family::Uniform { high, .. } => Some(*high as u64),
         _ => None,
     }
 }
@@ -191,7 +195,7 @@ mod tests {
             restart: Default::default(),
             grace: Nanos::from_millis(1),
         });
-        case.request.max_tokens = Some(Quantity::Fixed(3));
+        case.request.max_tokens = Some(Quantity::fixed(3));
         let all = exported(&case);
         let known = json!({
             "conc": 2, "model": "org/m-7b", "framework": "vllm", "osl": 3, "tp": 4, "ep": 1,

@@ -8,6 +8,7 @@ use crate::compat::measured::SortedValues;
 use crate::compat::{Export, File, Measured, Names, slug};
 use llmscen_analysis::TimedRequest;
 use llmscen_core::dataset::Source;
+use llmscen_core::distribution::Family;
 use llmscen_core::metric::Metric;
 use llmscen_core::request::Quantity;
 use serde_json::{Map, Value, json};
@@ -63,10 +64,15 @@ fn load(case: &Measured<'_>) -> Option<Value> {
         Source::Random { tokens, .. } => ("random", length(tokens)),
         Source::Prefix {
             prefix_tokens,
-            tokens: Quantity::Fixed(tokens),
+            tokens,
             ..
-        } => ("random", length(&Quantity::Fixed(prefix_tokens + tokens))),
-        Source::Prefix { .. } => ("random", None),
+        } => {
+            let total = tokens.constant().map(|tokens| prefix_tokens + tokens);
+            (
+                "random",
+                total.and_then(|total| length(&Quantity::fixed(total))),
+            )
+        }
         _ => ("sampled", None),
     };
     let measured = || {
@@ -91,21 +97,25 @@ fn load(case: &Measured<'_>) -> Option<Value> {
     }))
 }
 
-/// A length; None where the rows of the dataset define it.
+/// A length; None where the rows of the dataset define it. Distributions that the format has no name for have their mean.
 fn length(length: &Quantity) -> Option<Value> {
-    Some(match length {
-        Quantity::Fixed(tokens) => json!({ "distribution": "fixed", "value": tokens }),
-        Quantity::Uniform { low, high } => {
-            let middle = (*low as f64 + *high as f64) / 2.0;
-            json!({ "distribution": "uniform", "value": middle, "min": low, "max": high })
+    let Quantity::Drawn(drawn) = length else {
+        return None;
+    };
+    let (min, max) = drawn.range();
+    Some(match drawn.family() {
+        Family::Fixed(tokens) => json!({ "distribution": "fixed", "value": *tokens as u64 }),
+        Family::Uniform { low, high } => {
+            let middle = (low + high) / 2.0;
+            json!({ "distribution": "uniform", "value": middle, "min": *low as u64, "max": *high as u64 })
         }
-        Quantity::Normal { mean, sd } => {
+        Family::Normal { mean, sd } if (min, max) == (f64::NEG_INFINITY, f64::INFINITY) => {
             json!({ "distribution": "gaussian", "value": mean, "std_dev": sd })
         }
-        Quantity::Lognormal { mean, sd } => {
+        Family::Lognormal { mean, sd } if min <= 0.0 && max == f64::INFINITY => {
             json!({ "distribution": "other", "value": mean, "std_dev": sd })
         }
-        Quantity::Item(_) => return None,
+        _ => json!({ "distribution": "other", "value": drawn.mean_length() }),
     })
 }
 
@@ -243,10 +253,10 @@ mod tests {
     fn a_dataset_with_lengths_is_described_by_them() {
         let mut case = case(Shape::Closed { users: 2 });
         case.dataset.source = Source::Random {
-            tokens: Quantity::Uniform { low: 10, high: 20 },
+            tokens: Quantity::uniform(10, 20),
             shared_prefix: 0,
         };
-        case.request.max_tokens = Some(Quantity::Fixed(3));
+        case.request.max_tokens = Some(Quantity::fixed(3));
         case.request.sampling = Map::from_iter([("ignore_eos".into(), json!(true))]);
         let file = files(ExportFormat::LlmD, &case, rows()).remove(0);
         let report: Value = serde_json::from_slice(&file.bytes).unwrap();

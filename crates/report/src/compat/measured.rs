@@ -115,7 +115,7 @@ impl Measured<'_> {
             .load
             .shape
             .users()
-            .or(self.case.load.max_in_flight)
+            .or(self.case.load.max_in_flight.map(|limit| limit.of))
     }
 
     /// The arrival rate per second, if the load has a single one.

@@ -59,9 +59,9 @@ fn a_small_report_starts_with_its_verdict() {
 
     A verdict that the load generator may have changed is INVALID. Thresholds: achieved rate at least 98% of the offered rate, users idle at most 10% of the time, workers stalled at most 5% of the time, CPU at most 90% of a core, unique prompts cached at most 1%. Send delays up to 1 ms at p99 and stalls up to 1 ms are ignored.
 
-    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU per core | Dropped | Reasons |
-    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
-    | `base` | all valid | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | schedule lag p99 8.1 ms is over 5 ms |
+    | Case | Verdicts | Send delay p50 | Send delay p99 | Send delay max | Achieved / offered | Users idle | Workers stalled | Stall max | CPU per core | Dropped | Held | Reasons |
+    | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+    | `base` | all valid | n/a | n/a | n/a | n/a | n/a | n/a | n/a | n/a | 0 | 0 | schedule lag p99 8.1 ms is over 5 ms |
 
     ## Environment
 

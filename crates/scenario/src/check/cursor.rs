@@ -96,6 +96,11 @@ impl<'a> Cursor<'a> {
         self.take(|c| c.is_ascii_alphanumeric() || c == '_')
     }
 
+    /// A tag: a name, or that of a header.
+    pub fn tag(&mut self) -> (&'a str, Range<usize>) {
+        self.take(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    }
+
     /// A statistic: letters, digits and the point of `p99.9`.
     pub fn stat(&mut self) -> (&'a str, Range<usize>) {
         self.take(|c| c.is_ascii_alphanumeric() || c == '.' || c == '_')

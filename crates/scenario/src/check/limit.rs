@@ -5,7 +5,8 @@ use crate::check::parse_left;
 use crate::suggest::{meant_or, nearest};
 use crate::values::number::{SIZE_UNITS, factor, percent};
 use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
-use llmscen_core::check::Op;
+use llmscen_core::check::{Op, Subject};
+use llmscen_core::metric::Metric;
 use llmscen_core::units::{Unit, to_percent};
 use std::ops::Range;
 
@@ -187,6 +188,7 @@ fn unit_noun(unit: Unit) -> &'static str {
         Unit::RequestsPerSecond => "requests per second",
         Unit::ItemsPerSecond => "items per second",
         Unit::SessionsPerSecond => "sessions per second",
+        Unit::SessionsPerHour => "sessions per hour",
         Unit::Tokens => "tokens",
         Unit::Count => "plain numbers",
         Unit::PerSecond => "events per second",
@@ -225,7 +227,7 @@ const WORDS: [ReferenceKind; 3] = [
     ReferenceKind::Reference,
     ReferenceKind::Case,
 ];
-const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * case(variant=base)`, or `baseline` alone.";
+const FORM: &str = "Write for example `1.10 * baseline`, `0.95 * reference`, `1.5 * case(variant=base)`, `0.5 * ttft{group=batch}.p95`, or `baseline` alone.";
 
 fn parse_against(word: &str) -> Option<ReferenceKind> {
     WORDS.into_iter().find(|against| against.name() == word)
@@ -236,6 +238,27 @@ struct Multiple {
     to: ReferenceKind,
     factor: f64,
     at: Range<usize>,
+    /// The value of the same case, where it is the reference.
+    subject: Option<Subject>,
+}
+
+/// Whether a word begins a value of the same case.
+fn is_metric(word: &str) -> bool {
+    word == "goodput" || Metric::parse(word).is_some()
+}
+
+/// Parses a value of the same case as the reference, after its first word.
+fn parse_same_case(
+    cursor: &mut Cursor<'_>,
+    (word, at): (&str, Range<usize>),
+    factor: f64,
+) -> Result<Multiple, CheckError> {
+    Ok(Multiple {
+        to: ReferenceKind::Case,
+        factor,
+        at: at.clone(),
+        subject: Some(parse_left(cursor, word, at)?),
+    })
 }
 
 /// Parses `1.10 * baseline`. Where there is none, the cursor stays.
@@ -248,11 +271,23 @@ pub(super) fn parse_multiple(
     let (unit, unit_at) = cursor.unit();
     let times = cursor.peek() == Some('*');
     let found = match (number.is_empty(), times) {
-        (true, false) => parse_against(unit).map(|to| Multiple {
-            to,
-            factor: 1.0,
-            at: unit_at,
-        }),
+        (true, false) => match parse_against(unit) {
+            Some(to) => Some(Multiple {
+                to,
+                factor: 1.0,
+                at: unit_at,
+                subject: None,
+            }),
+            None => {
+                *cursor = start;
+                let (word, at) = cursor.word();
+                if is_metric(word) {
+                    Some(parse_same_case(cursor, (word, at), 1.0)?)
+                } else {
+                    None
+                }
+            }
+        },
         (true, true) if parse_against(unit).is_some() => {
             let error = CheckError::new(
                 unit_at,
@@ -272,7 +307,13 @@ pub(super) fn parse_multiple(
         }
         _ => None,
     };
-    let Some(Multiple { to, factor, at }) = found else {
+    let Some(Multiple {
+        to,
+        factor,
+        at,
+        subject,
+    }) = found
+    else {
         *cursor = start;
         return Ok(None);
     };
@@ -285,6 +326,10 @@ pub(super) fn parse_multiple(
         return Err(error.help("Relative limits use `<`, `<=`, `>` or `>=`."));
     }
     let case = match to {
+        ReferenceKind::Case if subject.is_some() => Some(CaseReference {
+            subject,
+            ..CaseReference::default()
+        }),
         ReferenceKind::Case => Some(parse_case(cursor)?),
         ReferenceKind::Baseline | ReferenceKind::Reference => None,
     };
@@ -347,27 +392,35 @@ fn parse_product(
 ) -> Result<Multiple, CheckError> {
     cursor.eat('*');
     let (word, word_at) = cursor.word();
-    let Some(to) = parse_against(word) else {
+    let to = parse_against(word);
+    if to.is_none() && !is_metric(word) {
         let meant = nearest(word, WORDS.iter().map(|against| against.name()));
-        let label = meant_or(meant, "expected `baseline`, `reference` or `case(…)`");
+        let label = meant_or(
+            meant,
+            "expected `baseline`, `reference`, `case(…)` or a metric",
+        );
         return Err(CheckError::new(
             cursor.visible(word_at),
-            "a product must refer to another run or case",
+            "a product must refer to another run, case or metric",
             label,
         )
         .help(FORM));
-    };
+    }
     if !unit.is_empty() {
         return Err(
             CheckError::new(unit_at, "a factor has no unit", "expected a plain number").help(FORM),
         );
     }
     match factor.parse::<f64>() {
-        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(Multiple {
-            to,
-            factor,
-            at: at.start..word_at.end,
-        }),
+        Ok(factor) if factor > 0.0 && factor.is_finite() => match to {
+            Some(to) => Ok(Multiple {
+                to,
+                factor,
+                at: at.start..word_at.end,
+                subject: None,
+            }),
+            None => parse_same_case(cursor, (word, word_at), factor),
+        },
         Ok(_) => Err(CheckError::new(
             at,
             "the factor must be above 0",

@@ -354,14 +354,14 @@ fn every_syntax_error_has_a_position() {
         (
             "ttft.p95 <= 1.1 * basline",
             "basline",
-            "a product must refer to another run or case",
+            "a product must refer to another run, case or metric",
             "did you mean `baseline`?",
         ),
         (
             "ttft.p95 <= 2 * 3",
             "3",
-            "a product must refer to another run or case",
-            "expected `baseline`, `reference` or `case(…)`",
+            "a product must refer to another run, case or metric",
+            "expected `baseline`, `reference`, `case(…)` or a metric",
         ),
         (
             "ttft.p95 <= baseline * 1.1",

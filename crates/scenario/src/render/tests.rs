@@ -484,13 +484,7 @@ proptest! {
 
 #[test]
 fn equal_requests_have_equal_lengths() {
-    let of = |seq: u64| {
-        draw_length(
-            &Quantity::Uniform { low: 1, high: 9 },
-            Seed(1).child(seq),
-            &Map::new(),
-        )
-    };
+    let of = |seq: u64| draw_length(&Quantity::uniform(1, 9), Seed(1).child(seq), &Map::new());
     assert!(
         (0..100).all(|seq| of(seq) == of(seq) && of(seq).is_some_and(|n| (1..=9).contains(&n)))
     );

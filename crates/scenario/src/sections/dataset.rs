@@ -3,26 +3,43 @@
 use crate::fault::{Mistake, Review};
 use crate::files;
 use crate::schema_table::{
-    Block, Default, Kind, Rule, conflicts_with, field, only_with, required_with, unused_with,
+    Block, Default, Kind, Rule, conflicts_with, field, one_of, only_with, required_with, requires,
+    unused_with,
 };
 use crate::secrets::{behind_flags, looks_secret};
-use crate::sections::{Draft, local};
+use crate::sections::{Draft, hub_data, local};
 use crate::tree::{Node, Part};
 use crate::values::command::{COMMAND, command};
-use crate::values::number::{QUANTITY, quantity, seed};
+use crate::values::distribution::{PAIRS, POPULARITY, QUANTITY, WAIT, pairs, quantity, wait, zipf};
+use crate::values::number::{SHARE_RANGE, seed, share_range};
 use crate::values::target::models;
-use crate::values::text::{SIZES, sizes};
-use crate::values::time::{DURATION, SPAN, WAIT, duration, wait};
+use crate::values::text::{ITEM, SIZES, item, sizes};
+use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    CommandSpec, DatasetSpec, ImagesSpec, Layout, OnExhausted, Order, ShapeMode, Source, TextShape,
-    TraceSpec, Turns,
+    AtLimit, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated, GeneratedSessions,
+    ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source, TextShape, TraceSpec,
+    Turns,
 };
+use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
 use llmscen_core::redact::Secret;
+use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
 use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
+
+/// Kinds that read data of the hub.
+const HUB_KINDS: [&str; 8] = [
+    "line_by_line",
+    "openqa",
+    "longalpaca",
+    "rows",
+    "messages",
+    "sharegpt",
+    "embeddings",
+    "rerank",
+];
 
 /// The field is read for these kinds only.
 const fn only_kinds(kinds: &'static [&'static str]) -> Rule {
@@ -78,10 +95,18 @@ pub(crate) static DATASET: Block = Block {
         field("kind", KIND, "The type of dataset.").required().example("openqa").rules(&[unused_with(&["target.api"], &["local"]).when("images").message("`api: local` supports text input only").reason("contains images").beside("a local model").help("Use a dataset without images.")]),
         field(
             "path",
-            Kind::File,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            Kind::Data,
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
         .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        field("subset", Kind::Text, "`path: hub:org/name`: the subset (configuration) of the dataset; by default the one that the dataset declares as default, or the only one.")
+            .example("main").rules(&[only_kinds(&HUB_KINDS)]),
+        field("split", Kind::Text, "`path: hub:org/name`: the split; by default the only one.")
+            .example("test").rules(&[only_kinds(&HUB_KINDS)]),
+        field("revision", Kind::Text, "`path: hub:…`: branch, tag or commit; by default `main`. The stored plan has the commit and the checksum of each file.")
+            .example("v1.0").rules(&[only_kinds(&HUB_KINDS)]),
+        field("group", Kind::Leaf(&ITEM), "The column of the row, or its dotted path, after `item.`: its value is the `group` of the request, for results per group and objectives such as `ttft{group=math}.p95 < 500ms`. A row without a value there is invalid (`strict`).")
+            .example("item.category").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "rerank"])]),
         field(
             "command",
             Kind::Leaf(&COMMAND),
@@ -100,12 +125,20 @@ pub(crate) static DATASET: Block = Block {
             .defaults(Default::Where("kind", &["images"], "Describe what you see."))
             .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images"]), required_with(&["kind"], &["prompt"])]),
         field("tokens", Kind::Leaf(&QUANTITY), "`random`: prompt length, a number or a distribution. `prefix`: length of the part after the shared prefix.")
-            .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind"], &["random", "prefix"])]),
+            .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind", "lengths"], &["random", "prefix"]), one_of(&["tokens", "lengths"], "a length here").help("Keep one of them.")]),
+        field("lengths", Kind::Leaf(&PAIRS), "`random`, `prefix`: a table of prompt and output lengths that belong together, in place of `tokens` and `request.max_tokens`. Each request draws a row: `pairs: [[input, output], …]`, with a third number as weight, or a CSV `file` with its columns `input` and `output`.")
+            .example("{ pairs: [[100, 20], [4000, 300]] }").rules(&[only_kinds(&["random", "prefix"]), one_of(&["tokens", "lengths"], "pairs of lengths here").help("Keep one of them."), conflicts_with(&["request.max_tokens"], &[]).reason("sets the output length of each request").beside("has no effect").help("Remove `request.max_tokens`.")]),
+        field("system_tokens", Kind::Whole(1, MOST), "`random`, `prefix`: length of a generated system message that all sessions share.")
+            .example("800").rules(&[only_kinds(&["random", "prefix"]), conflicts_with(&["system"], &[]).reason("a generated system message here").beside("a system message here").help("Keep one of them."), conflicts_with(&["cache_bust"], &["true"]).reason("all sessions share this message").beside("no two prompts share their start").help("Keep one of them.")]),
+        field("context_tokens", Kind::Leaf(&QUANTITY), "`random`, `prefix`: tokens in front of the first user message, of each session its own, such as documents or code. They add to `tokens`.")
+            .example("{ lognormal: { mean: 8000, sd: 6000 }, max: 60000 }").rules(&[only_kinds(&["random", "prefix"])]),
         field("shared_prefix", Kind::Whole(0, MOST), "`random`: length of the prefix that all prompts share, in tokens.")
             .defaults(Default::Where("kind", &["random"], "0"))
             .example("256").rules(&[only_kinds(&["random"])]),
         field("groups", Kind::Whole(1, MOST), "`prefix`: number of groups of prompts with a shared prefix.").example("8").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
         field("per_group", Kind::Whole(1, MOST), "`prefix`: prompts per group; unlimited by default.").example("50").rules(&[only_kinds(&["prefix"])]),
+        field("popularity", Kind::Leaf(&POPULARITY), "`prefix`: how often each group is used. `{ zipf: s }` draws the group of each prompt with probability proportional to 1 / rank^s; by default the groups alternate.")
+            .example("{ zipf: 1.1 }").rules(&[only_kinds(&["prefix"]), conflicts_with(&["per_group"], &[]).reason("groups have different numbers of prompts").beside("the same number per group").help("Keep one of them."), conflicts_with(&["order"], &["shuffle"]).reason("the groups are drawn").beside("has no effect").help("Remove `order`.")]),
         field("prefix_tokens", Kind::Whole(1, MOST), "`prefix`: length of the shared prefix, in tokens.").example("2048").rules(&[only_kinds(&["prefix"]), required_with(&["kind"], &["prefix"])]),
         field("trace", Kind::Block(&TRACE), "`trace`: how the log is read.")
             .defaults(Default::Where("kind", &["trace"], "{}"))
@@ -128,8 +161,8 @@ pub(crate) static DATASET: Block = Block {
         .example("Qwen/Qwen2.5-7B-Instruct"),
         field("prompt_tokens", Kind::Block(&PROMPT_TOKENS), "Filter of prompt lengths.").example("{ min: 16, max: 4096 }"),
         field("shape", Kind::Block(&SHAPE), "Target length of texts.").example("{ tokens: 1024 }").rules(&[only_kinds(&["prompt", "line_by_line", "openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "embeddings"])]),
-        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request.")
-            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command"])]),
+        field("turns", Kind::Block(&TURNS), "Conversations with several turns; without it every row is one request. `trace`: requests of a session are its turns; each has its whole logged prompt and is sent after the requests that it awaited in the log.")
+            .example("{ think_time: 2s }").rules(&[only_kinds(&["messages", "sharegpt", "rows", "command", "random", "prefix", "trace"])]),
         field("order", ORDER, "The order of rows.").default("sequential").example("shuffle").rules(&[conflicts_with(&["kind"], &["command"]).when("shuffle").reason("requires all rows in advance").help("Shuffle in the command: `LLMSCEN_SEED` in its environment is the seed of the run.")]),
         field("on_exhausted", ON_EXHAUSTED, "What happens after the last row.").default("cycle").example("stop"),
         field("strict", Kind::Bool, "An invalid row stops the run; otherwise it is reported, skipped and counted.")
@@ -162,11 +195,17 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
             "is above `max`",
         ));
     }
+    let hub = hub_data::decode(draft, &kind, review);
     Some(DatasetSpec {
         path: match kind.as_ref() {
             "command" => decode_command(draft, review).map(|command| command.display()),
-            _ => draft.file("dataset.path", review),
+            _ => hub
+                .as_ref()
+                .map(|data| data.reference.to_string())
+                .or_else(|| draft.file("dataset.path", review)),
         },
+        hub,
+        group: draft.read("dataset.group", item),
         tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
         one_text: draft.get("request.template").is_none()
@@ -194,7 +233,8 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         cache_bust: draft.flag("dataset.cache_bust")?,
         cache_seed: draft.read("cache_seed", seed).map(Seed),
         shape: decode_shape(draft, review),
-        turns: decode_turns(draft),
+        turns: decode_turns(draft, review),
+        generated: decode_generated(draft, &kind, review)?,
         ..DatasetSpec::new(decode_source(draft, &kind, review)?)
     })
 }
@@ -239,7 +279,6 @@ fn command_secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
 
 fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
-    let tokens = || draft.read("dataset.tokens", quantity);
     Some(match kind {
         "prompt" => Source::Prompt(files::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
@@ -250,14 +289,15 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
         "messages" => Source::Messages,
         "sharegpt" => Source::Sharegpt,
         "random" => Source::Random {
-            tokens: tokens()?,
+            tokens: prompt_lengths(draft, review)?,
             shared_prefix: count("shared_prefix")?,
         },
         "prefix" => Source::Prefix {
             groups: count("groups")?,
             per_group: count("per_group"),
             prefix_tokens: count("prefix_tokens")?,
-            tokens: tokens()?,
+            tokens: prompt_lengths(draft, review)?,
+            zipf: draft.read("dataset.popularity", zipf),
         },
         "speed_benchmark" => Source::SpeedBenchmark { long: false },
         "speed_benchmark_long" => Source::SpeedBenchmark { long: true },
@@ -273,6 +313,73 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
             count: count("count")?,
             text: files::at_file(draft.get("dataset.text")?, review)?,
         }),
+    })
+}
+
+/// The distribution of prompt lengths: `tokens`, or the first lengths of the pairs.
+fn prompt_lengths(draft: &Draft<'_>, review: &mut Review) -> Option<Quantity> {
+    let Some(node) = draft.get("dataset.lengths") else {
+        return quantity(draft.get("dataset.tokens")?, review);
+    };
+    let input = |(weight, (input, _)): (f64, &(u64, u64))| {
+        let tokens = *input as f64;
+        (
+            weight,
+            Bin {
+                low: tokens,
+                high: tokens,
+            },
+        )
+    };
+    let inputs = Weighted::new(pairs(node, review)?.shares().map(input).collect())?;
+    let drawn = Distribution::new(Family::Table(inputs), None, None).ok()?;
+    Some(Quantity::Drawn(drawn))
+}
+
+/// What `random` and `prefix` generate. Reports conversations without a number of turns.
+fn decode_generated(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Generated> {
+    if !matches!(kind, "random" | "prefix") {
+        return Some(Generated::default());
+    }
+    let mut lengths = |path: &str| {
+        let node = draft.get(path)?;
+        quantity(node, review)
+    };
+    let context_tokens = lengths("dataset.context_tokens");
+    let max_tokens = lengths("request.max_tokens");
+    let count = lengths("dataset.turns.count");
+    let later = lengths("dataset.turns.tokens");
+    let limit = draft.count("dataset.turns.context_limit");
+    let at_limit = match draft.text("dataset.turns.at_limit").as_deref() {
+        Some("truncate") => AtLimit::Truncate,
+        _ => AtLimit::End,
+    };
+    let sessions = match (draft.entry("dataset.turns"), count) {
+        (Some(entry), None) => {
+            let mistake = Mistake::new(
+                entry.key_at,
+                "generated conversations need `count`",
+                "how many turns has a session?",
+            );
+            review.push(mistake.help("For example `turns: { count: { uniform: [5, 40] } }`."));
+            return None;
+        }
+        (None, _) => None,
+        (Some(_), Some(count)) => Some(GeneratedSessions {
+            count,
+            tokens: match later {
+                Some(later) => later,
+                None => prompt_lengths(draft, review)?,
+            },
+            max_tokens,
+            limit: limit.map(|tokens| ContextLimit { tokens, at_limit }),
+        }),
+    };
+    Some(Generated {
+        pairs: draft.read("dataset.lengths", |node| pairs(node, review)),
+        system_tokens: draft.count("dataset.system_tokens").unwrap_or(0),
+        context_tokens,
+        sessions,
     })
 }
 
@@ -342,7 +449,11 @@ const RANKS: [&str; 4] = ["rerank", "rows", "command", "line_by_line"];
 /// Reports data that the protocol does not support.
 fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     let Some(api) = draft.api() else { return };
-    let messages = [("dataset.system", "system"), ("dataset.turns", "turns")];
+    let messages = [
+        ("dataset.system", "system"),
+        ("dataset.system_tokens", "system_tokens"),
+        ("dataset.turns", "turns"),
+    ];
     let messages = messages
         .into_iter()
         .filter_map(|(path, key)| Some((draft.entry(path)?.key_at, key)));
@@ -351,7 +462,7 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         .filter(|_| kind == "images")
         .map(|entry| (entry.value.at, "images"));
     for (at, key) in messages.chain(pictures).filter(|_| !api.takes_messages()) {
-        let verb = if key == "system" { "needs" } else { "need" };
+        let verb = if key == "turns" { "need" } else { "needs" };
         let mistake = Mistake::new(
             at,
             format!("`{key}` {verb} messages"),
@@ -425,7 +536,19 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ("auto", "Detected from the columns"),
         (
             "mooncake",
-            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`",
+            "JSONL: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, `model`; for sessions `session_id`, `delay` (ms)",
+        ),
+        (
+            "bailian",
+            "JSONL: `timestamp` (s), `chat_id`, `parent_chat_id` (-1 in a first request), `input_length`, `output_length`, `hash_ids`",
+        ),
+        (
+            "weka",
+            "One JSON object per session: `block_size`, `hash_id_scope`, and `requests` with `t` (s), `model`, `in`, `out`, `hash_ids`, `api_time` (s); members with `requests` of their own are sub-agents. It needs `turns`",
+        ),
+        (
+            "otel",
+            "JSON lines of OpenTelemetry spans, of the OTLP file exporter or one span per line: ids, parent, start and end; `gen_ai.operation.name`, `gen_ai.usage.input_tokens`, `gen_ai.usage.output_tokens`, `gen_ai.request.model`, `gen_ai.conversation.id`",
         ),
         (
             "azure",
@@ -433,7 +556,11 @@ pub(crate) const LAYOUT: Kind = Kind::Choice(
         ),
         (
             "burstgpt",
-            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`",
+            "CSV: `Timestamp` (s), `Model`, `Request tokens`, `Response tokens`; for sessions `Session ID`, `Elapsed time` (s)",
+        ),
+        (
+            "servegen",
+            "CSV: `timestamp` (s), `input_tokens`, `output_tokens`",
         ),
         (
             "workload",
@@ -478,13 +605,12 @@ static TRACE: Block = Block {
         field(
             "block_tokens",
             Kind::Whole(1, 1 << 20),
-            "Tokens of a block of the prompt that has one of the `hash_ids`: 512 in Mooncake's logs, 16 in Bailian's. A log with more or fewer ids per prompt is refused.",
+            "Tokens of a block of the prompt that has one of the `hash_ids`. By default 16 for `bailian`, the log's `block_size` or 64 for `weka`, otherwise 512. A log with more or fewer ids per prompt is refused.",
         )
-        .default("512")
         .example("16")
         .rules(&[unused_with(
             &["dataset.trace.layout"],
-            &["azure", "burstgpt", "workload"],
+            &["azure", "burstgpt", "servegen", "otel", "workload"],
         )
         .reason("has no effect")
         .beside("this layout has no `hash_ids`")
@@ -525,10 +651,61 @@ static SHAPE: Block = Block {
     ],
 };
 
+/// The field is about generated conversations.
+const GENERATED: Rule = only_with(&["dataset.kind"], &["random", "prefix"])
+    .reason("has no effect")
+    .beside("the turns are in the data")
+    .help("Remove it.");
+
 static TURNS: Block = Block {
-    doc: "Conversations: the turns of a session are sent one after another, with the server's replies between them.",
+    doc: "Conversations: the turns of a session are sent one after another, or as a graph, with the replies between them.",
     short: None,
     fields: &[
+        field(
+            "count",
+            Kind::Leaf(&QUANTITY),
+            "`random`, `prefix`: number of turns of a session.",
+        )
+        .example("{ uniform: [5, 40] }")
+        .rules(&[GENERATED]),
+        field(
+            "tokens",
+            Kind::Leaf(&QUANTITY),
+            "`random`, `prefix`: tokens of the user in each turn after the first; by default as `dataset.tokens`.",
+        )
+        .example("{ lognormal: { mean: 200, sd: 150 } }")
+        .rules(&[
+            GENERATED,
+            conflicts_with(&["dataset.lengths"], &[])
+                .reason("the table has the lengths of all turns")
+                .beside("lengths of all turns")
+                .help("Keep one of them."),
+        ]),
+        field(
+            "context_limit",
+            Kind::Whole(1, MOST),
+            "`random`, `prefix`: maximum tokens of a turn's prompt and output together. Earlier replies count with their requested length, so the turns of a session do not depend on the server. A turn that alone exceeds the limit is drawn again.",
+        )
+        .example("32768")
+        .rules(&[
+            GENERATED,
+            requires(&["request.max_tokens", "dataset.lengths"])
+                .help("The output counts against the limit, for example `request: { max_tokens: 256 }`."),
+        ]),
+        field(
+            "at_limit",
+            Kind::Choice(
+                &[
+                    ("end", "The session ends before the turn that exceeds the limit"),
+                    ("truncate", "The oldest turns are removed from the conversation, except the system message"),
+                ],
+                &[],
+            ),
+            "What happens at `context_limit`.",
+        )
+        .defaults(Default::With("context_limit", "end"))
+        .example("truncate")
+        .rules(&[requires(&["context_limit"])]),
         field(
             "think_time",
             Kind::Leaf(&WAIT),
@@ -554,7 +731,42 @@ static TURNS: Block = Block {
                 .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
                 .help("Remove `keep_reasoning`: replies are sent back without their reasoning."),
+            unused_with(&["replies"], &["recorded"])
+                .when("true")
+                .reason("concerns the replies of the server")
+                .help("Remove `keep_reasoning`, or set `replies: live`."),
         ]),
+        field(
+            "replies",
+            Kind::Choice(
+                &[
+                    ("live", "Those of the server"),
+                    (
+                        "recorded",
+                        "Those in the data, whole with their tool calls, whatever the server replies",
+                    ),
+                ],
+                &[],
+            ),
+            "Which replies become the history of later turns.",
+        )
+        .default("live")
+        .example("recorded"),
+        field(
+            "begin",
+            Kind::Leaf(&SHARE_RANGE),
+            "Where a session begins, as a share of its turns, drawn for each session. The turns before are history, with their recorded replies. The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
+        )
+        .example("{ uniform: [25%, 75%] }")
+        .rules(&[only_with(&["replies"], &["recorded"])
+            .reason("the history needs the replies in the data")
+            .help("Set `replies: recorded`, or remove `begin`.")]),
+        field(
+            "max_idle",
+            Kind::Leaf(&DURATION),
+            "Maximum time between a turn and the turns that it awaits: longer think and tool times are cut to it.",
+        )
+        .example("30s"),
     ],
 };
 
@@ -577,7 +789,11 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         layout: match draft.text(&format!("{path}.layout")).as_deref() {
             Some("mooncake") => Layout::Mooncake,
             Some("azure") => Layout::Azure,
+            Some("bailian") => Layout::Bailian,
+            Some("weka") => Layout::Weka,
+            Some("otel") => Layout::Otel,
             Some("burstgpt") => Layout::Burstgpt,
+            Some("servegen") => Layout::Servegen,
             Some("workload") => Layout::Workload,
             _ => Layout::Auto,
         },
@@ -592,14 +808,13 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
             .unwrap_or(false),
         block_tokens: node("block_tokens")
             .and_then(Node::integer)
-            .and_then(|tokens| u64::try_from(tokens).ok())
-            .unwrap_or(TraceSpec::default().block_tokens),
+            .and_then(|tokens| u64::try_from(tokens).ok()),
     }
 }
 
-fn decode_shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
+fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<TextShape> {
     Some(TextShape {
-        tokens: draft.read("dataset.shape.tokens", quantity)?,
+        tokens: draft.read("dataset.shape.tokens", |node| quantity(node, review))?,
         mode: if draft.text("dataset.shape.mode").as_deref() == Some("cap") {
             ShapeMode::Cap
         } else {
@@ -609,12 +824,20 @@ fn decode_shape(draft: &Draft<'_>, review: &Review) -> Option<TextShape> {
     })
 }
 
-fn decode_turns(draft: &Draft<'_>) -> Option<Turns> {
+fn decode_turns(draft: &Draft<'_>, review: &mut Review) -> Option<Turns> {
     draft.get("dataset.turns")?;
     Some(Turns {
-        think_time: draft.read("dataset.turns.think_time", wait),
+        think_time: draft.read("dataset.turns.think_time", |node| wait(node, review)),
         max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),
+        replies: match draft.text("dataset.turns.replies").as_deref() {
+            Some("recorded") => Replies::Recorded,
+            _ => Replies::Live,
+        },
+        begin: draft
+            .read("dataset.turns.begin", share_range)
+            .map(|(low, high)| BeginAt { low, high }),
+        max_idle: draft.read("dataset.turns.max_idle", duration),
     })
 }
 

@@ -8,7 +8,8 @@ use crate::sections::{Draft, dataset, mix};
 use crate::suggest::list;
 use crate::tree::{Data, Entry, Node};
 use crate::values::load::{
-    ARRIVALS, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, rate, stage_rate, stage_users,
+    ARRIVALS, MAX_IN_FLIGHT, RATE, Rate, STAGE_RATE, STAGE_USERS, arrivals, max_in_flight, rate,
+    stage_rate, stage_users,
 };
 use crate::values::time::{
     DURATION, REQUESTS_LEAF, SPAN, Times, WARMUP_LEAF, duration, times, warmup,
@@ -92,7 +93,7 @@ pub(crate) static LOAD: Block = Block {
             .example("{ batch: 16, rounds: 10 }").rules(&[one_of(&SHAPES, "batches here").help(KEEP_ONE)]),
         field("spread", Kind::Leaf(&SPAN), "With `concurrency`: user starts are spread evenly over this time.")
             .example("10s"),
-        field("max_in_flight", Kind::Whole(1, MOST), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted.").example("256"),
+        field("max_in_flight", Kind::Leaf(&MAX_IN_FLIGHT), "Open loop: maximum in-flight requests. Further arrivals are dropped and counted. With `{ of: 32, then: hold }` they wait until a request ends, and leave in the order in which they were due: their latencies count from the scheduled time, and `held_time` is the time that they waited.").example("{ of: 32, then: hold }"),
         field("requests", Kind::Leaf(&REQUESTS_LEAF), "Number of measured requests, or a multiple of the concurrency such as `10x`, also with a minimum: `max(200, 10x)`.").example("200").rules(&[WITHOUT_STATIC, conflicts_with(&["dataset.turns"], &[]).reason("use `sessions`").beside("a session has several turns").help("`sessions: 50` is fifty conversations with all their turns.")]),
         field("sessions", Kind::Leaf(&REQUESTS_LEAF), "With `dataset.turns`, instead of `requests`: number of measured conversations.")
             .example("50").rules(&[WITHOUT_STATIC, requires(&["dataset.turns"]).reason("use `requests`").help("Sessions are conversations. Set `dataset.turns`, or use `requests`.")]),
@@ -148,7 +149,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<(Load, Op
         duration: draft.read("load.duration", duration),
         warmup: warmup(draft.get("load.warmup")?, users)?,
         graceful_stop: draft.read("load.graceful_stop", duration)?,
-        max_in_flight: draft.count("load.max_in_flight"),
+        max_in_flight: draft.read("load.max_in_flight", max_in_flight),
         stop_when_saturated: draft.flag("load.stop_when_saturated").unwrap_or(false),
         spread: draft.read("load.spread", duration).unwrap_or_default(),
     };
@@ -183,8 +184,8 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option
         .iter()
         .filter_map(|key| draft.entry(&format!("load.{key}")))
         .collect();
-    if let Some(total) = mix::total_rate(draft.root) {
-        return mix_shape(draft, total, &given, review).map(|shape| (shape, None));
+    if mix::has_arrivals(draft.root) {
+        return mix_shape(draft, &given, review).map(|shape| (shape, None));
     }
     let last = match given.as_slice() {
         [] => {
@@ -211,7 +212,7 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option
                 arrival: draft.read("load.arrivals", arrivals)?,
             },
         },
-        "stages" => decode_stages(draft, last, review)?,
+        "stages" => decode_stages(last, draft.read("load.arrivals", arrivals), review)?,
         "static" => return decode_static(draft).map(|(shape, requests)| (shape, Some(requests))),
         _ => Shape::Replay {
             speed: draft.get("load.trace.speed").and_then(Node::number)?,
@@ -220,31 +221,41 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<(Shape, Option
     Some((shape, None))
 }
 
-/// The open loop of a mix with rates, which add up to `total` per second. Reports another shape.
-fn mix_shape(
-    draft: &Draft<'_>,
-    total: f64,
-    given: &[&Entry],
-    review: &mut Review,
-) -> Option<Shape> {
+/// The open loop of a mix whose entries have their own arrivals. Reports another shape.
+fn mix_shape(draft: &Draft<'_>, given: &[&Entry], review: &mut Review) -> Option<Shape> {
     if let Some(entry) = given.last() {
         let mistake = Mistake::new(
             entry.key_at,
-            "entries of `mix` have their own rates",
+            "entries of `mix` have their own arrivals",
             "another load here",
         );
         let mistake = mistake.also(draft.key_span("mix"), "has its own arrivals");
         review.push(mistake.help(format!(
-            "Remove `{}` here, or give the entries a `weight` instead of a `rate`.",
+            "Remove `{}` here, or give the entries a `weight` instead of a `rate` or `stages`.",
             entry.key
         )));
         return None;
     }
-    Some(Shape::Open {
-        rate: total,
-        arrival: draft
-            .get("load.arrivals")
-            .map_or(Some(Arrival::Poisson), arrivals)?,
+    let classes = mix::shapes(draft, review)?;
+    let first = match classes.first()? {
+        Shape::Open { arrival, .. } => Some(*arrival),
+        _ => None,
+    };
+    let rates: Option<Vec<f64>> = classes
+        .iter()
+        .map(|class| match class {
+            Shape::Open { rate, arrival } if Some(*arrival) == first => Some(*rate),
+            _ => None,
+        })
+        .collect();
+    Some(match rates.zip(first) {
+        Some((rates, arrival)) => Shape::Open {
+            rate: rates.iter().sum(),
+            arrival,
+        },
+        None => Shape::Classes {
+            classes: classes.into(),
+        },
     })
 }
 
@@ -300,9 +311,11 @@ fn check_keys(draft: &Draft<'_>, shape: &Shape, review: &mut Review) {
             "`rate: burst` sends everything at time 0",
         ),
         Shape::Replay { .. } => (&["arrivals", "spread"], "A log has its own arrivals"),
-        Shape::Open { .. } | Shape::Rates { .. } => (&["spread"], "An open loop has no users"),
+        Shape::Open { .. } | Shape::Rates { .. } | Shape::Classes { .. } => {
+            (&["spread"], "An open loop has no users")
+        }
     };
-    let fills = matches!(shape, Shape::Open { .. } | Shape::Replay { .. });
+    let fills = shape.constant_rate().is_some() || matches!(shape, Shape::Replay { .. });
     if let Some(entry) = draft
         .written("load.stop_when_saturated")
         .filter(|entry| entry.value.data == Data::Bool(true) && !fills)
@@ -372,7 +385,7 @@ fn check_end(draft: &Draft<'_>, load: &Load, counted: bool, review: &mut Review)
     }
 }
 
-static STAGE: Block = Block {
+pub(crate) static STAGE: Block = Block {
     doc: "A stage: a rate or a concurrency, and its length. A step is two stages, a spike is three.",
     short: None,
     fields: &[
@@ -393,7 +406,11 @@ static STAGE: Block = Block {
 };
 
 /// Decodes stages. Reports a list that mixes rates and concurrencies, and incomplete items.
-fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option<Shape> {
+pub(crate) fn decode_stages(
+    list: &Entry,
+    arrival: Option<Arrival>,
+    review: &mut Review,
+) -> Option<Shape> {
     let items = list.value.items();
     let kinds: Vec<&Entry> = items
         .iter()
@@ -436,7 +453,7 @@ fn decode_stages(draft: &Draft<'_>, list: &Entry, review: &mut Review) -> Option
             .collect::<Option<Vec<_>>>()?;
         Shape::Rates {
             stages: stages.into(),
-            arrival: draft.read("load.arrivals", arrivals)?,
+            arrival: arrival?,
         }
     } else {
         let stage = |(entry, span): (&&Entry, _)| {

@@ -2,19 +2,20 @@
 
 use crate::fault::{Mistake, Review};
 use crate::rules;
-use crate::schema_table::{Block, Kind, field};
-use crate::sections::{Draft, dataset, request};
+use crate::schema_table::{Block, Kind, field, one_of, requires};
+use crate::sections::{Draft, dataset, headers, load, request, slo};
 use crate::suggest::{list, meant_or, nearest};
-use crate::tree::{Data, Node};
-use crate::values::load::{RATE, Rate, rate};
+use crate::tree::{Data, Entry, Node};
+use crate::values::load::{ARRIVALS, RATE, Rate, arrivals, rate};
 use crate::values::text::NAME;
 use crate::{defaults, tree};
 use llmscen_core::api::Api;
+use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::mix::{EntryLoad, MixEntry};
 use std::collections::BTreeSet;
 
 pub(crate) static MIX: Block = Block {
-    doc: "Traffic classes that share one load. With `weight` each request is drawn from the seed, and `load` can have any shape; with `rate` each entry has its own arrivals, and `load` has the rest. In a limit, `group=NAME` selects the requests of one entry; if its dataset has groups, they are `NAME/GROUP`. The requests of an entry do not depend on the others: each has its own seed, and `{{ seq }}` counts per entry; entries with the same dataset share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
+    doc: "Traffic classes that share one load. With `weight` each request is drawn from the seed, and `load` can have any shape; with `rate` or `stages` each entry has its own arrivals, and `load` has the rest. In a limit, `group=NAME` selects the requests of one entry; if its dataset has groups, they are `NAME/GROUP`. The requests of an entry do not depend on the others: each has its own seed, and `{{ seq }}` counts per entry; entries with the same dataset share its rows. In a matrix or `--set`, `mix.NAME.weight` is a path.",
     short: None,
     fields: &[
         field("name", Kind::Leaf(&NAME), "Name of this traffic class; used as the `group` tag in results.")
@@ -23,15 +24,31 @@ pub(crate) static MIX: Block = Block {
         field(
             "weight",
             Kind::Number(0.0, 1e9),
-            "Its share of the requests, relative to the sum of all weights. The default is 1, unless there are rates.",
+            "Its share of the requests, relative to the sum of all weights. The default is 1, unless entries have arrivals.",
         )
         .example("3"),
         field(
             "rate",
             Kind::Leaf(&RATE),
-            "Arrival rate of this entry (open loop); then every entry needs one, and `load` has no shape.",
+            "Arrival rate of this entry (open loop); then every entry needs a `rate` or `stages`, and `load` has no shape.",
         )
-        .example("5/s"),
+        .example("5/s").rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
+        field(
+            "stages",
+            Kind::List(&Kind::Block(&load::STAGE)),
+            "Arrivals of this entry in stages with a `rate`; the entry ends with its last stage.",
+        )
+        .example("[{ rate: 1/s -> 5/s, for: 1m }]").rules(&[one_of(&ARRIVAL_KEYS, "arrivals here").help("Keep one of them.")]),
+        field(
+            "arrivals",
+            Kind::Leaf(&ARRIVALS),
+            "Arrival process of this entry; by default `load.arrivals`.",
+        )
+        .example("{ gamma: 0.5 }").rules(&[requires(&["rate", "stages"]).reason("no arrivals here").help("With `weight`, `load.arrivals` is that of all entries.")]),
+        field("headers", Kind::Map(&Kind::Secret), "Further headers of its requests, such as the priority or the objective for a gateway; they override those of `target.headers`.")
+            .example("{ x-priority: high }"),
+        field("slo", Kind::List(&Kind::Block(&slo::SLO)), "Objectives of this entry: as in `slo`, with the tag `group=NAME`.")
+            .example("[\"ttft.p95 < 200ms\"]"),
         field("request", Kind::Over(&request::REQUEST), "Keys that override those of `request`.").example("{ max_tokens: 64 }"),
         field("dataset", Kind::Block(&dataset::DATASET), "Replaces `dataset`.").example("{ kind: prompt, text: Hi }"),
     ],
@@ -41,28 +58,46 @@ fn mix_items(root: &Node) -> &[Node] {
     root.items_at("mix")
 }
 
-/// Whether an entry has a rate.
-fn has_rates(root: &Node) -> bool {
+/// The keys with the arrivals of an entry.
+const ARRIVAL_KEYS: [&str; 2] = ["rate", "stages"];
+
+fn arrival_entry(item: &Node) -> Option<&Entry> {
+    ARRIVAL_KEYS.iter().find_map(|key| item.entry(key))
+}
+
+/// Whether an entry has its own arrivals.
+pub(crate) fn has_arrivals(root: &Node) -> bool {
     mix_items(root)
         .iter()
-        .any(|item| item.get("rate").is_some())
+        .any(|item| arrival_entry(item).is_some())
 }
 
-/// The sum of the rates per second. None where entries have weights.
-pub(crate) fn total_rate(root: &Node) -> Option<f64> {
-    has_rates(root).then(|| mix_items(root).iter().filter_map(per_second).sum())
+/// The arrivals of the entries. Reports stages without requests. None where an entry has none.
+pub(crate) fn shapes(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<Shape>> {
+    mix_items(draft.root)
+        .iter()
+        .map(|item| shape(draft, item, review))
+        .collect()
 }
 
-fn per_second(item: &Node) -> Option<f64> {
+fn shape(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<Shape> {
+    let own = item.get("arrivals").or(draft.get("load.arrivals"));
+    let arrival = own.map_or(Some(Arrival::Poisson), arrivals);
+    if let Some(list) = item.entry("stages") {
+        return load::decode_stages(list, arrival, review);
+    }
     match item.get("rate").and_then(rate)? {
-        Rate::PerSecond(rate) => Some(rate),
+        Rate::PerSecond(rate) => Some(Shape::Open {
+            rate,
+            arrival: arrival?,
+        }),
         Rate::Burst => None,
     }
 }
 
 /// Writes the defaults: weights of 1, or Poisson arrivals.
 pub(crate) fn normalize(root: &mut Node, swept: &dyn Fn(&str) -> bool) {
-    if has_rates(root) {
+    if has_arrivals(root) {
         if root.get("load.arrivals").is_none()
             && !swept("load.arrivals")
             && root.get("load").is_some()
@@ -136,11 +171,11 @@ fn check_names(items: &[Node], review: &mut Review) {
     }
 }
 
-/// Reports weights combined with rates, bursts, and weights that are all 0.
+/// Reports weights combined with arrivals, bursts, stages with users, and weights that are all 0.
 fn check_weights(items: &[Node], review: &mut Review) {
-    let rated = items.iter().find_map(|item| item.entry_at("rate"));
+    let with_arrivals = items.iter().find_map(arrival_entry);
     let weighed = |item: &'_ Node| item.entry_at("weight").map(|entry| entry.key_at);
-    let Some(rated) = rated else {
+    let Some(with_arrivals) = with_arrivals else {
         let weights = items.iter().filter_map(|item| item.get("weight"));
         let at = weights.clone().next().map(|node| node.at);
         if let Some(at) = at.filter(|_| weights.filter_map(Node::number).sum::<f64>() <= 0.0) {
@@ -151,7 +186,7 @@ fn check_weights(items: &[Node], review: &mut Review) {
     };
     for item in items {
         let odd = weighed(item).or_else(|| {
-            item.get("rate")
+            arrival_entry(item)
                 .is_none()
                 .then_some(item.get("name").map_or(item.at, |name| name.at))
         });
@@ -159,17 +194,18 @@ fn check_weights(items: &[Node], review: &mut Review) {
             let label = if weighed(item).is_some() {
                 "a weight"
             } else {
-                "no rate"
+                "no arrivals"
             };
-            let mistake = Mistake::new(at, "a mix needs either weights or rates", label)
-                .also(rated.key_at, "a rate here");
+            let mistake = Mistake::new(at, "a mix needs either weights or arrivals", label)
+                .also(with_arrivals.key_at, "arrivals here");
             review.push(
                 mistake.help(
-                    "Give every entry a `rate`, or every entry a `weight` and `load` the rate.",
+                    "Give every entry a `rate` or `stages`, or every entry a `weight` and `load` the rate.",
                 ),
             );
-        } else if per_second(item).is_none()
-            && let Some(node) = item.get("rate")
+        } else if let Some(node) = item
+            .get("rate")
+            .filter(|node| rate(node) == Some(Rate::Burst))
         {
             let mistake = Mistake::new(
                 node.at,
@@ -181,6 +217,17 @@ fn check_weights(items: &[Node], review: &mut Review) {
                     "`load: { rate: burst }` with weights sends all requests of a mix at once.",
                 ),
             );
+        }
+        let stages = item.items_at("stages");
+        if let Some(users) = stages.iter().find_map(|stage| stage.entry("concurrency")) {
+            let mistake = Mistake::new(
+                users.key_at,
+                "stages of an entry have rates",
+                "a closed loop here",
+            );
+            review.push(mistake.help(
+                "Write a `rate`, or `load.stages` with users and a `weight` for each entry.",
+            ));
         }
     }
 }
@@ -276,13 +323,15 @@ fn decode_entry(draft: &Draft<'_>, item: &Node, review: &mut Review) -> Option<M
     let dataset = dataset::decode(&line, review);
     rules::check(&line, "request", true, review);
     let request = request::decode(&line, review);
-    let pull = match per_second(item) {
-        Some(rate) => EntryLoad::Rate(rate),
+    let load = match arrival_entry(item) {
+        Some(_) => EntryLoad::Arrivals(shape(draft, item, review)?),
         None => EntryLoad::Weight(item.get("weight").and_then(Node::number)?),
     };
+    let headers = headers(item.entries_at("headers"), review);
     Some(MixEntry {
         name,
-        load: pull,
+        load,
+        headers,
         request: request?,
         dataset: dataset?,
     })

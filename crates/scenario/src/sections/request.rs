@@ -8,15 +8,17 @@ use crate::schema_table::{
     Block, Kind, conflicts_with, field, one_of, only_with, required_with, requires, unused_with,
 };
 use crate::sections::local::WITHOUT_LOCAL;
-use crate::sections::{Draft, local};
+use crate::sections::{Draft, expect, local};
 use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Node, Span, last_segment};
+use crate::values::distribution::{QUANTITY, WAIT, quantity, wait};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
-use crate::values::number::{QUANTITY, SHARE, quantity, share};
+use crate::values::number::{SHARE, share};
 use crate::values::target::{CAUSES, causes};
 use crate::values::text::{FLAG_OR_COUNT, TEXTS};
-use crate::values::time::{SPAN, WAIT, duration, wait};
+use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
+use llmscen_core::expect::Expect;
 use llmscen_core::request::{
     Cancel, CancelWhen, Extract, ExtractUsage, Framing, RequestSpec, Retry,
 };
@@ -101,6 +103,25 @@ pub(crate) static REQUEST: Block = Block {
             .example("{ share: 5%, tokens: 20 }")
             .rules(&[requires(&["request.cancel.after", "request.cancel.tokens"])
                 .help("For example `{ share: 5%, after: 2s }` or `{ share: 5%, tokens: 20 }`.")]),
+        field("expect", Kind::Block(&expect::EXPECT), "Checks of the answers; none by default.")
+            .example("{ contains: item.answer, repetition: \"< 30%\" }")
+            .rules(&[
+                requires(&[
+                    "request.expect.json_schema",
+                    "request.expect.regex",
+                    "request.expect.equals",
+                    "request.expect.contains",
+                    "request.expect.tool_call",
+                    "request.expect.length",
+                    "request.expect.repetition",
+                    "request.expect.language",
+                ])
+                .help("For example `{ contains: item.answer }` or `{ json_schema: schema.json }`."),
+                conflicts_with(&["target.api"], &WITHOUT_STREAM)
+                    .reason("nothing is generated")
+                    .beside("this protocol")
+                    .help("Remove it."),
+            ]),
     ],
 };
 
@@ -126,7 +147,7 @@ pub(crate) const FIELDS: [&str; 15] = [
 /// The request of a case. Reports errors in its templates.
 pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSpec> {
     let template = match draft.get("request.template") {
-        Some(node) => Some(files::body(node, review)?),
+        Some(node) => Some(files::mapping(node, &files::BODY, review)?),
         None => None,
     };
     let extra = draft.get("request.extra");
@@ -148,12 +169,13 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
     Some(RequestSpec {
         template: template.map(|node| node.json()),
         stream,
-        max_tokens: draft.read("request.max_tokens", quantity),
+        max_tokens: draft.read("request.max_tokens", |node| quantity(node, review)),
         sampling,
         extra: extra.map(json_object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
         retry: decode_retry(draft, review),
         cancel: decode_cancel(draft, review),
+        expect: decode_expect(draft, review),
     })
 }
 
@@ -314,6 +336,7 @@ fn check_limit_required(draft: &Draft<'_>, api: Api, template: Option<&Node>, re
     let has_limit = draft.get("request.max_tokens").is_some()
         || template.is_some_and(|body| body.entry(key).is_some())
         || draft.get("request.extra.max_tokens").is_some()
+        || draft.get("dataset.lengths").is_some()
         || draft
             .text("dataset.kind")
             .is_some_and(|kind| LONG.contains(&kind.as_ref()));
@@ -511,14 +534,19 @@ fn decode_cancel(draft: &Draft<'_>, review: &mut Review) -> Option<Cancel> {
         draft.get("request.cancel.after"),
         draft.get("request.cancel.tokens"),
     ) {
-        (Some(after), None) => CancelWhen::After(wait(after)?),
-        (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens)?),
+        (Some(after), None) => CancelWhen::After(wait(after, review)?),
+        (None, Some(tokens)) => CancelWhen::Tokens(quantity(tokens, review)?),
         _ => return None,
     };
     Some(Cancel {
         share: draft.read("request.cancel.share", share)?,
         when,
     })
+}
+
+fn decode_expect(draft: &Draft<'_>, review: &mut Review) -> Option<Expect> {
+    check_complete(draft, "request.expect", "keep", review)?;
+    expect::decode(draft, review)
 }
 
 #[cfg(test)]
@@ -528,7 +556,7 @@ mod tests {
     #[test]
     fn every_field_is_a_sampling_field_or_has_its_own_block() {
         let others = [
-            "template", "stream", "keep", "extra", "extract", "retry", "cancel",
+            "template", "stream", "keep", "extra", "extract", "retry", "cancel", "expect",
         ];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);

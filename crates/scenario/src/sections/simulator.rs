@@ -7,7 +7,7 @@ use crate::values::number::{SHARE, share};
 use crate::values::target::{SIMULATOR as WORD, simulator_path};
 use crate::values::time::{DURATION, duration};
 use llmscen_core::api::Api;
-use llmscen_core::simulator::{Faults, Simulator};
+use llmscen_core::simulator::{AnswerKind, Answers, Faults, Simulator};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -91,6 +91,12 @@ pub(crate) static SIMULATOR: Block = Block {
         .default("64")
         .example("128"),
         field(
+            "replicas",
+            Kind::Whole(1, 1000),
+            "Number of engines behind the address, 1 if it is not set. Requests go to them in turn; one with the header `x-session-token` of an earlier response goes to the engine of that response. Responses of several engines have `x-inference-pod` and `x-session-token`.",
+        )
+        .example("2"),
+        field(
             "faults",
             Kind::Block(&FAULTS),
             "Simulated faults, drawn from the seed.",
@@ -104,6 +110,40 @@ pub(crate) static SIMULATOR: Block = Block {
         )
         .default("false")
         .example("true"),
+        field(
+            "answers",
+            Kind::Block(&ANSWERS),
+            "The text of the answers, to test `request.expect`; random words up to the limit of the request by default.",
+        )
+        .example("{ kind: echo, wrong: 5% }"),
+    ],
+};
+
+static ANSWERS: Block = Block {
+    doc: "The text of the answers. An answer may end before the limit of the request.",
+    short: None,
+    fields: &[
+        field(
+            "kind",
+            Kind::Choice(
+                &[
+                    ("words", "Random words up to the limit"),
+                    ("echo", "The text of the last message, a token per word"),
+                    ("json", "A JSON object whose `answer` is the text of the last message"),
+                ],
+                &[],
+            ),
+            "The text of a right answer.",
+        )
+        .default("words")
+        .example("echo"),
+        field(
+            "wrong",
+            Kind::Leaf(&SHARE),
+            "Share of wrong answers, drawn from the seed: they repeat one word, and are one token shorter.",
+        )
+        .default("0")
+        .example("5%"),
     ],
 };
 
@@ -277,8 +317,22 @@ pub(crate) fn decode(node: &Node) -> Option<Simulator> {
         kv_blocks: count("kv_blocks")?,
         block_tokens: count("block_tokens")?,
         default_output_tokens: count("default_output_tokens")?,
+        replicas: count("replicas").unwrap_or(1),
         faults: decode_faults(node.get("faults")?)?,
         prefix_cache: node.read("prefix_cache", Node::flag)?,
+        answers: node.get("answers").and_then(decode_answers),
+    })
+}
+
+/// None where only the matrix sets a key, without defaults for the others.
+fn decode_answers(node: &Node) -> Option<Answers> {
+    Some(Answers {
+        kind: match node.get("kind")?.text()?.as_ref() {
+            "echo" => AnswerKind::Echo,
+            "json" => AnswerKind::Json,
+            _ => AnswerKind::Words,
+        },
+        wrong: node.read("wrong", share)?,
     })
 }
 

@@ -44,7 +44,7 @@ const NO_DATA: Kind = Kind::Choice(
 );
 
 static ABORT: Block = Block {
-    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and `error_rate`.",
+    doc: "Aborts the case as failed once the limit cannot be met any more, by a sequential test after every request. For quantiles and `max`, `goodput(…)` and shares of requests such as `error_rate`.",
     short: None,
     fields: &[
         field("min_samples", Kind::Whole(1, 1_000_000_000), "Minimum number of requests before the limit is tested.")
@@ -171,7 +171,7 @@ fn check_abort(node: &Node, check: &Check, review: &mut Review) {
     } else {
         (
             "not a share of requests",
-            "It needs a quantile, `max`, `goodput(…)` or `error_rate`.",
+            "It needs a quantile, `max`, `goodput(…)`, or a share of requests such as `error_rate`.",
         )
     };
     let mistake = Mistake::new(entry.key_at, "this limit cannot fail before the end", label);
@@ -341,32 +341,91 @@ const TOKENS_PER_WORD: f64 = 1.5;
 /// Keys that apply to reading speeds only.
 const PACE: [&str; 2] = ["words_per_minute", "tokens_per_word"];
 
-/// Replaces presets in `slo` by their limits, and removes `presets`.
+/// Replaces presets in `slo` by their limits, appends the limits of mix entries, and removes `presets`.
 pub(crate) fn expand(root: &mut Node, review: &mut Review) {
     let presets = root.remove("presets");
     let presets = presets
         .as_ref()
         .map(|entry| entry.value.entries())
         .unwrap_or_default();
-    let Some(slo) = root.entry_at("slo").cloned() else {
+    let of_entries = take_entry_limits(root);
+    let slo = root.entry_at("slo").cloned();
+    let first = slo.as_ref().or(of_entries.first().map(|(_, entry)| entry));
+    let Some((key_at, at)) = first.map(|entry| (entry.key_at, entry.value.at)) else {
         return;
     };
-    if !matches!(slo.value.data, Data::List(_)) {
+    let written = slo.as_ref().map_or(&[][..], |slo| slo.value.items());
+    if slo
+        .as_ref()
+        .is_some_and(|slo| !matches!(slo.value.data, Data::List(_)))
+    {
         return;
     }
     review.section = "slo".to_owned();
-    let items = slo
-        .value
-        .items()
+    let mut items: Vec<Node> = written
         .iter()
         .flat_map(|item| expand_item(item, presets, review))
         .collect();
-    let value = Node {
-        data: Data::List(items),
-        ..slo.value
-    };
-    root.set("slo", slo.key_at, value);
+    review.section = "mix".to_owned();
+    for (name, limits) in &of_entries {
+        for item in limits.value.items() {
+            let expanded = expand_item(item, presets, review);
+            items.extend(
+                expanded
+                    .into_iter()
+                    .filter_map(|limit| with_group(limit, name, review)),
+            );
+        }
+    }
+    root.set("slo", key_at, Node::new(at, Data::List(items)));
     review.section.clear();
+}
+
+/// Removes the limits of the entries of `mix`, each with the name of its entry.
+fn take_entry_limits(root: &mut Node) -> Vec<(String, Entry)> {
+    let Some(mix) = root.entry_mut("mix") else {
+        return Vec::new();
+    };
+    let Data::List(items) = &mut mix.value.data else {
+        return Vec::new();
+    };
+    let limits = items.iter_mut().filter_map(|item| {
+        let name = item.get("name")?.string()?;
+        Some((name, item.remove("slo")?))
+    });
+    limits.collect()
+}
+
+/// A limit of a mix entry, with the tag of its group. Reports one that cannot have the tag.
+fn with_group(mut limit: Node, name: &str, review: &mut Review) -> Option<Node> {
+    let expr = limit.get("expr")?;
+    let at = expr.at;
+    let text = expr.string()?;
+    // Errors of its syntax were reported.
+    let subject = check::parse(&text).ok()?.subject;
+    let tag = format!("group={name}");
+    let Subject::Metric { metric, tags, .. } = subject else {
+        let mistake = Mistake::new(
+            at,
+            "a limit of an entry needs a metric of its requests",
+            "has no tags",
+        );
+        review
+            .push(mistake.help("Write it into the top-level `slo`, where it is for all entries."));
+        return None;
+    };
+    if tags.iter().any(|(tag, _)| tag == "group") {
+        let mistake = Mistake::new(at, "a limit of an entry has its own group", "names a group");
+        review.push(mistake.help(format!("Remove the tag: it is `{tag}`.")));
+        return None;
+    }
+    let (head, rest) = text.trim_start().split_at(metric.name().len());
+    let text = match rest.trim_start().strip_prefix('{') {
+        Some(tags) => format!("{head}{{{tag},{tags}"),
+        None => format!("{head}{{{tag}}}{rest}"),
+    };
+    limit.set("expr", at, Node::new(at, Data::Text(text)));
+    Some(limit)
 }
 
 fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node> {

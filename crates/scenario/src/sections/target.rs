@@ -25,9 +25,11 @@ use llmscen_core::api_key::{ApiKey, AwsSigning, KeyCommand, ObtainedKeys};
 use llmscen_core::endpoint::{Balance, Endpoints, is_loopback};
 use llmscen_core::redact::Secret;
 use llmscen_core::target::{
-    Awaited, Compression, Cost, ModelShare, Pool, Target, TargetLocation, Timeouts, Tls,
+    Awaited, Compression, Cost, ModelShare, Pool, SessionToken, Target, TargetLocation, Timeouts,
+    Tls,
 };
 use llmscen_core::telemetry::{Hardware, MetricsSource};
+use llmscen_core::url_secrets::is_secret_name;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -214,6 +216,19 @@ const TAKEN: [&str; 7] = [
     "transfer-encoding",
 ];
 
+static SESSION_TOKEN: Block = Block {
+    doc: "A token that a response names and the later turns of its session send back. The latest one counts.",
+    short: None,
+    fields: &[
+        field("from", Kind::Text, "Response header.")
+            .required()
+            .example("x-session-token"),
+        field("to", Kind::Text, "Request header.")
+            .required()
+            .example("x-session-token"),
+    ],
+};
+
 pub(crate) static TARGET: Block = Block {
     doc: "The server under test. Requests use the proxy in `HTTP_PROXY`, `HTTPS_PROXY` or `ALL_PROXY`, except for loopback addresses and the hosts in `NO_PROXY`.",
     short: None,
@@ -237,6 +252,12 @@ pub(crate) static TARGET: Block = Block {
         field("headers", Kind::Map(&Kind::Secret), "Further headers.").example("{ X-Team: infra }").rules(&[WITHOUT_LOCAL]),
         field("request_id", Kind::Text, "Header with a unique id per request, which is also stored with the request, to join with the server's logs.")
             .example("X-Request-Id").rules(&[WITHOUT_LOCAL]),
+        field("session_id", Kind::Text, "Header with an id per session, the same on all of its turns, for routers with session affinity. It depends on the plan and the number of the session alone.")
+            .example("X-Session-ID").rules(&[WITHOUT_LOCAL]),
+        field("session_token", Kind::Block(&SESSION_TOKEN), "A token of the server that the later turns of its session send back.")
+            .example("{ from: x-session-token, to: x-session-token }").rules(&[WITHOUT_LOCAL]),
+        field("keep_headers", Kind::List(&Kind::Text), "Response headers that are stored with each request, such as the name of the replica. A name with a hyphen is also a tag of limits: `ttft{x-inference-pod=a}.p95`. Headers with credentials cannot be kept.")
+            .example("[x-inference-pod]").rules(&[WITHOUT_LOCAL]),
         field("timeouts", Kind::Block(&TIMEOUTS), "Time limits of a request.").defaults(Default::Empty).example("{ connect: 5s, total: 2m }"),
         field("tls", Kind::Block(&TLS), "Certificates.").defaults(Default::Empty).example("{ ca: ca.pem }"),
         field("http", Kind::Block(&HTTP), "HTTP options.").defaults(Default::Empty).example("{ version: 2 }"),
@@ -269,7 +290,10 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     };
     let headers = draft.headers("target.headers", review);
     check_signed_headers(draft, review);
-    let request_id = decode_request_id(draft, review);
+    let request_id = decode_own_header(draft, "target.request_id", REQUEST_ID, review);
+    let session_id = decode_own_header(draft, "target.session_id", SESSION_ID, review);
+    let session_token = decode_session_token(draft, review);
+    let keep_headers = decode_keep_headers(draft, review);
     let tls = decode_tls(draft, review);
     check_cost(draft, review);
     let (server, preset) = server::decode(draft, place.as_ref(), models.as_deref(), review);
@@ -291,6 +315,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             .or_else(|| decode_api_key(draft)),
         headers,
         request_id,
+        session_id,
+        session_token,
+        keep_headers,
         timeouts: decode_timeouts(draft.get("target.timeouts")?)?,
         tls: tls?,
         pool: match draft.text("target.http.pool").as_deref() {
@@ -757,36 +784,111 @@ fn decode_models(draft: &Draft<'_>, review: &mut Review) -> Option<Vec<ModelShar
     }
 }
 
-/// The header of request ids, which must not collide with another.
-fn decode_request_id(draft: &Draft<'_>, review: &mut Review) -> Option<String> {
-    let node = draft.get("target.request_id")?;
+/// What a header that llmscen sets contains, for messages: its value, and an example.
+struct OwnHeader {
+    value: &'static str,
+    example: &'static str,
+}
+
+const REQUEST_ID: OwnHeader = OwnHeader {
+    value: "an id per request",
+    example: "For example `request_id: X-Request-Id`.",
+};
+const SESSION_ID: OwnHeader = OwnHeader {
+    value: "an id per session",
+    example: "For example `session_id: X-Session-ID`.",
+};
+const TOKEN: OwnHeader = OwnHeader {
+    value: "a token per session",
+    example: "For example `session_token: { from: x-session-token, to: x-session-token }`.",
+};
+
+/// The name of a header that llmscen sets, which must not collide with another.
+fn decode_own_header(
+    draft: &Draft<'_>,
+    path: &str,
+    own: OwnHeader,
+    review: &mut Review,
+) -> Option<String> {
+    let node = draft.get(path)?;
     let name = node.string()?;
     check_header_name(&name, node.at, review);
     if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
+        let label = format!(
+            "cannot contain {}",
+            own.value.trim_end_matches(" per request")
+        );
         let mistake = Mistake::new(
             node.at,
             format!("the header `{name}` has a fixed meaning"),
-            "cannot contain an id",
+            label,
         );
-        review.push(mistake.help("For example `request_id: X-Request-Id`."));
+        review.push(mistake.help(own.example));
     }
-    let entries = draft.entries_at("target.headers");
-    if let Some(entry) = entries
-        .iter()
-        .find(|entry| entry.key.eq_ignore_ascii_case(&name))
-    {
+    let entries = draft.entries_at("target.headers").iter();
+    let of_mix = draft.items_at("mix").iter();
+    let mut entries = entries.chain(of_mix.flat_map(|item| item.entries_at("headers")));
+    let other = entries.find(|entry| entry.key.eq_ignore_ascii_case(&name));
+    let ids = [
+        "target.request_id",
+        "target.session_id",
+        "target.session_token.to",
+    ];
+    let same = ids.iter().filter(|other| **other != path).find(|other| {
+        draft
+            .text(other)
+            .is_some_and(|other| other.eq_ignore_ascii_case(&name))
+    });
+    let first = other
+        .map(|entry| (entry.key_at, "the same text for all requests"))
+        .or(same.map(|other| (draft.key_span(other), "another value")));
+    if let Some((at, label)) = first {
         let mistake = Mistake::new(
             node.at,
             format!("the header `{name}` has two values"),
-            "an id per request",
+            own.value,
         );
-        review.push(
-            mistake
-                .also(entry.key_at, "the same text for all requests")
-                .help("Remove one of them."),
-        );
+        review.push(mistake.also(at, label).help("Remove one of them."));
     }
     Some(name)
+}
+
+fn decode_session_token(draft: &Draft<'_>, review: &mut Review) -> Option<SessionToken> {
+    let from = draft.get("target.session_token.from")?;
+    let name = from.string()?;
+    check_header_name(&name, from.at, review);
+    Some(SessionToken {
+        from: name,
+        to: decode_own_header(draft, "target.session_token.to", TOKEN, review)?,
+    })
+}
+
+/// The names of kept response headers in lower case. Reports those that may contain credentials.
+fn decode_keep_headers(draft: &Draft<'_>, review: &mut Review) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for node in draft.items_at("target.keep_headers") {
+        let Some(name) = node.string().map(|name| name.to_ascii_lowercase()) else {
+            continue;
+        };
+        check_header_name(&name, node.at, review);
+        if is_secret_name(&name) || name.contains("authenticat") {
+            let mistake = Mistake::new(
+                node.at,
+                format!("the header `{name}` cannot be kept"),
+                "may contain credentials",
+            );
+            review.push(mistake.help("Kept headers are stored and shown in reports. Keep a header that names the replica, such as `x-inference-pod`."));
+        }
+        if names.contains(&name) {
+            review.push(Mistake::new(
+                node.at,
+                format!("`{name}` is listed twice"),
+                "the second one",
+            ));
+        }
+        names.push(name);
+    }
+    names
 }
 
 fn decode_tls(draft: &Draft<'_>, review: &mut Review) -> Option<Tls> {

@@ -144,7 +144,7 @@ fn file(setting: &Setting, local: bool, review: &Review) -> Option<String> {
     let from = setting.value.at.file;
     let found = |named: &str| Some(review.sources.find(from, named)?.display().to_string());
     let file = match SCENARIO.kind_at(&setting.path)? {
-        Kind::File | Kind::Template => found(&text),
+        Kind::File | Kind::Data | Kind::Template => found(&text),
         Kind::Hub => review.sources.find_or_hub(from, &text),
         Kind::Text if last_segment(&setting.path) == "text" => found(text.strip_prefix('@')?),
         _ if setting.path == "target.model" && local => local::locate(from, &text, review),

@@ -3,11 +3,13 @@
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    DatasetSpec, ImagesSpec, Layout, ShapeMode, Source, TextShape, TraceSpec, Turns,
+    BeginAt, DatasetSpec, ImagesSpec, Layout, Replies, ShapeMode, Source, TextShape, TraceSpec,
+    Turns,
 };
-use llmscen_core::load::{Arrival, Shape, Warmup};
+use llmscen_core::distribution::Distribution;
+use llmscen_core::load::{Arrival, AtLimit, MaxInFlight, Shape, Warmup};
 use llmscen_core::plan::{Case, TraceFile};
-use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity, Wait};
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, Quantity};
 use llmscen_core::stage::{RateProfile, RateStage, UserStage};
 use llmscen_core::target::{Compression, HttpVersion, TargetLocation};
 use llmscen_core::units::Nanos;
@@ -210,7 +212,7 @@ fn protocols_without_generation_are_not_streamed() {
 
 #[test]
 fn every_dataset_kind_is_decoded() {
-    let tokens = Quantity::Fixed(64);
+    let tokens = Quantity::fixed(64);
     for (yaml, source) in [
         ("{kind: rows, path: builtin}", Source::Rows),
         ("{kind: messages, path: builtin}", Source::Messages),
@@ -236,6 +238,7 @@ fn every_dataset_kind_is_decoded() {
                 per_group: Some(9),
                 prefix_tokens: 512,
                 tokens,
+                zipf: None,
             },
         ),
         ("speed_benchmark", Source::SpeedBenchmark { long: false }),
@@ -292,7 +295,7 @@ fn dataset_options_are_decoded() {
         end: Some(seconds(60)),
         model_mapping: [("a".to_owned(), "b".to_owned())].into(),
         match_output_length: true,
-        block_tokens: 512,
+        block_tokens: None,
     };
     assert_eq!(
         (spec.source, spec.strict, spec.cache_bust),
@@ -316,7 +319,7 @@ fn dataset_options_are_decoded() {
             .is_some_and(|path| path.ends_with("/README.md")),
         "{shape:?}"
     );
-    let tokens = Quantity::Uniform { low: 5, high: 9 };
+    let tokens = Quantity::uniform(5, 9);
     assert_eq!(
         TextShape {
             fill_from: None,
@@ -346,23 +349,78 @@ fn sessions_count_conversations() {
         )
     };
     let all = of(
-        "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true}",
+        "{think_time: {uniform: [1s, 3s]}, max: 4, keep_reasoning: true, max_idle: 2s}",
         "{concurrency: 2, sessions: 3x, warmup: 1x}",
     );
     let turns = Turns {
-        think_time: Some(Wait::Uniform(seconds(1), seconds(3))),
+        think_time: Some(Distribution::uniform(seconds(1).0, seconds(3).0)),
         max: Some(4),
         keep_reasoning: true,
+        max_idle: Some(seconds(2)),
+        ..Turns::default()
     };
     assert_eq!(
         (all.dataset.turns, all.load.requests, all.load.warmup),
         (Some(turns), Some(6), Warmup::Requests(2))
     );
+    let begun = |begin: &str| {
+        let turns = format!("{{replies: recorded, begin: {begin}}}");
+        of(&turns, "{concurrency: 1, sessions: 1}").dataset.turns
+    };
+    let recorded = |low, high| {
+        Some(Turns {
+            replies: Replies::Recorded,
+            begin: Some(BeginAt { low, high }),
+            ..Turns::default()
+        })
+    };
+    assert_eq!(begun("{uniform: [25%, 75%]}"), recorded(0.25, 0.75));
+    assert_eq!(begun("0.5"), recorded(0.5, 0.5));
     let timed = of("{}", "{rate: 2/s, duration: 5s}");
     assert_eq!(
         (timed.dataset.turns, timed.load.requests),
         (Some(Turns::default()), None)
     );
+}
+
+#[test]
+fn a_limit_of_requests_in_flight_drops_or_holds() {
+    let limit = |value: &str| {
+        let load = format!("{{rate: 1/s, duration: 9s, max_in_flight: {value}}}");
+        case("{url: simulator}", "{}", "openqa", &load)
+            .load
+            .max_in_flight
+    };
+    let dropping = Some(MaxInFlight {
+        of: 9,
+        then: AtLimit::Drop,
+    });
+    assert_eq!(
+        [limit("9"), limit("{of: 9}"), limit("{of: 9, then: drop}")],
+        [dropping; 3]
+    );
+    let holding = MaxInFlight {
+        of: 9,
+        then: AtLimit::Hold,
+    };
+    assert_eq!(limit("{of: 9, then: hold}"), Some(holding));
+    for bad in [
+        "0",
+        "[9]",
+        "{then: hold}",
+        "{of: 9, then: wait}",
+        "{of: 9, than: hold}",
+    ] {
+        let scenario = format!(
+            "version: 1\nname: t\ntarget: {{url: simulator}}\ndataset: openqa\n\
+             load: {{rate: 1/s, duration: 9s, max_in_flight: {bad}}}\n"
+        );
+        let found = messages(load_with(&scenario, &[], &[]));
+        assert!(
+            found[0].contains("`max_in_flight` must be a number of requests"),
+            "{bad}: {found:?}"
+        );
+    }
 }
 
 #[test]

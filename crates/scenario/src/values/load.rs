@@ -2,11 +2,11 @@
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::tree::{Data, Node};
+use crate::tree::{Data, Entry, Node};
 use crate::values::describe_actual;
 use crate::values::time::duration;
 use crate::values::{expect_some, object_schema};
-use llmscen_core::load::Arrival;
+use llmscen_core::load::{Arrival, AtLimit, MaxInFlight};
 use llmscen_core::stage::RateProfile;
 use serde_json::json;
 
@@ -45,6 +45,56 @@ pub(crate) static ARRIVALS: Leaf = Leaf {
         expect_some(arrivals(node), node, ARRIVALS_EXPECTED, examples, review);
     },
 };
+
+const MAX_IN_FLIGHT_EXPECTED: &str =
+    "a number of requests such as `32`, or `{ of: 32, then: hold }`";
+
+pub(crate) static MAX_IN_FLIGHT: Leaf = Leaf {
+    expected: MAX_IN_FLIGHT_EXPECTED,
+    sweepable: true,
+    schema: || {
+        let of = json!({ "type": "integer", "minimum": 1, "maximum": MAX_USERS });
+        let then = json!({ "enum": ["drop", "hold"] });
+        let both = object_schema(json!({ "of": of, "then": then }), &["of"]);
+        json!({ "oneOf": [of, both] })
+    },
+    check: |node, review| {
+        let examples = "The number is from 1 to 1000000. `then: drop`, the default, drops further arrivals; `then: hold` sends them when a request ends, and their latency counts from their scheduled time";
+        expect_some(
+            max_in_flight(node),
+            node,
+            MAX_IN_FLIGHT_EXPECTED,
+            examples,
+            review,
+        );
+    },
+};
+
+/// The limit of the requests in flight: `32`, or `{ of: 32, then: hold }`.
+pub(crate) fn max_in_flight(node: &Node) -> Option<MaxInFlight> {
+    let count = |node: &Node| {
+        let number = u32::try_from(node.integer()?).ok()?;
+        (1..=MAX_USERS).contains(&number).then_some(number)
+    };
+    if !matches!(node.data, Data::Map(_)) {
+        let then = AtLimit::Drop;
+        return count(node).map(|of| MaxInFlight { of, then });
+    }
+    let is_known = |entry: &Entry| matches!(entry.key.as_str(), "of" | "then");
+    let then = match node.get("then").map(Node::text) {
+        None => AtLimit::Drop,
+        Some(then) => match then.as_deref() {
+            Some("drop") => AtLimit::Drop,
+            Some("hold") => AtLimit::Hold,
+            _ => return None,
+        },
+    };
+    let of = count(node.get("of")?)?;
+    node.entries()
+        .iter()
+        .all(is_known)
+        .then_some(MaxInFlight { of, then })
+}
 
 pub(crate) fn rate(node: &Node) -> Option<Rate> {
     let text = node.text()?;

@@ -1,11 +1,8 @@
-//! Shares, distributions of token counts, quantities with a unit, seeds.
+//! Shares, quantities with a unit, seeds.
 
-use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{meant_or, nearest};
-use crate::tree::{Data, Entry, Node};
+use crate::tree::{Data, Node};
 use crate::values::{expect, expect_some, object_schema};
-use llmscen_core::request::Quantity;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,105 +31,49 @@ pub(crate) fn share(node: &Node) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
+const SHARE_RANGE_EXPECTED: &str = "a share such as `50%`, or `{ uniform: [25%, 75%] }`";
+
+/// A share, or a range of shares.
+pub(crate) static SHARE_RANGE: Leaf = Leaf {
+    expected: SHARE_RANGE_EXPECTED,
+    sweepable: true,
+    schema: || {
+        let share = (SHARE.schema)();
+        let uniform =
+            json!({ "uniform": { "type": "array", "items": share, "minItems": 2, "maxItems": 2 } });
+        json!({ "oneOf": [share, object_schema(uniform, &["uniform"])] })
+    },
+    check: |node, review| {
+        let examples = "shares are from 0% to 100%, the lower one first";
+        expect_some(
+            share_range(node),
+            node,
+            SHARE_RANGE_EXPECTED,
+            examples,
+            review,
+        );
+    },
+};
+
+/// The lower and the upper bound of a range of shares; both are the share where it is one.
+pub(crate) fn share_range(node: &Node) -> Option<(f64, f64)> {
+    if let Some(only) = share(node) {
+        return Some((only, only));
+    }
+    let [only] = node.entries() else { return None };
+    let [low, high] = only.value.items() else {
+        return None;
+    };
+    let (low, high) = (share(low)?, share(high)?);
+    (only.key == "uniform" && low <= high).then_some((low, high))
+}
+
 /// A percentage as a share. The decimal point is shifted in the text, so that `7` is 0.07 and not 7 / 100 rounded twice.
 pub(crate) fn percent(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && !digits.contains(['e', 'E']);
     plain.then(|| format!("{text}e-2").parse().ok()).flatten()
-}
-
-const QUANTITY_EXPECTED: &str = "a number of tokens, or a distribution of it";
-const EXAMPLES: &str = "256, `{ uniform: [64, 256] }`, `{ normal: { mean: 128, sd: 32 } }`, `lognormal` likewise, `{ from: item.output_tokens }`";
-const SHAPES: [&str; 4] = ["uniform", "normal", "lognormal", "from"];
-
-/// A length, which may be a distribution.
-pub(crate) static QUANTITY: Leaf = Leaf {
-    expected: QUANTITY_EXPECTED,
-    sweepable: true,
-    schema: quantity_schema,
-    check: check_quantity,
-};
-
-pub(crate) fn quantity(node: &Node) -> Option<Quantity> {
-    if let Data::Int(value) = node.data {
-        return u64::try_from(value)
-            .ok()
-            .filter(|n| *n > 0)
-            .map(Quantity::Fixed);
-    }
-    let [only] = node.entries() else { return None };
-    match only.key.as_str() {
-        "uniform" => uniform(&only.value),
-        "normal" => moments(&only.value).map(|(mean, sd)| Quantity::Normal { mean, sd }),
-        "lognormal" => moments(&only.value).map(|(mean, sd)| Quantity::Lognormal { mean, sd }),
-        "from" => field(&only.value),
-        _ => None,
-    }
-}
-
-fn uniform(node: &Node) -> Option<Quantity> {
-    let [low, high] = node.items() else {
-        return None;
-    };
-    let low = u64::try_from(low.integer()?).ok()?;
-    let high = u64::try_from(high.integer()?).ok()?;
-    (0 < low && low <= high).then_some(Quantity::Uniform { low, high })
-}
-
-fn moments(node: &Node) -> Option<(f64, f64)> {
-    let mean = node.get("mean")?.number()?;
-    let sd = node.get("sd")?.number()?;
-    let known = node.entries().len() == 2;
-    (known && mean > 0.0 && sd >= 0.0 && mean.is_finite() && sd.is_finite()).then_some((mean, sd))
-}
-
-fn field(node: &Node) -> Option<Quantity> {
-    let text = node.text()?;
-    let name = text.strip_prefix("item.").filter(|name| !name.is_empty())?;
-    Some(Quantity::Item(name.to_owned()))
-}
-
-fn check_quantity(node: &Node, review: &mut Review) {
-    if quantity(node).is_some() {
-        return;
-    }
-    match node.entries() {
-        [only] => review.push(shape_mistake(only)),
-        _ if node.number().is_some() => {
-            expect(node, "a whole number of tokens, 1 or more", "", review)
-        }
-        _ => expect(node, QUANTITY_EXPECTED, EXAMPLES, review),
-    }
-}
-
-fn shape_mistake(only: &Entry) -> Mistake {
-    let takes = match only.key.as_str() {
-        "uniform" => "`uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
-        "normal" | "lognormal" => {
-            "this needs `{ mean: …, sd: … }`, a mean above 0 and a standard deviation of 0 or more"
-        }
-        "from" => "`from` needs a field of the dataset's rows, such as `item.output_tokens`",
-        key => {
-            let label = meant_or(nearest(key, SHAPES), "does not exist");
-            return Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label)
-                .help(format!("For example {EXAMPLES}."));
-        }
-    };
-    Mistake::new(only.value.at, takes, "invalid value")
-}
-
-fn quantity_schema() -> serde_json::Value {
-    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
-    let moments = json!({ "mean": { "type": "number", "exclusiveMinimum": 0 }, "sd": { "type": "number", "minimum": 0 } });
-    let moments = object_schema(moments, &["mean", "sd"]);
-    json!({ "oneOf": [
-        { "type": "integer", "minimum": 1 },
-        one("uniform", json!({ "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 2, "maxItems": 2 })),
-        one("normal", moments.clone()),
-        one("lognormal", moments),
-        one("from", json!({ "type": "string", "pattern": "^item\\..+" })),
-    ] })
 }
 
 const PARAMETER_UNITS: [(&str, f64); 5] =
@@ -324,6 +265,7 @@ pub(crate) fn draw(root: &mut Node, swept: &BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Review;
     use crate::parse::parse;
 
     #[test]
@@ -337,70 +279,6 @@ mod tests {
             ("inf", None),
         ] {
             assert_eq!(percent(text), share, "{text}");
-        }
-    }
-
-    fn read_quantity(text: &str) -> (Option<Quantity>, Vec<String>) {
-        let mut review = Review::default();
-        review.key = "max_tokens".to_owned();
-        let file = review.sources.add("t", text, Default::default());
-        let node = parse(file, 0, text, &mut review).unwrap();
-        check_quantity(&node, &mut review);
-        let faults = review
-            .faults()
-            .iter()
-            .map(|f| format!("{} {f}", f.column()))
-            .collect();
-        (quantity(&node), faults)
-    }
-
-    #[test]
-    fn every_distribution_is_parsed() {
-        for (text, value) in [
-            ("256", Quantity::Fixed(256)),
-            ("{uniform: [1, 9]}", Quantity::Uniform { low: 1, high: 9 }),
-            (
-                "{normal: {mean: 128, sd: 32.5}}",
-                Quantity::Normal {
-                    mean: 128.0,
-                    sd: 32.5,
-                },
-            ),
-            (
-                "{lognormal: {sd: 0, mean: 2}}",
-                Quantity::Lognormal { mean: 2.0, sd: 0.0 },
-            ),
-            (
-                "{from: item.output_tokens}",
-                Quantity::Item("output_tokens".into()),
-            ),
-        ] {
-            assert_eq!(read_quantity(text), (Some(value), vec![]), "{text}");
-        }
-    }
-
-    #[test]
-    fn each_error_has_its_position() {
-        for (text, fault) in [
-            (
-                "0",
-                "1 `max_tokens` must be a whole number of tokens, 1 or more",
-            ),
-            (
-                "{uniform: [9, 1]}",
-                "11 `uniform` needs `[low, high]`, two whole numbers above 0 with low ≤ high",
-            ),
-            ("{unifrom: [1, 9]}", "2 unknown distribution `unifrom`"),
-            (
-                "{from: output_tokens}",
-                "8 `from` needs a field of the dataset's rows, such as `item.output_tokens`",
-            ),
-        ] {
-            assert_eq!(
-                read_quantity(text),
-                (None, vec![fault.to_owned()]),
-                "{text}"
-            );
         }
     }
 

@@ -103,6 +103,22 @@ const EXAMPLES: &str = "`512x512`, or `[512x512, [640, 480]]`";
 /// The longest side: a square image of it fits the memory.
 const MOST: u32 = 16_384;
 
+const ITEM_EXPECTED: &str = "a column of the row after `item.`";
+
+pub(crate) static ITEM: Leaf = Leaf {
+    expected: ITEM_EXPECTED,
+    sweepable: true,
+    schema: || json!({ "type": "string", "pattern": "^item\\..+" }),
+    check: |node, review| expect_some(item(node), node, ITEM_EXPECTED, "`item.category`", review),
+};
+
+/// The column in `item.COLUMN`.
+pub(crate) fn item(node: &Node) -> Option<String> {
+    let text = node.text()?;
+    let column = text.trim().strip_prefix("item.")?;
+    (!column.is_empty()).then(|| column.to_owned())
+}
+
 pub(crate) static SIZES: Leaf = Leaf {
     expected: EXPECTED,
     sweepable: true,

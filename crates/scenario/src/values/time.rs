@@ -1,13 +1,11 @@
-//! Durations, distributions of durations, and counts of requests.
+//! Durations, and counts of requests.
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::Leaf;
-use crate::suggest::{meant_or, nearest};
 use crate::tree::{Data, Node};
 use crate::values::describe_actual;
-use crate::values::{expect, expect_some, object_schema};
+use crate::values::{expect, expect_some};
 use llmscen_core::load::Warmup;
-use llmscen_core::request::Wait;
 use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::json;
 
@@ -60,66 +58,6 @@ fn check_duration(node: &Node, zero: bool, review: &mut Review) {
 
 fn duration_schema() -> serde_json::Value {
     json!({ "type": ["string", "integer"], "pattern": r"^\s*([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h)\s*)+$", "maximum": 0 })
-}
-
-const WAIT_EXPECTED: &str = "a duration, or a distribution of it";
-const EXAMPLES: &str = "`2s`, `{ uniform: [1s, 3s] }` or `{ exponential: 2s }`";
-const SHAPES: [&str; 2] = ["uniform", "exponential"];
-
-/// A duration, which may be a distribution.
-pub(crate) static WAIT: Leaf = Leaf {
-    expected: WAIT_EXPECTED,
-    sweepable: true,
-    schema: wait_schema,
-    check: check_wait,
-};
-
-pub(crate) fn wait(node: &Node) -> Option<Wait> {
-    if let Some(span) = duration(node) {
-        return Some(Wait::Fixed(span));
-    }
-    let [only] = node.entries() else { return None };
-    match (only.key.as_str(), only.value.items()) {
-        ("uniform", [low, high]) => {
-            let low = duration(low)?;
-            let high = duration(high)?;
-            (low <= high).then_some(Wait::Uniform(low, high))
-        }
-        ("exponential", _) => duration(&only.value)
-            .filter(|mean| *mean > Nanos::ZERO)
-            .map(Wait::Exponential),
-        _ => None,
-    }
-}
-
-fn check_wait(node: &Node, review: &mut Review) {
-    if wait(node).is_some() {
-        return;
-    }
-    let [only] = node.entries() else {
-        return if node.number().is_some() {
-            (DURATION.check)(node, review)
-        } else {
-            expect(node, WAIT_EXPECTED, EXAMPLES, review)
-        };
-    };
-    let takes = match only.key.as_str() {
-        "uniform" => "`uniform` needs `[low, high]`, two durations with low ≤ high",
-        "exponential" => "`exponential` needs its mean, a duration above zero",
-        key => {
-            let label = meant_or(nearest(key, SHAPES), "does not exist");
-            let mistake = Mistake::new(only.key_at, format!("unknown distribution `{key}`"), label);
-            return review.push(mistake.help(format!("For example {EXAMPLES}.")));
-        }
-    };
-    review.push(Mistake::new(only.value.at, takes, "invalid value"));
-}
-
-fn wait_schema() -> serde_json::Value {
-    let span = (DURATION.schema)();
-    let one = |name: &str, value: serde_json::Value| object_schema(json!({ name: value }), &[name]);
-    let pair = json!({ "type": "array", "items": span, "minItems": 2, "maxItems": 2 });
-    json!({ "anyOf": [span, one("uniform", pair), one("exponential", span.clone())] })
 }
 
 const REQUESTS: &str =
@@ -215,7 +153,6 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse::parse;
     use crate::tree::{Data, Span};
     use llmscen_core::units::Nanos;
 
@@ -237,33 +174,6 @@ mod tests {
             ("1.2.3s", None),
         ] {
             assert_eq!(parse_duration(text), nanos.map(Nanos), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn every_notation_is_parsed() {
-        let read = |text: &str| wait(&parse(0, 0, text, &mut Review::default()).unwrap());
-        let seconds = |n: u64| Nanos::from_millis(n * 1000);
-        assert_eq!(read("2s"), Some(Wait::Fixed(seconds(2))));
-        assert_eq!(read("0"), Some(Wait::Fixed(Nanos::ZERO)));
-        assert_eq!(
-            read("{uniform: [1s, 3s]}"),
-            Some(Wait::Uniform(seconds(1), seconds(3)))
-        );
-        assert_eq!(
-            read("{exponential: 2s}"),
-            Some(Wait::Exponential(seconds(2)))
-        );
-        for bad in [
-            "2",
-            "{uniform: [3s, 1s]}",
-            "{uniform: 1s}",
-            "{exponential: 0s}",
-            "{normal: 1s}",
-            "[1s, 2s]",
-            "{}",
-        ] {
-            assert_eq!(read(bad), None, "{bad}");
         }
     }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::judge::fixture::{check, failed, goodput, ok, sample};
 use llmscen_core::check::{Op, RequestLimit};
+use llmscen_core::metric::Metric;
 
 fn of(check: &Check, waits: &[f64]) -> f64 {
     pass_probability(

@@ -32,13 +32,13 @@ pub struct Side {
     pub(super) values: BTreeMap<Metric, Vec<f64>>,
 }
 
-/// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs and the
-/// error rate.
+/// Whether a measure has a confidence interval, by which a difference can be tested: quantiles, means, throughputs and shares of
+/// requests.
 pub fn is_comparable(measure: Measure) -> bool {
     match (measure.metric.per(), measure.stat) {
         (Scope::Case, None) => {
-            let others = [Metric::ErrorRate, Metric::OutputTpsPerUser];
-            measure.metric.is_rate() || others.contains(&measure.metric)
+            let metric = measure.metric;
+            metric.is_rate() || metric.is_request_share() || metric == Metric::OutputTpsPerUser
         }
         (Scope::Request | Scope::Gap, Some(Stat::Quantile(p))) => p > 0.0 && p < 1.0,
         (Scope::Request | Scope::Gap, Some(Stat::Mean)) => true,
@@ -84,8 +84,8 @@ pub fn summarize_side(
         let reading = match measure.stat {
             Some(Stat::Quantile(p)) => quantile_reading(&requests, metric, &mut pooled, p, level),
             Some(_) => long_run(&ratio::mean_units(&requests, metric)),
-            None if metric == Metric::ErrorRate => {
-                let (reading, effective) = error_reading(&requests, level);
+            None if metric.is_request_share() => {
+                let (reading, effective) = share_reading(&requests, metric, level);
                 share = effective;
                 reading
             }
@@ -177,19 +177,21 @@ fn ratio_reading(units: &Units, level: f64) -> Reading {
     }
 }
 
-/// The share of failed requests with exact bounds at the effective sample size, since failures occur in bursts; and that share in
+/// A share of the requests with exact bounds at the effective sample size, since failures occur in bursts; and that share in
 /// effective samples.
-fn error_reading(requests: &[MeasuredRequest<'_>], level: f64) -> (Reading, Option<(u64, u64)>) {
-    let kept = requests.iter().filter(|request| !request.left());
-    let (rounds, units): (Vec<u32>, Vec<Unit>) = kept
-        .map(|request| {
-            (
-                request.round(),
-                Unit {
-                    amount: f64::from(u8::from(!request.ok())),
-                    weight: 1.0,
-                },
-            )
+fn share_reading(
+    requests: &[MeasuredRequest<'_>],
+    metric: Metric,
+    level: f64,
+) -> (Reading, Option<(u64, u64)>) {
+    let (rounds, units): (Vec<u32>, Vec<Unit>) = requests
+        .iter()
+        .filter_map(|request| {
+            let unit = Unit {
+                amount: f64::from(u8::from(request.is_hit(metric)?)),
+                weight: 1.0,
+            };
+            Some((request.round(), unit))
         })
         .unzip();
     let hits = units.iter().map(|unit| unit.amount).sum::<f64>();

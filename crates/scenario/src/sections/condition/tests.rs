@@ -25,6 +25,7 @@ fn load_on(text: &str, find_gpu: fn() -> Option<String>) -> Result<Loaded, Fault
         figures: |_, _| Err("no runs".to_owned()),
         supports: |_| Ok(()),
         find_gpu,
+        pin_data: None,
     };
     crate::load_with(&input, lookups)
 }

@@ -30,12 +30,12 @@ fn mix_entry_inherits_from_the_scenario() {
         .cases
         .remove(0);
     assert_eq!(
-        of(&case, |own| own.load),
+        of(&case, |own| own.load.clone()),
         [EntryLoad::Weight(3.0), EntryLoad::Weight(1.0)]
     );
     assert_eq!(
         of(&case, |own| own.request.max_tokens.clone()),
-        [Some(Quantity::Fixed(5)), Some(Quantity::Fixed(9))]
+        [Some(Quantity::fixed(5)), Some(Quantity::fixed(9))]
     );
     assert_eq!(of(&case, |own| own.request.stream), [false, false]);
     assert_eq!(
@@ -90,11 +90,8 @@ fn rates_of_mix_entries_add_up_to_an_open_loop() {
         }
     );
     assert_eq!(
-        (case.entry_rates(), case.describe_load()),
-        (
-            Some(vec![("a", 5.0), ("b", 1.5)]),
-            "6.5/s poisson; a 5/s, b 1.5/s".into()
-        )
+        (of(&case, |own| own.load.size()), case.describe_load()),
+        (vec![5.0, 1.5], "6.5/s poisson; a 5/s, b 1.5/s".into())
     );
     let even = planned(&format!("{mix}\nload: {{requests: 4, arrivals: constant}}"));
     assert_eq!(
@@ -125,7 +122,7 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
     assert_eq!(of(case, |own| own.load.size()), [3.0, 1.0]);
     assert_eq!(
         of(case, |own| own.request.max_tokens.clone()),
-        [None, Some(Quantity::Fixed(8))]
+        [None, Some(Quantity::fixed(8))]
     );
     assert_eq!(
         of(case, |own| own.request.sampling["top_k"].clone()),
@@ -165,9 +162,103 @@ fn matrix_and_settings_address_entries_by_name_or_index() {
         "dataset: openqa\nmix: [{{name: a, rate: 2/s}}, {{name: b, rate: 1/s}}]\nload: {{requests: 9}}\n{search}"
     ));
     assert_eq!(
-        (rated.searches[0].spec.start, rated.cases[0].entry_rates()),
-        (1.0, Some(vec![("a", 2.0), ("b", 1.0)]))
+        (
+            rated.searches[0].spec.start,
+            of(&rated.cases[0], |own| own.load.size())
+        ),
+        (1.0, vec![2.0, 1.0])
     );
+}
+
+const CLASSES: &str = "dataset: openqa\nmix:\n\
+    - {name: chat, rate: 5/s, arrivals: {gamma: 0.5}, headers: {x-priority: high}, slo: [\"ttft.p95 < 200ms\"]}\n\
+    - {name: batch, stages: [{rate: 2/s, for: 30s}, {rate: 2/s -> 10/s, for: 10s}], slo: [{expr: \"ttft{model=sim}.mean < 3s\", when: {}}]}\n";
+
+#[test]
+fn an_entry_has_its_own_arrivals_headers_and_limits() {
+    let plan = planned(&format!(
+        "{CLASSES}load: {{duration: 60s}}\nslo: [error_rate < 1%]"
+    ));
+    let case = &plan.cases[0];
+    assert_eq!(
+        case.describe_load(),
+        "arrivals of 2 classes; chat 5/s gamma 0.5, batch 2/s for 30 s, 2/s → 10/s over 10 s, poisson"
+    );
+    // 60 s of 5/s, 30 s of 2/s and 10 s of 6/s on average.
+    assert_eq!(case.load.planned(), Some(300 + 60 + 60));
+    assert_eq!(of(case, |own| own.load.size()), [5.0, 3.0]);
+    let headers = of(case, |own| own.headers.len());
+    assert_eq!(
+        (headers, case.mix[0].headers[0].1.expose()),
+        (vec![1, 0], "high")
+    );
+    let limits: Vec<String> = case.checks.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        limits,
+        [
+            "error_rate < 1%",
+            "ttft{group=chat}.p95 < 200ms",
+            "ttft{group=batch,model=sim}.mean < 3000ms"
+        ]
+    );
+}
+
+#[test]
+fn errors_in_the_arrivals_and_limits_of_an_entry_are_reported() {
+    let reported = |mix: &str, load: &str| {
+        let scenario = format!("dataset: openqa\nmix: [{mix}]\nload: {load}");
+        messages(load_with(&text(&scenario), &[], &[]))
+    };
+    let end = "{duration: 9s}";
+    let stages = "stages: [{rate: 1/s, for: 9s}]";
+    for (mix, load, message) in [
+        (
+            "{name: a, rate: 1/s}, {name: b}",
+            end,
+            "a mix needs either weights or arrivals",
+        ),
+        (
+            "{name: a, stages: [{concurrency: 4, for: 9s}]}",
+            end,
+            "stages of an entry have rates",
+        ),
+        (
+            &*format!("{{name: a, rate: 1/s, {stages}}}"),
+            end,
+            "`rate` and `stages`",
+        ),
+        (
+            "{name: a, arrivals: constant}",
+            "{rate: 1/s, duration: 9s}",
+            "`arrivals` needs",
+        ),
+        (
+            &*format!("{{name: a, {stages}}}, {{name: b, rate: 1/s}}"),
+            "{}",
+            "this load has no end",
+        ),
+        (
+            "{name: a, rate: 1/s, slo: [\"server.waiting.max < 3\"]}",
+            end,
+            "a limit of an entry needs a metric of its requests",
+        ),
+        (
+            "{name: a, rate: 1/s, slo: [\"ttft{group=a}.p95 < 1s\"]}",
+            end,
+            "a limit of an entry has its own group",
+        ),
+        (
+            "{name: a, rate: 1/s, slo: [\"nope.p95 < 1s\"]}",
+            end,
+            "unknown metric `nope`",
+        ),
+    ] {
+        let found = reported(mix, load);
+        assert!(
+            found.iter().any(|line| line.contains(message)),
+            "{mix}: {found:?}"
+        );
+    }
 }
 
 #[test]

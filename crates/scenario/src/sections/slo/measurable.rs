@@ -4,7 +4,8 @@ use crate::fault::{Mistake, Review};
 use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
-use llmscen_core::check::Subject;
+use llmscen_core::check::{Subject, parse_turns};
+use llmscen_core::expect::Expect;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
 use llmscen_core::signal::Signal;
@@ -19,7 +20,28 @@ pub(super) fn check_measurable(
     spec: &TelemetrySpec,
     review: &mut Review,
 ) {
-    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match &limit.check.subject {
+    check_subject(limit, &limit.check.subject, case, rounds, spec, review);
+    let same_case = limit.check.relative.as_ref().and_then(|relative| {
+        let reference = relative.case.as_ref()?;
+        reference
+            .subject
+            .as_ref()
+            .filter(|_| reference.is_same_case())
+    });
+    if let Some(subject) = same_case {
+        check_subject(limit, subject, case, rounds, spec, review);
+    }
+}
+
+fn check_subject(
+    limit: &Limit<'_>,
+    subject: &Subject,
+    case: &Case,
+    rounds: u32,
+    spec: &TelemetrySpec,
+    review: &mut Review,
+) {
+    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match subject {
         Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
         Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
         Subject::Signal { signal, role, .. } => {
@@ -50,7 +72,7 @@ pub(super) fn check_measurable(
     };
     tags.iter()
         .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
-    let lines = case.classes_for_group(limit.check.group());
+    let lines = case.classes_for_group(subject.tag("group"));
     for metric in metrics {
         if !tags.is_empty() {
             check_tags(limit, metric, review);
@@ -93,7 +115,7 @@ fn check_role(limit: &Limit<'_>, role: &str, roles: BTreeSet<&str>, review: &mut
 
 /// Whether a metric of a case can be restricted by tags.
 fn is_taggable(metric: Metric) -> bool {
-    metric.is_rate() || [Metric::ErrorRate, Metric::OutputTpsPerUser].contains(&metric)
+    metric.is_rate() || metric.is_request_share() || metric == Metric::OutputTpsPerUser
 }
 
 /// Reports a tag on a metric that only the whole case has.
@@ -184,6 +206,14 @@ fn case_lacks(
         Requires::Turns if case.dataset.turns.is_none() => {
             Some(("there are no conversations", "Set `dataset.turns`"))
         }
+        Requires::Turns
+            if metric == Metric::SessionsPerHourPerGpu && case.target.gpus.is_none() =>
+        {
+            Some(("the number of GPUs is not known", "Set `target.gpus`"))
+        }
+        Requires::Tokenizer if !case.dataset.counts_tokens() => {
+            Some(("prompt tokens are not counted", "Set `dataset.tokenizer`"))
+        }
         Requires::Items if case.target.api.generates() => Some((
             "a request has one input",
             "Use `api: openai-embeddings` or `rerank`",
@@ -191,6 +221,14 @@ fn case_lacks(
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
+        Requires::KeptHeaders if case.target.keep_headers.is_empty() => Some((
+            "no response header is kept",
+            "List the header that names the replica in `target.keep_headers`",
+        )),
+        Requires::Held if !case.load.holds() => Some((
+            "no request is held",
+            "Set `load.max_in_flight: { of: 32, then: hold }`",
+        )),
         Requires::Endpoints if case.target.endpoint_names().is_empty() => Some((
             "the target has one URL",
             "List several URLs in `target.url`",
@@ -203,9 +241,25 @@ fn case_lacks(
         {
             Some(("there are no conversations", "Set `dataset.turns`"))
         }
+        Requires::AnswerFormat if !expects(case, Expect::checks_format) => Some((
+            "no check of the answers' format",
+            "Set `request.expect`, for example `json_schema` or `repetition`",
+        )),
+        Requires::AnswerTruth if !expects(case, Expect::checks_truth) => Some((
+            "answers are not compared with a truth",
+            "Set `request.expect`, for example `contains: item.answer`",
+        )),
+        Requires::AnswerLength if !expects(case, |expect| expect.exact_length) => Some((
+            "the lengths of answers are not checked",
+            "Set `request.expect.length: exact`",
+        )),
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,
     }
+}
+
+fn expects(case: &Case, has: impl Fn(&Expect) -> bool) -> bool {
+    case.request.expect.as_ref().is_some_and(has)
 }
 
 /// The missing hardware parameter of MFU or MBU.
@@ -251,14 +305,11 @@ fn check_tag(
                 format!("Models are {}.", list(names, "and")),
             )
         }
-        "turn" => {
-            let turn = ["first", "later"].contains(&value)
-                || value.parse::<u32>().is_ok_and(|turn| turn > 0);
-            (
-                turn && case.has_conversations(),
-                "With `dataset.turns`, turns are `first`, `later`, or 1, 2, ….".to_owned(),
-            )
-        }
+        "turn" => (
+            parse_turns(value).is_some() && case.has_conversations(),
+            "With `dataset.turns`, turns are `first`, `later`, a number from 1, or a range such as `3..10` or `20..`."
+                .to_owned(),
+        ),
         "endpoint" => {
             let names: Vec<&str> = case
                 .target
@@ -273,6 +324,22 @@ fn check_tag(
                 format!("Endpoints are {}.", list(names.iter().copied(), "and"))
             };
             (names.contains(&value), exist)
+        }
+        header if header.contains('-') => {
+            let kept = &case.target.keep_headers;
+            if kept.iter().any(|name| name.eq_ignore_ascii_case(header)) {
+                return;
+            }
+            let at = word_span(limit, header, review);
+            let label = meant_or(
+                nearest(header, kept.iter().map(String::as_str)),
+                "is not kept",
+            );
+            let mistake = Mistake::new(at, format!("unknown tag `{header}`"), label);
+            review.push(
+                mistake.help("A response header is a tag if `target.keep_headers` lists it."),
+            );
+            return;
         }
         // Groups in the data are not known yet, entries of a mix are.
         "group" if case.mix.is_empty() => return,

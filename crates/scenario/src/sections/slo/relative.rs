@@ -39,7 +39,10 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
             "Put `abort` on a second limit, with a number that clearly justifies ending the case.",
         ));
     }
-    let Some(why) = no_interval_reason(&check.subject) else {
+    let same_case = relative.case.as_ref().filter(|it| it.is_same_case());
+    let other = same_case.and_then(|it| it.subject.as_ref());
+    let why = no_interval_reason(&check.subject).or_else(|| no_interval_reason(other?));
+    let Some(why) = why else {
         return;
     };
     let counted = matches!(
@@ -52,7 +55,7 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
     if counted || matches!(check.confidence, Confidence::Level(_)) {
         let at = limit.node.get("expr").map_or(limit.node.at, |expr| expr.at);
         let mistake = Mistake::new(at, "this relative limit cannot be tested", why);
-        let help = "Relative limits can be used for quantiles, means, throughputs, `error_rate` and goodput(…)";
+        let help = "Relative limits can be used for quantiles, means, throughputs, shares of requests and goodput(…)";
         let point = if counted {
             "."
         } else {
@@ -64,7 +67,6 @@ pub(super) fn check_restrictions(limit: &Limit<'_>, review: &mut Review) {
 
 /// Why a metric has no confidence interval. None where it has one.
 fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
-    use Metric::{ErrorRate, OutputTpsPerUser};
     let Subject::Metric { metric, stat, .. } = subject else {
         return None;
     };
@@ -77,7 +79,8 @@ fn no_interval_reason(subject: &Subject) -> Option<&'static str> {
         Some(Stat::Sd) => Some("a standard deviation is compared as a point estimate"),
         Some(Stat::Count) => Some("the plan defines the number of samples"),
         None => match metric {
-            ErrorRate | OutputTpsPerUser => None,
+            Metric::OutputTpsPerUser => None,
+            metric if metric.is_request_share() => None,
             metric if metric.is_rate() || metric.cost_basis().is_some() => None,
             _ => Some("a single value per case, without a spread"),
         },
@@ -98,6 +101,12 @@ pub(super) fn resolve_limit(
     let limit_at = place_of(limit, relative.to, review);
     let known =
         match relative.to {
+            ReferenceKind::Case if relative.is_same_case() => {
+                if let Some(reference) = &mut relative.case {
+                    reference.id = case.id.clone();
+                }
+                None
+            }
             ReferenceKind::Case => {
                 if let Some(reference) = &mut relative.case {
                     reference.id =
@@ -257,6 +266,9 @@ pub(super) fn is_own_reference(limit: &Limit<'_>, own: &Case, cases: &[(String, 
         .as_ref()
         .and_then(|it| it.case.as_ref());
     reference.is_some_and(|reference| {
+        if reference.is_same_case() {
+            return false;
+        }
         let is_swept = |(path, _): &(String, String)| own.labels.get(path).is_some();
         reference.labels.iter().all(is_swept)
             && matching_cases(reference, own, cases).eq([own.id.as_str()])

@@ -1,0 +1,473 @@
+//! Which requests of a session await which others, and how long they wait after them.
+//!
+//! Logs state this in three ways: a session's requests in a row, the parent of each request, or the times of requests in nested
+//! groups. In the last form, a request awaits those that had ended when it began:
+//!
+//! ```text
+//! plan ████                        search awaits plan     wait: from the end of plan to the start of search
+//! search    ██████                 read awaits plan
+//! read      ███                    answer awaits search and read
+//! answer            ████
+//! ```
+
+use llmscen_core::units::Nanos;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What a session must be, for errors.
+pub const EXPECTED: &str =
+    "the requests of a session at ascending times, each after those that it depends on";
+/// Nesting of groups that is supported.
+const MAX_DEPTH: u32 = 256;
+
+/// A session of the log. Its first turn awaits none.
+#[derive(Debug, PartialEq)]
+pub struct LoggedSession {
+    /// Time of the first request in nanoseconds on the clock of the log.
+    pub at: i128,
+    pub turns: Vec<LoggedTurn>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct LoggedTurn {
+    /// Place of the request in the text of the log.
+    pub span: Range<usize>,
+    /// The turns that it awaits, each less than its own index.
+    pub after: Vec<u32>,
+    pub wait: Wait,
+}
+
+/// Time between the end of the awaited turns and a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// As in the log.
+    Logged(Nanos),
+    /// The log lacks the end of an awaited turn: the time since its start.
+    SinceStart(Nanos),
+}
+
+/// A session that cannot be sent.
+#[derive(Debug, PartialEq)]
+pub struct SessionError {
+    /// Offset of the request in the text of the log.
+    pub offset: usize,
+    pub problem: String,
+}
+
+fn error<T>(span: &Range<usize>, problem: impl Into<String>) -> Result<T, SessionError> {
+    Err(SessionError {
+        offset: span.start,
+        problem: problem.into(),
+    })
+}
+
+/// Nanoseconds of a difference that is not negative.
+fn nanos(difference: i128) -> Nanos {
+    Nanos(u64::try_from(difference.max(0)).unwrap_or(u64::MAX))
+}
+
+/// A request of a session whose requests follow one another.
+pub struct ChainedTurn {
+    pub span: Range<usize>,
+    pub start: Option<i128>,
+    /// Time since the end of the request before it.
+    pub delay: Option<i128>,
+}
+
+/// Links requests that follow one another.
+///
+/// # Errors
+/// A negative delay, a time before that of the request before it, or neither time nor delay.
+pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, SessionError> {
+    let Some(first) = chain.first() else {
+        return Ok(None);
+    };
+    let Some(at) = first.start else {
+        return error(
+            &first.span,
+            "the first request of a session needs a `timestamp`",
+        );
+    };
+    let mut turns = Vec::with_capacity(chain.len());
+    let mut before = Some(at);
+    let mut latest = at;
+    for (index, turn) in (0u32..).zip(chain) {
+        let ChainedTurn { span, start, delay } = turn;
+        if start.is_some_and(|start| start < latest) {
+            return error(
+                &span,
+                "the request is earlier than the one before it in its session",
+            );
+        }
+        let wait = match (delay, start, before) {
+            (Some(delay), ..) if delay < 0 => {
+                return error(
+                    &span,
+                    format!("negative `delay`: {} ms", delay as f64 / 1e6),
+                );
+            }
+            _ if index == 0 => Wait::Logged(Nanos::ZERO),
+            (Some(delay), ..) => Wait::Logged(nanos(delay)),
+            (None, Some(start), Some(before)) => Wait::SinceStart(nanos(start - before)),
+            _ => {
+                return error(
+                    &span,
+                    "the request needs a `delay`, or a `timestamp` here and in the request before it",
+                );
+            }
+        };
+        before = start;
+        latest = start.unwrap_or(latest);
+        turns.push(LoggedTurn {
+            span,
+            after: index.checked_sub(1).into_iter().collect(),
+            wait,
+        });
+    }
+    Ok(Some(LoggedSession { at, turns }))
+}
+
+/// A request that names its parent.
+pub struct ChildTurn {
+    pub span: Range<usize>,
+    pub start: i128,
+    pub id: String,
+    /// None: it begins a session.
+    pub parent: Option<String>,
+}
+
+/// Links requests to their parents. Each tree is a session.
+///
+/// # Errors
+/// An id that is given twice, a parent that is unknown or later, or a cycle.
+pub fn link_parents(rows: Vec<ChildTurn>) -> Result<Vec<LoggedSession>, SessionError> {
+    let mut indexes = HashMap::with_capacity(rows.len());
+    for (index, row) in rows.iter().enumerate() {
+        if indexes.insert(row.id.as_str(), index).is_some() {
+            return error(&row.span, format!("two requests have the id {}", row.id));
+        }
+    }
+    let parent = |row: &ChildTurn| match &row.parent {
+        None => Ok(None),
+        Some(parent) => match indexes.get(parent.as_str()) {
+            Some(index) => Ok(Some(*index)),
+            None => error(
+                &row.span,
+                format!("the parent {parent} of {} is not in the log", row.id),
+            ),
+        },
+    };
+    let parents = rows.iter().map(parent).collect::<Result<Vec<_>, _>>()?;
+    let places =
+        Places::new(&parents).map_err(|index| cycle(&rows[index].span, &rows[index].id))?;
+    if let Some((row, parent)) = rows
+        .iter()
+        .zip(&parents)
+        .filter_map(|(row, parent)| Some((row, &rows[(*parent)?])))
+        .find(|(row, parent)| row.start < parent.start)
+    {
+        return error(
+            &row.span,
+            format!("{} is earlier than its parent {}", row.id, parent.id),
+        );
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    // A child at the time of its parent comes after it.
+    order.sort_by_key(|&index| (rows[index].start, places.depth[index]));
+    let mut position = vec![0u32; rows.len()];
+    let mut sessions: Vec<LoggedSession> = Vec::new();
+    let mut session_of_root = HashMap::new();
+    for index in order {
+        let row = &rows[index];
+        let number = *session_of_root
+            .entry(places.root[index])
+            .or_insert_with(|| {
+                sessions.push(LoggedSession {
+                    at: row.start,
+                    turns: Vec::new(),
+                });
+                sessions.len() - 1
+            });
+        let session = &mut sessions[number];
+        position[index] = session.turns.len() as u32;
+        session.turns.push(LoggedTurn {
+            span: row.span.clone(),
+            after: parents[index]
+                .map(|parent| position[parent])
+                .into_iter()
+                .collect(),
+            wait: match parents[index] {
+                Some(parent) => Wait::SinceStart(nanos(row.start - rows[parent].start)),
+                None => Wait::Logged(Nanos::ZERO),
+            },
+        });
+    }
+    Ok(sessions)
+}
+
+fn cycle(span: &Range<usize>, id: &str) -> SessionError {
+    SessionError {
+        offset: span.start,
+        problem: format!("the parents of {id} form a cycle"),
+    }
+}
+
+/// The places of nodes in trees.
+pub struct Places {
+    pub root: Vec<usize>,
+    /// 0 for a root.
+    pub depth: Vec<u32>,
+}
+
+impl Places {
+    /// The places of nodes with these parents. The error is a node of a cycle, or one below a cycle.
+    pub fn new(parents: &[Option<usize>]) -> Result<Places, usize> {
+        const UNKNOWN: u32 = u32::MAX;
+        let mut places = Places {
+            root: (0..parents.len()).collect(),
+            depth: vec![UNKNOWN; parents.len()],
+        };
+        let mut path = Vec::new();
+        for index in 0..parents.len() {
+            let mut node = index;
+            while places.depth[node] == UNKNOWN {
+                path.push(node);
+                match parents[node] {
+                    // A path with more nodes than there are visits one twice.
+                    Some(_) if path.len() > parents.len() => return Err(index),
+                    Some(parent) => node = parent,
+                    None => places.depth[node] = 0,
+                }
+            }
+            while let Some(below) = path.pop() {
+                if below != node {
+                    places.root[below] = places.root[node];
+                    places.depth[below] = places.depth[node] + 1;
+                }
+                node = below;
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// A request with its times.
+#[derive(Clone, Debug)]
+pub struct TimedRequest {
+    pub span: Range<usize>,
+    pub start: i128,
+    pub end: Option<i128>,
+}
+
+/// A request, or a group of requests such as those of a sub-agent.
+#[derive(Debug)]
+pub enum Unit {
+    Request(TimedRequest),
+    Group(Vec<Unit>),
+}
+
+impl Unit {
+    /// The start of its first request and the end of its last one.
+    fn interval(&self) -> Option<(i128, i128)> {
+        match self {
+            Unit::Request(request) => Some((request.start, request.end.unwrap_or(request.start))),
+            Unit::Group(units) => units
+                .iter()
+                .filter_map(Unit::interval)
+                .reduce(|(a, b), (c, d)| (a.min(c), b.max(d))),
+        }
+    }
+}
+
+/// Links requests by their times: within a group, a unit awaits those that had ended when it began. The first units of a group
+/// await what the group awaits. A request that overlaps the first one awaits it nevertheless.
+pub fn link_times(units: Vec<Unit>) -> Option<LoggedSession> {
+    let mut placed = Vec::new();
+    place(units, &[], &mut placed);
+    let mut order: Vec<usize> = (0..placed.len()).collect();
+    order.sort_by_key(|&index| placed[index].0.start);
+    let mut position = vec![0u32; placed.len()];
+    for (new, &old) in (0..).zip(&order) {
+        position[old] = new;
+    }
+    let at = placed.get(*order.first()?)?.0.start;
+    let turn = |old: usize| {
+        let (request, awaited) = &placed[old];
+        let first = order[0];
+        let awaited: &[usize] = match awaited[..] {
+            [] if old != first => std::slice::from_ref(&order[0]),
+            _ => awaited,
+        };
+        let end = |old: &usize| placed[*old].0.end;
+        let known = awaited.iter().all(|old| end(old).is_some());
+        let since = awaited
+            .iter()
+            .map(|old| end(old).unwrap_or(placed[*old].0.start))
+            .max();
+        let wait = nanos(since.map_or(0, |since| request.start - since));
+        let mut after: Vec<u32> = awaited.iter().map(|old| position[*old]).collect();
+        after.sort_unstable();
+        LoggedTurn {
+            span: request.span.clone(),
+            after,
+            wait: if known {
+                Wait::Logged(wait)
+            } else {
+                Wait::SinceStart(wait)
+            },
+        }
+    };
+    let turns = order.iter().map(|&old| turn(old)).collect();
+    Some(LoggedSession { at, turns })
+}
+
+/// Adds the requests of a group with those that they await. `before`: what the group awaits. Returns the requests that no other of
+/// the group awaits.
+fn place(
+    units: Vec<Unit>,
+    before: &[usize],
+    placed: &mut Vec<(TimedRequest, Vec<usize>)>,
+) -> Vec<usize> {
+    let mut units: Vec<((i128, i128), Unit)> = units
+        .into_iter()
+        .filter_map(|unit| Some((unit.interval()?, unit)))
+        .collect();
+    units.sort_by_key(|((start, _), _)| *start);
+    let mut intervals: Vec<(i128, i128)> = Vec::with_capacity(units.len());
+    let mut latest_ends: Vec<i128> = Vec::with_capacity(units.len());
+    let mut lasts: Vec<Vec<usize>> = Vec::with_capacity(units.len());
+    let mut is_awaited = vec![false; units.len()];
+    for (interval, unit) in units {
+        let awaited = direct_predecessors(&intervals, &latest_ends, interval.0);
+        let mut requests: Vec<usize> = Vec::new();
+        for &index in &awaited {
+            is_awaited[index] = true;
+            requests.extend(&lasts[index]);
+        }
+        if awaited.is_empty() {
+            requests.extend(before);
+        }
+        lasts.push(match unit {
+            Unit::Request(request) => {
+                placed.push((request, requests));
+                vec![placed.len() - 1]
+            }
+            Unit::Group(group) => place(group, &requests, placed),
+        });
+        let latest = latest_ends
+            .last()
+            .map_or(interval.1, |end| interval.1.max(*end));
+        latest_ends.push(latest);
+        intervals.push(interval);
+    }
+    let open = lasts.into_iter().zip(is_awaited);
+    open.filter(|(_, is_awaited)| !is_awaited)
+        .flat_map(|(last, _)| last)
+        .collect()
+}
+
+/// The intervals that ended at `start` or before, without those that ended before another of them began. The intervals are sorted
+/// by their starts; `latest_ends`: the latest end up to each.
+fn direct_predecessors(
+    intervals: &[(i128, i128)],
+    latest_ends: &[i128],
+    start: i128,
+) -> Vec<usize> {
+    let Some(last) = intervals.iter().rposition(|(_, end)| *end <= start) else {
+        return Vec::new();
+    };
+    let last_start = intervals[last].0;
+    let overlapping = (0..last)
+        .rev()
+        .take_while(|&index| latest_ends[index] > last_start)
+        .filter(|&index| intervals[index].1 > last_start && intervals[index].1 <= start);
+    std::iter::once(last).chain(overlapping).collect()
+}
+
+/// A span of a trace.
+pub struct Span {
+    pub span: Range<usize>,
+    pub id: String,
+    /// None: the span is the first of its trace.
+    pub parent: Option<String>,
+    pub trace: String,
+    /// Traces with an equal conversation are one session.
+    pub conversation: Option<String>,
+    /// The times of a request; None for other spans.
+    pub request: Option<TimedRequest>,
+}
+
+/// Links the requests among spans. A request that contains another one counts as a group: the inner ones were sent.
+///
+/// # Errors
+/// A span that is given twice, a parent that is unknown, a cycle, or nesting that is too deep.
+pub fn link_spans(mut spans: Vec<Span>) -> Result<Vec<LoggedSession>, SessionError> {
+    let mut indexes: HashMap<(&str, &str), usize> = HashMap::with_capacity(spans.len());
+    for (index, span) in spans.iter().enumerate() {
+        if indexes.insert((&span.trace, &span.id), index).is_some() {
+            return error(&span.span, format!("two spans have the id {}", span.id));
+        }
+    }
+    let parent = |span: &Span| match &span.parent {
+        None => Ok(None),
+        Some(parent) => match indexes.get(&(span.trace.as_str(), parent.as_str())) {
+            Some(index) => Ok(Some(*index)),
+            None => error(
+                &span.span,
+                format!("the parent {parent} of span {} is not in the log", span.id),
+            ),
+        },
+    };
+    let parents = spans.iter().map(parent).collect::<Result<Vec<_>, _>>()?;
+    let places =
+        Places::new(&parents).map_err(|index| cycle(&spans[index].span, &spans[index].id))?;
+    if let Some(deep) = places.depth.iter().position(|depth| *depth > MAX_DEPTH) {
+        return error(
+            &spans[deep].span,
+            format!("spans are nested in more than {MAX_DEPTH} levels"),
+        );
+    }
+    // A conversation is stated by some spans of a trace.
+    let mut conversations: HashMap<&str, &str> = HashMap::new();
+    for span in &spans {
+        if let Some(conversation) = &span.conversation {
+            conversations.entry(&span.trace).or_insert(conversation);
+        }
+    }
+    let key = |span: &Span| {
+        let trace = span.trace.as_str();
+        conversations
+            .get(trace)
+            .map_or((false, trace.to_owned()), |name| (true, (*name).to_owned()))
+    };
+    let keys: Vec<(bool, String)> = spans.iter().map(key).collect();
+    let mut units: Vec<Vec<Unit>> = spans.iter().map(|_| Vec::new()).collect();
+    let mut by_depth: Vec<usize> = (0..spans.len()).collect();
+    by_depth.sort_by_key(|&index| std::cmp::Reverse(places.depth[index]));
+    let mut sessions: HashMap<&(bool, String), Vec<(usize, Unit)>> = HashMap::new();
+    for index in by_depth {
+        let mut inner = std::mem::take(&mut units[index]);
+        let unit = match (inner.len(), spans[index].request.take()) {
+            (0, None) => continue,
+            (0, Some(request)) => Unit::Request(request),
+            (1, _) => inner.remove(0),
+            _ => Unit::Group(inner),
+        };
+        match parents[index] {
+            Some(parent) => units[parent].push(unit),
+            None => sessions
+                .entry(&keys[index])
+                .or_default()
+                .push((index, unit)),
+        }
+    }
+    let mut sessions: Vec<Vec<(usize, Unit)>> = sessions.into_values().collect();
+    // The order of a hash map is random.
+    sessions
+        .iter_mut()
+        .for_each(|units| units.sort_by_key(|(index, _)| *index));
+    sessions.sort_by_key(|units| units.first().map(|(index, _)| *index));
+    let link =
+        |units: Vec<(usize, Unit)>| link_times(units.into_iter().map(|(_, unit)| unit).collect());
+    Ok(sessions.into_iter().filter_map(link).collect())
+}

@@ -1,0 +1,178 @@
+//! The tables of checked answers.
+
+use crate::format::percent;
+use crate::table::{Cell, Column, Emphasis, Row, Table};
+use llmscen_core::metric::Metric;
+use llmscen_core::report::{AnswersReport, CaseReport};
+
+/// With more failed answers, a case only shows the first ones; results.json has all that are stored.
+const SHOWN_ANSWERS: usize = 5;
+/// Length of the beginning of an answer, characters.
+const SHOWN_CHARS: usize = 160;
+
+fn checked<'a>(
+    cases: impl Iterator<Item = (usize, &'a CaseReport)>,
+) -> impl Iterator<Item = (usize, &'a CaseReport, &'a AnswersReport)> {
+    cases.filter_map(|(index, case)| Some((index, case, case.answers.as_ref()?)))
+}
+
+/// The share as a label: `Valid`.
+fn label(metric: Metric) -> &'static str {
+    match metric {
+        Metric::ValidRate => "Valid",
+        Metric::MatchRate => "Match the truth",
+        _ => "Exact length",
+    }
+}
+
+/// A row for each share of each case with checked answers.
+pub(crate) fn shares<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Answers"),
+        Column::number().documents("Share"),
+        Column::number().documents("Passed"),
+        Column::number().documents("Checked"),
+    ];
+    let rows = checked(cases).flat_map(|(index, case, answers)| {
+        answers.shares.iter().map(move |share| {
+            let part = share.passed as f64 / share.checked.max(1) as f64;
+            let figure = Cell::figure(percent(part), part).with_stat(share.metric.column(), "");
+            let cells = vec![
+                Cell::case(index, &case.id),
+                Cell::prose(label(share.metric)),
+                if share.passed < share.checked {
+                    figure.emphasized(Emphasis::Fail)
+                } else {
+                    figure
+                },
+                Cell::count(share.passed),
+                Cell::count(share.checked),
+            ];
+            Row::new(cells).case(&case.id)
+        })
+    });
+    Table::new(columns, rows.collect())
+}
+
+/// A row for each check that failed in each case.
+pub(crate) fn failed_checks<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Failed check"),
+        Column::number().documents("Count"),
+        Column::text().documents("First reason"),
+    ];
+    let rows = checked(cases).flat_map(|(index, case, answers)| {
+        answers.failed_checks.iter().map(move |failed| {
+            let cells = vec![
+                Cell::case(index, &case.id),
+                Cell::code(failed.check.name()).emphasized(Emphasis::Fail),
+                Cell::count(failed.count),
+                Cell::code(&failed.reason),
+            ];
+            Row::new(cells).case(&case.id)
+        })
+    });
+    Table::new(columns, rows.collect())
+}
+
+/// The first failed answers of each case whose text is stored.
+pub(crate) fn failed_answers<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::number().documents("Round"),
+        Column::number().documents("Request"),
+        Column::number().documents("Turn"),
+        Column::text().documents("Failed check"),
+        Column::text().documents("Reason"),
+        Column::text().documents("Answer"),
+    ];
+    let rows = checked(cases).flat_map(|(index, case, answers)| {
+        answers
+            .failed_answers
+            .iter()
+            .take(SHOWN_ANSWERS)
+            .map(move |answer| {
+                let cells = vec![
+                    Cell::case(index, &case.id),
+                    Cell::count(u64::from(answer.round)),
+                    Cell::count(answer.seq),
+                    Cell::count(u64::from(answer.turn)),
+                    Cell::code(answer.check.name()),
+                    Cell::code(&answer.reason),
+                    Cell::code(&beginning(&answer.text)),
+                ];
+                Row::new(cells).case(&case.id)
+            })
+    });
+    Table::new(columns, rows.collect())
+}
+
+/// The beginning of a text in one line.
+fn beginning(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{case, report_of};
+    use llmscen_core::expect::AnswerCheck;
+    use llmscen_core::report::{AnswerShare, FailedAnswer, FailedCheckCount, Report, RunVerdict};
+
+    fn report() -> Report {
+        let mut checked = case(4);
+        checked.answers = Some(AnswersReport {
+            shares: vec![AnswerShare {
+                metric: Metric::MatchRate,
+                passed: 198,
+                checked: 200,
+            }],
+            failed_checks: vec![FailedCheckCount {
+                check: AnswerCheck::Contains,
+                count: 2,
+                reason: "expected \"a|b\", not \"<c>".into(),
+            }],
+            failed_answers: vec![FailedAnswer {
+                round: 0,
+                seq: 7,
+                turn: 0,
+                group: None,
+                check: AnswerCheck::Contains,
+                reason: "expected".into(),
+                text: format!("<c>\n{}", "the ".repeat(100)),
+            }],
+        });
+        report_of(vec![checked, case(8)], RunVerdict::Pass, 0)
+    }
+
+    #[test]
+    fn every_report_has_the_shares_and_the_failed_answers() {
+        let markdown = crate::markdown(&report(), &[]).unwrap();
+        let from = markdown.find("## Answers").unwrap();
+        let section = &markdown[from..];
+        let to = section[3..].find("\n## ").unwrap() + 3;
+        insta::assert_snapshot!(&section[..to]);
+        let html = crate::html(&report(), "").unwrap();
+        assert!(html.contains("id=\"answers\"") && html.contains("&lt;c&gt; the the"));
+        let json: serde_json::Value =
+            serde_json::from_str(&crate::json(&report()).unwrap()).unwrap();
+        let schema = serde_json::from_str(crate::results_schema()).unwrap();
+        let validator = jsonschema::draft202012::new(&schema).unwrap();
+        assert!(
+            validator.is_valid(&json),
+            "{:?}",
+            validator.iter_errors(&json).next()
+        );
+        let text = json["cases"][0]["answers"]["failed_answers"][0]["text"]
+            .as_str()
+            .unwrap();
+        assert_eq!(text.len(), 404, "results.json has the whole text");
+        assert!(json["cases"][1].get("answers").is_none());
+    }
+}

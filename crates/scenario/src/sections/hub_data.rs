@@ -1,0 +1,295 @@
+//! Datasets of the hub by name, and `pins`: the commit and the files that they mean.
+
+use crate::fault::{Mistake, Review};
+use crate::schema_table::{Block, Field, Kind, field};
+use crate::sections::Draft;
+use crate::suggest::{list, meant_or, nearest};
+use crate::tree::{Data, Node, Span};
+use llmscen_core::dataset::DatasetSpec;
+use llmscen_core::hub_data::{HubData, HubPin, HubReference, PREFIX, PinError, is_path};
+use llmscen_core::plan::Plan;
+use std::collections::BTreeMap;
+
+/// Most names in an error.
+const MAX_NAMES: usize = 20;
+
+/// Keys of a dataset that select files of a repository.
+const PARTS: [&str; 3] = ["subset", "split", "revision"];
+
+/// Kinds of datasets that do not read rows of one table.
+const OTHER_KINDS: [&str; 2] = ["trace", "images"];
+
+static PIN: Block = Block {
+    doc: "The exact files of a dataset on the hub.",
+    short: None,
+    fields: &[
+        field("commit", Kind::Text, "Commit of the repository, in hex.")
+            .required()
+            .example("0123456789abcdef0123456789abcdef01234567"),
+        field(
+            "files",
+            Kind::Map(&Kind::Text),
+            "The files in the order in which they are read: path → SHA-256 in hex.",
+        )
+        .required()
+        .example(
+            "{ test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef }",
+        ),
+    ],
+};
+
+static PIN_KIND: Kind = Kind::Block(&PIN);
+
+pub(crate) const FIELD: Field = field(
+    "pins",
+    Kind::Map(&PIN_KIND),
+    "The files of datasets on the hub (`dataset.path: hub:org/name`): the name with its `subset`, `split` and `revision` → commit and checksums. `plan` and `run` look up what is missing, and the stored plan has all of them, so that it reads the same bytes or stops with an error.",
+)
+.example("{ \"hub:org/name split=test\": { commit: 0123456789abcdef0123456789abcdef01234567, files: { test.jsonl: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef } } }");
+
+/// Where a scenario names data of the hub.
+#[derive(Clone, Debug)]
+pub(crate) struct HubUse {
+    reference: HubReference,
+    path: Span,
+    /// The place of each part that is set.
+    parts: Vec<(&'static str, Span)>,
+}
+
+/// Reports a name of the hub that has not the right form.
+pub(crate) fn check_name(node: &Node, review: &mut Review) {
+    let named = node.text().unwrap_or_default();
+    if HubReference::parse(&named).is_none() {
+        let mistake = Mistake::new(
+            node.at,
+            format!("`{named}` is not a dataset of the hub"),
+            "not `hub:org/name`",
+        );
+        review.push(
+            mistake.help("Write `hub:org/name/file.parquet`, or `hub:org/name` and a `split`."),
+        );
+    }
+}
+
+/// Whether a path is a name of the hub.
+pub(crate) fn is_name(path: &str) -> bool {
+    path.starts_with(PREFIX)
+}
+
+/// The data that `dataset.path` names on the hub. Reports keys that do not fit.
+pub(crate) fn decode(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<HubData> {
+    let path = draft.get("dataset.path");
+    let reference = path.and_then(|node| HubReference::parse(&node.text()?));
+    let parts = PARTS.into_iter().filter_map(|part| {
+        let entry = draft.written(&format!("dataset.{part}"))?;
+        Some((part, entry))
+    });
+    let unused = match &reference {
+        None => Some(("the path is not `hub:org/name`", &PARTS[..])),
+        Some(HubReference { file: Some(_), .. }) => {
+            Some(("the path names a file", &["subset", "split"][..]))
+        }
+        Some(_) => None,
+    };
+    let mut places = Vec::new();
+    for (part, entry) in parts {
+        places.push((part, entry.value.at));
+        let Some((why, _)) = unused.filter(|(_, unused)| unused.contains(&part)) else {
+            continue;
+        };
+        if draft.is_swept("dataset.path") {
+            continue;
+        }
+        let mistake = Mistake::new(entry.key_at, format!("`{part}` has no effect"), why)
+            .also_if(path.map(|path| path.at), "the path");
+        review.push(mistake.help(format!("Remove `{part}`, or set `path` to `hub:org/name`.")));
+    }
+    let (path, reference) = (path?, reference?);
+    if OTHER_KINDS.contains(&kind) {
+        let mistake = Mistake::new(
+            path.at,
+            format!("`kind: {kind}` does not read data of the hub"),
+            "not a file on this machine",
+        );
+        review.push(mistake.help("Download the data and set `path` to it."));
+        return None;
+    }
+    let selects = reference.file.is_none();
+    let part =
+        |name: &str, applies: bool| draft.string(&format!("dataset.{name}")).filter(|_| applies);
+    let reference = HubReference {
+        revision: part("revision", true),
+        subset: part("subset", selects),
+        split: part("split", selects),
+        ..reference
+    };
+    if !review
+        .hub_uses
+        .iter()
+        .any(|known| known.reference == reference)
+    {
+        review.hub_uses.push(HubUse {
+            reference: reference.clone(),
+            path: path.at,
+            parts: places,
+        });
+    }
+    Some(HubData {
+        reference,
+        pin: None,
+    })
+}
+
+/// Pins the data of the plan: by `pins` of the scenario, or else by looking them up. Returns all pins. Reports data that do not
+/// exist.
+pub(crate) fn pin(
+    root: &Node,
+    plan: &mut Plan,
+    env: &BTreeMap<String, String>,
+    review: &mut Review,
+) -> BTreeMap<HubReference, HubPin> {
+    review.section = "dataset".to_owned();
+    let mut pins = BTreeMap::new();
+    for used in std::mem::take(&mut review.hub_uses) {
+        let written = root
+            .get("pins")
+            .and_then(|pins| pins.entry(&used.reference.to_string()));
+        let pin = match (written, review.pin_data) {
+            (Some(entry), _) => decode_pin(&entry.value, review),
+            (None, Some(pin_data)) if !review.sources.stored => pin_data(&used.reference, env)
+                .map_err(|error| review.push(used.mistake(error)))
+                .ok(),
+            _ => None,
+        };
+        pins.extend(pin.map(|pin| (used.reference, pin)));
+    }
+    review.section.clear();
+    let set = |dataset: &mut DatasetSpec| {
+        if let Some(data) = &mut dataset.hub {
+            data.pin = pins.get(&data.reference).cloned();
+        }
+    };
+    for case in &mut plan.cases {
+        set(&mut case.dataset);
+        case.mix
+            .iter_mut()
+            .for_each(|entry| set(&mut entry.dataset));
+    }
+    pins
+}
+
+fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
+    let is_hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let commit = node.get("commit")?;
+    let files = node.entry("files")?;
+    let mut reject = |at: Span, what: &str, label: &str| {
+        review.push(
+            Mistake::new(at, what, label)
+                .help("Remove the pin: `llmscen plan` looks it up, and the plan of a run has it."),
+        );
+        None
+    };
+    if !is_hex(&commit.text()?, 40) {
+        return reject(commit.at, "not a commit", "not 40 hex digits");
+    }
+    for entry in files.value.entries() {
+        if !is_path(&entry.key) {
+            return reject(
+                entry.key_at,
+                "not a path in a repository",
+                "not a relative path",
+            );
+        }
+        if !entry.value.text().is_some_and(|digest| is_hex(&digest, 64)) {
+            return reject(entry.value.at, "not a SHA-256", "not 64 hex digits");
+        }
+    }
+    let files: Vec<(String, String)> = files.value.string_pairs().collect();
+    if files.is_empty() {
+        return reject(node.at, "a pin without files", "has no `files`");
+    }
+    Some(HubPin {
+        commit: commit.string()?,
+        files,
+    })
+}
+
+/// The tree with the pins, so that the stored plan has them.
+pub(crate) fn with_pins(mut root: Node, pins: &BTreeMap<HubReference, HubPin>) -> Node {
+    let at = root.at.before();
+    let text = |text: &str| Node::new(at, Data::Text(text.to_owned()));
+    root.remove("pins");
+    if pins.is_empty() {
+        return root;
+    }
+    let mut section = Node::new(at, Data::Map(Vec::new()));
+    for (reference, pin) in pins {
+        let mut files = Node::new(at, Data::Map(Vec::new()));
+        for (path, digest) in &pin.files {
+            files.set_key(path, at, text(digest));
+        }
+        let mut entry = Node::new(at, Data::Map(Vec::new()));
+        entry.set_key("commit", at, text(&pin.commit));
+        entry.set_key("files", at, files);
+        section.set_key(&reference.to_string(), at, entry);
+    }
+    root.set_key("pins", at, section);
+    root
+}
+
+impl HubUse {
+    fn mistake(&self, error: PinError) -> Mistake {
+        let repo = format!("{PREFIX}{}", self.reference.repo);
+        let place = |part: &str| {
+            let found = self.parts.iter().find(|(name, _)| *name == part);
+            found.map_or(self.path, |(_, at)| *at)
+        };
+        match error {
+            PinError::Unknown {
+                part,
+                value,
+                available,
+            } => {
+                let label = meant_or(
+                    nearest(&value, available.iter().map(String::as_str)),
+                    "does not exist",
+                );
+                let message = format!("`{repo}` has no {part} `{value}`");
+                Mistake::new(place(part), message, label)
+                    .help(format!("Existing: {}.", names(&available)))
+            }
+            PinError::Ambiguous { part, available } => {
+                let message = format!("`{repo}` has several {part}s");
+                Mistake::new(self.path, message, format!("needs `{part}`"))
+                    .help(format!("Set `{part}` to one of {}.", names(&available)))
+            }
+            PinError::NoData { available } => Mistake::new(
+                self.path,
+                format!(
+                    "`{repo}` has no .parquet, .jsonl, .json, .csv or .tsv file for this dataset"
+                ),
+                "no data",
+            )
+            .help(format!("Files: {}.", names(&available))),
+            PinError::Failed(why) => {
+                let (message, help) = why.split_once("\n  ").unwrap_or((&why, ""));
+                let mistake = Mistake::new(self.path, message, "cannot be looked up");
+                match help {
+                    "" => mistake.help("With HF_HUB_OFFLINE=1, data that were used before are read from the cache. HF_ENDPOINT sets a mirror."),
+                    help => mistake.help(help),
+                }
+            }
+        }
+    }
+}
+
+/// The first names, and the number of the others.
+fn names(all: &[String]) -> String {
+    let shown = list(all.iter().take(MAX_NAMES).map(String::as_str), "and");
+    match all.len().saturating_sub(MAX_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
