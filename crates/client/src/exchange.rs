@@ -1,6 +1,7 @@
 //! One request and its response on a connection: timestamps, and the kind of each failure.
 
 use crate::ClientError;
+use crate::audio::AudioReceiver;
 use crate::body_capture::{CapturedBody, CapturedHeads};
 use crate::clock::Clock;
 use crate::content_encoding::ContentDecoder;
@@ -107,6 +108,8 @@ pub(super) struct AttemptTrace {
     pub message: Option<Message>,
     pub server: ServerTimes,
     pub items: Option<u64>,
+    /// The audio of the response, if it has any.
+    pub audio: Option<AudioReceiver>,
     /// The response body, if bodies are kept.
     pub response: CapturedBody,
     /// The heads, if bodies are kept.
@@ -207,7 +210,7 @@ impl Exchange<'_> {
             }
             Err(failure) => return Err(failure),
         };
-        self.trace.streamed = Some(!matches!(framing, Framing::Json));
+        self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
         let content_decoder = ContentDecoder::from_headers(response.headers())?;
         self.trace.compressed = !content_decoder.is_plain();
         let decoder = self.target.protocol.decoder(framing, self.target.keep_text);
@@ -433,6 +436,7 @@ impl Exchange<'_> {
         let before = events.content;
         let reply = decoder.finish(&mut events, broken);
         self.record_events(&events, before, self.trace.end);
+        self.record_audio(&events, self.trace.end);
         self.trace.usage = reply.usage;
         self.trace.empty = reply.end.is_ok() && reply.silent;
         self.trace.response_id = reply.id;
@@ -537,10 +541,18 @@ impl Exchange<'_> {
             self.trace.timeline.first_chunk.get_or_insert(at);
         }
         self.record_events(events, received.content_events_before, Some(at));
+        self.record_audio(events, Some(at));
         self.target.gauges.receive(
             received.bytes,
             u64::from(events.content - received.content_events_before),
         );
+    }
+
+    /// Passes the audio received so far to its playback.
+    fn record_audio(&mut self, events: &Events, at: Option<Nanos>) {
+        if let (Some(audio), Some(at)) = (&events.audio, at) {
+            self.trace.audio.get_or_insert_default().receive(*audio, at);
+        }
     }
 
     /// Gives the content events after the first `before` the timestamp `at`.

@@ -462,6 +462,9 @@ impl HttpClient {
         outcome.server = trace.server;
         // The number in the request counts: a reply may list fewer, such as the best three of a hundred documents.
         outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
+        if let Some(audio) = trace.audio {
+            outcome.audio = Some(Box::new(audio.into_audio()));
+        }
         outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
         outcome.kept_headers = trace

@@ -19,6 +19,14 @@ pub enum Api {
     OpenaiEmbeddings,
     /// Rerank, as Cohere, Jina and vLLM serve it.
     Rerank,
+    /// OpenAI transcriptions: audio in, its text out.
+    OpenaiTranscriptions,
+    /// OpenAI translations: audio in, its English text out.
+    OpenaiTranslations,
+    /// OpenAI speech: text in, audio out.
+    OpenaiSpeech,
+    /// OpenAI image generation.
+    OpenaiImages,
     /// DashScope's native generation.
     Dashscope,
     /// Anthropic messages.
@@ -35,12 +43,16 @@ pub enum Api {
 
 impl Api {
     /// All protocols, in the order of the documentation.
-    pub const ALL: [Api; 11] = [
+    pub const ALL: [Api; 15] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiEmbeddings,
         Api::Rerank,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+        Api::OpenaiSpeech,
+        Api::OpenaiImages,
         Api::Dashscope,
         Api::Anthropic,
         Api::Ollama,
@@ -57,6 +69,10 @@ impl Api {
             Api::OpenaiResponses => "openai-responses",
             Api::OpenaiEmbeddings => "openai-embeddings",
             Api::Rerank => "rerank",
+            Api::OpenaiTranscriptions => "openai-transcriptions",
+            Api::OpenaiTranslations => "openai-translations",
+            Api::OpenaiSpeech => "openai-speech",
+            Api::OpenaiImages => "openai-images",
             Api::Dashscope => "dashscope",
             Api::Anthropic => "anthropic",
             Api::Ollama => "ollama",
@@ -79,6 +95,10 @@ impl Api {
             Api::OpenaiResponses => "/v1/responses",
             Api::OpenaiEmbeddings => "/v1/embeddings",
             Api::Rerank => "/v1/rerank",
+            Api::OpenaiTranscriptions => "/v1/audio/transcriptions",
+            Api::OpenaiTranslations => "/v1/audio/translations",
+            Api::OpenaiSpeech => "/v1/audio/speech",
+            Api::OpenaiImages => "/v1/images/generations",
             Api::Dashscope => "/api/v1/services/aigc/text-generation/generation",
             Api::Anthropic => "/v1/messages",
             Api::Ollama => "/api/chat",
@@ -90,14 +110,37 @@ impl Api {
 
     /// Whether the API generates text, and so can stream.
     pub fn generates(self) -> bool {
-        !matches!(self, Api::OpenaiEmbeddings | Api::Rerank)
+        !matches!(
+            self,
+            Api::OpenaiEmbeddings | Api::Rerank | Api::OpenaiSpeech | Api::OpenaiImages
+        )
+    }
+
+    /// Whether the request is a form (`multipart/form-data`) with an audio file.
+    pub fn uploads_audio(self) -> bool {
+        matches!(self, Api::OpenaiTranscriptions | Api::OpenaiTranslations)
+    }
+
+    /// Whether the request holds one text as its only input.
+    pub fn takes_one_text(self) -> bool {
+        matches!(
+            self,
+            Api::OpenaiCompletions | Api::Tgi | Api::OpenaiSpeech | Api::OpenaiImages
+        )
     }
 
     /// Whether the request holds a list of messages, so that a system message is possible.
     pub fn takes_messages(self) -> bool {
         !matches!(
             self,
-            Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi
+            Api::OpenaiCompletions
+                | Api::OpenaiEmbeddings
+                | Api::Rerank
+                | Api::OpenaiTranscriptions
+                | Api::OpenaiTranslations
+                | Api::OpenaiSpeech
+                | Api::OpenaiImages
+                | Api::Tgi
         )
     }
 
@@ -116,7 +159,22 @@ impl Api {
             (Api::OpenaiResponses, "logprobs") => Some("top_logprobs".into()),
             (Api::OpenaiResponses, "n") => None,
             (Api::OpenaiResponses, _) => Some(Cow::Owned(field.to_owned())),
-            (Api::OpenaiEmbeddings | Api::Rerank | Api::Custom, _) => None,
+            (Api::OpenaiEmbeddings | Api::Rerank | Api::OpenaiSpeech | Api::Custom, _) => None,
+            (Api::OpenaiImages, _) => same(&["n"]),
+            // OpenAI documents the temperature only; the others are vLLM's.
+            (Api::OpenaiTranscriptions | Api::OpenaiTranslations, "max_tokens") => {
+                Some("max_completion_tokens".into())
+            }
+            (Api::OpenaiTranscriptions | Api::OpenaiTranslations, _) => same(&[
+                "temperature",
+                "top_p",
+                "top_k",
+                "min_p",
+                "frequency_penalty",
+                "presence_penalty",
+                "repetition_penalty",
+                "seed",
+            ]),
             (Api::Dashscope, _) => under(
                 "parameters",
                 &[
@@ -247,6 +305,10 @@ mod tests {
             Some("max_tokens"),
             Some("max_tokens"),
             Some("max_output_tokens"),
+            None,
+            None,
+            Some("max_completion_tokens"),
+            Some("max_completion_tokens"),
             None,
             None,
             Some("parameters.max_tokens"),

@@ -2,12 +2,14 @@
 //! as data, so a prompt cannot break the JSON.
 
 mod body;
+mod form;
 mod speech;
 pub(crate) mod values;
 
 use crate::render::body::{Body, Scope, TextError};
 use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
+pub use form::describe_form;
 use llmscen_core::api::Api;
 use llmscen_core::dataset::Prompt;
 use llmscen_core::expect::{MissingTruth, Truths};
@@ -16,6 +18,7 @@ use llmscen_core::request::sample_length;
 use llmscen_core::request::{Quantity, RequestSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::ModelShare;
+use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
@@ -43,6 +46,9 @@ pub enum RenderError {
     /// The body is not a mapping.
     #[error("a request body must be a mapping")]
     Shape,
+    /// The API uploads audio, and the row has none.
+    #[error("the dataset's row has no audio, which {0} uploads; use `dataset.kind: audio`")]
+    Audio(Api),
 }
 
 impl From<TextError> for RenderError {
@@ -54,8 +60,12 @@ impl From<TextError> for RenderError {
 /// A rendered body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The body as JSON.
+    /// The body: JSON, or a form.
     pub bytes: Vec<u8>,
+    /// Its `content-type`; None: JSON.
+    pub content_type: Option<String>,
+    /// The request has audio, of this duration if it is known.
+    pub audio: Option<Option<Nanos>>,
     /// The model in it.
     pub model: String,
     /// Whether it requests a stream.
@@ -177,7 +187,12 @@ impl Renderer {
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
         self.add_includes(&mut body);
+        let (bytes, content_type) =
+            self.encode(&body, prompt, seed.child("boundary").child(seq))?;
         Ok(Rendered {
+            audio: prompt.audio.as_ref().map(|audio| audio.duration),
+            content_type,
+            bytes,
             model: body
                 .get("model")
                 .and_then(Value::as_str)
@@ -187,8 +202,25 @@ impl Renderer {
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
             truths: truths.transpose()?,
-            bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
         })
+    }
+
+    /// The bytes of a body and their `content-type`, unless that is JSON.
+    fn encode(
+        &self,
+        body: &Map<String, Value>,
+        prompt: &Prompt,
+        seed: Seed,
+    ) -> Result<(Vec<u8>, Option<String>), RenderError> {
+        let api = self.case.target.api;
+        if !api.uploads_audio() {
+            let bytes = serde_json::to_vec(body).map_err(|_| RenderError::Shape)?;
+            return Ok((bytes, None));
+        }
+        let file = prompt.audio.as_ref().ok_or(RenderError::Audio(api))?;
+        let boundary = form::boundary(seed);
+        let bytes = form::encode(body, file, &boundary);
+        Ok((bytes, Some(form::content_type(&boundary))))
     }
 
     fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {

@@ -3,13 +3,16 @@
 mod anthropic;
 mod dashscope;
 mod embeddings;
+mod images;
 mod ollama;
 mod openai;
 mod rerank;
 mod responses;
+mod speech;
 #[cfg(test)]
 mod tests;
 mod tgi;
+mod transcriptions;
 
 use crate::generation::{Call, Generation, Refusal};
 use crate::http;
@@ -20,13 +23,16 @@ use std::fmt::Debug;
 const CREATED: u64 = 1_700_000_000;
 
 /// All APIs.
-static ALL: [&dyn Protocol; 9] = [
+static ALL: [&dyn Protocol; 12] = [
     &openai::Chat,
     &openai::Completions,
     &responses::Responses,
     &anthropic::Messages,
     &embeddings::Embeddings,
     &rerank::Rerank,
+    &transcriptions::Transcriptions,
+    &speech::Speech,
+    &images::Images,
     &dashscope::Dashscope,
     &ollama::Ollama,
     &tgi::Tgi,
