@@ -17,9 +17,9 @@ use crate::values::text::{ITEM, SIZES, item, sizes};
 use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated, GeneratedSessions,
-    ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source, TextShape, TraceSpec,
-    Turns, VideoSpec,
+    AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated,
+    GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source,
+    TextShape, TraceSpec, Turns, VideoSpec,
 };
 use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
 use llmscen_core::redact::Secret;
