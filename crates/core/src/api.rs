@@ -93,6 +93,16 @@ impl Api {
         !matches!(self, Api::OpenaiEmbeddings | Api::Rerank)
     }
 
+    /// Whether requests can be messages on a WebSocket.
+    pub fn has_websocket(self) -> bool {
+        self == Api::OpenaiResponses
+    }
+
+    /// Whether the server keeps the conversation of a connection.
+    pub fn keeps_conversation(self) -> bool {
+        false
+    }
+
     /// Whether the request holds a list of messages, so that a system message is possible.
     pub fn takes_messages(self) -> bool {
         !matches!(

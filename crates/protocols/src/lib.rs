@@ -103,6 +103,11 @@ pub trait Decoder: Send {
     /// is collected, or the API is `custom`.
     fn push(&mut self, bytes: &[u8], events: &mut Events);
 
+    /// Whether a decoded event was an error, or could not be decoded.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body is complete.
     ///
     /// A last event without its blank line is added to `events` if the body is complete. The response takes precedence over

@@ -132,7 +132,7 @@ impl Renderer {
             is_default_body,
             extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
-            has_stream_field: protocol_body.get("stream").is_some(),
+            has_stream_field: !case.target.websocket && protocol_body.get("stream").is_some(),
             stream_options,
             has_model_field: [&template, &protocol_body]
                 .iter()
@@ -177,6 +177,9 @@ impl Renderer {
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
         self.add_includes(&mut body);
+        if self.case.target.websocket {
+            body = event_of_request(body);
+        }
         Ok(Rendered {
             model: body
                 .get("model")
@@ -337,6 +340,15 @@ impl Renderer {
             .and_then(Value::as_u64);
         limit.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
     }
+}
+
+/// The event that sends a body over a WebSocket. What only HTTP uses is left out.
+fn event_of_request(mut body: Map<String, Value>) -> Map<String, Value> {
+    body.retain(|field, _| !["type", "stream", "background"].contains(&field.as_str()));
+    let mut event = Map::new();
+    event.insert("type".to_owned(), json!("response.create"));
+    event.append(&mut body);
+    event
 }
 
 /// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.

@@ -43,11 +43,16 @@ pub(super) trait Protocol: Debug + Sync {
     /// Reads a request; returns the generation and the renderer of the response. Unknown fields are ignored.
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal>;
 
+    /// Whether a GET opens a WebSocket on which its requests are messages.
+    fn has_websocket(&self) -> bool {
+        false
+    }
+
     /// The body of an error response; `id` is the response id, if any.
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String;
 }
 
-/// Renders the bytes of one response. Each event of a stream is one HTTP chunk.
+/// Renders the bytes of one response. Each event of a stream is one HTTP chunk, or one message on a WebSocket.
 ///
 /// APIs that never stream implement only [`Reply::full_answer`] and [`Reply::broken`].
 pub(super) trait Reply: Debug {

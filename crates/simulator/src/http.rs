@@ -24,6 +24,8 @@ pub(super) struct Request {
     /// Names in lower case, and values; values that are not UTF-8 are omitted.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+    /// It is a message on a WebSocket, with the headers of the handshake.
+    pub(super) websocket: bool,
 }
 
 impl Request {
@@ -172,6 +174,7 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
             close,
             headers,
             body: Vec::new(),
+            websocket: false,
         },
         framing,
         length,

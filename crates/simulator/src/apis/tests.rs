@@ -44,6 +44,7 @@ fn read_under(
         path: path.into(),
         close: false,
         headers,
+        websocket: false,
         body: Vec::new(),
     };
     let body: Value = serde_json::from_str(body).unwrap();
