@@ -15,6 +15,8 @@ pub enum Api {
     OpenaiCompletions,
     /// OpenAI responses.
     OpenaiResponses,
+    /// OpenAI Realtime, over WebSocket only.
+    OpenaiRealtime,
     /// OpenAI embeddings.
     OpenaiEmbeddings,
     /// Rerank, as Cohere, Jina and vLLM serve it.
@@ -35,10 +37,11 @@ pub enum Api {
 
 impl Api {
     /// All protocols, in the order of the documentation.
-    pub const ALL: [Api; 11] = [
+    pub const ALL: [Api; 12] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
+        Api::OpenaiRealtime,
         Api::OpenaiEmbeddings,
         Api::Rerank,
         Api::Dashscope,
@@ -55,6 +58,7 @@ impl Api {
             Api::OpenaiChat => "openai-chat",
             Api::OpenaiCompletions => "openai-completions",
             Api::OpenaiResponses => "openai-responses",
+            Api::OpenaiRealtime => "openai-realtime",
             Api::OpenaiEmbeddings => "openai-embeddings",
             Api::Rerank => "rerank",
             Api::Dashscope => "dashscope",
@@ -77,6 +81,7 @@ impl Api {
             Api::OpenaiChat => "/v1/chat/completions",
             Api::OpenaiCompletions => "/v1/completions",
             Api::OpenaiResponses => "/v1/responses",
+            Api::OpenaiRealtime => "/v1/realtime",
             Api::OpenaiEmbeddings => "/v1/embeddings",
             Api::Rerank => "/v1/rerank",
             Api::Dashscope => "/api/v1/services/aigc/text-generation/generation",
@@ -95,12 +100,12 @@ impl Api {
 
     /// Whether requests can be messages on a WebSocket.
     pub fn has_websocket(self) -> bool {
-        self == Api::OpenaiResponses
+        matches!(self, Api::OpenaiResponses | Api::OpenaiRealtime)
     }
 
     /// Whether the server keeps the conversation of a connection.
     pub fn keeps_conversation(self) -> bool {
-        false
+        self == Api::OpenaiRealtime
     }
 
     /// Whether the request holds a list of messages, so that a system message is possible.
@@ -126,6 +131,8 @@ impl Api {
             (Api::OpenaiResponses, "logprobs") => Some("top_logprobs".into()),
             (Api::OpenaiResponses, "n") => None,
             (Api::OpenaiResponses, _) => Some(Cow::Owned(field.to_owned())),
+            (Api::OpenaiRealtime, "max_tokens") => Some("response.max_output_tokens".into()),
+            (Api::OpenaiRealtime, _) => under("response", &["tools", "tool_choice"]),
             (Api::OpenaiEmbeddings | Api::Rerank | Api::Custom, _) => None,
             (Api::Dashscope, _) => under(
                 "parameters",
@@ -257,6 +264,7 @@ mod tests {
             Some("max_tokens"),
             Some("max_tokens"),
             Some("max_output_tokens"),
+            Some("response.max_output_tokens"),
             None,
             None,
             Some("parameters.max_tokens"),

@@ -418,6 +418,8 @@ pub struct Prompt {
     pub recorded_reply: Vec<Value>,
     /// The oldest turn that is still in the conversation; earlier ones are removed from it.
     pub history_from: u32,
+    /// The server has the conversation up to this turn.
+    pub continues: bool,
 }
 
 /// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so

@@ -25,6 +25,7 @@ mod framing;
 mod ollama;
 mod plausible;
 mod raw_json;
+mod realtime;
 mod rerank;
 mod responses;
 mod tgi;
@@ -85,6 +86,7 @@ pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>
         Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(chat::Completions)),
         Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
+        Api::OpenaiRealtime => Ok(Arc::new(realtime::Realtime)),
         Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
         Api::Rerank => Ok(Arc::new(rerank::Rerank)),
         Api::Anthropic => Ok(Arc::new(anthropic::Anthropic)),

@@ -54,7 +54,7 @@ impl From<TextError> for RenderError {
 /// A rendered body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The body as JSON.
+    /// The body as JSON; for a WebSocket, a line per message.
     pub bytes: Vec<u8>,
     /// The model in it.
     pub model: String,
@@ -177,9 +177,6 @@ impl Renderer {
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
         self.add_includes(&mut body);
-        if self.case.target.websocket {
-            body = event_of_request(body);
-        }
         Ok(Rendered {
             model: body
                 .get("model")
@@ -190,7 +187,11 @@ impl Renderer {
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
             truths: truths.transpose()?,
-            bytes: serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?,
+            bytes: if self.case.target.websocket {
+                messages_of_request(self.case.target.api, body, prompt.continues)
+            } else {
+                serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?
+            },
         })
     }
 
@@ -342,13 +343,30 @@ impl Renderer {
     }
 }
 
-/// The event that sends a body over a WebSocket. What only HTTP uses is left out.
-fn event_of_request(mut body: Map<String, Value>) -> Map<String, Value> {
-    body.retain(|field, _| !["type", "stream", "background"].contains(&field.as_str()));
-    let mut event = Map::new();
-    event.insert("type".to_owned(), json!("response.create"));
-    event.append(&mut body);
-    event
+/// The messages that send a body over a WebSocket, one per line. What only HTTP uses is left out. `continues`: the server has the
+/// conversation so far, and with it the settings of the session.
+fn messages_of_request(api: Api, mut body: Map<String, Value>, continues: bool) -> Vec<u8> {
+    const OF_HTTP: [&str; 3] = ["type", "stream", "background"];
+    let mut messages = Vec::new();
+    if api == Api::OpenaiRealtime {
+        let session = body.remove("session").filter(|_| !continues);
+        messages
+            .extend(session.map(|session| json!({ "type": "session.update", "session": session })));
+        if let Some(Value::Array(items)) = body.remove("items") {
+            let create = |item| json!({ "type": "conversation.item.create", "item": item });
+            messages.extend(items.into_iter().map(create));
+        }
+        let response = body.remove("response").unwrap_or_else(|| json!({}));
+        messages.push(json!({ "type": "response.create", "response": response }));
+    } else {
+        let mut event = Map::new();
+        event.insert("type".to_owned(), json!("response.create"));
+        body.retain(|field, _| !OF_HTTP.contains(&field.as_str()));
+        event.extend(body);
+        messages.push(Value::Object(event));
+    }
+    let lines: Vec<String> = messages.iter().map(Value::to_string).collect();
+    lines.join("\n").into_bytes()
 }
 
 /// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.

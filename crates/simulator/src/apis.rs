@@ -5,6 +5,7 @@ mod dashscope;
 mod embeddings;
 mod ollama;
 mod openai;
+mod realtime;
 mod rerank;
 mod responses;
 #[cfg(test)]
@@ -14,16 +15,18 @@ mod tgi;
 use crate::generation::{Call, Generation, Refusal};
 use crate::http;
 use llmscen_core::units::Nanos;
+pub(super) use realtime::{Session, Step};
 use std::fmt::Debug;
 
 /// `created` of every response: a constant, so that responses are the same in every run.
 const CREATED: u64 = 1_700_000_000;
 
 /// All APIs.
-static ALL: [&dyn Protocol; 9] = [
+static ALL: [&dyn Protocol; 10] = [
     &openai::Chat,
     &openai::Completions,
     &responses::Responses,
+    &realtime::Realtime,
     &anthropic::Messages,
     &embeddings::Embeddings,
     &rerank::Rerank,
@@ -46,6 +49,11 @@ pub(super) trait Protocol: Debug + Sync {
     /// Whether a GET opens a WebSocket on which its requests are messages.
     fn has_websocket(&self) -> bool {
         false
+    }
+
+    /// The state of a new WebSocket. None: each message is a request.
+    fn session(&self) -> Option<Session> {
+        None
     }
 
     /// The body of an error response; `id` is the response id, if any.

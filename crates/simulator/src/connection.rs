@@ -1,6 +1,6 @@
 //! One client connection: reads its requests in sequence and responds by path.
 
-use crate::apis::{self, Protocol};
+use crate::apis::{self, Protocol, Step};
 use crate::generation::Refusal;
 use crate::http::{self, Framing, Request, Unread};
 use crate::live::After;
@@ -9,6 +9,7 @@ use crate::socket::Socket;
 use crate::truth::End;
 use crate::websocket::{self, Received};
 use llmscen_core::units::Nanos;
+use serde_json::Value;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -162,14 +163,26 @@ impl Connection {
         };
         self.socket.send(&accept);
         let mut reader = websocket::Reader::new();
+        let mut session = target.0.session();
         let mut request = Request {
             websocket: true,
             ..handshake
         };
+        if let Some(session) = &session {
+            request.conversation = session.conversation.clone();
+            self.send_events(&[session.created()]);
+        }
         loop {
-            request.body = match self.read_message(&mut reader).await {
-                Some(message) => message,
-                None => return self.finish_response(true).await,
+            let Some(message) = self.read_message(&mut reader).await else {
+                return self.finish_response(true).await;
+            };
+            request.body = match session.as_mut().map(|session| session.take(&message)) {
+                None => message,
+                Some(Step::Respond(body)) => body,
+                Some(Step::Events(events)) => {
+                    self.send_events(&events);
+                    continue;
+                }
             };
             let after = match self.server.accept(target, &request, &self.socket) {
                 Ok((number, ended)) => self.await_end(number, ended).await,
@@ -178,6 +191,16 @@ impl Connection {
             if after != After::Keep {
                 return after;
             }
+        }
+    }
+
+    fn send_events(&self, events: &[Value]) {
+        let mut out = Vec::new();
+        for event in events {
+            websocket::message(&mut out, &[&event.to_string()]);
+        }
+        if !out.is_empty() {
+            self.socket.send(&out);
         }
     }
 

@@ -39,6 +39,10 @@ const API: Kind = Kind::Choice(
         ("openai-chat", "OpenAI chat completions"),
         ("openai-completions", "OpenAI text completions"),
         ("openai-responses", "OpenAI responses"),
+        (
+            "openai-realtime",
+            "OpenAI Realtime, over WebSocket; the server keeps the conversation",
+        ),
         ("openai-embeddings", "OpenAI embeddings; not streamed"),
         (
             "rerank",
@@ -253,7 +257,7 @@ pub(crate) static TARGET: Block = Block {
         )
         .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
-        field("transport", TRANSPORT, "How requests are sent. By default `websocket` for a `ws://` or `wss://` URL, otherwise `http`. `openai-responses` has both.")
+        field("transport", TRANSPORT, "How requests are sent. By default `websocket` for a `ws://` or `wss://` URL and for `openai-realtime`, otherwise `http`. `openai-responses` has both.")
             .example("websocket").rules(&[WITHOUT_LOCAL]),
         field("balance", BALANCE, "How requests are distributed over several URLs; `round_robin` if it is not set. Retries use the URL of the request.")
             .example("session").rules(&[WITHOUT_LOCAL]),
@@ -684,6 +688,7 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Targ
         .collect();
     let urls: Vec<String> = urls.into_iter().collect::<Option<_>>()?;
     let urls: Vec<String> = urls.into_iter().map(websocket::http_url).collect();
+    let urls = websocket::with_model(draft, api, urls);
     check_urls_differ(nodes, &urls, review);
     if let Some(server) = draft.entry("target.server").filter(|_| nodes.len() > 1) {
         let mistake = Mistake::new(

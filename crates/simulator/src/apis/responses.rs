@@ -59,7 +59,7 @@ impl Protocol for Responses {
     }
 }
 
-fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
+pub(super) fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
     match input {
         Value::String(text) => prompt.text(text),
         // Other items are tool calls and their outputs.

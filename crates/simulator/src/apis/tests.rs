@@ -45,6 +45,7 @@ fn read_under(
         close: false,
         headers,
         websocket: false,
+        conversation: Default::default(),
         body: Vec::new(),
     };
     let body: Value = serde_json::from_str(body).unwrap();

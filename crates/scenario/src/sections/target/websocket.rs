@@ -2,15 +2,44 @@
 
 use crate::fault::{Mistake, Review};
 use crate::sections::Draft;
-use crate::tree::{Node, Span};
-use crate::values::target::is_websocket_url;
+use crate::tree::{Entry, Node, Span};
+use crate::values::target::{is_websocket_url, models, version};
 use llmscen_core::api::Api;
+use llmscen_core::target::HttpVersion;
 
 /// The URL of the handshake, which is an HTTP request: `https://…` for `wss://…`.
 pub(super) fn http_url(url: String) -> String {
     match url.strip_prefix("ws") {
         Some(rest) if is_websocket_url(&url) => format!("http{rest}"),
         _ => url,
+    }
+}
+
+/// The URLs with the model, which Realtime has in the query.
+pub(super) fn with_model(draft: &Draft<'_>, api: Api, urls: Vec<String>) -> Vec<String> {
+    let model = draft.get("target.model").and_then(models);
+    let Some([model]) = model.as_deref().filter(|_| api == Api::OpenaiRealtime) else {
+        return urls;
+    };
+    let name: String = model.name.bytes().map(escape).collect();
+    let with_model = |url: String| {
+        let (path, query) = url.split_once('?').unwrap_or((&url, ""));
+        let has_model = query.split('&').any(|field| field.starts_with("model="));
+        match (has_model, query.is_empty()) {
+            (true, _) => url,
+            (false, true) => format!("{path}?model={name}"),
+            (false, false) => format!("{path}?{query}&model={name}"),
+        }
+    };
+    urls.into_iter().map(with_model).collect()
+}
+
+/// A byte of a value in a query (RFC 3986, section 2.1).
+fn escape(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
+        char::from(byte).to_string()
+    } else {
+        format!("%{byte:02X}")
     }
 }
 
@@ -30,36 +59,40 @@ pub(super) fn decode(draft: &Draft<'_>, api: Api, review: &mut Review) -> bool {
     let url = urls.iter().find(is_websocket);
     let transport = draft.entry("target.transport");
     let chosen = draft.text("target.transport");
-    let (at, reason) = match (transport, url) {
-        (Some(entry), Some(url)) if chosen.as_deref() == Some("http") => {
+    let by_api = || {
+        draft
+            .get("target.api")
+            .filter(|_| api == Api::OpenaiRealtime)
+    };
+    let implied = url
+        .map(|url| (url.at, "this URL is opened as a WebSocket"))
+        .or_else(|| Some((by_api()?.at, "this protocol is sent over WebSocket")));
+    let because = match (transport, implied) {
+        (Some(entry), Some((at, reason))) if chosen.as_deref() == Some("http") => {
             let mistake = Mistake::new(
                 entry.value.at,
-                "`transport: http` for the URL of a WebSocket",
+                "`transport: http` for a WebSocket",
                 "is not used",
             );
-            review.push(
-                mistake
-                    .also(url.at, "this URL is opened as a WebSocket")
-                    .help("Remove `transport`, or write a URL with `http://` or `https://`."),
-            );
+            review.push(mistake.also(at, reason).help("Remove it."));
             return true;
         }
         (Some(entry), _) if chosen.as_deref() == Some("websocket") => {
             (entry.value.at, "requests are messages on a WebSocket")
         }
-        (_, Some(url)) => (url.at, "this URL is opened as a WebSocket"),
+        (_, Some(implied)) => implied,
         _ => return false,
     };
     if !api.has_websocket() {
         let message = format!("`api: {api}` is not sent over WebSocket");
-        let mistake = Mistake::new(at, message, reason);
-        review.push(
-            mistake
-                .help("Write `api: openai-responses`, or use a URL with `http://` or `https://`."),
-        );
+        let mistake = Mistake::new(because.0, message, because.1);
+        review.push(mistake.help("Write `api: openai-responses` or `api: openai-realtime`, or use a URL with `http://` or `https://`."));
         return true;
     }
-    check_settings(draft, (at, reason), review);
+    check_settings(draft, because, review);
+    if api.keeps_conversation() {
+        check_conversation(draft, because, review);
+    }
     true
 }
 
@@ -71,14 +104,13 @@ fn check_settings(draft: &Draft<'_>, because: (Span, &'static str), review: &mut
     const REMOVE: &str = "Remove it: a WebSocket has the headers of `target.headers` and `api_key`, once, when it is opened.";
     for (path, why) in NOT_OVER_WEBSOCKET {
         let entry = draft.written(path);
-        let is_none = |entry: &&crate::tree::Entry| entry.value.text().as_deref() == Some("none");
+        let is_none = |entry: &&Entry| entry.value.text().as_deref() == Some("none");
         if let Some(entry) = entry.filter(|entry| !is_none(entry)) {
             refuse(entry.key_at, &entry.key, why, REMOVE);
         }
     }
     if let Some(entry) = draft.written("target.http.version")
-        && crate::values::target::version(&entry.value)
-            == Some(llmscen_core::target::HttpVersion::Http2)
+        && version(&entry.value) == Some(HttpVersion::Http2)
     {
         refuse(
             entry.value.at,
@@ -119,6 +151,46 @@ fn check_settings(draft: &Draft<'_>, because: (Span, &'static str), review: &mut
             "url",
             "the turns of a session use one connection",
             "Write `balance: session`.",
+        );
+    }
+}
+
+/// Reports what cannot work where the server keeps the conversation with the connection.
+fn check_conversation(draft: &Draft<'_>, because: (Span, &'static str), review: &mut Review) {
+    let mut refuse = |at: Span, name: &str, label: &str, help: &str| {
+        let message = format!("`{name}` does not work with `openai-realtime`");
+        let mistake = Mistake::new(at, message, label);
+        review.push(mistake.also(because.0, because.1).help(help));
+    };
+    let kept = "the server has only the messages of the connection";
+    if let Some(begin) = draft.written("dataset.turns.begin") {
+        refuse(begin.key_at, "begin", kept, "Remove it.");
+    }
+    if let Some(replies) = draft.written("dataset.turns.replies")
+        && draft.text("dataset.turns.replies").as_deref() == Some("recorded")
+    {
+        refuse(
+            replies.value.at,
+            "replies: recorded",
+            kept,
+            "Write `replies: live`.",
+        );
+    }
+    if let Some(pool) = draft.written("target.http.pool")
+        && draft.text("target.http.pool").as_deref() == Some("per-request")
+    {
+        let why = "the turns of a session use one connection";
+        refuse(pool.value.at, "pool: per-request", why, "Remove it.");
+    }
+    if let Some(model) = draft.get("target.model")
+        && models(model).is_some_and(|models| models.len() > 1)
+    {
+        let help = "Write a case per model with `matrix`.";
+        refuse(
+            model.at,
+            "several models",
+            "the URL of a connection names one",
+            help,
         );
     }
 }
