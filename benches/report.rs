@@ -322,6 +322,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         session_duration: None,
         held_until: None,
         kept_headers: None,
+        audio: None,
         end: Ok(Finish {
             reason: "length".into(),
         }),

@@ -25,9 +25,9 @@ macro_rules! examples {
 
 examples! {
     "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
-    "gateway-sessions" "generated-sessions" "groups" "images" "lengths" "local" "local-speed" "managed" "mixed" "offline-batch" "ollama" "poisson" "prefix-cache"
-    "quickstart" "ramp" "regression" "replay-sessions" "rerank" "responses" "slo-fail" "speed-benchmark" "stop-early" "sweep" "tgi"
-    "trace" "traffic-classes"
+    "gateway-sessions" "generated-sessions" "groups" "images" "images-out" "lengths" "local" "local-speed" "managed" "mixed"
+    "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression" "replay-sessions" "rerank" "responses"
+    "slo-fail" "speech" "speed-benchmark" "stop-early" "sweep" "tgi" "trace" "traffic-classes" "transcription"
 }
 
 /// Files that an example needs: example, path beside it, content.

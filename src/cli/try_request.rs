@@ -226,7 +226,15 @@ fn format_summary(sent: &SingleRequest) -> String {
             .first()
             .map(|first| format!("TTFT {}", after(*first))),
     );
+    let audio = outcome.audio.as_deref().copied().unwrap_or_default();
+    parts.extend(
+        audio
+            .first
+            .map(|first| format!("first audio {}", after(first))),
+    );
     parts.push(format!("end {}", after(outcome.timeline.end)));
+    let duration = audio.duration.map(Nanos::secs);
+    parts.extend(duration.map(|seconds| format!("{seconds:.2} s of audio")));
     let events = outcome.timeline.tokens.len();
     if events > 0 {
         parts.push(format!(
@@ -236,7 +244,7 @@ fn format_summary(sent: &SingleRequest) -> String {
         ));
     }
     parts.extend(format_tokens(&outcome.usage, sent.counted));
-    parts.extend(outcome.items.map(|items| plural(items as usize, "input")));
+    parts.extend(outcome.items.map(|items| plural(items as usize, "item")));
     let reason = outcome
         .end
         .as_ref()

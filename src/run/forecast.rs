@@ -21,7 +21,7 @@ use llmscen_core::units::Nanos;
 use llmscen_datasets::{CacheDir, Opened, Progress, PromptError};
 use llmscen_protocols::protocol;
 use llmscen_report::format::millis;
-use llmscen_scenario::render::Renderer;
+use llmscen_scenario::render::{Renderer, describe_form};
 pub use logits::describe_logits;
 use serde_json::Value;
 use std::fs;
@@ -274,15 +274,19 @@ fn first_body(
     data: &DataAccess<'_>,
 ) -> Result<String, RunError> {
     let opened = data.open(&case.dataset, plan.seed)?;
-    let protocol =
-        protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+    let protocol = protocol(case.target.api, Some(&case.request)).map_err(RunError::Protocol)?;
     let renderer = Renderer::new(case, |stream| protocol.body(stream))?;
     let first = opened
         .prompts
         .session(0)
         .and_then(|session| session.turns.into_iter().next())
         .ok_or(RunError::NothingToSend)?;
-    let body = renderer.body(&prepare_first_turn(first), 0, seed)?.bytes;
+    let rendered = renderer.body(&prepare_first_turn(first), 0, seed)?;
+    let body = rendered.bytes;
+    let form = rendered.content_type.as_deref();
+    if let Some(form) = form.and_then(|content_type| describe_form(content_type, &body)) {
+        return Ok(form);
+    }
     let indented =
         serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
     Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))

@@ -216,7 +216,7 @@ impl DatasetCache {
         let trace = self.traces.open(case)?;
         let routes = Route::to_target(&case.target, &context.env)?;
         let protocol =
-            protocol(case.target.api, case.request.extract.as_ref()).map_err(RunError::Protocol)?;
+            protocol(case.target.api, Some(&case.request)).map_err(RunError::Protocol)?;
         let mut notes: Vec<String> = datasets
             .iter()
             .flat_map(|dataset| dataset.notes.iter().cloned())

@@ -29,6 +29,7 @@ use llmscen_core::schedule::shard::Shard;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
 use llmscen_protocols::Message;
+use llmscen_scenario::render::describe_form;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::LocalSet;
@@ -277,6 +278,15 @@ fn describe(
         true => Content::Events(split_events(&response, framing, sent_at, |text| {
             redactor.redact_truncated(text)
         })),
+        // Events have their audio as text.
+        false
+            if outcome
+                .audio
+                .as_ref()
+                .is_some_and(|audio| audio.first.is_some()) =>
+        {
+            Content::Document(format!("({} bytes of audio)", outcome.bytes_in))
+        }
         false => {
             Content::Document(redactor.redact_truncated(&String::from_utf8_lossy(&response.bytes)))
         }
@@ -286,7 +296,12 @@ fn describe(
             .redactor()
             .redact_truncated(&route.uri.to_string())
     });
-    let body = redactor.redact_truncated(&String::from_utf8_lossy(&request));
+    let content_type = request_headers
+        .iter()
+        .find(|(name, _)| name == "content-type");
+    let form = content_type.and_then(|(_, value)| describe_form(value, &request));
+    let body = form.unwrap_or_else(|| String::from_utf8_lossy(&request).into_owned());
+    let body = redactor.redact_truncated(&body);
     let text = text.map(|text| redactor.redact_truncated(&text));
     let message = message.map(|message| Message {
         content: redactor.redact_truncated(&message.content),

@@ -20,7 +20,7 @@ const MAGIC: &[u8; 8] = b"LLMSCENJ";
 const VERSION: u32 = 8;
 /// Still read, with the number of fields that its outcomes lack at their end: `held_until` and the fields after it, in version 6
 /// `endpoint` too.
-const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 6), (6, 7)];
+const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 7), (6, 8)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -41,6 +41,7 @@ mod local_models;
 mod lost;
 mod lying_servers;
 mod manners;
+mod media;
 mod memory;
 mod mix;
 mod moto;

@@ -52,9 +52,11 @@ fn every_shipped_scenario_runs_on_the_simulator() {
                 case["failures"]
             );
             let prompts = case["metrics"]["prompt_tokens"]["n"].as_u64();
+            // Audio and images have no place for counts.
+            let is_counted = !["speech", "images-out"].contains(&name.as_str());
             assert_eq!(
                 prompts,
-                Some(count("ok")),
+                is_counted.then(|| count("ok")),
                 "{name}: the simulator reports its counts"
             );
         }

@@ -3,7 +3,7 @@
 use crate::schema as s;
 use crate::schema::phase_name;
 use llmscen_core::expect::{CheckedAnswer, FailedCheck};
-use llmscen_core::outcome::{Failure, Outcome};
+use llmscen_core::outcome::{Audio, Failure, Outcome};
 use llmscen_core::units::Nanos;
 use llmscen_parquet::{ParquetError, list_array};
 use polars_arrow::array::{
@@ -408,6 +408,10 @@ fn nanos(span: Option<Nanos>) -> Option<u64> {
     span.map(|span| span.0)
 }
 
+fn audio(row: &TaggedOutcome<'_>) -> Audio {
+    row.outcome.audio.as_deref().copied().unwrap_or_default()
+}
+
 fn failure<'a>(row: &TaggedOutcome<'a>) -> Option<&'a Failure> {
     row.outcome.end.as_ref().err()
 }
@@ -469,6 +473,10 @@ columns! {
     approximate Numbers<bool> = s::COUNTED_APPROXIMATE, |row| Some(row.outcome.counted.approximate);
     cacheable Numbers<u64> = s::COUNTED_CACHEABLE, |row| row.outcome.cacheable_tokens;
     items Numbers<u64> = s::ITEM_COUNT, |row| row.outcome.items;
+    audio_duration Numbers<u64> = s::AUDIO_DURATION, |row| nanos(audio(row).duration);
+    first_audio Numbers<u64> = s::FIRST_AUDIO, |row| nanos(audio(row).first);
+    playback_underruns Numbers<u32> = s::PLAYBACK_UNDERRUNS, |row| audio(row).playback.map(|playback| playback.underruns);
+    playback_stalled Numbers<u64> = s::PLAYBACK_STALLED, |row| nanos(audio(row).playback.map(|playback| playback.stalled));
     server_queue Numbers<u64> = s::SERVER_QUEUE, |row| nanos(row.outcome.server.queue);
     server_load Numbers<u64> = s::SERVER_LOAD, |row| nanos(row.outcome.server.load);
     server_prefill Numbers<u64> = s::SERVER_PREFILL, |row| nanos(row.outcome.server.prefill);

@@ -66,6 +66,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         cacheable_tokens: None,
         session_duration: None,
         answer: None,
+        audio: None,
         end: Ok(Finish {
             reason: "stop".into(),
         }),

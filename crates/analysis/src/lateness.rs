@@ -342,6 +342,7 @@ impl RequestLateness {
             }
             (Metric::TtftService, End::Fast) => shorten(value, self.first_token + self.sent),
             (Metric::Ttfc, End::Fast) => shorten(value, self.first_chunk + self.sent),
+            (Metric::Ttfa, End::Fast) => shorten(value, self.first_chunk + self.delay),
             (Metric::E2e, End::Fast) => shorten(value, self.end + self.delay),
             (Metric::E2eService, End::Fast) => shorten(value, self.end + self.sent),
             _ => value,
@@ -359,7 +360,8 @@ impl RequestLateness {
             Metric::OutputTpsPerRequest | Metric::TotalTpsPerRequest => {
                 measured / growth(Metric::E2e)
             }
-            Metric::Ntpot => measured * growth(Metric::E2e),
+            Metric::Ntpot | Metric::Rtf => measured * growth(Metric::E2e),
+            Metric::RtfxPerRequest => measured / growth(Metric::E2e),
             Metric::TtftPerPromptToken => measured * growth(Metric::Ttft),
             metric => span(metric, measured),
         }

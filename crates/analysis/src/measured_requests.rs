@@ -344,6 +344,7 @@ impl<'a> MeasuredRequest<'a> {
             Metric::InputTps => self.value(Metric::PromptTokens),
             Metric::OutputTps => output_tokens,
             Metric::ItemThroughput => self.value(Metric::Items),
+            Metric::Rtfx => self.value(Metric::AudioDuration),
             Metric::TotalTps => self
                 .value(Metric::PromptTokens)
                 .zip(output_tokens)

@@ -77,6 +77,10 @@ accessors! {
     reasoning: Option<u32>;
     end: u64;
     items: Option<u64>;
+    audio_duration: Option<u64>;
+    first_audio: Option<u64>;
+    playback_underruns: Option<u32>;
+    playback_stalled: Option<u64>;
     reconnects: u32;
     attempts: u32;
     usage_prompt: Option<u64>;
@@ -313,6 +317,7 @@ impl RequestRow<'_> {
             Some(above? / below.filter(|&below| below > 0.0)?)
         };
         let count = |tokens: Option<u64>| tokens.map(|tokens| tokens as f64);
+        let seconds = |ms: Option<f64>| Some(ms? / 1e3);
         let intended = Some(self.intended());
         let end = self.ok().then(|| self.end());
         match metric {
@@ -363,6 +368,18 @@ impl RequestRow<'_> {
             Metric::TtftLaterTurns => self.metric(Metric::Ttft).filter(|_| self.turn() > 0),
             Metric::SessionDuration => self.session_duration().map(|span| ms(0, span)),
             Metric::Items => count(self.items().filter(|_| self.ok())),
+            Metric::AudioDuration => self.audio_seconds(),
+            Metric::Rtf => over(seconds(self.metric(Metric::E2e)), self.audio_seconds()),
+            Metric::RtfxPerRequest => over(self.audio_seconds(), seconds(self.metric(Metric::E2e))),
+            Metric::Ttfa => span(intended, self.first_audio().filter(|_| self.ok())),
+            Metric::Underruns => self
+                .playback_underruns()
+                .filter(|_| self.ok())
+                .map(f64::from),
+            Metric::UnderrunTime => self
+                .playback_stalled()
+                .filter(|_| self.ok())
+                .map(|stalled| ms(0, stalled)),
             Metric::ServerQueue => self.server_queue().map(|span| ms(0, span)),
             Metric::ServerLoad => self.server_load().map(|span| ms(0, span)),
             Metric::ServerPrefill => self.server_prefill().map(|span| ms(0, span)),
@@ -390,6 +407,12 @@ impl RequestRow<'_> {
         self.cacheable()
             .zip(self.counted_prompt())
             .map(|(cacheable, prompt)| cacheable.min(prompt))
+    }
+
+    /// Seconds of audio that a successful request transcribed or generated.
+    pub(super) fn audio_seconds(&self) -> Option<f64> {
+        let duration = self.audio_duration().filter(|_| self.ok())?;
+        Some(duration as f64 / 1e9)
     }
 
     /// The first token of a stream that succeeded, or that the client cancelled.

@@ -78,6 +78,7 @@ pub(super) fn scalars(
     }
     put(Metric::OutputTpsPerUser, mean_user_tps(requests));
     put(Metric::ItemThroughput, rate(Metric::ItemThroughput));
+    put(Metric::Rtfx, rate(Metric::Rtfx));
     put(
         Metric::SessionThroughput,
         complete_sessions(rounds, facts)

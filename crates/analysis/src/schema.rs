@@ -56,6 +56,10 @@ columns! {
     COUNTED_APPROXIMATE "counted_approximate" Flag;
     COUNTED_CACHEABLE "counted_cacheable" U64;
     ITEM_COUNT "item_count" U64;
+    AUDIO_DURATION "audio_duration_ns" U64;
+    FIRST_AUDIO "first_audio_ns" U64;
+    PLAYBACK_UNDERRUNS "playback_underruns" U32;
+    PLAYBACK_STALLED "playback_stalled_ns" U64;
     SERVER_QUEUE "server_queue_ns" U64;
     SERVER_LOAD "server_load_ns" U64;
     SERVER_PREFILL "server_prefill_ns" U64;
@@ -141,6 +145,10 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
         (FAILED_CHECK, Kind::Text),
         (FAILED_REASON, Kind::Text),
         (FAILED_ANSWER, Kind::Text),
+        (AUDIO_DURATION, Kind::U64),
+        (FIRST_AUDIO, Kind::U64),
+        (PLAYBACK_UNDERRUNS, Kind::U32),
+        (PLAYBACK_STALLED, Kind::U64),
     ])
 }
 

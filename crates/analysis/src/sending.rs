@@ -161,8 +161,10 @@ pub struct Amounts {
     pub ended: f64,
     /// Requests that succeeded.
     pub requests: f64,
-    /// Their inputs.
+    /// Their inputs or results.
     pub items: f64,
+    /// Their seconds of audio.
+    pub audio: f64,
     /// Output tokens.
     pub output: f64,
     /// Prompt tokens.
@@ -177,6 +179,7 @@ impl Amounts {
         self.ended += other.ended;
         self.requests += other.requests;
         self.items += other.items;
+        self.audio += other.audio;
         self.output += other.output;
         self.input += other.input;
         self.total += other.total;
@@ -187,6 +190,7 @@ impl Amounts {
         match throughput.undivided() {
             Metric::RequestThroughput => self.requests,
             Metric::ItemThroughput => self.items,
+            Metric::Rtfx => self.audio,
             Metric::InputTps => self.input,
             Metric::OutputTps => self.output,
             Metric::TotalTps => self.total,
@@ -255,6 +259,7 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             ended: 1.0,
             requests: 1.0,
             items: row.items().map_or(0.0, |items| items as f64),
+            audio: row.audio_seconds().unwrap_or(0.0),
             output: at_end,
             input: prompt.filter(|_| events.is_empty()).unwrap_or(0.0),
             total: at_end * counts_total

@@ -13,7 +13,9 @@ use llmscen_core::expect::CheckedAnswer;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
-use llmscen_core::outcome::{Counted, Failure, FailureKind, Outcome, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{
+    Audio, Counted, Failure, FailureKind, Outcome, Playback, ServerTimes, Timeline, Usage,
+};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
 use llmscen_core::target::{Cost, TargetLocation};
@@ -54,11 +56,25 @@ fn request(cells: &[&str]) -> Outcome {
         reasoning: count(9),
         cached: count(10),
     };
-    let mut times = cells[12].split_whitespace().map(stamp).chain([None; 5]);
+    let mut facts = cells[12].split_whitespace().map(stamp);
+    let audio = facts.next().map(|duration| {
+        let first = facts.next().flatten();
+        let underruns = cells[12].split_whitespace().nth(2);
+        let underruns = underruns.and_then(|count| count.parse().ok());
+        let stalled = facts.nth(1).flatten();
+        Box::new(Audio {
+            duration,
+            first,
+            playback: underruns
+                .zip(stalled)
+                .map(|(underruns, stalled)| Playback { underruns, stalled }),
+        })
+    });
+    let mut times = cells[13].split_whitespace().map(stamp).chain([None; 5]);
     let [queue, load, prefill, decode, total] = [(); 5].map(|()| times.next().flatten());
     let end =
-        FailureKind::parse(cells[13]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
-    let words: Vec<&str> = cells[16].split_whitespace().collect();
+        FailureKind::parse(cells[14]).map_or(outcome(0).end, |kind| Err(Failure::new(kind, "")));
+    let words: Vec<&str> = cells[17].split_whitespace().collect();
     let result = |yes: &str, no: &str| {
         let found = words.iter().find(|word| [yes, no].contains(word))?;
         Some(*found == yes)
@@ -90,9 +106,10 @@ fn request(cells: &[&str]) -> Outcome {
             ..Counted::default()
         },
         cacheable_tokens: counted.next().flatten(),
-        session_duration: stamp(cells[15]),
-        held_until: stamp(cells[17]),
+        session_duration: stamp(cells[16]),
+        held_until: stamp(cells[18]),
         items: count(11),
+        audio,
         server: ServerTimes {
             queue,
             load,
@@ -218,7 +235,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 50));
+    assert_eq!((seen.requests.len(), results.len()), (5, 51));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {

@@ -1,6 +1,7 @@
 //! One request and its response on a connection: timestamps, and the kind of each failure.
 
 use crate::ClientError;
+use crate::audio::AudioReceiver;
 use crate::body_capture::{CapturedBody, CapturedHeads};
 use crate::clock::Clock;
 use crate::content_encoding::ContentDecoder;
@@ -107,6 +108,8 @@ pub(super) struct AttemptTrace {
     pub message: Option<Message>,
     pub server: ServerTimes,
     pub items: Option<u64>,
+    /// The audio of the response, if it has any.
+    pub audio: Option<AudioReceiver>,
     /// The response body, if bodies are kept.
     pub response: CapturedBody,
     /// The heads, if bodies are kept.
@@ -155,6 +158,8 @@ pub(super) struct Exchange<'a> {
     pub trace: &'a mut AttemptTrace,
     /// Token events after which the client cancels.
     pub token_limit: Option<u64>,
+    /// How long the audio of the request takes to send at playback speed.
+    pub playback: Nanos,
     /// The turn of a session that is sent.
     pub turn: Option<SessionTurn>,
 }
@@ -222,7 +227,7 @@ impl Exchange<'_> {
             }
             Err(failure) => return Err(failure),
         };
-        self.trace.streamed = Some(!matches!(framing, Framing::Json));
+        self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
         let content_decoder = ContentDecoder::from_headers(response.headers())?;
         self.trace.compressed = !content_decoder.is_plain();
         let reader = self.body_reader(content_decoder, framing);
@@ -290,7 +295,7 @@ impl Exchange<'_> {
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
-                overrun = overrun(&self.target.gauges.stalls, self.target.timeouts.read.into(), since) => return Err(self.read_timeout(overrun)),
+                overrun = overrun(&self.target.gauges.stalls, (self.target.timeouts.read + self.playback).into(), since) => return Err(self.read_timeout(overrun)),
             };
             let error = match sent {
                 Ok(response) => return Ok((lease, response)),
@@ -474,6 +479,7 @@ impl Exchange<'_> {
         let before = events.content;
         let reply = decoder.finish(&mut events, broken);
         self.record_events(&events, before, self.trace.end);
+        self.record_audio(&events, self.trace.end);
         self.trace.usage = reply.usage;
         self.trace.empty = reply.end.is_ok() && reply.silent;
         self.trace.response_id = reply.id;
@@ -581,10 +587,18 @@ impl Exchange<'_> {
             self.trace.timeline.first_chunk.get_or_insert(at);
         }
         self.record_events(events, received.content_events_before, Some(at));
+        self.record_audio(events, Some(at));
         self.target.gauges.receive(
             received.bytes,
             u64::from(events.content - received.content_events_before),
         );
+    }
+
+    /// Passes the audio received so far to its playback.
+    fn record_audio(&mut self, events: &Events, at: Option<Nanos>) {
+        if let (Some(audio), Some(at)) = (&events.audio, at) {
+            self.trace.audio.get_or_insert_default().receive(*audio, at);
+        }
     }
 
     /// Gives the content events after the first `before` the timestamp `at`.

@@ -382,6 +382,11 @@ impl HttpClient {
                 target: &self.target,
                 trace,
                 token_limit,
+                playback: call
+                    .audio
+                    .flatten()
+                    .filter(|_| self.websocket)
+                    .unwrap_or_default(),
                 turn: (call.turns > 1).then_some(SessionTurn {
                     session: call.seq,
                     begins: call.turn == call.first_turn.saturating_sub(1),
@@ -487,6 +492,9 @@ impl HttpClient {
         outcome.server = trace.server;
         // The number in the request counts: a reply may list fewer, such as the best three of a hundred documents.
         outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
+        if let Some(audio) = trace.audio {
+            outcome.audio = Some(Box::new(audio.into_audio()));
+        }
         outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
         outcome.kept_headers = trace

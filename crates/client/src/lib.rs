@@ -9,6 +9,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod arrival;
+mod audio;
 pub mod aws;
 pub mod body_capture;
 pub mod clock;

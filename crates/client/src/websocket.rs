@@ -13,13 +13,16 @@ use http::header::{
     SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Request, Response, StatusCode, Version};
+use llmscen_core::api::SPEECH_RATE;
 use llmscen_core::outcome::{Failure, FailureKind};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio_tungstenite::WebSocketStream;
@@ -122,7 +125,7 @@ impl Upgrade {
             frames: Rc::new(RefCell::new(frames.await)),
             sent,
             response,
-            first: None,
+            early: VecDeque::new(),
             idle: None,
         }))
     }
@@ -168,8 +171,8 @@ pub(super) struct WebSocket {
     pub sent: HeaderMap,
     /// The answer to the handshake.
     pub response: Response<()>,
-    /// The first message of the response, until it is read.
-    first: Option<Message>,
+    /// Messages that arrived while the request was sent, and the first one after it.
+    early: VecDeque<Message>,
     /// Reads while no request uses the connection.
     idle: Option<AbortOnDrop>,
 }
@@ -194,21 +197,52 @@ impl WebSocket {
         on_write: impl FnOnce(),
     ) -> Result<(), WebSocketError> {
         self.idle = None;
+        self.early.clear();
         on_write();
+        let began = Instant::now();
+        let mut played = Duration::ZERO;
         while !body.is_empty() {
             let end = memchr::memchr(b'\n', &body);
             let line = body.split_to(end.unwrap_or(body.len()));
             if end.is_some() {
                 body.advance(1);
             }
+            if played > Duration::ZERO {
+                self.wait_until(began + played).await?;
+            }
+            played += audio_duration(&line);
             let text = Utf8Bytes::try_from(line)
                 .map_err(|error| WebSocketError::Malformed(error.to_string()))?;
             poll_fn(|cx| self.with_frames(|frames| frames.poll_ready(cx))).await?;
             self.with_frames(|frames| frames.start_send(Message::Text(text)))?;
+            if played > Duration::ZERO {
+                poll_fn(|cx| self.with_frames(|frames| frames.poll_flush(cx))).await?;
+            }
         }
         poll_fn(|cx| self.with_frames(|frames| frames.poll_flush(cx))).await?;
-        self.first = Some(self.next().await?);
+        if self.early.is_empty() {
+            let first = self.next().await?;
+            self.early.push_back(first);
+        }
         Ok(())
+    }
+
+    /// Waits for the time of the next piece of audio. Pings are answered meanwhile, and messages are kept.
+    async fn wait_until(&mut self, at: Instant) -> Result<(), WebSocketError> {
+        let timer = tokio::time::sleep_until(at.into());
+        tokio::pin!(timer);
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = &mut timer => return Ok(()),
+                message = self.next() => message?,
+            };
+            let text = message.to_text().unwrap_or_default();
+            if text.contains("\"response.created\"") {
+                return Err(WebSocketError::Malformed(EARLY_RESPONSE.to_owned()));
+            }
+            self.early.push_back(message);
+        }
     }
 
     /// Passes the next message to `sink`. Cancelling loses no message.
@@ -216,7 +250,7 @@ impl WebSocket {
     /// # Errors
     /// The connection ended, or the bytes are not a message.
     pub async fn read(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
-        let message = match self.first.take() {
+        let message = match self.early.pop_front() {
             Some(first) => first,
             None => self.next().await?,
         };
@@ -268,6 +302,22 @@ impl Drop for WebSocket {
         let mut cx = Context::from_waker(Waker::noop());
         let _ = self.with_frames(|frames| frames.poll_close(&mut cx));
     }
+}
+
+/// A server that detects the end of speech itself answers before all audio is sent.
+const EARLY_RESPONSE: &str = "the server began its response before all audio was sent: set `session.audio.input.turn_detection` to null";
+
+/// How an event with audio begins.
+const AUDIO: &[u8] = br#"{"type":"input_audio_buffer.append","audio":""#;
+
+/// The duration of the audio in an event of Realtime; zero for other events. 4 letters of base64 are 3 bytes.
+fn audio_duration(line: &[u8]) -> Duration {
+    let Some(data) = line.strip_prefix(AUDIO) else {
+        return Duration::ZERO;
+    };
+    let letters = memchr::memchr2(b'"', b'=', data).unwrap_or(data.len()) as u64;
+    let samples = letters * 3 / 4 / 2;
+    Duration::from_nanos(samples * 1_000_000_000 / u64::from(SPEECH_RATE))
 }
 
 fn poll_message(frames: &Frames, cx: &mut Context<'_>) -> Poll<Result<Message, WebSocketError>> {

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Samples per second of the speech of Realtime, each 16 bits, little-endian, one channel.
+pub const SPEECH_RATE: u32 = 24_000;
+
 /// The API of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -21,6 +24,14 @@ pub enum Api {
     OpenaiEmbeddings,
     /// Rerank, as Cohere, Jina and vLLM serve it.
     Rerank,
+    /// OpenAI transcriptions: audio in, its text out.
+    OpenaiTranscriptions,
+    /// OpenAI translations: audio in, its English text out.
+    OpenaiTranslations,
+    /// OpenAI speech: text in, audio out.
+    OpenaiSpeech,
+    /// OpenAI image generation.
+    OpenaiImages,
     /// DashScope's native generation.
     Dashscope,
     /// Anthropic messages.
@@ -37,13 +48,17 @@ pub enum Api {
 
 impl Api {
     /// All protocols, in the order of the documentation.
-    pub const ALL: [Api; 12] = [
+    pub const ALL: [Api; 16] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
         Api::OpenaiRealtime,
         Api::OpenaiEmbeddings,
         Api::Rerank,
+        Api::OpenaiTranscriptions,
+        Api::OpenaiTranslations,
+        Api::OpenaiSpeech,
+        Api::OpenaiImages,
         Api::Dashscope,
         Api::Anthropic,
         Api::Ollama,
@@ -61,6 +76,10 @@ impl Api {
             Api::OpenaiRealtime => "openai-realtime",
             Api::OpenaiEmbeddings => "openai-embeddings",
             Api::Rerank => "rerank",
+            Api::OpenaiTranscriptions => "openai-transcriptions",
+            Api::OpenaiTranslations => "openai-translations",
+            Api::OpenaiSpeech => "openai-speech",
+            Api::OpenaiImages => "openai-images",
             Api::Dashscope => "dashscope",
             Api::Anthropic => "anthropic",
             Api::Ollama => "ollama",
@@ -84,6 +103,10 @@ impl Api {
             Api::OpenaiRealtime => "/v1/realtime",
             Api::OpenaiEmbeddings => "/v1/embeddings",
             Api::Rerank => "/v1/rerank",
+            Api::OpenaiTranscriptions => "/v1/audio/transcriptions",
+            Api::OpenaiTranslations => "/v1/audio/translations",
+            Api::OpenaiSpeech => "/v1/audio/speech",
+            Api::OpenaiImages => "/v1/images/generations",
             Api::Dashscope => "/api/v1/services/aigc/text-generation/generation",
             Api::Anthropic => "/v1/messages",
             Api::Ollama => "/api/chat",
@@ -95,12 +118,38 @@ impl Api {
 
     /// Whether the API generates text, and so can stream.
     pub fn generates(self) -> bool {
-        !matches!(self, Api::OpenaiEmbeddings | Api::Rerank)
+        !matches!(
+            self,
+            Api::OpenaiEmbeddings | Api::Rerank | Api::OpenaiSpeech | Api::OpenaiImages
+        )
+    }
+
+    /// Whether the request is a form (`multipart/form-data`) with an audio file.
+    pub fn uploads_audio(self) -> bool {
+        matches!(self, Api::OpenaiTranscriptions | Api::OpenaiTranslations)
+    }
+
+    /// Whether the request holds one text as its only input.
+    pub fn takes_one_text(self) -> bool {
+        matches!(
+            self,
+            Api::OpenaiCompletions | Api::Tgi | Api::OpenaiSpeech | Api::OpenaiImages
+        )
     }
 
     /// Whether requests can be messages on a WebSocket.
     pub fn has_websocket(self) -> bool {
         matches!(self, Api::OpenaiResponses | Api::OpenaiRealtime)
+    }
+
+    /// Whether responses can be audio.
+    pub fn speaks(self) -> bool {
+        matches!(self, Api::OpenaiSpeech | Api::OpenaiRealtime)
+    }
+
+    /// Whether the audio of a request is sent in pieces at playback speed, as samples of [`SPEECH_RATE`].
+    pub fn streams_audio(self) -> bool {
+        self == Api::OpenaiRealtime
     }
 
     /// Whether the server keeps the conversation of a connection.
@@ -112,7 +161,14 @@ impl Api {
     pub fn takes_messages(self) -> bool {
         !matches!(
             self,
-            Api::OpenaiCompletions | Api::OpenaiEmbeddings | Api::Rerank | Api::Tgi
+            Api::OpenaiCompletions
+                | Api::OpenaiEmbeddings
+                | Api::Rerank
+                | Api::OpenaiTranscriptions
+                | Api::OpenaiTranslations
+                | Api::OpenaiSpeech
+                | Api::OpenaiImages
+                | Api::Tgi
         )
     }
 
@@ -133,7 +189,22 @@ impl Api {
             (Api::OpenaiResponses, _) => Some(Cow::Owned(field.to_owned())),
             (Api::OpenaiRealtime, "max_tokens") => Some("response.max_output_tokens".into()),
             (Api::OpenaiRealtime, _) => under("response", &["tools", "tool_choice"]),
-            (Api::OpenaiEmbeddings | Api::Rerank | Api::Custom, _) => None,
+            (Api::OpenaiEmbeddings | Api::Rerank | Api::OpenaiSpeech | Api::Custom, _) => None,
+            (Api::OpenaiImages, _) => same(&["n"]),
+            // OpenAI documents the temperature only; the others are vLLM's.
+            (Api::OpenaiTranscriptions | Api::OpenaiTranslations, "max_tokens") => {
+                Some("max_completion_tokens".into())
+            }
+            (Api::OpenaiTranscriptions | Api::OpenaiTranslations, _) => same(&[
+                "temperature",
+                "top_p",
+                "top_k",
+                "min_p",
+                "frequency_penalty",
+                "presence_penalty",
+                "repetition_penalty",
+                "seed",
+            ]),
             (Api::Dashscope, _) => under(
                 "parameters",
                 &[
@@ -265,6 +336,10 @@ mod tests {
             Some("max_tokens"),
             Some("max_output_tokens"),
             Some("response.max_output_tokens"),
+            None,
+            None,
+            Some("max_completion_tokens"),
+            Some("max_completion_tokens"),
             None,
             None,
             Some("parameters.max_tokens"),

@@ -19,8 +19,8 @@ pub const CONFIG: u64 = 64 << 20;
 /// Maximum size of a tokenizer file, bytes. The largest published vocabularies take 35 MB.
 pub const TOKENIZER: u64 = 256 << 20;
 
-/// Maximum size of an image, bytes.
-pub const PICTURE: u64 = 64 << 20;
+/// Maximum size of an image, an audio file or a video, bytes.
+pub const MEDIA: u64 = 64 << 20;
 /// Maximum size of a prompt file that is read into memory, after decompression, bytes.
 pub const DATA: u64 = 1 << 30;
 /// Maximum size of a dataset row, bytes.

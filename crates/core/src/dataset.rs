@@ -69,6 +69,10 @@ pub enum Source {
     },
     /// Images with a text.
     Images(ImagesSpec),
+    /// Audio, with a text where the API takes messages.
+    Audio(AudioSpec),
+    /// Videos with a text.
+    Video(VideoSpec),
 }
 
 /// A command that prints rows.
@@ -159,6 +163,28 @@ pub struct ImagesSpec {
     pub sizes: Vec<(u32, u32)>,
     /// Images per request.
     pub count: u64,
+    /// The text of the prompt.
+    pub text: String,
+}
+
+/// Audio in the requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AudioSpec {
+    /// Duration of generated sound; None: the files of `path`.
+    pub duration: Option<Nanos>,
+    /// The text beside the audio in a message; None: the audio alone.
+    pub text: Option<String>,
+    /// Prompts hold samples of 16 bits, one channel, at this rate; None: whole files.
+    pub samples: Option<u32>,
+}
+
+/// Videos in the prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VideoSpec {
+    /// Width and height in pixels of generated videos, used in turn; empty: the files of `path`.
+    pub sizes: Vec<(u32, u32)>,
+    /// Duration of generated videos.
+    pub duration: Nanos,
     /// The text of the prompt.
     pub text: String,
 }
@@ -333,6 +359,8 @@ pub struct DatasetSpec {
     pub cache_seed: Option<Seed>,
     /// The target length of texts.
     pub shape: Option<TextShape>,
+    /// Prompts are sent as token ids.
+    pub token_ids: bool,
     /// Conversation settings; None: one request per row.
     pub turns: Option<Turns>,
     /// What `random` and `prefix` generate.
@@ -372,6 +400,7 @@ impl DatasetSpec {
             cache_bust: false,
             cache_seed: None,
             shape: None,
+            token_ids: false,
             turns: None,
             generated: Generated::default(),
         }
@@ -383,6 +412,8 @@ impl DatasetSpec {
 pub struct Prompt {
     /// The prompt text (`%p`). For a message list, the text of its last user message.
     pub text: String,
+    /// The prompt as token ids, which are sent instead of the text.
+    pub token_ids: Option<Vec<u32>>,
     /// The message list, if the data has one; otherwise it is built from `text` and the system message. For a later turn, the
     /// messages after the previous reply.
     pub messages: Option<Vec<Value>>,
@@ -390,6 +421,8 @@ pub struct Prompt {
     pub body: Option<Map<String, Value>>,
     /// The dataset row by column, for `{{ item.x }}`; shared by the turns of a session.
     pub fields: Arc<Map<String, Value>>,
+    /// The audio of the request, for an API that uploads it or has it in a message.
+    pub audio: Option<AudioFile>,
     /// Prompt tokens by the local tokenizer, including system message and chat template. None: not counted, or the prompt has
     /// images.
     pub tokens: Option<u64>,
@@ -420,6 +453,19 @@ pub struct Prompt {
     pub history_from: u32,
     /// The server has the conversation up to this turn.
     pub continues: bool,
+}
+
+/// An audio file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AudioFile {
+    /// File name.
+    pub name: String,
+    /// Media type, such as `audio/wav`.
+    pub media: &'static str,
+    /// Its bytes; empty where the messages of the prompt hold them.
+    pub bytes: Arc<Vec<u8>>,
+    /// Duration; None: its format does not reveal it.
+    pub duration: Option<Nanos>,
 }
 
 /// The turns of a session that a turn depends on, by their index in [`Session::turns`]. Each is less than the index of the turn, so

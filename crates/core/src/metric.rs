@@ -32,8 +32,12 @@ pub enum Requires {
     Turns,
     /// `dataset.tokenizer`, and prompts that share prefixes.
     Tokenizer,
-    /// Requests that hold several inputs.
+    /// Requests that hold several inputs, or yield several images.
     Items,
+    /// Requests that transcribe or generate audio.
+    Audio,
+    /// Responses that are audio.
+    AudioOutput,
     /// A server that reports its own times.
     ServerTimes,
     /// `target.server`.
@@ -169,8 +173,20 @@ metrics! {
     TtftLaterTurns "ttft_later_turns" "ttft_later_turns_ms" Millis Request Turns Latency false;
     /// Time from the first send of a session to its last end, for sessions with every turn successful.
     SessionDuration "session_duration" "session_duration_ms" Millis Request Turns Service false;
-    /// Inputs of a request: texts embedded, documents ranked.
+    /// Inputs or results of a request: texts embedded, documents ranked, images generated.
     Items "items" "items" Count Request Items Fixed true;
+    /// Duration of the audio that a request transcribes or generates.
+    AudioDuration "audio_duration" "audio_duration_s" Seconds Request Audio Fixed true;
+    /// Real-time factor: e2e / audio_duration.
+    Rtf "rtf" "rtf" Count Request Audio Latency false;
+    /// Inverse real-time factor: audio_duration / e2e.
+    RtfxPerRequest "rtfx_per_request" "rtfx_per_request" Count Request Audio Latency true;
+    /// First byte of audio − intended.
+    Ttfa "ttfa" "ttfa_ms" Millis Request AudioOutput Latency false;
+    /// Times that playback at normal speed, from the first byte of audio, waited for more audio.
+    Underruns "underruns" "underruns" Count Request AudioOutput Pace false;
+    /// Total time that this playback waited for more audio.
+    UnderrunTime "underrun_time" "underrun_time_ms" Millis Request AudioOutput Pace false;
     /// Reported by the server: queue time.
     ServerQueue "server_queue" "server_queue_ms" Millis Request ServerTimes Fixed false;
     /// Reported by the server: model load time.
@@ -183,8 +199,10 @@ metrics! {
     ServerTotal "server_total" "server_total_ms" Millis Request ServerTimes Fixed false;
     /// Ok requests that ended in the throughput window / its length.
     RequestThroughput "request_throughput" "request_throughput" RequestsPerSecond Case Nothing Throughput true;
-    /// Inputs of ok requests that ended in the throughput window / its length.
+    /// Inputs or results of ok requests that ended in the throughput window / its length.
     ItemThroughput "item_throughput" "item_throughput" ItemsPerSecond Case Items Throughput true;
+    /// Seconds of audio of ok requests that ended in the throughput window / its length.
+    Rtfx "rtfx" "rtfx" Count Case Audio Throughput true;
     /// Sessions with every turn successful that ended in the throughput window / its length.
     SessionThroughput "session_throughput" "session_throughput" SessionsPerSecond Case Turns Throughput true;
     /// session_throughput × 3600.
@@ -265,9 +283,10 @@ metrics! {
 
 impl Metric {
     /// Throughputs over the throughput window, without the drain.
-    pub const WINDOWED: [Metric; 12] = [
+    pub const WINDOWED: [Metric; 13] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
+        Metric::Rtfx,
         Metric::SessionThroughput,
         Metric::SessionsPerHour,
         Metric::SessionsPerHourPerGpu,

@@ -217,6 +217,26 @@ pub struct Counted {
     pub approximate: bool,
 }
 
+/// The audio of a request: what it transcribes, or what its response contains. None is not zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audio {
+    /// Duration of the audio of the response or, if that has none, of the request. None: the format does not reveal it.
+    pub duration: Option<Nanos>,
+    /// First byte of audio in the response.
+    pub first: Option<Nanos>,
+    /// Playback of the response at normal speed from its first byte of audio; None: the duration is not known.
+    pub playback: Option<Playback>,
+}
+
+/// Under-runs of a playback: the audio received so far was played before more arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Playback {
+    /// Number of under-runs.
+    pub underruns: u32,
+    /// Their total length.
+    pub stalled: Nanos,
+}
+
 /// The timestamps of one request; see `docs/reference/metrics.md`. Taken once per socket read, before any parsing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
@@ -312,7 +332,7 @@ pub struct Outcome {
     pub counted: Counted,
     /// Times reported by the server.
     pub server: ServerTimes,
-    /// Number of inputs of a request with several: texts embedded, documents ranked.
+    /// Number of inputs or results of a request with several: texts embedded, documents ranked, images generated.
     pub items: Option<u64>,
     /// The requested `max_tokens`.
     pub max_tokens: Option<u64>,
@@ -336,8 +356,10 @@ pub struct Outcome {
     pub cacheable_tokens: Option<u64>,
     /// Of the turn that ends a session whose turns all succeeded: the time from the first send of a measured turn to the last end.
     pub session_duration: Option<Nanos>,
-    /// What the checks of `request.expect` found; None if there are none, or if the request failed. The last field.
+    /// What the checks of `request.expect` found; None if there are none, or if the request failed.
     pub answer: Option<Box<CheckedAnswer>>,
+    /// The audio of its request or response. The last field.
+    pub audio: Option<Box<Audio>>,
 }
 
 impl Outcome {

@@ -3,7 +3,7 @@
 use crate::dataset::TurnDependencies;
 use crate::distribution::{Distribution, Family};
 use crate::expect::{Expect, Truths};
-use crate::outcome::{Counted, FailureKind, Outcome, Phase};
+use crate::outcome::{Audio, Counted, FailureKind, Outcome, Phase};
 use crate::units::Nanos;
 use rand::Rng;
 use serde_json::{Map, Value};
@@ -80,6 +80,11 @@ pub enum Framing {
     Ndjson,
     /// One JSON document.
     Json,
+    /// The bytes of audio.
+    Audio {
+        /// Bytes per second of samples without a header; None: the body is not such samples, or their rate is not known.
+        samples_rate: Option<u32>,
+    },
 }
 
 /// JSONPaths of token counts.
@@ -211,6 +216,8 @@ pub struct PreparedRequest {
     pub max_tokens: Option<u64>,
     /// Number of documents to rank.
     pub items: Option<u64>,
+    /// The request has audio, of this duration if it is known.
+    pub audio: Option<Option<Nanos>>,
     /// Prompt tokens by the local tokenizer.
     pub prompt_tokens: Option<u64>,
     /// Tokens at the start of the prompt that earlier requests contain, by the local tokenizer.
@@ -273,6 +280,12 @@ impl PreparedRequest {
             cacheable_tokens: self.cacheable_tokens,
             session_duration: None,
             answer: None,
+            audio: self.audio.map(|duration| {
+                Box::new(Audio {
+                    duration,
+                    ..Audio::default()
+                })
+            }),
         }
     }
 }

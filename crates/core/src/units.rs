@@ -81,7 +81,7 @@ pub enum Unit {
     TokensPerSecond,
     /// Requests per second.
     RequestsPerSecond,
-    /// Inputs per second: texts embedded, documents ranked.
+    /// Inputs or results per second: texts embedded, documents ranked, images generated.
     ItemsPerSecond,
     /// Sessions per second.
     SessionsPerSecond,

@@ -169,9 +169,11 @@ pub enum PromptError {
         /// Reason.
         reason: String,
     },
-    /// The images cannot be generated or read.
-    #[error("`images`: {reason}")]
-    Images {
+    /// The images, sounds or videos cannot be generated or read.
+    #[error("`{kind}`: {reason}")]
+    Media {
+        /// Kind of the dataset.
+        kind: &'static str,
         /// Reason.
         reason: String,
     },

@@ -5,18 +5,18 @@
 //! shuffled. Their tokens depend on the model, so prompts with images are not counted.
 
 use super::error::PromptError;
+use super::media::{MediaFiles, MediaKind};
 use super::{Prompts, Setting};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use llmscen_core::bounds;
-use llmscen_core::dataset::{ImagesSpec, OnExhausted, Order};
+use llmscen_core::dataset::{ImagesSpec, OnExhausted};
 use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::seed::Seed;
-use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Maximum width and height, in pixels.
 const MAX_SIZE: u32 = 16_384;
@@ -26,13 +26,7 @@ const NOISE: u8 = 16;
 enum ImageSource {
     /// Generated with these sizes.
     Generated(Vec<(u32, u32)>),
-    Files(Vec<File>),
-}
-
-struct File {
-    path: PathBuf,
-    media: &'static str,
-    size: (u32, u32),
+    Files(MediaFiles<(u32, u32)>),
 }
 
 struct Images {
@@ -46,39 +40,55 @@ struct Images {
     first: u64,
 }
 
+const KIND: MediaKind<(u32, u32)> = MediaKind {
+    kind: "images",
+    extensions: &[
+        ("png", "image/png"),
+        ("jpg", "image/jpeg"),
+        ("jpeg", "image/jpeg"),
+        ("webp", "image/webp"),
+    ],
+    probe: |path| image_size(path).ok_or_else(|| "is not an image".to_owned()),
+};
+
+fn image_size(path: &Path) -> Option<(u32, u32)> {
+    // `bounds::open` rejects pipes, which would block.
+    bounds::open(path).ok()?;
+    let size = imagesize::size(path).ok()?;
+    Some((size.width.try_into().ok()?, size.height.try_into().ok()?))
+}
+
 /// Checks the sizes, or lists the folder.
 pub fn open(
     spec: &ImagesSpec,
     setting: &Setting<'_>,
     notes: &mut Vec<String>,
 ) -> Result<impl Prompts + use<>, PromptError> {
-    let error = |reason: String| PromptError::Images { reason };
     if spec.count == 0 {
-        return Err(error("a request needs at least 1 image".into()));
+        return Err(KIND.error("a request needs at least 1 image".into()));
     }
-    if let Some((width, height)) = spec
-        .sizes
-        .iter()
-        .find(|(w, h)| !(1..=MAX_SIZE).contains(w) || !(1..=MAX_SIZE).contains(h))
-    {
-        return Err(error(format!(
+    if let Some((width, height)) = invalid_size(&spec.sizes) {
+        return Err(KIND.error(format!(
             "{width}x{height} is not a valid size; width and height must be 1 to {MAX_SIZE}"
         )));
     }
     let mut dropped = 0;
-    let source = match (spec.sizes.is_empty(), setting.spec.path.as_deref()) {
-        (false, _) => ImageSource::Generated(spec.sizes.clone()),
-        (true, Some(folder)) => {
-            let (mut files, others) = list_images(Path::new(folder), notes)?;
-            dropped = others;
-            if setting.spec.order == Order::Shuffle {
-                files.shuffle(&mut ChaCha8Rng::seed_from_u64(
-                    setting.seed.child("order").0,
-                ));
-            }
-            ImageSource::Files(files)
+    let source = if spec.sizes.is_empty() {
+        let (files, rejected) = MediaFiles::list(&KIND, setting)?;
+        let folder = setting.spec.path.as_deref().unwrap_or_default();
+        let found = files.len() + rejected.len() as u64;
+        if files.len() == 0 {
+            return Err(KIND.error(format!("no file in {folder} is an image")));
         }
-        (true, None) => return Err(PromptError::NoPath { kind: "images" }),
+        dropped = rejected.len() as u64;
+        if dropped > 0 {
+            notes.push(format!(
+                "{dropped} of {found} files in {folder} are not images and were left out"
+            ));
+        }
+        ImageSource::Files(files)
+    } else {
+        ImageSource::Generated(spec.sizes.clone())
     };
     Ok(Images {
         source,
@@ -91,53 +101,11 @@ pub fn open(
     })
 }
 
-/// The images of a folder by name, and the number of files with such a name that are not images.
-fn list_images(folder: &Path, notes: &mut Vec<String>) -> Result<(Vec<File>, u64), PromptError> {
-    let failed = |source| PromptError::Read {
-        path: folder.to_owned(),
-        source,
-    };
-    let entries = std::fs::read_dir(folder)
-        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-        .map_err(failed)?;
-    let mut paths: Vec<(PathBuf, &'static str)> = entries
-        .into_iter()
-        .filter_map(|entry| Some((entry.path(), media(&entry.path())?)))
-        .collect();
-    paths.sort();
-    let found = paths.len();
-    let file = |(path, media): (PathBuf, &'static str)| {
-        // `bounds::open` rejects pipes, which would block.
-        bounds::open(&path).ok()?;
-        let size = imagesize::size(&path).ok()?;
-        Some(File {
-            path,
-            media,
-            size: (size.width.try_into().ok()?, size.height.try_into().ok()?),
-        })
-    };
-    let files: Vec<File> = paths.into_iter().filter_map(file).collect();
-    if files.is_empty() {
-        let reason = format!("{} has no png, jpg or webp image", folder.display());
-        return Err(PromptError::Images { reason });
-    }
-    let others = found - files.len();
-    if others > 0 {
-        notes.push(format!(
-            "{others} of {found} files in {} are not images and were left out",
-            folder.display()
-        ));
-    }
-    Ok((files, others as u64))
-}
-
-fn media(path: &Path) -> Option<&'static str> {
-    match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-        "png" => Some("image/png"),
-        "jpg" | "jpeg" => Some("image/jpeg"),
-        "webp" => Some("image/webp"),
-        _ => None,
-    }
+/// The first size that is too small or too large.
+pub(super) fn invalid_size(sizes: &[(u32, u32)]) -> Option<(u32, u32)> {
+    let is_valid = |side: u32| (1..=MAX_SIZE).contains(&side);
+    let mut sizes = sizes.iter().copied();
+    sizes.find(|(width, height)| !is_valid(*width) || !is_valid(*height))
 }
 
 impl Images {
@@ -153,18 +121,8 @@ impl Images {
                 )
             }
             ImageSource::Files(files) => {
-                let count = files.len() as u64;
-                let at = (index % self.rows()? * self.count + number) % count;
-                // A file that was deleted during the run is replaced by the next one.
-                let mut candidates =
-                    (0..count).filter_map(|later| files.get(((at + later) % count) as usize));
-                candidates.find_map(|file| {
-                    Some((
-                        file.media,
-                        bounds::read(&file.path, bounds::PICTURE).ok()?,
-                        file.size,
-                    ))
-                })?
+                let (file, bytes) = files.read(index % self.rows()? * self.count + number)?;
+                (file.media, bytes, file.facts)
             }
         };
         Some((
@@ -177,7 +135,7 @@ impl Images {
     fn rows(&self) -> Option<u64> {
         match &self.source {
             ImageSource::Generated(_) => None,
-            ImageSource::Files(files) => Some((files.len() as u64).div_ceil(self.count)),
+            ImageSource::Files(files) => Some(files.len().div_ceil(self.count)),
         }
     }
 }
@@ -432,7 +390,7 @@ mod tests {
         assert_eq!(
             error(&empty),
             format!(
-                "`images`: {} has no png, jpg or webp image",
+                "`images`: {} has no file with one of the extensions png, jpg, jpeg, webp",
                 dir.path().display()
             )
         );

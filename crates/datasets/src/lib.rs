@@ -8,6 +8,8 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod audio;
+mod audio_format;
 mod cache;
 mod conversations;
 mod embeddings;
@@ -18,6 +20,7 @@ mod generated;
 mod graph;
 mod hub_data;
 mod images;
+mod media;
 mod message;
 mod model_hub;
 mod prefix;
@@ -32,6 +35,7 @@ mod text;
 pub mod token;
 mod trace;
 mod transforms;
+mod video;
 
 pub use cache::{CacheDir, DEFAULT_HUB};
 pub use error::PromptError;
@@ -242,6 +246,8 @@ pub fn open(
         )?),
         Source::SpeedBenchmark { long } => Box::new(speed::open(*long, &setting)?),
         Source::Images(images) => Box::new(images::open(images, &setting, &mut notes)?),
+        Source::Audio(audio) => Box::new(audio::open(audio, &setting, &mut notes)?),
+        Source::Video(video) => Box::new(video::open(video, &setting)?),
         Source::Trace(trace) => Box::new(trace::open(trace, &setting, &mut notes)?),
         Source::LineByLine => Box::new(file::open(&text::LINE_BY_LINE, &setting, &mut notes)?),
         Source::Openqa => Box::new(file::open(&rows::OPENQA, &setting, &mut notes)?),
@@ -255,6 +261,7 @@ pub fn open(
     };
     let prompts = transforms::add_cache_bust(prompts, &setting, &mut notes);
     let prompts = transforms::add_shape(prompts, &setting)?;
+    let prompts = transforms::add_token_ids(prompts, &setting);
     Ok(Opened {
         prompts,
         tokenizer,

@@ -24,6 +24,8 @@ struct Random {
     prefix: SharedPrefix,
     slot: Slot,
     shared_prefix: u64,
+    /// Prompts are token ids: their length is exact without a search for a text.
+    token_ids: bool,
     /// Each prompt has a different prefix.
     cache_bust: bool,
     tokenizer: Arc<Tokenizer>,
@@ -53,12 +55,21 @@ pub fn open(
         &tokenizer,
         system.as_deref().or(setting.spec.system.as_deref()),
     )?;
-    let prefix = SharedPrefix::draw(&tokenizer, &slot, shared_prefix, seed.child("prefix"))?;
+    let text_prefix = if setting.spec.token_ids {
+        0
+    } else {
+        shared_prefix
+    };
+    let prefix = SharedPrefix::draw(&tokenizer, &slot, text_prefix, seed.child("prefix"))?;
     let template_tokens = tokenizer.count_template(&slot);
     let lengths = Lengths::new(
         "random",
         tokens,
-        prefix.count() - template_tokens,
+        if setting.spec.token_ids {
+            shared_prefix
+        } else {
+            prefix.count() - template_tokens
+        },
         template_tokens,
         setting,
     )?;
@@ -70,6 +81,7 @@ pub fn open(
         prefix,
         slot,
         shared_prefix,
+        token_ids: setting.spec.token_ids,
         cache_bust,
         tokenizer,
         seed,
@@ -79,6 +91,9 @@ pub fn open(
     };
     let mut rng = random.rng(setting.first, 0);
     let n = template_tokens + random.draw(setting.first, &mut rng)?.tokens;
+    if random.token_ids {
+        return Ok(random);
+    }
     random
         .prefix
         .continue_text(&random.tokenizer, n, &mut rng)?;
@@ -99,6 +114,20 @@ impl Random {
         }
     }
 
+    /// Random ids: those of the prefix, then those of the prompt.
+    fn ids(&self, index: u64, tokens: u64) -> Vec<u32> {
+        let prefix = match self.cache_bust {
+            true => self.seed.child("bust").child(index),
+            false => self.seed.child("prefix"),
+        };
+        let mut prefix = ChaCha8Rng::seed_from_u64(prefix.0);
+        let shared = self.shared_prefix as usize;
+        let mut ids = self.tokenizer.random_ids(shared, &mut prefix);
+        let rest = (tokens as usize).saturating_sub(shared);
+        ids.extend(self.tokenizer.random_ids(rest, &mut self.rng(index, 1)));
+        ids
+    }
+
     /// The prefix of a prompt: the common one, or a different one.
     fn shared_prefix(&self, index: u64) -> Option<Cow<'_, SharedPrefix>> {
         if !self.cache_bust {
@@ -116,6 +145,19 @@ impl Prompts for Random {
         let index = self.first.wrapping_add(seq);
         let drawn = self.draw(index, &mut self.rng(index, 0)).ok()?;
         let n = self.template_tokens + drawn.tokens;
+        if self.token_ids {
+            let ids = self.ids(index, n);
+            let prompt = Prompt {
+                text: self.tokenizer.decode(&ids).unwrap_or_default(),
+                tokens: Some(ids.len() as u64),
+                token_ids: Some(ids),
+                max_tokens: drawn.max_tokens,
+                ..Prompt::default()
+            };
+            return Some(Session {
+                turns: vec![prompt],
+            });
+        }
         let prefix = self.shared_prefix(index)?;
         let draw = |generator| {
             prefix

@@ -21,6 +21,32 @@ trait Transform: Send + Sync {
     fn apply(&self, session: &mut Session, index: u64);
 }
 
+/// `request.prompt: token_ids`: the ids of each text, with the special tokens that the server would add.
+struct TokenIds(Arc<Tokenizer>);
+
+impl Transform for TokenIds {
+    fn apply(&self, session: &mut Session, _index: u64) {
+        for prompt in &mut session.turns {
+            if prompt.token_ids.is_none() {
+                prompt.token_ids = self.0.encode_prompt(&prompt.text);
+                prompt.tokens = prompt.token_ids.as_ref().map(|ids| ids.len() as u64);
+            }
+        }
+    }
+}
+
+/// Adds the token ids of prompts, where they are sent instead of the text.
+pub fn add_token_ids(inner: Box<dyn Prompts>, setting: &Setting<'_>) -> Box<dyn Prompts> {
+    if !setting.spec.token_ids {
+        return inner;
+    }
+    Box::new(Transformed {
+        inner,
+        transform: TokenIds(setting.tokenizer()),
+        first: setting.first,
+    })
+}
+
 /// A dataset with transformed sessions.
 struct Transformed<T> {
     inner: Box<dyn Prompts>,

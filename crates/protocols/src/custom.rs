@@ -48,9 +48,7 @@ impl Protocol for Custom {
 
     fn framing(&self, content_type: Option<&str>, asked_stream: bool) -> Result<Framing, Failure> {
         match self.framing {
-            Some(Framing::Sse) => Ok(Framing::Sse),
-            Some(Framing::Ndjson) => Ok(Framing::Ndjson),
-            Some(Framing::Json) => Ok(Framing::Json),
+            Some(framing) => Ok(framing),
             None => framing_of_content_type(content_type, asked_stream),
         }
     }

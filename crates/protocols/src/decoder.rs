@@ -238,7 +238,8 @@ pub(crate) fn decoder_for<A: Assembly + 'static>(
             Framer::Lines(Lines::new(MAX_EVENT_BYTES)),
             assembly,
         )),
-        Framing::Json => Box::new(Unary::new(assembly)),
+        // Audio is decoded by the API that has it.
+        Framing::Json | Framing::Audio { .. } => Box::new(Unary::new(assembly)),
     }
 }
 
@@ -285,7 +286,7 @@ pub fn framing_of_content_type(
 pub fn require_json(content_type: Option<&str>) -> Result<Framing, Failure> {
     match framing_of_content_type(content_type, false)? {
         Framing::Json => Ok(Framing::Json),
-        Framing::Sse | Framing::Ndjson => {
+        _ => {
             let message = format!(
                 "the response is a stream (`{}`), which this API never gives",
                 content_type.unwrap_or_default()

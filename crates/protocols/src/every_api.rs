@@ -5,8 +5,8 @@ use crate::spec::end;
 use crate::{Events, protocol};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::FailureKind;
-use llmscen_core::request::Extract;
 use llmscen_core::request::Framing::{Json, Ndjson, Sse};
+use llmscen_core::request::{Extract, RequestSpec};
 
 #[test]
 fn an_instant_stop_is_good_in_every_protocol() {
@@ -134,7 +134,11 @@ fn a_custom_reply_is_good_with_what_its_finish_path_finds() {
             finish: Some("$.why".into()),
             ..Extract::default()
         };
-        let mut decoder = protocol(Api::Custom, Some(&extract))
+        let request = RequestSpec {
+            extract: Some(extract),
+            ..RequestSpec::default()
+        };
+        let mut decoder = protocol(Api::Custom, Some(&request))
             .unwrap()
             .decoder(Json, false);
         let mut events = Events::default();

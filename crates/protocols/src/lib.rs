@@ -22,13 +22,16 @@ mod decoder;
 mod embeddings;
 mod error;
 mod framing;
+mod images;
 mod ollama;
 mod plausible;
 mod raw_json;
 mod realtime;
 mod rerank;
 mod responses;
+mod speech;
 mod tgi;
+mod transcriptions;
 mod usage;
 
 #[cfg(test)]
@@ -49,7 +52,8 @@ pub use plausible::discard_implausible;
 
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, Finish, ServerTimes, Usage};
-use llmscen_core::request::{Extract, Framing};
+use llmscen_core::request::{Framing, RequestSpec};
+use llmscen_core::units::Nanos;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -76,11 +80,11 @@ pub trait Protocol: Send + Sync {
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder>;
 }
 
-/// The implementation of an API; `extract` is for [`Api::Custom`].
+/// The implementation of an API for requests of this specification; None: its default body.
 ///
 /// # Errors
-/// `extract` is invalid.
-pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>, String> {
+/// `request.extract` is invalid.
+pub fn protocol(api: Api, request: Option<&RequestSpec>) -> Result<Arc<dyn Protocol>, String> {
     match api {
         // A request to a local model has the form of a chat and is not sent.
         Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
@@ -93,7 +97,15 @@ pub fn protocol(api: Api, extract: Option<&Extract>) -> Result<Arc<dyn Protocol>
         Api::Dashscope => Ok(Arc::new(dashscope::Dashscope)),
         Api::Ollama => Ok(Arc::new(ollama::Ollama)),
         Api::Tgi => Ok(Arc::new(tgi::Tgi)),
-        Api::Custom => Ok(Arc::new(custom::Custom::new(extract)?)),
+        Api::OpenaiTranscriptions | Api::OpenaiTranslations => {
+            Ok(Arc::new(transcriptions::Transcriptions))
+        }
+        Api::OpenaiSpeech => Ok(Arc::new(speech::Speech::new(request))),
+        Api::OpenaiImages => Ok(Arc::new(images::Images)),
+        Api::Custom => {
+            let extract = request.and_then(|request| request.extract.as_ref());
+            Ok(Arc::new(custom::Custom::new(extract)?))
+        }
     }
 }
 
@@ -133,8 +145,28 @@ pub struct Events {
     /// The tokens in each content event, if the server reports a running count with every event; otherwise empty. Filled at the
     /// end.
     pub weights: Vec<u32>,
+    /// The audio of the response, once any has been decoded.
+    pub audio: Option<AudioReceived>,
     /// The end marker was received; later bytes are ignored.
     pub done: bool,
+}
+
+/// The audio of a response so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AudioReceived {
+    /// Its bytes, without those of a header.
+    pub bytes: u64,
+    /// Bytes per second of playback; None: the format does not reveal it.
+    pub bytes_per_second: Option<u32>,
+}
+
+impl AudioReceived {
+    /// Its duration, if it is known.
+    pub fn duration(self) -> Option<Nanos> {
+        let nanos = u128::from(self.bytes) * 1_000_000_000
+            / u128::from(self.bytes_per_second.filter(|rate| *rate > 0)?);
+        Some(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
 }
 
 impl Events {
@@ -173,7 +205,7 @@ pub struct Reply {
     pub message: Option<Message>,
     /// Times reported by the server.
     pub server: ServerTimes,
-    /// Number of inputs of a request with several: texts embedded, documents ranked.
+    /// Number of inputs or results of a request with several: texts embedded, documents ranked, images generated.
     pub items: Option<u64>,
     /// No content was received, even if the server counts tokens.
     pub silent: bool,

@@ -6,6 +6,7 @@ use crate::framing::Event;
 use crate::raw_json::{Raw, decode_failure, decode_string};
 use crate::responses::Steps;
 use crate::{Decoder, Events, Protocol, Reply};
+use llmscen_core::api::SPEECH_RATE;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
@@ -40,6 +41,8 @@ struct ServerEvent<'a> {
     kind: Raw<'a>,
     #[serde(borrow)]
     response: Raw<'a>,
+    #[serde(borrow)]
+    delta: Raw<'a>,
 }
 
 #[derive(Deserialize)]
@@ -62,6 +65,19 @@ struct ServerEvents {
 }
 
 impl ServerEvents {
+    /// Counts a piece of audio, in base64 (RFC 4648, section 4).
+    fn hear(&mut self, delta: Raw, events: &mut Events) {
+        let text = delta.map(decode_string).unwrap_or_default();
+        let digits = text.trim_end_matches('=').len() as u64;
+        if digits == 0 {
+            return;
+        }
+        self.steps.receive_content();
+        let audio = events.audio.get_or_insert_default();
+        audio.bytes += digits * 3 / 4;
+        audio.bytes_per_second = Some(SPEECH_RATE * 2);
+    }
+
     /// Reads `response.done`.
     fn end(&mut self, raw: Raw, json: &[u8], events: &mut Events) -> Result<(), Failure> {
         events.done = true;
@@ -94,6 +110,10 @@ impl Assembly for ServerEvents {
         let kind = parsed.kind.map(decode_string).unwrap_or_default();
         match &*kind {
             "response.done" => self.end(parsed.response, event.data, events),
+            "response.output_audio.delta" | "response.audio.delta" => {
+                self.hear(parsed.delta, events);
+                Ok(())
+            }
             "error" => self.steps.event(event, events),
             // The other events are of the session, or of what the client sent.
             kind if kind.starts_with("response.") => self.steps.event(event, events),
@@ -159,6 +179,27 @@ mod tests {
             cached: Some(4),
         };
         assert_eq!(reply.usage, usage);
+    }
+
+    #[test]
+    fn audio_has_a_duration_and_its_transcript_has_the_tokens() {
+        let (events, reply) = read(
+            r#"{"type":"response.output_audio_transcript.delta","delta":"hi","output_index":0}
+{"type":"response.output_audio.delta","delta":"AAAAAAAA","output_index":0}
+{"type":"response.audio.delta","delta":"AAA=","output_index":0}
+{"type":"response.done","response":{"id":"r1","status":"completed"}}"#,
+        );
+        let audio = events.audio.unwrap();
+        assert_eq!((audio.bytes, audio.bytes_per_second), (8, Some(48_000)));
+        assert_eq!((events.content, reply.text.as_deref()), (1, Some("hi")));
+        let (_, silent) = read(
+            r#"{"type":"response.output_audio.delta","delta":"AAAA"}
+{"type":"response.done","response":{"id":"r1","status":"completed"}}"#,
+        );
+        assert_eq!(
+            (silent.silent, silent.end.unwrap().reason.as_str()),
+            (false, "completed")
+        );
     }
 
     #[test]

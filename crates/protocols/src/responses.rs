@@ -95,6 +95,11 @@ impl Steps {
         }
     }
 
+    /// Records content that is no text.
+    pub fn receive_content(&mut self) {
+        self.content = true;
+    }
+
     fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
         let kind = step.kind.map(decode_string).unwrap_or_default();
         if step.error.is_some() || kind == "error" {

@@ -279,6 +279,8 @@ pub(crate) fn short_table(
     };
     let quantiles = [
         (Metric::Ttft, "TTFT", 1),
+        (Metric::Ttfa, "TTFA", 1),
+        (Metric::Rtf, "RTF", 2),
         (Metric::Tpot, "TPOT", 2),
         (Metric::E2e, "E2E", 4),
     ];
@@ -286,7 +288,16 @@ pub(crate) fn short_table(
         .into_iter()
         .filter(|(metric, ..)| has(*metric))
         .collect();
-    let has_tokens = has(Metric::OutputTps);
+    let throughputs = [
+        (Metric::RequestThroughput, "REQ/S", 3),
+        (Metric::OutputTps, "TOK/S", 0),
+        (Metric::ItemThroughput, "ITEMS/S", 0),
+        (Metric::Rtfx, "RTFX", 0),
+    ];
+    let throughputs: Vec<_> = throughputs
+        .into_iter()
+        .filter(|(metric, ..)| *metric == Metric::RequestThroughput || has(*metric))
+        .collect();
     let mut columns: Vec<Column> = match keys {
         [] => vec![Column::text().terminal("CASE", 0)],
         keys => keys
@@ -298,9 +309,8 @@ pub(crate) fn short_table(
             })
             .collect(),
     };
-    columns.push(Column::number().terminal("REQ/S", 3));
-    if has_tokens {
-        columns.push(Column::number().terminal("TOK/S", 0));
+    for (_, name, rank) in &throughputs {
+        columns.push(Column::number().terminal(name, *rank));
     }
     for (_, name, rank) in &quantiles {
         columns.push(Column::number().terminal(&format!("{name} P50"), *rank));
@@ -310,9 +320,8 @@ pub(crate) fn short_table(
     columns.push(Column::text().terminal("VERDICT", 0));
     let row = |metrics: &Metrics<'_>, first: Vec<Cell>, verdict: Cell| {
         let mut cells = first;
-        cells.push(metrics.scalar(Metric::RequestThroughput));
-        if has_tokens {
-            cells.push(metrics.scalar(Metric::OutputTps));
+        for (metric, ..) in &throughputs {
+            cells.push(metrics.scalar(*metric));
         }
         for (metric, ..) in &quantiles {
             cells.extend([0.5, 0.95].map(|share| metrics.quantile(*metric, share)));

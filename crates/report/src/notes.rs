@@ -116,7 +116,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Tokenizer => {
             "needs `dataset.tokenizer`, and prompts whose beginning earlier requests contain"
         }
-        Requires::Items => "needs requests with several inputs",
+        Requires::Items => "needs requests with several inputs or results",
+        Requires::Audio => "needs audio whose duration is known",
+        Requires::AudioOutput => "needs responses that are audio",
         Requires::ServerTimes => "not reported by the server",
         Requires::ManagedServer => "needs `target.server`",
         Requires::Power => "no GPU reported its power",
@@ -137,6 +139,7 @@ fn no_window(case: &CaseReport, metric: Metric) -> bool {
     use Metric::*;
     let throughputs = [
         ItemThroughput,
+        Rtfx,
         SessionThroughput,
         SessionsPerHour,
         SessionsPerHourPerGpu,

@@ -99,8 +99,10 @@ fn distributions(
 const ROWS: [f64; 10] = [0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99];
 
 /// The metrics with a column, and its head.
-const COLUMNS: [(Metric, &str); 8] = [
+const COLUMNS: [(Metric, &str); 10] = [
     (Metric::Ttft, "TTFT, ms"),
+    (Metric::Ttfa, "TTFA, ms"),
+    (Metric::Rtf, "RTF"),
     (Metric::Itl, "ITL, ms"),
     (Metric::Tpot, "TPOT, ms"),
     (Metric::E2e, "Latency, ms"),

@@ -283,7 +283,7 @@ fn compare_baseline(state: &BaselineState, resolved: &str, review: &mut Review) 
     }
 }
 
-/// Protocols that generate nothing are not streamed by default.
+/// Protocols that generate no text are not streamed by default.
 fn without_stream(root: &mut Node, swept: &BTreeSet<String>) {
     let api = root
         .get("target.api")

@@ -2,13 +2,17 @@
 //! as data, so a prompt cannot break the JSON.
 
 mod body;
+mod form;
 mod speech;
 pub(crate) mod values;
 
 use crate::render::body::{Body, Scope, TextError};
 use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
-use llmscen_core::api::Api;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+pub use form::describe_form;
+use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::Prompt;
 use llmscen_core::expect::{MissingTruth, Truths};
 use llmscen_core::plan::Case;
@@ -16,12 +20,14 @@ use llmscen_core::request::sample_length;
 use llmscen_core::request::{Quantity, RequestSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::target::ModelShare;
+use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 pub use speech::spoken;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::io::Write;
 
 /// Why a body cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +49,9 @@ pub enum RenderError {
     /// The body is not a mapping.
     #[error("a request body must be a mapping")]
     Shape,
+    /// The API uploads audio, and the row has none.
+    #[error("the dataset's row has no audio, which {0} uploads; use `dataset.kind: audio`")]
+    Audio(Api),
 }
 
 impl From<TextError> for RenderError {
@@ -54,8 +63,12 @@ impl From<TextError> for RenderError {
 /// A rendered body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The body as JSON; for a WebSocket, a line per message.
+    /// The body: JSON, or a form; for a WebSocket, a JSON message per line.
     pub bytes: Vec<u8>,
+    /// Its `content-type`; None: JSON.
+    pub content_type: Option<String>,
+    /// The request has audio, of this duration if it is known.
+    pub audio: Option<Option<Nanos>>,
     /// The model in it.
     pub model: String,
     /// Whether it requests a stream.
@@ -177,7 +190,12 @@ impl Renderer {
         self.ask_for_counts(&mut body, &extra);
         body::merge_fields(&mut body, extra);
         self.add_includes(&mut body);
+        let (bytes, content_type) =
+            self.encode(&body, prompt, seed.child("boundary").child(seq))?;
         Ok(Rendered {
+            audio: prompt.audio.as_ref().map(|audio| audio.duration),
+            content_type,
+            bytes,
             model: body
                 .get("model")
                 .and_then(Value::as_str)
@@ -187,12 +205,28 @@ impl Renderer {
             max_tokens: self.output_limit(&body, max_tokens),
             items: self.count_documents(&body),
             truths: truths.transpose()?,
-            bytes: if self.case.target.websocket {
-                messages_of_request(self.case.target.api, body, prompt.continues)
-            } else {
-                serde_json::to_vec(&body).map_err(|_| RenderError::Shape)?
-            },
         })
+    }
+
+    /// The bytes of a body and their `content-type`, unless that is JSON.
+    fn encode(
+        &self,
+        body: &Map<String, Value>,
+        prompt: &Prompt,
+        seed: Seed,
+    ) -> Result<(Vec<u8>, Option<String>), RenderError> {
+        let api = self.case.target.api;
+        if self.case.target.websocket {
+            return Ok((messages_of_request(api, body, prompt), None));
+        }
+        if !api.uploads_audio() {
+            let bytes = serde_json::to_vec(body).map_err(|_| RenderError::Shape)?;
+            return Ok((bytes, None));
+        }
+        let file = prompt.audio.as_ref().ok_or(RenderError::Audio(api))?;
+        let boundary = form::boundary(seed);
+        let bytes = form::encode(body, file, &boundary);
+        Ok((bytes, Some(form::content_type(&boundary))))
     }
 
     fn max_tokens(&self, prompt: &Prompt, seed: Seed) -> Result<Option<u64>, RenderError> {
@@ -343,30 +377,71 @@ impl Renderer {
     }
 }
 
-/// The messages that send a body over a WebSocket, one per line. What only HTTP uses is left out. `continues`: the server has the
-/// conversation so far, and with it the settings of the session.
-fn messages_of_request(api: Api, mut body: Map<String, Value>, continues: bool) -> Vec<u8> {
+/// The messages that send a body over a WebSocket, one per line. What only HTTP uses is left out.
+fn messages_of_request(api: Api, body: &Map<String, Value>, prompt: &Prompt) -> Vec<u8> {
     const OF_HTTP: [&str; 3] = ["type", "stream", "background"];
-    let mut messages = Vec::new();
-    if api == Api::OpenaiRealtime {
-        let session = body.remove("session").filter(|_| !continues);
-        messages
-            .extend(session.map(|session| json!({ "type": "session.update", "session": session })));
-        if let Some(Value::Array(items)) = body.remove("items") {
-            let create = |item| json!({ "type": "conversation.item.create", "item": item });
-            messages.extend(items.into_iter().map(create));
-        }
-        let response = body.remove("response").unwrap_or_else(|| json!({}));
-        messages.push(json!({ "type": "response.create", "response": response }));
-    } else {
-        let mut event = Map::new();
-        event.insert("type".to_owned(), json!("response.create"));
-        body.retain(|field, _| !OF_HTTP.contains(&field.as_str()));
-        event.extend(body);
-        messages.push(Value::Object(event));
+    let mut lines = Lines::default();
+    if api != Api::OpenaiRealtime {
+        let fields = body.iter().map(|(field, value)| (field.as_str(), value));
+        let fields = fields.filter(|(field, _)| !OF_HTTP.contains(field));
+        lines.push("response.create", fields);
+        return lines.0;
     }
-    let lines: Vec<String> = messages.iter().map(Value::to_string).collect();
-    lines.join("\n").into_bytes()
+    // The server that has the conversation so far has the settings of the session, too.
+    let session = body.get("session").filter(|_| !prompt.continues);
+    if let Some(session) = session {
+        let with_audio = prompt.audio.as_ref().map(|_| with_audio_input(session));
+        let session = with_audio.as_ref().unwrap_or(session);
+        lines.push("session.update", [("session", session)]);
+    }
+    let has_text = prompt.audio.is_none() || !prompt.text.is_empty();
+    let items = body.get("items").and_then(Value::as_array);
+    let items = items.filter(|_| has_text);
+    if let Some(audio) = &prompt.audio {
+        for piece in audio.bytes.chunks(AUDIO_PIECE) {
+            let samples = Value::from(STANDARD.encode(piece));
+            lines.push("input_audio_buffer.append", [("audio", &samples)]);
+        }
+        lines.push("input_audio_buffer.commit", []);
+    }
+    for item in items.into_iter().flatten() {
+        lines.push("conversation.item.create", [("item", item)]);
+    }
+    let response = body.get("response").map(|response| ("response", response));
+    lines.push("response.create", response);
+    lines.0
+}
+
+/// Bytes of audio per event: 100 ms, in steps of 6 bytes, which are whole samples and whole groups of base64.
+const AUDIO_PIECE: usize = SPEECH_RATE as usize * 2 / 10;
+
+/// The settings of a session whose turns end with `input_audio_buffer.commit`, not where the server detects silence.
+fn with_audio_input(session: &Value) -> Value {
+    let mut session = session.clone();
+    if let Value::Object(fields) = &mut session {
+        let format = json!({ "type": "audio/pcm", "rate": SPEECH_RATE });
+        body::fill_field(fields, "audio.input.format", format);
+        body::fill_field(fields, "audio.input.turn_detection", Value::Null);
+    }
+    session
+}
+
+/// Events as JSON, one per line.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn push<'a>(&mut self, kind: &str, fields: impl IntoIterator<Item = (&'a str, &'a Value)>) {
+        if !self.0.is_empty() {
+            self.0.push(b'\n');
+        }
+        // Writing to memory cannot fail.
+        let _ = write!(self.0, "{{\"type\":\"{kind}\"");
+        for (field, value) in fields {
+            let _ = write!(self.0, ",{}:{value}", Value::from(field));
+        }
+        self.0.push(b'}');
+    }
 }
 
 /// Whether the bodies of a request ask for a stream: `extra` overrides the template, the template overrides `request.stream`.

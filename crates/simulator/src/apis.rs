@@ -3,14 +3,17 @@
 mod anthropic;
 mod dashscope;
 mod embeddings;
+mod images;
 mod ollama;
 mod openai;
 mod realtime;
 mod rerank;
 mod responses;
+mod speech;
 #[cfg(test)]
 mod tests;
 mod tgi;
+mod transcriptions;
 
 use crate::generation::{Call, Generation, Refusal};
 use crate::http;
@@ -22,7 +25,7 @@ use std::fmt::Debug;
 const CREATED: u64 = 1_700_000_000;
 
 /// All APIs.
-static ALL: [&dyn Protocol; 10] = [
+static ALL: [&dyn Protocol; 13] = [
     &openai::Chat,
     &openai::Completions,
     &responses::Responses,
@@ -30,6 +33,9 @@ static ALL: [&dyn Protocol; 10] = [
     &anthropic::Messages,
     &embeddings::Embeddings,
     &rerank::Rerank,
+    &transcriptions::Transcriptions,
+    &speech::Speech,
+    &images::Images,
     &dashscope::Dashscope,
     &ollama::Ollama,
     &tgi::Tgi,

@@ -79,6 +79,8 @@ pub(super) struct Call<'c> {
     pub(super) path: &'static str,
     pub(super) request: &'c Request,
     pub(super) body: Fields<'c>,
+    /// The uploaded file of a form.
+    pub(super) file: Option<&'c [u8]>,
     /// Response id.
     pub(super) id: &'c str,
     pub(super) config: &'c Simulator,

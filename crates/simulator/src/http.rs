@@ -318,13 +318,13 @@ pub(super) fn json<'a>(to: &mut Vec<u8>, status: u16, body: &str, about: impl In
 }
 
 /// Appends one HTTP chunk with the concatenated pieces.
-pub(super) fn chunk(to: &mut Vec<u8>, pieces: &[&str]) {
-    let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+pub(super) fn chunk<T: AsRef<[u8]>>(to: &mut Vec<u8>, pieces: &[T]) {
+    let length: usize = pieces.iter().map(|piece| piece.as_ref().len()).sum();
     // Writing to a vector cannot fail.
     let _ = write!(to, "{length:x}\r\n");
     pieces
         .iter()
-        .for_each(|piece| to.extend_from_slice(piece.as_bytes()));
+        .for_each(|piece| to.extend_from_slice(piece.as_ref()));
     to.extend_from_slice(b"\r\n");
 }
 

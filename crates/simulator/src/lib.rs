@@ -21,6 +21,7 @@ mod chaos;
 mod clock;
 mod connection;
 pub mod engine;
+mod form;
 mod generation;
 mod http;
 mod live;

@@ -5,6 +5,7 @@ use crate::body::Body;
 use crate::chaos::{Strike, fate};
 use crate::clock::{Clock, Timer};
 use crate::engine::{Engine, Job, Occupancy, TooLong};
+use crate::form::{self, Form};
 use crate::generation::{Call, Fields, Generation, MOST_CHOICES, Refusal};
 use crate::http::{self, Request};
 use crate::live::{After, Live, Turn};
@@ -190,15 +191,23 @@ impl Server {
         id: &str,
         seed: Seed,
     ) -> Result<(Generation, Box<dyn Reply>), Refusal> {
-        let body: Value = serde_json::from_slice(&request.body)
-            .map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
-        let Value::Object(body) = &body else {
-            return Err(Refusal::new(400, "the body must be a JSON object"));
+        let form = match form::boundary(request) {
+            Some(boundary) => form::parse(&request.body, boundary)
+                .ok_or_else(|| Refusal::new(400, "the form is malformed"))?,
+            None => {
+                let body: Value = serde_json::from_slice(&request.body)
+                    .map_err(|error| Refusal::new(400, format!("the body is not JSON: {error}")))?;
+                let Value::Object(fields) = body else {
+                    return Err(Refusal::new(400, "the body must be a JSON object"));
+                };
+                Form { fields, file: None }
+            }
         };
         protocol.read(&Call {
             path,
             request,
-            body: Fields::new(body),
+            body: Fields::new(&form.fields),
+            file: form.file,
             id,
             config: &self.config,
             seed,

@@ -10,6 +10,7 @@ use llmscen_core::outcome::{Outcome, Phase};
 use llmscen_core::plan::Case;
 use llmscen_core::redact::Redactor;
 use llmscen_core::seed::Seed;
+use llmscen_scenario::render::describe_form;
 use std::io;
 
 /// Stores the bodies of one round.
@@ -74,7 +75,7 @@ impl BodyRecorder {
         {
             return Ok(());
         }
-        let packed = self.pack(&mut head, outcome.status, copies);
+        let packed = self.pack(&mut head, outcome, copies);
         let packed = packed.map_err(|error| StoreError::Encode {
             reason: error.to_string(),
         })?;
@@ -110,7 +111,7 @@ impl BodyRecorder {
     fn pack(
         &self,
         head: &mut Head,
-        status: Option<u16>,
+        outcome: &Outcome,
         copies: &CapturedExchange,
     ) -> io::Result<Packed> {
         let redactor = self.redactor.with_headers(&copies.call_headers);
@@ -119,15 +120,29 @@ impl BodyRecorder {
             .request
             .get(..MAX_BODY_BYTES)
             .unwrap_or(&copies.request);
+        let mut headers = copies.call_headers.iter();
+        let content_type = headers.find(|(name, _)| name == "content-type");
+        let form = content_type.and_then(|(_, value)| describe_form(value, &copies.request));
+        let request = form.map_or_else(|| text(sent), |form| redactor.redact_truncated(&form));
         let mut packed = Packed {
-            request: bodies::pack_request(&text(sent))?,
+            request: bodies::pack_request(&request)?,
             response: Vec::new(),
         };
         head.request = extent(copies.request.len() as u64, sent, &packed.request);
         let received = &copies.response;
         // A local model responds without a status.
-        if status.is_some() || received.total_bytes > 0 {
-            packed.response = bodies::pack_response(status, &text(&received.bytes))?;
+        if outcome.status.is_some() || received.total_bytes > 0 {
+            // Events have their audio as text.
+            let is_audio = !outcome.streamed
+                && outcome
+                    .audio
+                    .as_ref()
+                    .is_some_and(|audio| audio.first.is_some());
+            let response = match is_audio {
+                true => format!("({} bytes of audio)", received.total_bytes),
+                false => text(&received.bytes),
+            };
+            packed.response = bodies::pack_response(outcome.status, &response)?;
             head.response = Some(extent(
                 received.total_bytes,
                 &received.bytes,

@@ -112,7 +112,7 @@ fn is_generated(source: &Source) -> bool {
         | Source::Random { .. }
         | Source::Prefix { .. }
         | Source::SpeedBenchmark { .. } => true,
-        Source::Trace(_) | Source::Images(_) => true,
+        Source::Trace(_) | Source::Images(_) | Source::Audio(_) | Source::Video(_) => true,
         Source::Command(_) => false,
         Source::LineByLine
         | Source::Openqa

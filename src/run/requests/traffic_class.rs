@@ -119,6 +119,9 @@ pub fn build_call(
     leave: Option<ClientCancel>,
 ) -> PreparedRequest {
     let is_signed = class.case.target.aws().is_some();
+    let mut headers = class.headers(prompt.headers);
+    let content_type = rendered.content_type;
+    headers.extend(content_type.map(|value| ("content-type".to_owned(), value)));
     PreparedRequest {
         seq: position.seq,
         turn: position.turn,
@@ -128,7 +131,7 @@ pub fn build_call(
         entry: position.entry,
         number: position.number,
         group: prompt.group,
-        headers: class.headers(prompt.headers),
+        headers,
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),
@@ -136,6 +139,7 @@ pub fn build_call(
         streamed: rendered.streamed,
         max_tokens: rendered.max_tokens,
         items: rendered.items,
+        audio: rendered.audio,
         prompt_tokens: prompt.tokens,
         cacheable_tokens: prompt.cacheable_tokens,
         approximate: prompt.approximate,

@@ -3,7 +3,7 @@ use llmscen_core::early_stop::{Aborted, AllFailed, EarlyStop, Saturated, TargetL
 use llmscen_core::expect::{AnswerCheck, FailedCheck};
 use llmscen_core::manifest::{Vitals, WorkerStalls};
 use llmscen_core::outcome::{
-    Counted, Failure, FailureKind, Finish, Phase, ServerTimes, Timeline, Usage,
+    Audio, Counted, Failure, FailureKind, Finish, Phase, Playback, ServerTimes, Timeline, Usage,
 };
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::search::Part as Probe;
@@ -205,10 +205,10 @@ fn the_format_of_version_8_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000000000000000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f700000000000000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300000000000000"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e74730000000000000000"
         ),
     ];
     assert_eq!(all, known);
@@ -362,6 +362,16 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                 }),
                 held_until: prompt.map(Nanos),
                 kept_headers: response_id.as_deref().map(Into::into),
+                audio: prompt.map(|nanos| {
+                    Box::new(Audio {
+                        duration: output.map(Nanos),
+                        first: Some(Nanos(nanos)),
+                        playback: cached.map(|stalled| Playback {
+                            underruns: reads,
+                            stalled: Nanos(stalled),
+                        }),
+                    })
+                }),
                 response_id,
                 end,
             }

@@ -1,3 +1,3 @@
 #![no_main]
 
-llmscen_fuzz::target!(Api::Custom, Some(&llmscen_fuzz::extracts()[0]));
+llmscen_fuzz::target!(Api::Custom, Some(&llmscen_fuzz::custom_request(llmscen_fuzz::extracts()[0].clone())));

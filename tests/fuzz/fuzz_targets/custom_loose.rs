@@ -1,3 +1,3 @@
 #![no_main]
 
-llmscen_fuzz::target!(Api::Custom, Some(&llmscen_fuzz::extracts()[1]));
+llmscen_fuzz::target!(Api::Custom, Some(&llmscen_fuzz::custom_request(llmscen_fuzz::extracts()[1].clone())));

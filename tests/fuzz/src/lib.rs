@@ -3,7 +3,7 @@
 
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
-use llmscen_core::request::{Done, Extract, ExtractUsage, Framing};
+use llmscen_core::request::{Done, Extract, ExtractUsage, Framing, RequestSpec};
 use llmscen_protocols::{Events, Protocol, Reply, check_path, protocol};
 use peak_alloc::PeakAlloc;
 use serde_json::json;
@@ -113,12 +113,17 @@ pub fn check_with_path(input: &[u8]) {
     let usage = ExtractUsage { output: maybe.clone(), ..ExtractUsage::default() };
     let done = Some(Done::Value { path: path.clone(), equals: Some(json!("[DONE]")) });
     let extract = Extract { text: vec![path.clone()], choice: maybe.clone(), usage, finish: maybe, done, ..Extract::default() };
-    let protocol = protocol(Api::Custom, Some(&extract));
+    let protocol = protocol(Api::Custom, Some(&custom_request(extract)));
     assert_eq!(protocol.is_ok(), check_path(&path).is_ok());
     if let Ok(protocol) = protocol {
         // A path may select every value, each with its own way of up to 1 KiB.
         bounded(&*protocol, rest, 16 << 10);
     }
+}
+
+/// A request of `api: custom` with this extraction.
+pub fn custom_request(extract: Extract) -> RequestSpec {
+    RequestSpec { extract: Some(extract), ..RequestSpec::default() }
 }
 
 /// What the target `custom` extracts: chat completions, and with paths that may match more than once.
@@ -158,12 +163,12 @@ macro_rules! target {
     ($api:expr) => {
         $crate::target!($api, None);
     };
-    ($api:expr, $extract:expr) => {
+    ($api:expr, $request:expr) => {
         use llmscen_core::api::Api;
         use llmscen_protocols::{Protocol, protocol};
         use std::sync::{Arc, LazyLock};
 
-        static PROTOCOL: LazyLock<Option<Arc<dyn Protocol>>> = LazyLock::new(|| protocol($api, $extract).ok());
+        static PROTOCOL: LazyLock<Option<Arc<dyn Protocol>>> = LazyLock::new(|| protocol($api, $request).ok());
 
         libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             if let Some(protocol) = &*PROTOCOL {

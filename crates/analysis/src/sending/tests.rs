@@ -166,6 +166,7 @@ mod sending {
                 ended: 2.0,
                 requests: 1.0,
                 items: 0.0,
+                audio: 0.0,
                 output: 6.0,
                 input: 10.0,
                 total: 16.0

@@ -71,6 +71,15 @@ fn spaced_word(text: &str) -> bool {
 }
 
 impl Tokenizer {
+    /// Random ids of ordinary tokens; empty where the vocabulary has none.
+    pub fn random_ids(&self, n: usize, rng: &mut impl Rng) -> Vec<u32> {
+        let pool = self.pool.get_or_init(|| Pool::new(self));
+        if pool.0.is_empty() {
+            return Vec::new();
+        }
+        pool.draw(n, rng)
+    }
+
     /// Random text with which the model reads exactly `n` tokens in total, including its [`Slot`]. It has neither control characters
     /// nor blanks at its ends, which chat templates trim. Equal generators give equal text.
     ///

@@ -8,7 +8,7 @@ use crate::spec::end;
 use crate::spec::{self, Spec};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{FailureKind, Usage};
-use llmscen_core::request::{Done, ExtractUsage};
+use llmscen_core::request::{Done, ExtractUsage, RequestSpec};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -49,7 +49,13 @@ fn whole(extract: &Extract, body: &str) -> Reply {
 
 #[test]
 fn a_path_that_is_wrong_is_named_with_its_place() {
-    let error = |extract: &Extract| protocol(Api::Custom, Some(extract)).err().unwrap();
+    let error = |extract: &Extract| {
+        let request = RequestSpec {
+            extract: Some(extract.clone()),
+            ..RequestSpec::default()
+        };
+        protocol(Api::Custom, Some(&request)).err().unwrap()
+    };
     assert_eq!(check_path("$.a[*]['b','c'][?@.d == 'e'].f"), Ok(()));
     assert_eq!(
         error(&Extract {

@@ -112,7 +112,7 @@ impl Scope<'_> {
         let (root, rest) = path.split_first()?;
         let found = match (root.as_str(), rest.split_first()) {
             ("model", _) => json!(self.model),
-            ("prompt", _) => json!(self.prompt.text),
+            ("prompt", _) => self.prompt_value(),
             ("messages", _) => self.dialog.messages(),
             ("system", _) => self.dialog.system(),
             ("dialog", _) => self.dialog.others(),
@@ -131,6 +131,14 @@ impl Scope<'_> {
         rest.is_empty().then_some(found)
     }
 
+    /// The text of the prompt, or its token ids.
+    fn prompt_value(&self) -> Value {
+        match &self.prompt.token_ids {
+            Some(ids) => json!(ids),
+            None => json!(self.prompt.text),
+        }
+    }
+
     fn case(&self) -> Map<String, Value> {
         let mut case = self.labels.clone();
         if let Some(max_tokens) = self.max_tokens {
@@ -141,7 +149,7 @@ impl Scope<'_> {
 
     fn context(&self) -> Jinja {
         let make = || {
-            let all = json!({ "model": self.model, "prompt": self.prompt.text, "messages": self.dialog.messages(),
+            let all = json!({ "model": self.model, "prompt": self.prompt_value(), "messages": self.dialog.messages(),
                 "system": self.dialog.system(), "dialog": self.dialog.others(), "item": *self.prompt.fields, "case": self.case(), "seq": self.seq });
             Jinja::from(Serde(&all))
         };

@@ -15,16 +15,17 @@ use crate::values::number::{SHARE_RANGE, seed, share_range};
 use crate::values::target::models;
 use crate::values::text::{ITEM, SIZES, item, sizes};
 use crate::values::time::{DURATION, SPAN, duration};
-use llmscen_core::api::Api;
+use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::{
-    AtLimit, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated, GeneratedSessions,
-    ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source, TextShape, TraceSpec,
-    Turns,
+    AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated,
+    GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source,
+    TextShape, TraceSpec, Turns, VideoSpec,
 };
 use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
 use llmscen_core::redact::Secret;
 use llmscen_core::request::Quantity;
 use llmscen_core::seed::Seed;
+use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
@@ -96,9 +97,9 @@ pub(crate) static DATASET: Block = Block {
         field(
             "path",
             Kind::Data,
-            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
+            "The file: .jsonl, .json, .csv, .parquet or .txt; for `images` a folder, for `audio` and `video` a file or a folder. `hub:org/name/file.parquet` is a file of a dataset on the Hugging Face hub, `hub:org/name` its rows by `subset` and `split`. `builtin` is a small sample that ships with llmscen, for openqa, messages, sharegpt, embeddings, rerank and trace.",
         )
-        .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
+        .example("data/prompts.jsonl").rules(&[only_kinds(&["line_by_line", "openqa", "longalpaca", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank", "images", "audio", "video"]), required_with(&["kind"], &["line_by_line", "rows", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
         field("subset", Kind::Text, "`path: hub:org/name`: the subset (configuration) of the dataset; by default the one that the dataset declares as default, or the only one.")
             .example("main").rules(&[only_kinds(&HUB_KINDS)]),
         field("split", Kind::Text, "`path: hub:org/name`: the split; by default the only one.")
@@ -121,9 +122,9 @@ pub(crate) static DATASET: Block = Block {
             .example("5m").rules(&[only_kinds(&["command"])]),
         field("columns", Kind::Map(&Kind::Text), "The column of the file, or its dotted path, for each field that the kind reads.")
             .example("{ prompt: instruction }").rules(&[only_kinds(&["openqa", "longalpaca", "rows", "command", "messages", "sharegpt", "trace", "embeddings", "rerank"])]),
-        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`: the text next to the images.")
-            .defaults(Default::Where("kind", &["images"], "Describe what you see."))
-            .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images"]), required_with(&["kind"], &["prompt"])]),
+        field("text", Kind::Text, "`prompt`: the prompt, or `@file`. `images`, `video`: the text next to them. `audio`: the text next to it, none by default.")
+            .defaults(Default::Where("kind", &["images", "video"], "Describe what you see."))
+            .example("Write a haiku.").rules(&[only_kinds(&["prompt", "images", "audio", "video"]), required_with(&["kind"], &["prompt"])]),
         field("tokens", Kind::Leaf(&QUANTITY), "`random`: prompt length, a number or a distribution. `prefix`: length of the part after the shared prefix.")
             .example("1024").rules(&[only_kinds(&["random", "prefix"]), required_with(&["kind", "lengths"], &["random", "prefix"]), one_of(&["tokens", "lengths"], "a length here").help("Keep one of them.")]),
         field("lengths", Kind::Leaf(&PAIRS), "`random`, `prefix`: a table of prompt and output lengths that belong together, in place of `tokens` and `request.max_tokens`. Each request draws a row: `pairs: [[input, output], …]`, with a third number as weight, or a CSV `file` with its columns `input` and `output`.")
@@ -148,8 +149,11 @@ pub(crate) static DATASET: Block = Block {
             .example("16").rules(&[only_kinds(&["embeddings"])]),
         field("documents", Kind::Whole(1, MOST), "`rerank`: documents per request; by default all of the row.")
             .example("10").rules(&[only_kinds(&["rerank"])]),
-        field("sizes", Kind::Leaf(&SIZES), "`images`: width and height of generated images in pixels, used in turn.")
-            .example("[512x512, [640, 480]]").rules(&[only_kinds(&["images"]), conflicts_with(&["path"], &[]).reason("generated images here").beside("images of a folder here").help("Keep one of the two."), required_with(&["kind", "path"], &["images"])]),
+        field("sizes", Kind::Leaf(&SIZES), "`images`, `video`: width and height of generated images or videos in pixels, used in turn.")
+            .example("[512x512, [640, 480]]").rules(&[only_kinds(&["images", "video"]), conflicts_with(&["path"], &[]).reason("generated here").beside("files here").help("Keep one of the two."), required_with(&["kind", "path"], &["images", "video"])]),
+        field("seconds", Kind::Number(0.001, 1800.0), "`audio`: duration of a generated sound in seconds, a tone with noise without speech. `video`: duration of a generated video.")
+            .defaults(Default::Where("kind", &["video"], "2"))
+            .example("5").rules(&[only_kinds(&["audio", "video"]), conflicts_with(&["path"], &[]).reason("generated here").beside("files here").help("Keep one of the two."), required_with(&["kind", "path"], &["audio"])]),
         field("count", Kind::Whole(1, 1000), "`images`: images per request.")
             .defaults(Default::Where("kind", &["images"], "1"))
             .example("2").rules(&[only_kinds(&["images"])]),
@@ -209,7 +213,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         tokenizer: decode_tokenizer(draft, review),
         templated: draft.api().is_none_or(Api::takes_messages),
         one_text: draft.get("request.template").is_none()
-            && draft.api().is_some_and(takes_one_text),
+            && draft.api().is_some_and(Api::takes_one_text),
         min_tokens,
         max_tokens,
         order: if draft.text("dataset.order")? == "shuffle" {
@@ -233,10 +237,39 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<DatasetSp
         cache_bust: draft.flag("dataset.cache_bust")?,
         cache_seed: draft.read("cache_seed", seed).map(Seed),
         shape: decode_shape(draft, review),
+        token_ids: decode_token_ids(draft, &kind, review),
         turns: decode_turns(draft, review),
         generated: decode_generated(draft, &kind, review)?,
         ..DatasetSpec::new(decode_source(draft, &kind, review)?)
     })
+}
+
+/// Whether prompts are sent as token ids. Reports a missing tokenizer: the ids of another one are another text.
+fn decode_token_ids(draft: &Draft<'_>, kind: &str, review: &mut Review) -> bool {
+    if draft.text("request.prompt").as_deref() != Some("token_ids") {
+        return false;
+    }
+    if kind != "random" && draft.get("dataset.tokenizer").is_none() {
+        let mistake = Mistake::new(
+            draft.key_span("request.prompt"),
+            "`prompt: token_ids` needs the tokenizer of the model",
+            "`dataset.tokenizer` is missing",
+        );
+        review.push(mistake.help(
+            "Set `dataset.tokenizer` to the folder or the name of the model, or use `dataset.kind: random`.",
+        ));
+    }
+    for key in ["turns", "system_tokens", "context_tokens"] {
+        if let Some(entry) = draft.entry(&format!("dataset.{key}")) {
+            let mistake = Mistake::new(
+                entry.key_at,
+                format!("`{key}` has no effect with `prompt: token_ids`"),
+                "a prompt of token ids is one text",
+            );
+            review.push(mistake.help(format!("Remove `{key}`, or send the prompt as text.")));
+        }
+    }
+    true
 }
 
 fn decode_command(draft: &Draft<'_>, review: &mut Review) -> Option<CommandSpec> {
@@ -279,6 +312,9 @@ fn command_secrets(draft: &Draft<'_>, words: &[String]) -> Vec<Secret> {
 
 fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<Source> {
     let count = |key: &str| draft.count(&format!("dataset.{key}"));
+    let seconds = draft
+        .read("dataset.seconds", Node::number)
+        .map(Nanos::from_secs_f64);
     Some(match kind {
         "prompt" => Source::Prompt(files::at_file(draft.get("dataset.text")?, review)?),
         "line_by_line" => Source::LineByLine,
@@ -308,6 +344,22 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
         "rerank" => Source::Rerank {
             documents: count("documents"),
         },
+        "audio" => Source::Audio(AudioSpec {
+            duration: seconds,
+            text: match draft.get("dataset.text") {
+                Some(text) => Some(files::at_file(text, review)?),
+                None => None,
+            },
+            samples: draft
+                .api()
+                .filter(|api| api.streams_audio())
+                .map(|_| SPEECH_RATE),
+        }),
+        "video" => Source::Video(VideoSpec {
+            sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
+            duration: seconds.unwrap_or_default(),
+            text: files::at_file(draft.get("dataset.text")?, review)?,
+        }),
         _ => Source::Images(ImagesSpec {
             sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
             count: count("count")?,
@@ -439,6 +491,11 @@ const KIND: Kind = Kind::Choice(
         ("embeddings", "Texts to embed"),
         ("rerank", "A query with documents to rank"),
         ("images", "Images with a text: generated, or from a folder"),
+        (
+            "audio",
+            "Audio, uploaded or in a message: generated, or files",
+        ),
+        ("video", "Videos with a text: generated, or files"),
     ],
     &[],
 );
@@ -472,10 +529,11 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         review.push(if key == "system" && api.generates() {
             mistake.help("Write it into `request.template`, before `{{ prompt }}`.")
         } else {
-            mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
+            mistake.help("Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama.")
         });
     }
     check_one_text(draft, kind, api, review);
+    check_media(draft, kind, api, review);
     if api == Api::Rerank && draft.get("request.template").is_none() && !RANKS.contains(&kind) {
         let mistake = Mistake::new(
             draft.key_span("dataset.kind"),
@@ -489,9 +547,29 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
     }
 }
 
-/// Whether the protocol's default body has a single text.
-fn takes_one_text(api: Api) -> bool {
-    api.generates() && !api.takes_messages() && api != Api::Custom
+/// Reports audio and videos that the protocol does not take, and missing audio.
+fn check_media(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
+    let in_messages = matches!(api, Api::OpenaiChat | Api::Custom);
+    let (what, label, help) = match kind {
+        "audio" if !in_messages && !api.uploads_audio() && !api.streams_audio() => (
+            format!("{api} takes no audio"),
+            "gives audio",
+            "Protocols with audio are openai-transcriptions, openai-translations, openai-realtime and openai-chat.",
+        ),
+        "video" if !in_messages => (
+            format!("{api} takes no videos"),
+            "gives videos",
+            "Use `api: openai-chat`.",
+        ),
+        _ if kind != "audio" && api.uploads_audio() => (
+            format!("{api} needs audio"),
+            "gives prompts",
+            "For example `dataset: { kind: audio, seconds: 5 }`, or `path` with a file or a folder.",
+        ),
+        _ => return,
+    };
+    let mistake = Mistake::new(draft.key_span("dataset.kind"), what, label);
+    review.push(draft.also_api(mistake, "this protocol").help(help));
 }
 
 /// Reports message lists for protocols with a single text, which would drop all but the last message. A template decides
@@ -526,7 +604,7 @@ fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) 
         "this protocol",
     );
     review.push(mistake.help(
-        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
+        "Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
     ));
 }
 

@@ -43,11 +43,22 @@ pub(crate) static REQUEST: Block = Block {
         .rules(&[
             required_with(&["target.api"], &["custom"]).help("The body of a request: a JSON or YAML file, or the body itself.")
         ]),
-        field("stream", Kind::Bool, "Request a stream. Embeddings and rerank have none.").default("true").example("false").rules(
+        field(
+            "prompt",
+            PROMPT,
+            "How the prompt is sent, by default as text. Token ids make the length of `kind: random` exact without a search for a text, and spare the server the tokenizer; other kinds need `dataset.tokenizer`.",
+        )
+        .example("token_ids")
+        .rules(&[only_with(&["target.api"], &["openai-completions", "custom"])
+            .when("token_ids")
+            .reason("takes text only")
+            .beside("this protocol")
+            .help("Use `api: openai-completions`.")]),
+        field("stream", Kind::Bool, "Request a stream of text. Embeddings, rerank, speech and images have none.").default("true").example("false").rules(
             &[
                 unused_with(&["target.api"], &WITHOUT_STREAM)
                     .when("true")
-                    .reason("nothing is generated")
+                    .reason("no text is generated")
                     .beside("this protocol")
                     .help("Remove it: the whole response is requested."),
                 unused_with(&["target.api"], &["local"])
@@ -124,6 +135,11 @@ pub(crate) static REQUEST: Block = Block {
             ]),
     ],
 };
+
+const PROMPT: Kind = Kind::Choice(
+    &[("text", "As text"), ("token_ids", "As a list of token ids")],
+    &[],
+);
 
 /// Fields that have a place in the body of some protocols.
 pub(crate) const FIELDS: [&str; 15] = [
@@ -272,8 +288,13 @@ fn check_variables(leaf: &Leaf, node: &Node, draft: &Draft<'_>, review: &mut Rev
     }
 }
 
-/// Protocols that generate nothing.
-pub(crate) const WITHOUT_STREAM: [&str; 2] = ["openai-embeddings", "rerank"];
+/// Protocols that generate no text.
+pub(crate) const WITHOUT_STREAM: [&str; 4] = [
+    "openai-embeddings",
+    "rerank",
+    "openai-speech",
+    "openai-images",
+];
 
 /// Datasets that define the output length.
 const LONG: [&str; 3] = ["speed_benchmark", "speed_benchmark_long", "trace"];
@@ -556,7 +577,7 @@ mod tests {
     #[test]
     fn every_field_is_a_sampling_field_or_has_its_own_block() {
         let others = [
-            "template", "stream", "keep", "extra", "extract", "retry", "cancel", "expect",
+            "template", "prompt", "stream", "keep", "extra", "extract", "retry", "cancel", "expect",
         ];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);

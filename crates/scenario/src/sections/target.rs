@@ -48,6 +48,19 @@ const API: Kind = Kind::Choice(
             "rerank",
             "Rerank, as in Cohere, Jina and vLLM; not streamed",
         ),
+        (
+            "openai-transcriptions",
+            "OpenAI transcriptions: uploads the audio of `dataset.kind: audio`",
+        ),
+        (
+            "openai-translations",
+            "OpenAI translations: as transcriptions, into English",
+        ),
+        (
+            "openai-speech",
+            "OpenAI speech: the response is audio, without `request.stream`",
+        ),
+        ("openai-images", "OpenAI image generation; not streamed"),
         ("dashscope", "DashScope's native generation"),
         (
             "anthropic",

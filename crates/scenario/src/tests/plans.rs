@@ -47,10 +47,10 @@ fn every_protocol_works_with_the_simulator() {
             _ => "{}",
         };
         let path = if api == Api::Custom { "/v1/x" } else { "" };
-        let data = if api == Api::Rerank {
-            "{kind: rerank, path: builtin}"
-        } else {
-            "openqa"
+        let data = match api {
+            Api::Rerank => "{kind: rerank, path: builtin}",
+            _ if api.uploads_audio() => "{kind: audio, seconds: 1}",
+            _ => "openqa",
         };
         let case = case(
             &format!("{{api: {api}, url: simulator{path}}}"),

@@ -54,6 +54,7 @@ fn read_under(
         path,
         request: &request,
         body,
+        file: None,
         id: "x",
         config,
         seed: Seed(1),
@@ -84,7 +85,7 @@ fn every_path_has_one_protocol() {
     let mut distinct = all.clone();
     distinct.sort_unstable();
     distinct.dedup();
-    assert_eq!((distinct.len(), all.len()), (13, 13));
+    assert_eq!((distinct.len(), all.len()), (17, 17));
     assert!(
         all.iter()
             .all(|path| protocol_for(path).unwrap().1 == *path)

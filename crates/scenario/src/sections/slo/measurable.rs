@@ -4,7 +4,9 @@ use crate::fault::{Mistake, Review};
 use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
 use crate::suggest::{list, meant_or, nearest};
+use llmscen_core::api::Api;
 use llmscen_core::check::{Subject, parse_turns};
+use llmscen_core::dataset::Source;
 use llmscen_core::expect::Expect;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
@@ -186,10 +188,7 @@ fn case_lacks(
             && (matches!(metric.needs(), Requires::Stream | Requires::Reasoning)
                 || GENERATED.contains(&metric)) =>
         {
-            Some((
-                "embeddings and rerank generate no text",
-                "Take another metric",
-            ))
+            Some(("the API generates no text", "Take another metric"))
         }
         Requires::Stream | Requires::Reasoning if !render::streams(&case.request) => {
             Some(("responses are not streamed", "Set `request.stream: true`"))
@@ -214,10 +213,22 @@ fn case_lacks(
         Requires::Tokenizer if !case.dataset.counts_tokens() => {
             Some(("prompt tokens are not counted", "Set `dataset.tokenizer`"))
         }
-        Requires::Items if case.target.api.generates() => Some((
+        Requires::Items if generates || case.target.api == Api::OpenaiSpeech => Some((
             "a request has one input",
-            "Use `api: openai-embeddings` or `rerank`",
+            "Use `api: openai-embeddings`, `rerank` or `openai-images`",
         )),
+        Requires::AudioOutput if !case.target.api.speaks() => Some((
+            "responses are no audio",
+            "Use `api: openai-speech` or `api: openai-realtime`",
+        )),
+        Requires::Audio
+            if !case.target.api.speaks() && !matches!(case.dataset.source, Source::Audio(_)) =>
+        {
+            Some((
+                "requests have no audio",
+                "Use `dataset.kind: audio` or `api: openai-speech`",
+            ))
+        }
         Requires::Power if !samples_gpus(case, spec) => {
             Some(("GPUs are not sampled", "Use the default `telemetry`"))
         }
