@@ -194,57 +194,55 @@ impl Exchange<'_> {
                 response.headers().clone(),
             ));
         }
-        if lease.reads_messages() {
-            return self.receive_messages(lease, stop).await;
-        }
-        if lease.is_refused() && response.status().is_success() {
-            let why = format!(
-                "the server answered with status {} instead of opening a WebSocket; check `target.url`",
-                response.status()
-            );
-            return Err(Failure::new(FailureKind::Decode, why));
-        }
-        if !response.status().is_success() {
-            return Err(tokio::select! {
-                biased;
-                failure = Box::pin(self.read_error_response(lease, response)) => failure,
-                failure = stop => failure,
-            });
-        }
-        let content_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let framing = match self.target.protocol.framing(content_type, streamed) {
-            Ok(framing) => framing,
-            // The page of a login or a proxy is kept, to find out what responded.
-            Err(failure) if self.target.keep_bodies => {
+        let reader = if lease.reads_messages() {
+            self.message_reader()?
+        } else {
+            if lease.is_refused() && response.status().is_success() {
+                let why = format!(
+                    "the server answered with status {} instead of opening a WebSocket; check `target.url`",
+                    response.status()
+                );
+                return Err(Failure::new(FailureKind::Decode, why));
+            }
+            if !response.status().is_success() {
                 return Err(tokio::select! {
                     biased;
-                    _ = Box::pin(self.read_error_response(lease, response)) => failure,
+                    failure = Box::pin(self.read_error_response(lease, response)) => failure,
                     failure = stop => failure,
                 });
             }
-            Err(failure) => return Err(failure),
+            let content_type = response
+                .headers()
+                .get(CONTENT_TYPE)
+                .and_then(|value| value.to_str().ok());
+            let framing = match self.target.protocol.framing(content_type, streamed) {
+                Ok(framing) => framing,
+                // The page of a login or a proxy is kept, to find out what responded.
+                Err(failure) if self.target.keep_bodies => {
+                    return Err(tokio::select! {
+                        biased;
+                        _ = Box::pin(self.read_error_response(lease, response)) => failure,
+                        failure = stop => failure,
+                    });
+                }
+                Err(failure) => return Err(failure),
+            };
+            self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
+            let content_decoder = ContentDecoder::from_headers(response.headers())?;
+            self.trace.compressed = !content_decoder.is_plain();
+            self.body_reader(content_decoder, framing)
         };
-        self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
-        let content_decoder = ContentDecoder::from_headers(response.headers())?;
-        self.trace.compressed = !content_decoder.is_plain();
-        let reader = self.body_reader(content_decoder, framing);
         self.receive_body(lease, reader, stop).await
     }
 
-    /// Reads the response on a WebSocket: each message is an event.
-    async fn receive_messages(
-        &mut self,
-        lease: Lease,
-        stop: Pin<&mut impl Future<Output = Failure>>,
-    ) -> Result<Finish, Failure> {
+    /// Reads the messages of a WebSocket: each one is an event.
+    fn message_reader(&mut self) -> Result<BodyReader, Failure> {
         self.trace.streamed = Some(true);
-        let content_decoder = ContentDecoder::from_headers(&HeaderMap::new())?;
-        let mut reader = self.body_reader(content_decoder, Framing::Ndjson);
-        reader.messages = true;
-        self.receive_body(lease, reader, stop).await
+        let plain = ContentDecoder::from_headers(&HeaderMap::new())?;
+        Ok(BodyReader {
+            messages: true,
+            ..self.body_reader(plain, Framing::Ndjson)
+        })
     }
 
     fn body_reader(&self, content_decoder: ContentDecoder, framing: Framing) -> BodyReader {

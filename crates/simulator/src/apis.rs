@@ -158,7 +158,8 @@ pub(super) fn protocol_for(path: &str) -> Option<(&'static dyn Protocol, &'stati
 
 /// All POST endpoints.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
-    ALL.iter().flat_map(|protocol| protocol.paths()).copied()
+    let posted = ALL.iter().filter(|protocol| protocol.session().is_none());
+    posted.flat_map(|protocol| protocol.paths()).copied()
 }
 
 /// The error body of a request to an unknown endpoint, in OpenAI's format.

@@ -332,6 +332,9 @@ fn unknown_endpoint(method: &str, path: &str) -> Refusal {
         PAGES.join(", ")
     );
     let (status, why) = match apis::protocol_for(path) {
+        Some((protocol, _)) if protocol.session().is_some() => {
+            (426, format!("{path} takes a WebSocket"))
+        }
         Some(_) => (405, format!("{path} takes POST, not {method}")),
         None if PAGES.contains(&path) => (405, format!("{path} takes GET, not {method}")),
         None => (

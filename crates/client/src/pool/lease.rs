@@ -170,7 +170,8 @@ impl Lease {
         match &mut self.carrier {
             Carrier::Http1(connection) => Ok(connection.send(request, on_write).await?),
             Carrier::WebSocket(socket) => {
-                socket.send(request.into_body(), on_write).await?;
+                // Boxed, so that requests over HTTP do not hold this future.
+                Box::pin(socket.send(request.into_body(), on_write)).await?;
                 Ok(socket.response.clone())
             }
             Carrier::Refused(_, response) => Ok(response.clone()),

@@ -176,6 +176,28 @@ fn check_conversation(draft: &Draft<'_>, because: (Span, &'static str), review: 
             "Write `replies: live`.",
         );
     }
+    if let Some(limit) = draft.written("dataset.turns.at_limit")
+        && draft.text("dataset.turns.at_limit").as_deref() == Some("truncate")
+    {
+        let why = "the server keeps all turns of the connection";
+        refuse(
+            limit.value.at,
+            "at_limit: truncate",
+            why,
+            "Write `at_limit: end`.",
+        );
+    }
+    for side in ["input", "output"] {
+        for place in ["extra", "template"] {
+            let path = format!("request.{place}.session.audio.{side}.format.type");
+            let format = draft.get(&path);
+            if let Some(format) = format.filter(|node| node.text().as_deref() != Some("audio/pcm"))
+            {
+                let why = "llmscen sends and measures audio/pcm at 24 kHz";
+                refuse(format.at, "format", why, "Write `type: audio/pcm`.");
+            }
+        }
+    }
     if let Some(pool) = draft.written("target.http.pool")
         && draft.text("target.http.pool").as_deref() == Some("per-request")
     {
