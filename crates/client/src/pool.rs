@@ -218,7 +218,7 @@ impl Pool {
     /// Opens a new connection; if HTTP/2 is expected, also waits for the settings of the server.
     pub async fn check_reachable(&self) -> Result<(), Failure> {
         let check = async {
-            match self.open().await?.confirm_version().await {
+            match self.open_http().await?.confirm_version().await {
                 true => Ok(()),
                 false => Err(no_h2("the connection ended without its settings").at("connecting")),
             }
