@@ -3,11 +3,13 @@
 //! The servers read and write frames here, without a library.
 
 use crate::lab::*;
+use crate::launch::{is_missing, python_with};
 use crate::witness::{quantile, ttft_errors, witness_at};
 use polars::prelude::{DataType, ParquetReader, SerReader};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -518,6 +520,60 @@ fn no_stamp_is_before_the_write_of_the_simulator() {
         }
         assert!(quantile(&ttft_errors(&pairs), 0.5) < 20.0);
     }
+}
+
+#[test]
+fn a_server_on_another_library_understands_every_message() {
+    let python = python_with("websockets");
+    if is_missing("Python with websockets", python.is_some()) {
+        return;
+    }
+    let mut peer = Command::new(python.unwrap())
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/websocket_peer.py"
+        ))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(peer.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().unwrap().unwrap();
+    let url = format!("ws://127.0.0.1:{}/v1", line());
+    // A think time that several pings fall into.
+    let think = SESSIONS.replace("count: 3", "count: 2, think_time: 500ms");
+    let turn = ["conversation.item.create", "response.create"];
+    let realtime = [&["session.update"][..], &turn, &turn].concat();
+    let responses = vec!["response.create"; 2];
+    for (api, path, kinds) in [
+        ("openai-responses", "/v1/responses", responses),
+        ("openai-realtime", "/v1/realtime?model=m", realtime),
+    ] {
+        let lab = Lab::new();
+        lab.run(&scenario(api, &url, &think)).expect(0);
+        assert_eq!(numbers(&lab, "usage_output"), [3; 4]);
+        let mut connections = Vec::new();
+        while connections
+            .iter()
+            .flat_map(|kinds: &Vec<String>| kinds)
+            .count()
+            < 2 * kinds.len()
+        {
+            let (seen, kinds, code): (String, Vec<String>, u16) =
+                serde_json::from_str(&line()).unwrap();
+            // Closed by the client, not for an error; the first check of the port opens none.
+            assert!(code == 1000 || code == 1005, "{code}");
+            assert_eq!(seen, path);
+            connections.push(kinds);
+        }
+        let sessions = match api {
+            // Sessions of Responses may use the connection of an ended session.
+            "openai-responses" => vec![[&kinds[..], &kinds].concat()],
+            _ => vec![kinds.clone(), kinds],
+        };
+        assert_eq!(connections, sessions);
+    }
+    peer.kill().unwrap();
+    peer.wait().unwrap();
 }
 
 #[test]
