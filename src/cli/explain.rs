@@ -155,7 +155,9 @@ fn metric_text(metric: Metric) -> String {
         Requires::Tokenizer => "`dataset.tokenizer`",
         Requires::Items => "requests with several inputs or results",
         Requires::Audio => "requests that transcribe or generate audio",
-        Requires::AudioOutput => "responses that are audio (`api: openai-speech`)",
+        Requires::AudioOutput => {
+            "responses that are audio (`api: openai-speech`, or `openai-realtime` with audio)"
+        }
         Requires::ServerTimes => "a server that reports its own times",
         Requires::ManagedServer => "`target.server`",
         Requires::Power => "GPUs that report their power",

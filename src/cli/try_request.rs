@@ -141,7 +141,11 @@ fn print_exchange(case: &Case, sent: &SingleRequest, terminal: &mut Terminal) ->
 fn format_exchange(case: &Case, sent: &SingleRequest) -> String {
     let mut text = String::new();
     if let Some(url) = &sent.url {
-        text.push_str(&format!("POST {url}\n{}\n", format_headers(&sent.headers)));
+        let method = sent.method;
+        text.push_str(&format!(
+            "{method} {url}\n{}\n",
+            format_headers(&sent.headers)
+        ));
     }
     text.push_str(&format!("{}\n\n", indent_json(&sent.body)));
     if let Some(reply) = &sent.reply {

@@ -6,6 +6,7 @@ use crate::store::StoreError;
 use llmscen_analysis::TableError;
 use llmscen_client::ClientError;
 use llmscen_client::server::ServerError;
+use llmscen_core::api::Api;
 use llmscen_core::early_stop::{AllFailed, EarlyStop, TargetLost};
 use llmscen_core::outcome::Failure;
 use llmscen_datasets::PromptError;
@@ -155,6 +156,16 @@ pub enum RunError {
     Session {
         /// Number of the session.
         seq: u64,
+    },
+    /// A session with branches, where the server keeps one line of turns per connection.
+    #[error(
+        "session {seq} of the dataset has branches or sub-agents, and with `api: {api}` the server keeps the conversation of a connection, which has one turn after the other; use `openai-responses`"
+    )]
+    Branches {
+        /// Number of the session.
+        seq: u64,
+        /// The protocol.
+        api: Api,
     },
     /// The limit on open files is too low for the load.
     #[error(

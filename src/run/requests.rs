@@ -226,6 +226,12 @@ impl RequestGenerator {
             });
         }
         let dependencies = session.dependencies();
+        if dependencies.is_some() && class.case.target.api.keeps_conversation() {
+            return Err(RunError::Branches {
+                seq: position.number,
+                api: class.case.target.api,
+            });
+        }
         let first = match range.first {
             0 => session.turns.into_iter().next().map(prepare_first_turn),
             _ => render_begin(source, session, position),

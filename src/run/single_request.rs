@@ -37,6 +37,8 @@ use tokio::task::LocalSet;
 /// A sent request and its response, without secrets.
 #[derive(Debug)]
 pub struct SingleRequest {
+    /// Method: that of the handshake for a WebSocket.
+    pub method: &'static str,
     /// URL; None for a local model.
     pub url: Option<String>,
     /// Request headers.
@@ -309,6 +311,7 @@ fn describe(
         ..message
     });
     SingleRequest {
+        method: if case.target.websocket { "GET" } else { "POST" },
         url,
         headers,
         body,

@@ -74,4 +74,5 @@ mod truth;
 mod verdict_rates;
 mod verdicts;
 mod virtual_servers;
+mod websocket;
 mod witness;

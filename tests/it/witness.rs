@@ -24,6 +24,16 @@ pub struct Pair {
 
 /// Runs a scenario against a simulator and joins the records of both sides. `{url}` in the text is replaced.
 pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun, Vec<Pair>) {
+    witness_at(folder, simulator, scenario, "/v1/chat/completions")
+}
+
+/// As [`witness`], with this path in `{url}`.
+pub fn witness_at(
+    folder: &Path,
+    simulator: &str,
+    scenario: &str,
+    path: &str,
+) -> (CompletedRun, Vec<Pair>) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let origin = Instant::now();
     let config = load(
@@ -44,7 +54,7 @@ pub fn witness(folder: &Path, simulator: &str, scenario: &str) -> (CompletedRun,
         Truth::since(origin),
     )
     .unwrap();
-    let url = format!("http://{}/v1/chat/completions", server.addr());
+    let url = format!("http://{}{path}", server.addr());
     let plan = load(folder, &scenario.replace("{url}", &url));
     let context = Context {
         origin,

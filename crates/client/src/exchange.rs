@@ -10,7 +10,7 @@ pub use crate::exchange::failure::redact_location;
 use crate::exchange::failure::{body_failure, classify_no_response, describe_redirect};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
-use crate::pool::{Lease, Pool};
+use crate::pool::{Lease, Pool, SessionTurn};
 use crate::retry::parse_retry_after;
 use crate::stalls::{Moment, Overrun, StallAwareLimit, fired, overrun, timeout_failure};
 use bytes::Bytes;
@@ -40,8 +40,8 @@ const ERROR_CHUNK: usize = 1024;
 /// What all exchanges of one worker with one target share.
 pub(super) struct TargetContext {
     pub protocol: Arc<dyn Protocol>,
-    pub request_target: RequestTarget,
-    pub headers: RequestHeaders,
+    pub request_target: Rc<RequestTarget>,
+    pub headers: Rc<RequestHeaders>,
     pub pool: Rc<Pool>,
     pub timeouts: Timeouts,
     pub clock: Clock,
@@ -158,6 +158,10 @@ pub(super) struct Exchange<'a> {
     pub trace: &'a mut AttemptTrace,
     /// Token events after which the client cancels.
     pub token_limit: Option<u64>,
+    /// How long the audio of the request takes to send at playback speed.
+    pub playback: Nanos,
+    /// The turn of a session that is sent.
+    pub turn: Option<SessionTurn>,
 }
 
 impl Exchange<'_> {
@@ -181,47 +185,74 @@ impl Exchange<'_> {
         self.trace.kept_headers = of_response.kept(response.headers());
         self.trace.session_token = of_response.token(response.headers());
         if let Some(heads) = &mut self.trace.heads {
+            if let Some(sent) = lease.handshake() {
+                heads.sent = sent.clone();
+            }
             heads.reply = Some((
                 response.version(),
                 response.status(),
                 response.headers().clone(),
             ));
         }
-        if !response.status().is_success() {
-            return Err(tokio::select! {
-                biased;
-                failure = Box::pin(self.read_error_response(lease, response)) => failure,
-                failure = stop => failure,
-            });
-        }
-        let content_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let framing = match self.target.protocol.framing(content_type, streamed) {
-            Ok(framing) => framing,
-            // The page of a login or a proxy is kept, to find out what responded.
-            Err(failure) if self.target.keep_bodies => {
+        let reader = if lease.reads_messages() {
+            self.message_reader()?
+        } else {
+            if lease.is_refused() && response.status().is_success() {
+                let why = format!(
+                    "the server answered with status {} instead of opening a WebSocket; check `target.url`",
+                    response.status()
+                );
+                return Err(Failure::new(FailureKind::Decode, why));
+            }
+            if !response.status().is_success() {
                 return Err(tokio::select! {
                     biased;
-                    _ = Box::pin(self.read_error_response(lease, response)) => failure,
+                    failure = Box::pin(self.read_error_response(lease, response)) => failure,
                     failure = stop => failure,
                 });
             }
-            Err(failure) => return Err(failure),
-        };
-        self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
-        let content_decoder = ContentDecoder::from_headers(response.headers())?;
-        self.trace.compressed = !content_decoder.is_plain();
-        let decoder = self.target.protocol.decoder(framing, self.target.keep_text);
-        let captured = self.target.keep_bodies.then(CapturedBody::default);
-        let reader = BodyReader {
-            content_decoder,
-            decoder,
-            events: Events::default(),
-            captured,
+            let content_type = response
+                .headers()
+                .get(CONTENT_TYPE)
+                .and_then(|value| value.to_str().ok());
+            let framing = match self.target.protocol.framing(content_type, streamed) {
+                Ok(framing) => framing,
+                // The page of a login or a proxy is kept, to find out what responded.
+                Err(failure) if self.target.keep_bodies => {
+                    return Err(tokio::select! {
+                        biased;
+                        _ = Box::pin(self.read_error_response(lease, response)) => failure,
+                        failure = stop => failure,
+                    });
+                }
+                Err(failure) => return Err(failure),
+            };
+            self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
+            let content_decoder = ContentDecoder::from_headers(response.headers())?;
+            self.trace.compressed = !content_decoder.is_plain();
+            self.body_reader(content_decoder, framing)
         };
         self.receive_body(lease, reader, stop).await
+    }
+
+    /// Reads the messages of a WebSocket: each one is an event.
+    fn message_reader(&mut self) -> Result<BodyReader, Failure> {
+        self.trace.streamed = Some(true);
+        let plain = ContentDecoder::from_headers(&HeaderMap::new())?;
+        Ok(BodyReader {
+            messages: true,
+            ..self.body_reader(plain, Framing::Ndjson)
+        })
+    }
+
+    fn body_reader(&self, content_decoder: ContentDecoder, framing: Framing) -> BodyReader {
+        BodyReader {
+            content_decoder,
+            decoder: self.target.protocol.decoder(framing, self.target.keep_text),
+            messages: false,
+            events: Events::default(),
+            captured: self.target.keep_bodies.then(CapturedBody::default),
+        }
     }
 
     /// Sends the request and returns the response head. If a reused connection turns out to be closed, or the server refuses
@@ -231,14 +262,15 @@ impl Exchange<'_> {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(Lease, Response<()>), Failure> {
-        let open = self.target.pool.lease_open();
+        let open = self.target.pool.lease_open(self.turn)?;
         // Opening a connection is part of sending: then the time before it counts.
         let mut sent_at_write = open.is_some();
         let mut lease = match open {
             Some(lease) => lease,
-            None => self.target.pool.lease().await?,
+            None => self.of_session(self.target.pool.lease().await?),
         };
-        let mut resent = false;
+        // A new connection would not have the conversation so far.
+        let mut resent = self.target.pool.keeps_conversation();
         loop {
             let last_read = lease.data_read.latest();
             let began = Instant::now();
@@ -261,7 +293,7 @@ impl Exchange<'_> {
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
-                overrun = overrun(&self.target.gauges.stalls, self.target.timeouts.read.into(), since) => return Err(self.read_timeout(overrun)),
+                overrun = overrun(&self.target.gauges.stalls, (self.target.timeouts.read + self.playback).into(), since) => return Err(self.read_timeout(overrun)),
             };
             let error = match sent {
                 Ok(response) => return Ok((lease, response)),
@@ -275,8 +307,14 @@ impl Exchange<'_> {
             resent = true;
             self.trace.reconnects += 1;
             drop(lease);
-            lease = self.target.pool.lease_fresh().await?;
+            lease = self.of_session(self.target.pool.lease_fresh().await?);
         }
+    }
+
+    /// A connection for the session of this turn.
+    fn of_session(&self, mut lease: Lease) -> Lease {
+        lease.session = self.turn.map(|turn| turn.session);
+        lease
     }
 
     fn request(
@@ -390,6 +428,8 @@ const BODY_END_WAIT: Duration = Duration::from_millis(2);
 struct BodyReader {
     content_decoder: ContentDecoder,
     decoder: Box<dyn Decoder>,
+    /// Each read is a message of a WebSocket, which becomes a line.
+    messages: bool,
     events: Events,
     /// The body, if bodies are kept.
     captured: Option<CapturedBody>,
@@ -405,6 +445,7 @@ impl Exchange<'_> {
     ) -> Result<Finish, Failure> {
         let (broken, unfinished) = match self.read_events(&mut lease, &mut reader, stop).await {
             BodyEnd::Marker => (None, Some(lease)),
+            BodyEnd::Failed => (None, None),
             BodyEnd::Body => {
                 self.target.pool.give_back(lease);
                 (reader.content_decoder.finish().err(), None)
@@ -502,6 +543,9 @@ impl Exchange<'_> {
             if reader.events.done {
                 return BodyEnd::Marker;
             }
+            if reader.messages && reader.decoder.has_failed() {
+                return BodyEnd::Failed;
+            }
             match (decoded, status) {
                 (Err(failure), _) => return BodyEnd::Broken(failure),
                 (_, Err(error)) => return BodyEnd::Broken(body_failure(&error)),
@@ -579,15 +623,28 @@ impl BodyReader {
         let BodyReader {
             content_decoder,
             decoder,
+            messages,
             events,
             captured,
         } = self;
-        content_decoder.push(data, &mut |plain| {
+        let mut push = |plain: &[u8]| {
             if let Some(captured) = captured {
                 captured.add(plain);
             }
-            decoder.push(plain, events)
-        })
+            decoder.push(plain, events);
+        };
+        if !*messages {
+            return content_decoder.push(data, &mut push);
+        }
+        // A line break in JSON is white space between tokens.
+        let mut lines = data.split(|byte| matches!(byte, b'\n' | b'\r'));
+        lines.next().into_iter().for_each(&mut push);
+        for line in lines {
+            push(b" ");
+            push(line);
+        }
+        push(b"\n");
+        Ok(())
     }
 }
 
@@ -597,6 +654,8 @@ enum BodyEnd {
     Marker,
     /// The end of the body.
     Body,
+    /// A message that is an error, or that cannot be decoded: nothing of the response needs to follow.
+    Failed,
     /// The transport failed, or the call was cancelled.
     Broken(Failure),
 }

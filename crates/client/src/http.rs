@@ -9,11 +9,12 @@ use crate::counters::LiveCounters;
 use crate::exchange::{AttemptTrace, Exchange, ResponseHeaders, TargetContext, unsendable};
 use crate::headers::{RequestHeaders, RequestTarget};
 use crate::http1::ReadStatus;
-use crate::pool::Pool;
+use crate::pool::{Pool, SessionTurn, WebSocketPolicy};
 use crate::redact::target_redactor;
 use crate::retry::RequestPolicy;
 use crate::route::Route;
 use crate::stalls::{Stalls, overrun, timeout_failure};
+use crate::websocket::Upgrade;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use http::uri::PathAndQuery;
@@ -117,6 +118,8 @@ pub struct HttpClient {
     /// The request header of session tokens.
     token_header: Option<String>,
     redactor: Redactor,
+    /// Requests are messages on WebSockets.
+    websocket: bool,
     /// The name of the URL in outcomes; None for the only URL of a target.
     endpoint: Option<Arc<str>>,
     /// The proxy in front of the target, for messages.
@@ -130,9 +133,17 @@ impl HttpClient {
         route: &Route,
         setting: HttpOptions,
     ) -> Result<HttpClient, ClientError> {
-        let request_target = RequestTarget::new(target, route);
+        let request_target = Rc::new(RequestTarget::new(target, route));
         let headers = RequestHeaders::new(target, route, &request_target, &setting.protocol)?;
-        let dialer = Dialer::new(route.clone(), target.version, setting.clock);
+        let headers = Rc::new(headers);
+        let websocket = target.websocket.then(|| WebSocketPolicy {
+            upgrade: Upgrade {
+                headers: headers.clone(),
+                request_target: request_target.clone(),
+            },
+            keeps_conversation: target.api.keeps_conversation(),
+        });
+        let dialer = Dialer::new(route.clone(), target.http_version(), setting.clock);
         let header_name =
             |name: &String| name.parse().map_err(|_| ClientError::Header(name.clone()));
         let token = target.session_token.as_ref();
@@ -143,6 +154,7 @@ impl HttpClient {
             pool: Rc::new(Pool::new(
                 dialer,
                 target.pool,
+                websocket,
                 target.timeouts.connect,
                 setting.counters.clone(),
             )),
@@ -170,6 +182,7 @@ impl HttpClient {
             // As in the plan, which limits and reports compare it with: it has no secret of the URL.
             endpoint: route.endpoint.clone(),
             redactor,
+            websocket: target.websocket,
             proxy: route.proxy.as_ref().map(ToString::to_string),
         })
     }
@@ -216,6 +229,11 @@ impl HttpClient {
             owner,
             version,
         }
+    }
+
+    /// Releases the connections of a session that is over.
+    pub fn end_session(&self, session: u64) {
+        self.target.pool.end_session(session);
     }
 
     /// Starts to open connections for later requests; must be called on a worker thread.
@@ -364,6 +382,15 @@ impl HttpClient {
                 target: &self.target,
                 trace,
                 token_limit,
+                playback: call
+                    .audio
+                    .flatten()
+                    .filter(|_| self.websocket)
+                    .unwrap_or_default(),
+                turn: (call.turns > 1).then_some(SessionTurn {
+                    session: call.seq,
+                    begins: call.turn == call.first_turn.saturating_sub(1),
+                }),
             };
             let failure = match exchange
                 .run(headers, body.clone(), call.streamed, stop.as_mut())
@@ -414,6 +441,9 @@ impl HttpClient {
         trace: &mut AttemptTrace,
     ) -> Result<HeaderMap, ClientError> {
         let shared = &self.target.headers;
+        if let Some((name, _)) = call.headers.first().filter(|_| self.websocket) {
+            return Err(ClientError::OpenedBefore(name.clone()));
+        }
         let mut headers = shared.for_request(call.streamed, &call.headers)?;
         shared.sign_call(&mut headers, call.body_sha256.as_deref(), SystemTime::now())?;
         self.set_request_id(&mut headers, call, trace);
@@ -495,6 +525,7 @@ impl HttpClient {
             trace.timeline.headers,
         ) {
             (false, ..) => failure.at,
+            (_, 0, None) if self.websocket => "before the first message".into(),
             (_, 0, None) => "before the headers".into(),
             (_, 0, Some(_)) => "before the first token".into(),
             (_, n, _) => format!("after {n} token events"),
@@ -586,7 +617,7 @@ async fn get_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Opti
 }
 
 async fn fetch_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Option<Value> {
-    let mut lease = target.pool.lease_fresh().await.ok()?;
+    let mut lease = target.pool.lease_http().await.ok()?;
     let mut request = Request::new(Bytes::new());
     *request.headers_mut() = target.headers.for_request(false, &[]).ok()?;
     request.headers_mut().remove(CONTENT_TYPE);

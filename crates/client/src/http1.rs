@@ -6,7 +6,7 @@
 
 use crate::connect::Transport;
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -78,6 +78,8 @@ pub struct Connection {
     keep: bool,
     /// Interim responses to the current request.
     interim: u32,
+    /// The current request asks for another protocol.
+    upgrades: bool,
 }
 
 struct Unsent {
@@ -98,7 +100,13 @@ impl Connection {
             framing: Framing::Done,
             keep: true,
             interim: 0,
+            upgrades: false,
         }
+    }
+
+    /// The transport, and the bytes that arrived after the response head.
+    pub(super) fn into_parts(self) -> (Box<dyn Transport>, Vec<u8>) {
+        (self.transport, self.early)
     }
 
     /// Whether the connection can carry another request.
@@ -142,6 +150,18 @@ impl Connection {
         poll_fn(|cx| self.poll_head(cx)).await
     }
 
+    /// Sends a request for another protocol. After a response with status 101, the connection belongs to that protocol.
+    ///
+    /// # Errors
+    /// As of [`Connection::send`].
+    pub(super) async fn upgrade(
+        &mut self,
+        request: Request<Bytes>,
+    ) -> Result<Response<()>, Http1Error> {
+        self.upgrades = true;
+        self.send(request, || {}).await
+    }
+
     /// Passes the body bytes of the next read to `sink`, in slices. Cancelling loses no bytes.
     ///
     /// # Errors
@@ -165,7 +185,7 @@ impl Connection {
             };
             self.early.extend_from_slice(&buffer[..read]);
             let mut read = 0;
-            while let Some((head, length)) = response_head(&self.early[read..])? {
+            while let Some((head, length)) = response_head(&self.early[read..], self.upgrades)? {
                 read += length;
                 match head {
                     Head::Interim if self.interim == MAX_INTERIM => {
@@ -471,7 +491,11 @@ fn request_head(request: Request<Bytes>) -> (Bytes, Bytes) {
         head.extend_from_slice(value.as_bytes());
         head.extend_from_slice(b"\r\n");
     }
-    let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
+    if parts.headers.contains_key(UPGRADE) {
+        head.extend_from_slice(b"\r\n");
+    } else {
+        let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
+    }
     (head.into(), body)
 }
 
@@ -479,7 +503,7 @@ fn request_head(request: Request<Bytes>) -> (Bytes, Bytes) {
 ///
 /// # Errors
 /// The bytes are not a response head.
-fn response_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Http1Error> {
+fn response_head(bytes: &[u8], upgrades: bool) -> Result<Option<(Head, usize)>, Http1Error> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut headers);
     let length = match parsed.parse(bytes) {
@@ -492,11 +516,12 @@ fn response_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Http1Error> {
         .and_then(|code| StatusCode::from_u16(code).ok())
         .ok_or(Http1Error::Malformed("invalid status code"))?;
     match status {
-        StatusCode::SWITCHING_PROTOCOLS => {
+        StatusCode::SWITCHING_PROTOCOLS if !upgrades => {
             return Err(Http1Error::Malformed(
                 "the server switched protocols (101), which is not supported",
             ));
         }
+        StatusCode::SWITCHING_PROTOCOLS => {}
         status if status.is_informational() => return Ok(Some((Head::Interim, length))),
         _ => {}
     }
@@ -541,7 +566,10 @@ fn describe_parse_error(error: httparse::Error) -> &'static str {
 
 /// How the body of a response is framed (RFC 9112, section 6.3).
 fn body_framing(status: StatusCode, headers: &HeaderMap) -> Result<Framing, Http1Error> {
-    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+    if matches!(
+        status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::SWITCHING_PROTOCOLS
+    ) {
         return Ok(Framing::Done);
     }
     if headers.contains_key(TRANSFER_ENCODING) {

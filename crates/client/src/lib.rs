@@ -1,7 +1,7 @@
 //! The HTTP client of the timed path, and the servers that a run manages.
 //!
 //! It works on connections instead of a client library's pool, because only there can each socket read be timestamped before
-//! any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's.
+//! any parsing. HTTP/1.1 is implemented here (`http1`); HTTP/2 is hyper's; the frames of WebSockets are tungstenite's.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
@@ -27,6 +27,7 @@ pub mod route;
 pub mod server;
 pub mod stalls;
 pub mod tls;
+mod websocket;
 
 use crate::tls::TlsError;
 use thiserror::Error;
@@ -47,6 +48,9 @@ pub enum ClientError {
         "the header `{0}` cannot be sent: its name or value contains characters that HTTP forbids"
     )]
     Header(String),
+    /// A header of one request: the headers of a WebSocket are sent when it is opened.
+    #[error("the header `{0}` cannot be sent: a WebSocket has headers only when it is opened")]
+    OpenedBefore(String),
     /// A request that cannot be signed.
     #[error("the request cannot be signed: {0}")]
     Signature(String),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! HTTP/1.1   a request uses a connection alone and returns it; the most recently used one is taken first
+//! WebSocket  as HTTP/1.1, but the turns of a session use a connection of their own
 //! HTTP/2     requests share a connection up to STREAMS and the server's limit; then another one is opened
 //! ```
 //! While an HTTP/2 connection is being opened, as many requests wait for it as it is expected to take.
@@ -11,12 +12,13 @@ use crate::counters::LiveCounters;
 use crate::http1::{Connection, ReadBuffer};
 use crate::pool::lease::{Carrier, Http2Driver, SharedConnection};
 use crate::stalls::{Overrun, overrun, timeout_failure};
+use crate::websocket::{Handshake, Upgrade};
 pub use lease::{ExchangeError, Lease, STREAMS};
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::target::Pool as Policy;
 use llmscen_core::units::Nanos;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +35,9 @@ const IDLE_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 pub struct Pool {
     /// HTTP/1.1: idle connections, the most recently used at the back.
     idle: RefCell<VecDeque<Lease>>,
+    /// WebSocket: idle connections of sessions.
+    of_sessions: RefCell<HashMap<u64, Vec<Lease>>>,
+    websocket: Option<WebSocketPolicy>,
     /// HTTP/2: all open connections.
     shared: RefCell<Vec<Rc<SharedConnection>>>,
     state: Rc<PoolState>,
@@ -43,6 +48,22 @@ pub struct Pool {
     preconnects: Preconnects,
     /// HTTP/1.1: the read buffer of all connections.
     buffer: ReadBuffer,
+}
+
+/// How WebSockets are opened and used.
+pub(super) struct WebSocketPolicy {
+    pub upgrade: Upgrade,
+    /// The server keeps the conversation with the connection, so no other session may use it.
+    pub keeps_conversation: bool,
+}
+
+/// The turn that needs a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionTurn {
+    /// Number of the session.
+    pub session: u64,
+    /// It is the first turn of the session that is sent.
+    pub begins: bool,
 }
 
 /// Counts around the connections of a pool.
@@ -94,9 +115,10 @@ impl Drop for OpeningGuard {
 
 impl Pool {
     /// An empty pool.
-    pub fn new(
+    pub(super) fn new(
         dialer: Dialer,
         policy: Policy,
+        websocket: Option<WebSocketPolicy>,
         connect_timeout: Nanos,
         gauges: Arc<LiveCounters>,
     ) -> Pool {
@@ -109,6 +131,8 @@ impl Pool {
         };
         Pool {
             idle: RefCell::default(),
+            of_sessions: RefCell::default(),
+            websocket,
             shared: RefCell::default(),
             state: Rc::new(state),
             dialer,
@@ -121,10 +145,63 @@ impl Pool {
     }
 
     /// A lease on a connection that is open already; None if the request needs a new one.
-    pub fn lease_open(&self) -> Option<Lease> {
+    ///
+    /// # Errors
+    /// The server keeps the conversation of the session with a connection that is closed.
+    pub fn lease_open(&self, turn: Option<SessionTurn>) -> Result<Option<Lease>, Failure> {
+        let Some(SessionTurn { session, begins }) = turn.filter(|_| self.websocket.is_some())
+        else {
+            return Ok(self.lease_idle());
+        };
+        if let Some(lease) = self.find_of_session(session) {
+            return Ok(Some(lease));
+        }
+        if !begins && self.keeps_conversation() {
+            let why =
+                "the server closed the connection of the session, and with it the conversation";
+            return Err(Failure::new(FailureKind::Connect, why).at("before sending"));
+        }
+        Ok(self.lease_idle().map(|lease| Lease {
+            session: Some(session),
+            ..lease
+        }))
+    }
+
+    fn lease_idle(&self) -> Option<Lease> {
         (self.policy != Policy::PerRequest)
             .then(|| self.find_open(None))
             .flatten()
+    }
+
+    /// Whether a connection must not be replaced during a session.
+    pub fn keeps_conversation(&self) -> bool {
+        let websocket = self.websocket.as_ref();
+        websocket.is_some_and(|websocket| websocket.keeps_conversation)
+    }
+
+    fn find_of_session(&self, session: u64) -> Option<Lease> {
+        let mut of_sessions = self.of_sessions.borrow_mut();
+        let leases = of_sessions.get_mut(&session)?;
+        std::iter::from_fn(|| leases.pop()).find_map(|mut lease| lease.is_open().then_some(lease))
+    }
+
+    /// Releases the connections of a session that is over.
+    pub fn end_session(&self, session: u64) {
+        let released = self.of_sessions.borrow_mut().remove(&session);
+        for lease in released.into_iter().flatten() {
+            self.give_back(Lease {
+                session: None,
+                ..lease
+            });
+        }
+    }
+
+    /// A lease on a new connection for a request over HTTP.
+    pub async fn lease_http(&self) -> Result<Lease, Failure> {
+        match self.websocket {
+            Some(_) => self.with_connect_timeout(self.open_http()).await,
+            None => self.lease_fresh().await,
+        }
     }
 
     /// A lease on an open or a new connection. Must be called on a worker thread, where an HTTP/2 connection spawns a task.
@@ -141,7 +218,7 @@ impl Pool {
     /// Opens a new connection; if HTTP/2 is expected, also waits for the settings of the server.
     pub async fn check_reachable(&self) -> Result<(), Failure> {
         let check = async {
-            match self.open().await?.confirm_version().await {
+            match self.open_http().await?.confirm_version().await {
                 true => Ok(()),
                 false => Err(no_h2("the connection ended without its settings").at("connecting")),
             }
@@ -158,6 +235,15 @@ impl Pool {
     pub fn give_back(&self, mut lease: Lease) {
         if self.policy != Policy::PerRequest && lease.is_free() {
             lease.reused = true;
+            if let Some(session) = lease.session {
+                lease.start_idle();
+                let mut of_sessions = self.of_sessions.borrow_mut();
+                return of_sessions.entry(session).or_default().push(lease);
+            }
+            if self.keeps_conversation() {
+                return;
+            }
+            lease.start_idle();
             let now = lease.socket_read.latest();
             self.idle.borrow_mut().push_back(lease);
             self.close_idle(now);
@@ -256,6 +342,21 @@ impl Pool {
 
     /// A new connection that only this lease uses.
     async fn open(&self) -> Result<Lease, Failure> {
+        let lease = self.open_http().await?;
+        let Some(websocket) = &self.websocket else {
+            return Ok(lease);
+        };
+        let Carrier::Http1(connection) = lease.carrier else {
+            return Ok(lease);
+        };
+        let carrier = match websocket.upgrade.run(connection).await? {
+            Handshake::Accepted(socket) => Carrier::WebSocket(Box::new(socket)),
+            Handshake::Refused(connection, response) => Carrier::Refused(connection, response),
+        };
+        Ok(Lease { carrier, ..lease })
+    }
+
+    async fn open_http(&self) -> Result<Lease, Failure> {
         let opening = OpeningGuard::new(&self.state);
         let open = self.dialer.dial().await?;
         let number = self.state.opened.get();
@@ -275,6 +376,7 @@ impl Pool {
             socket_read,
             data_read,
             reused: false,
+            session: None,
         })
     }
 
@@ -325,9 +427,14 @@ impl Pool {
         self.preconnects.queued.set(queued);
         let opened = self.with_connect_timeout(Box::pin(self.open())).await;
         // Not `give_back`: nothing was sent on it, so it does not count as reused.
+        // A refusal is for the request that needs the connection.
+        let opened = opened.ok().filter(|lease| !lease.is_refused());
         let opened = opened
-            .map(|lease| self.idle.borrow_mut().push_back(lease))
-            .is_ok();
+            .map(|mut lease| {
+                lease.start_idle();
+                self.idle.borrow_mut().push_back(lease);
+            })
+            .is_some();
         self.preconnects.finish(1);
         if !opened {
             self.preconnects
@@ -439,6 +546,7 @@ mod tests {
             let pool = Pool::new(
                 dialer,
                 Policy::KeepAlive,
+                None,
                 Nanos::from_millis(60_000),
                 Arc::default(),
             );

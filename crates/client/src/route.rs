@@ -24,6 +24,8 @@ pub struct Route {
     pub proxy: Option<Proxy>,
     /// The name of the URL in outcomes; None for the only URL of a target.
     pub endpoint: Option<Arc<str>>,
+    /// Requests reach the target through a tunnel of the proxy in any case: WebSockets (RFC 6455, section 4.1).
+    tunnel: bool,
     /// The latest TLS handshake with the target selected HTTP/1.1; all workers share this.
     http1: Arc<AtomicBool>,
     /// Whether the server of an http:// URL uses TLS, once that was probed.
@@ -45,6 +47,7 @@ impl Route {
             tls,
             proxy,
             endpoint: None,
+            tunnel: false,
             http1: Arc::default(),
             speaks_tls: Arc::default(),
         })
@@ -62,6 +65,7 @@ impl Route {
         let route = |(index, url)| {
             Ok(Route {
                 endpoint: names.get(index).cloned(),
+                tunnel: target.websocket,
                 ..Route::new(url, &target.tls, env)?
             })
         };
@@ -82,7 +86,7 @@ impl Route {
     /// Whether requests carry the absolute URI for a proxy: HTTP/1.1 without TLS (RFC 9112, section 3.2.2). All others use a
     /// tunnel.
     pub fn absolute_form(&self, version: HttpVersion) -> bool {
-        self.proxy.is_some() && self.tls.is_none() && version != HttpVersion::Http2
+        !self.tunnel && self.proxy.is_some() && self.tls.is_none() && version != HttpVersion::Http2
     }
 
     /// Whether the latest TLS handshake selected HTTP/1.1.

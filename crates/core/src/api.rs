@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Samples per second of the speech of Realtime, each 16 bits, little-endian, one channel.
+pub const SPEECH_RATE: u32 = 24_000;
+
 /// The API of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -15,6 +18,8 @@ pub enum Api {
     OpenaiCompletions,
     /// OpenAI responses.
     OpenaiResponses,
+    /// OpenAI Realtime, over WebSocket only.
+    OpenaiRealtime,
     /// OpenAI embeddings.
     OpenaiEmbeddings,
     /// Rerank, as Cohere, Jina and vLLM serve it.
@@ -43,10 +48,11 @@ pub enum Api {
 
 impl Api {
     /// All protocols, in the order of the documentation.
-    pub const ALL: [Api; 15] = [
+    pub const ALL: [Api; 16] = [
         Api::OpenaiChat,
         Api::OpenaiCompletions,
         Api::OpenaiResponses,
+        Api::OpenaiRealtime,
         Api::OpenaiEmbeddings,
         Api::Rerank,
         Api::OpenaiTranscriptions,
@@ -67,6 +73,7 @@ impl Api {
             Api::OpenaiChat => "openai-chat",
             Api::OpenaiCompletions => "openai-completions",
             Api::OpenaiResponses => "openai-responses",
+            Api::OpenaiRealtime => "openai-realtime",
             Api::OpenaiEmbeddings => "openai-embeddings",
             Api::Rerank => "rerank",
             Api::OpenaiTranscriptions => "openai-transcriptions",
@@ -93,6 +100,7 @@ impl Api {
             Api::OpenaiChat => "/v1/chat/completions",
             Api::OpenaiCompletions => "/v1/completions",
             Api::OpenaiResponses => "/v1/responses",
+            Api::OpenaiRealtime => "/v1/realtime",
             Api::OpenaiEmbeddings => "/v1/embeddings",
             Api::Rerank => "/v1/rerank",
             Api::OpenaiTranscriptions => "/v1/audio/transcriptions",
@@ -129,6 +137,26 @@ impl Api {
         )
     }
 
+    /// Whether requests can be messages on a WebSocket.
+    pub fn has_websocket(self) -> bool {
+        matches!(self, Api::OpenaiResponses | Api::OpenaiRealtime)
+    }
+
+    /// Whether responses can be audio.
+    pub fn speaks(self) -> bool {
+        matches!(self, Api::OpenaiSpeech | Api::OpenaiRealtime)
+    }
+
+    /// Whether the audio of a request is sent in pieces at playback speed, as samples of [`SPEECH_RATE`].
+    pub fn streams_audio(self) -> bool {
+        self == Api::OpenaiRealtime
+    }
+
+    /// Whether the server keeps the conversation of a connection.
+    pub fn keeps_conversation(self) -> bool {
+        self == Api::OpenaiRealtime
+    }
+
     /// Whether the request holds a list of messages, so that a system message is possible.
     pub fn takes_messages(self) -> bool {
         !matches!(
@@ -159,6 +187,8 @@ impl Api {
             (Api::OpenaiResponses, "logprobs") => Some("top_logprobs".into()),
             (Api::OpenaiResponses, "n") => None,
             (Api::OpenaiResponses, _) => Some(Cow::Owned(field.to_owned())),
+            (Api::OpenaiRealtime, "max_tokens") => Some("response.max_output_tokens".into()),
+            (Api::OpenaiRealtime, _) => under("response", &["tools", "tool_choice"]),
             (Api::OpenaiEmbeddings | Api::Rerank | Api::OpenaiSpeech | Api::Custom, _) => None,
             (Api::OpenaiImages, _) => same(&["n"]),
             // OpenAI documents the temperature only; the others are vLLM's.
@@ -305,6 +335,7 @@ mod tests {
             Some("max_tokens"),
             Some("max_tokens"),
             Some("max_output_tokens"),
+            Some("response.max_output_tokens"),
             None,
             None,
             Some("max_completion_tokens"),

@@ -174,6 +174,8 @@ pub struct AudioSpec {
     pub duration: Option<Nanos>,
     /// The text beside the audio in a message; None: the audio alone.
     pub text: Option<String>,
+    /// Prompts hold samples of 16 bits, one channel, at this rate; None: whole files.
+    pub samples: Option<u32>,
 }
 
 /// Videos in the prompts.
@@ -449,6 +451,8 @@ pub struct Prompt {
     pub recorded_reply: Vec<Value>,
     /// The oldest turn that is still in the conversation; earlier ones are removed from it.
     pub history_from: u32,
+    /// The server has the conversation up to this turn.
+    pub continues: bool,
 }
 
 /// An audio file.

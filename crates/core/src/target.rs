@@ -155,6 +155,8 @@ pub struct Target {
     pub pool: Pool,
     /// HTTP version.
     pub version: HttpVersion,
+    /// Requests are messages on WebSockets, which HTTP/1.1 opens.
+    pub websocket: bool,
     /// Requested compression.
     pub compression: Compression,
     /// Number of GPUs of the target, for per-GPU metrics.
@@ -212,6 +214,15 @@ impl Target {
     /// The keys that are obtained during the run, if there are any.
     pub fn obtained_keys(&self) -> Option<&ObtainedKeys> {
         self.api_key.as_ref().and_then(ApiKey::obtained)
+    }
+
+    /// The HTTP version of its connections.
+    pub fn http_version(&self) -> HttpVersion {
+        if self.websocket {
+            HttpVersion::Http1
+        } else {
+            self.version
+        }
     }
 
     /// How its requests are signed, if they are.

@@ -5,7 +5,7 @@
 
 use super::audio_format;
 use super::error::PromptError;
-use super::media::{MediaFiles, MediaKind};
+use super::media::{MediaFile, MediaFiles, MediaKind};
 use super::{Prompts, Setting};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -54,6 +54,8 @@ struct Audio {
     text: Option<String>,
     /// The audio is part of a message.
     in_message: bool,
+    /// Samples at this rate, not whole files.
+    samples: Option<u32>,
     cycle: bool,
     seed: Seed,
     first: u64,
@@ -72,6 +74,14 @@ pub fn open(
         Some(_) => return Err(KIND.error("`seconds` must be from 0.001 to 1800".into())),
         None => {
             let (files, rejected) = MediaFiles::list(&KIND, setting)?;
+            let not_samples = |file: &MediaFile<_>| {
+                let bytes = bounds::read(&file.path, bounds::MEDIA).ok()?;
+                let error = audio_format::samples(&bytes, spec.samples?).err()?;
+                Some(format!("{} {error}", file.path.display()))
+            };
+            if let Some(reason) = files.all().iter().find_map(not_samples) {
+                return Err(KIND.error(reason));
+            }
             if let Some(reason) = rejected.into_iter().next() {
                 return Err(KIND.error(format!("{reason}; remove or convert it")));
             }
@@ -89,7 +99,8 @@ pub fn open(
     Ok(Audio {
         source,
         text: spec.text.clone(),
-        in_message: setting.spec.templated,
+        in_message: setting.spec.templated && spec.samples.is_none(),
+        samples: spec.samples,
         cycle: setting.spec.on_exhausted == OnExhausted::Cycle,
         seed: setting.seed.child("audio"),
         first: setting.first,
@@ -98,15 +109,29 @@ pub fn open(
 
 impl Audio {
     fn sound(&self, index: u64) -> Option<AudioFile> {
+        let file = self.file(index)?;
+        let Some(rate) = self.samples else {
+            return Some(file);
+        };
+        let samples = audio_format::samples(&file.bytes, rate).ok()?.to_vec();
+        Some(AudioFile {
+            media: "audio/pcm",
+            bytes: Arc::new(samples),
+            ..file
+        })
+    }
+
+    fn file(&self, index: u64) -> Option<AudioFile> {
         match &self.source {
             SoundSource::Generated(duration) => {
-                let samples = duration.0 as u128 * u128::from(RATE) / 1_000_000_000;
+                let rate = self.samples.unwrap_or(RATE);
+                let samples = duration.0 as u128 * u128::from(rate) / 1_000_000_000;
                 let samples = samples as u32;
                 Some(AudioFile {
                     name: format!("{index}.wav"),
                     media: "audio/wav",
-                    bytes: Arc::new(generate_wav(samples, self.seed.child(index))),
-                    duration: Some(Nanos(u64::from(samples) * 1_000_000_000 / u64::from(RATE))),
+                    bytes: Arc::new(generate_wav(samples, rate, self.seed.child(index))),
+                    duration: Some(Nanos(u64::from(samples) * 1_000_000_000 / u64::from(rate))),
                 })
             }
             SoundSource::Files(files) => {
@@ -132,7 +157,7 @@ impl Audio {
 }
 
 /// A WAV file with 16-bit samples of one channel. Only integers are used, so that every machine generates the same bytes.
-fn generate_wav(samples: u32, seed: Seed) -> Vec<u8> {
+fn generate_wav(samples: u32, rate: u32, seed: Seed) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed.0);
     let [start, end] = [0, 0].map(|_| i64::from(rng.random_range(PITCHES)));
     let data = samples * 2;
@@ -140,8 +165,8 @@ fn generate_wav(samples: u32, seed: Seed) -> Vec<u8> {
     bytes.extend(b"RIFF");
     bytes.extend((36 + data).to_le_bytes());
     bytes.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0");
-    bytes.extend(RATE.to_le_bytes());
-    bytes.extend((RATE * 2).to_le_bytes());
+    bytes.extend(rate.to_le_bytes());
+    bytes.extend((rate * 2).to_le_bytes());
     bytes.extend(b"\x02\0\x10\0data");
     bytes.extend(data.to_le_bytes());
     let mut noise = vec![0; samples as usize];
@@ -149,7 +174,7 @@ fn generate_wav(samples: u32, seed: Seed) -> Vec<u8> {
     let mut phase = 0_u32;
     for (index, noise) in noise.into_iter().enumerate() {
         let pitch = start + (end - start) * index as i64 / i64::from(samples);
-        phase = phase.wrapping_add(((pitch << 32) / i64::from(RATE)) as u32);
+        phase = phase.wrapping_add(((pitch << 32) / i64::from(rate)) as u32);
         // A triangle from -8192 to 8191.
         let tone = (phase as i32).unsigned_abs() / (1 << 17);
         let sample = tone as i16 - 8192 + (i16::from(noise) - 128) * 8;
@@ -214,6 +239,7 @@ mod tests {
         DatasetSpec::new(Source::Audio(AudioSpec {
             duration: duration.map(Nanos::from_millis),
             text: Some("What is said?".into()),
+            samples: None,
         }))
     }
 
@@ -250,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_sound_do_not_depend_on_the_machine() {
-        let bytes = generate_wav(4, Seed(7));
+        let bytes = generate_wav(4, RATE, Seed(7));
         let samples = bytes[44..].chunks(2);
         let samples: Vec<i16> = samples
             .map(|pair| i16::from_le_bytes([pair[0], pair[1]]))
@@ -277,7 +303,7 @@ mod tests {
     fn files_are_sent_by_name_and_one_that_is_no_audio_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         for (name, samples) in [("b.wav", 1600), ("a.WAV", 3200)] {
-            std::fs::write(dir.path().join(name), generate_wav(samples, Seed(1))).unwrap();
+            std::fs::write(dir.path().join(name), generate_wav(samples, RATE, Seed(1))).unwrap();
         }
         std::fs::write(dir.path().join("c.m4a"), b"\0\0\0\x20ftypM4A ").unwrap();
         std::fs::write(dir.path().join("notes.txt"), "x").unwrap();

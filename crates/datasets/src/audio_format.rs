@@ -29,6 +29,27 @@ pub(super) fn duration(bytes: &[u8]) -> Result<Option<Nanos>, &'static str> {
     Err("is not an audio file: it has no header of WAV, MP3, FLAC, Ogg, MP4 or WebM")
 }
 
+/// The samples of a WAV file with 16 bits and one channel at this rate.
+///
+/// # Errors
+/// It is another file.
+pub(super) fn samples(bytes: &[u8], rate: u32) -> Result<&[u8], String> {
+    let wanted = || {
+        format!(
+            "is not a WAV file of 16 bits, one channel and {rate} Hz; convert it: ffmpeg -i FILE -ac 1 -ar {rate} -c:a pcm_s16le OUT.wav"
+        )
+    };
+    let (format, data) = wav_chunks(bytes).ok_or_else(wanted)?;
+    // Format 1 is PCM; 0xfffe names the format later, with the same number of bits.
+    let is_pcm = matches!(u16_le(format, 0), Some(1 | 0xfffe));
+    let is_wanted = u16_le(format, 2) == Some(1)
+        && u32_le(format, 4) == Some(u64::from(rate))
+        && u16_le(format, 14) == Some(16);
+    let whole = data.len() / 2 * 2;
+    let data = data.get(..whole).filter(|data| !data.is_empty());
+    data.filter(|_| is_pcm && is_wanted).ok_or_else(wanted)
+}
+
 /// The duration of `samples` at `rate` per second.
 fn span(samples: u64, rate: u64) -> Option<Nanos> {
     let nanos = u128::from(samples) * 1_000_000_000 / u128::from(Some(rate).filter(|&n| n > 0)?);
@@ -47,13 +68,23 @@ fn u32_le(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Bytes of samples by bytes per second.
 fn wav(bytes: &[u8]) -> Option<Nanos> {
-    let (mut at, mut rate) = (12, None);
+    let (format, data) = wav_chunks(bytes)?;
+    span(data.len() as u64, u32_le(format, 8)?)
+}
+
+/// The format and the samples of a WAV file.
+fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    if !bytes.starts_with(b"RIFF") {
+        return None;
+    }
+    let (mut at, mut format) = (12, None);
     loop {
         let size = u32_le(bytes, at + 4)? as usize;
         let body = at + 8;
+        let end = body.saturating_add(size).min(bytes.len());
         match bytes.get(at..at + 4)? {
-            b"fmt " => rate = u32_le(bytes, body + 8),
-            b"data" => return span(size.min(bytes.len() - body) as u64, rate?),
+            b"fmt " => format = bytes.get(body..end),
+            b"data" => return Some((format?, bytes.get(body..end)?)),
             _ => {}
         }
         // Chunks are padded to an even length.

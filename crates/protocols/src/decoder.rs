@@ -56,6 +56,10 @@ impl<A: Assembly> Decoder for Stream<A> {
         }
     }
 
+    fn has_failed(&self) -> bool {
+        self.state.failure.is_some()
+    }
+
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply {
         let Stream {
             mut framer,

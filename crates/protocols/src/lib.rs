@@ -26,6 +26,7 @@ mod images;
 mod ollama;
 mod plausible;
 mod raw_json;
+mod realtime;
 mod rerank;
 mod responses;
 mod speech;
@@ -89,6 +90,7 @@ pub fn protocol(api: Api, request: Option<&RequestSpec>) -> Result<Arc<dyn Proto
         Api::OpenaiChat | Api::Local => Ok(Arc::new(chat::Chat)),
         Api::OpenaiCompletions => Ok(Arc::new(chat::Completions)),
         Api::OpenaiResponses => Ok(Arc::new(responses::Responses)),
+        Api::OpenaiRealtime => Ok(Arc::new(realtime::Realtime)),
         Api::OpenaiEmbeddings => Ok(Arc::new(embeddings::Embeddings)),
         Api::Rerank => Ok(Arc::new(rerank::Rerank)),
         Api::Anthropic => Ok(Arc::new(anthropic::Anthropic)),
@@ -114,6 +116,11 @@ pub trait Decoder: Send {
     /// Never panics. In the steady state of a stream, an event allocates nothing, unless it carries log probabilities, its text
     /// is collected, or the API is `custom`.
     fn push(&mut self, bytes: &[u8], events: &mut Events);
+
+    /// Whether a decoded event was an error, or could not be decoded.
+    fn has_failed(&self) -> bool {
+        false
+    }
 
     /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body is complete.
     ///

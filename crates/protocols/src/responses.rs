@@ -23,11 +23,7 @@ impl Protocol for Responses {
     }
 
     fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let steps = Steps {
-            keep_text,
-            ..Steps::default()
-        };
-        decoder_for(shape, steps)
+        decoder_for(shape, Steps::new(keep_text))
     }
 }
 
@@ -79,18 +75,31 @@ struct Incomplete<'a> {
 
 /// The state of one response.
 #[derive(Debug, Default)]
-struct Steps {
+pub(crate) struct Steps {
     keep_text: bool,
     id: Option<String>,
     text: MessageText,
     content: bool,
     /// The finish reason, once the final event was received.
-    end: Option<String>,
+    pub end: Option<String>,
     usage: Usage,
     server: ServerTimes,
 }
 
 impl Steps {
+    /// A response before its first event. `keep_text`: collect the generated text.
+    pub fn new(keep_text: bool) -> Steps {
+        Steps {
+            keep_text,
+            ..Steps::default()
+        }
+    }
+
+    /// Records content that is no text.
+    pub fn receive_content(&mut self) {
+        self.content = true;
+    }
+
     fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
         let kind = step.kind.map(decode_string).unwrap_or_default();
         if step.error.is_some() || kind == "error" {
@@ -132,7 +141,7 @@ impl Steps {
     }
 
     /// Reads the response of the final event or of a reply; `word` is the event type.
-    fn conclude(&mut self, word: &str, raw: Raw, json: &[u8]) -> Result<(), Failure> {
+    pub fn conclude(&mut self, word: &str, raw: Raw, json: &[u8]) -> Result<(), Failure> {
         let raw = raw.map_or("{}", RawValue::get);
         let response: Response = read(raw, json)?;
         if let Some(id) = response.id {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Field names differ: the responses API counts input and output, DeepSeek reports cached tokens outside of the details, and
+/// Field names differ: the responses API counts input and output, Realtime has `input_token_details`, DeepSeek reports cached tokens outside of the details, and
 /// Moonshot and SGLang report details beside the totals.
 #[derive(Deserialize)]
 struct Counts<'a> {
@@ -27,6 +27,10 @@ struct Counts<'a> {
     prompt_tokens_details: Option<Details<'a>>,
     #[serde(borrow)]
     input_tokens_details: Option<Details<'a>>,
+    #[serde(borrow)]
+    output_token_details: Option<Details<'a>>,
+    #[serde(borrow)]
+    input_token_details: Option<Details<'a>>,
     #[serde(borrow)]
     prompt_cache_hit_tokens: Raw<'a>,
     #[serde(borrow)]
@@ -52,8 +56,12 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
     };
     let generated = counts
         .completion_tokens_details
-        .or(counts.output_tokens_details);
-    let prompt = counts.prompt_tokens_details.or(counts.input_tokens_details);
+        .or(counts.output_tokens_details)
+        .or(counts.output_token_details);
+    let prompt = counts
+        .prompt_tokens_details
+        .or(counts.input_tokens_details)
+        .or(counts.input_token_details);
     let reasoning = generated.and_then(|details| parse_count(details.reasoning_tokens));
     let cached = prompt.and_then(|details| parse_count(details.cached_tokens));
     let reasoning = reasoning.or(parse_count(counts.reasoning_tokens));

@@ -9,8 +9,10 @@ pub(crate) mod values;
 use crate::render::body::{Body, Scope, TextError};
 use crate::render::speech::{Dialog, tools};
 use crate::tree::last_segment;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 pub use form::describe_form;
-use llmscen_core::api::Api;
+use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::Prompt;
 use llmscen_core::expect::{MissingTruth, Truths};
 use llmscen_core::plan::Case;
@@ -25,6 +27,7 @@ use serde_json::{Map, Value, json};
 pub use speech::spoken;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::io::Write;
 
 /// Why a body cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +63,7 @@ impl From<TextError> for RenderError {
 /// A rendered body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// The body: JSON, or a form.
+    /// The body: JSON, or a form; for a WebSocket, a JSON message per line.
     pub bytes: Vec<u8>,
     /// Its `content-type`; None: JSON.
     pub content_type: Option<String>,
@@ -142,7 +145,7 @@ impl Renderer {
             is_default_body,
             extra: Body::compile(&Value::Object(case.request.extra.clone()), "")?,
             labels,
-            has_stream_field: protocol_body.get("stream").is_some(),
+            has_stream_field: !case.target.websocket && protocol_body.get("stream").is_some(),
             stream_options,
             has_model_field: [&template, &protocol_body]
                 .iter()
@@ -213,6 +216,9 @@ impl Renderer {
         seed: Seed,
     ) -> Result<(Vec<u8>, Option<String>), RenderError> {
         let api = self.case.target.api;
+        if self.case.target.websocket {
+            return Ok((messages_of_request(api, body, prompt), None));
+        }
         if !api.uploads_audio() {
             let bytes = serde_json::to_vec(body).map_err(|_| RenderError::Shape)?;
             return Ok((bytes, None));
@@ -368,6 +374,73 @@ impl Renderer {
             .find_map(|path| body::get_field(body, path))
             .and_then(Value::as_u64);
         limit.or(max_tokens.filter(|_| self.case.target.api == Api::Custom))
+    }
+}
+
+/// The messages that send a body over a WebSocket, one per line. What only HTTP uses is left out.
+fn messages_of_request(api: Api, body: &Map<String, Value>, prompt: &Prompt) -> Vec<u8> {
+    const OF_HTTP: [&str; 3] = ["type", "stream", "background"];
+    let mut lines = Lines::default();
+    if api != Api::OpenaiRealtime {
+        let fields = body.iter().map(|(field, value)| (field.as_str(), value));
+        let fields = fields.filter(|(field, _)| !OF_HTTP.contains(field));
+        lines.push("response.create", fields);
+        return lines.0;
+    }
+    // The server that has the conversation so far has the settings of the session, too.
+    let session = body.get("session").filter(|_| !prompt.continues);
+    if let Some(session) = session {
+        let with_audio = prompt.audio.as_ref().map(|_| with_audio_input(session));
+        let session = with_audio.as_ref().unwrap_or(session);
+        lines.push("session.update", [("session", session)]);
+    }
+    let has_text = prompt.audio.is_none() || !prompt.text.is_empty();
+    let items = body.get("items").and_then(Value::as_array);
+    let items = items.filter(|_| has_text);
+    if let Some(audio) = &prompt.audio {
+        for piece in audio.bytes.chunks(AUDIO_PIECE) {
+            let samples = Value::from(STANDARD.encode(piece));
+            lines.push("input_audio_buffer.append", [("audio", &samples)]);
+        }
+        lines.push("input_audio_buffer.commit", []);
+    }
+    for item in items.into_iter().flatten() {
+        lines.push("conversation.item.create", [("item", item)]);
+    }
+    let response = body.get("response").map(|response| ("response", response));
+    lines.push("response.create", response);
+    lines.0
+}
+
+/// Bytes of audio per event: 100 ms, in steps of 6 bytes, which are whole samples and whole groups of base64.
+const AUDIO_PIECE: usize = SPEECH_RATE as usize * 2 / 10;
+
+/// The settings of a session whose turns end with `input_audio_buffer.commit`, not where the server detects silence.
+fn with_audio_input(session: &Value) -> Value {
+    let mut session = session.clone();
+    if let Value::Object(fields) = &mut session {
+        let format = json!({ "type": "audio/pcm", "rate": SPEECH_RATE });
+        body::fill_field(fields, "audio.input.format", format);
+        body::fill_field(fields, "audio.input.turn_detection", Value::Null);
+    }
+    session
+}
+
+/// Events as JSON, one per line.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn push<'a>(&mut self, kind: &str, fields: impl IntoIterator<Item = (&'a str, &'a Value)>) {
+        if !self.0.is_empty() {
+            self.0.push(b'\n');
+        }
+        // Writing to memory cannot fail.
+        let _ = write!(self.0, "{{\"type\":\"{kind}\"");
+        for (field, value) in fields {
+            let _ = write!(self.0, ",{}:{value}", Value::from(field));
+        }
+        self.0.push(b'}');
     }
 }
 

@@ -7,6 +7,7 @@ mod plans;
 mod variants;
 
 use super::*;
+use llmscen_core::api::Api;
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::target::TargetLocation;
 use llmscen_core::units::Nanos;
@@ -319,9 +320,16 @@ fn shipped_scenarios_read_the_server_from_the_environment() {
         })
         .unwrap_or_else(|faults| panic!("{name}: {faults}"));
         let target = &loaded.plan.cases[0].target;
+        // Realtime names the model in the URL.
+        let query = if target.api == Api::OpenaiRealtime {
+            "?model=m"
+        } else {
+            ""
+        };
+        let url = format!("https://example.org/v1/x{query}");
         assert_eq!(
             (&target.location, target.models[0].name.as_str()),
-            (&TargetLocation::url("https://example.org/v1/x"), "m")
+            (&TargetLocation::url(url), "m")
         );
     }
 }

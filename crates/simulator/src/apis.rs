@@ -6,6 +6,7 @@ mod embeddings;
 mod images;
 mod ollama;
 mod openai;
+mod realtime;
 mod rerank;
 mod responses;
 mod speech;
@@ -17,16 +18,18 @@ mod transcriptions;
 use crate::generation::{Call, Generation, Refusal};
 use crate::http;
 use llmscen_core::units::Nanos;
+pub(super) use realtime::{Session, Step};
 use std::fmt::Debug;
 
 /// `created` of every response: a constant, so that responses are the same in every run.
 const CREATED: u64 = 1_700_000_000;
 
 /// All APIs.
-static ALL: [&dyn Protocol; 12] = [
+static ALL: [&dyn Protocol; 13] = [
     &openai::Chat,
     &openai::Completions,
     &responses::Responses,
+    &realtime::Realtime,
     &anthropic::Messages,
     &embeddings::Embeddings,
     &rerank::Rerank,
@@ -49,11 +52,21 @@ pub(super) trait Protocol: Debug + Sync {
     /// Reads a request; returns the generation and the renderer of the response. Unknown fields are ignored.
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal>;
 
+    /// Whether a GET opens a WebSocket on which its requests are messages.
+    fn has_websocket(&self) -> bool {
+        false
+    }
+
+    /// The state of a new WebSocket. None: each message is a request.
+    fn session(&self) -> Option<Session> {
+        None
+    }
+
     /// The body of an error response; `id` is the response id, if any.
     fn error(&self, refusal: &Refusal, id: Option<&str>) -> String;
 }
 
-/// Renders the bytes of one response. Each event of a stream is one HTTP chunk.
+/// Renders the bytes of one response. Each event of a stream is one HTTP chunk, or one message on a WebSocket.
 ///
 /// APIs that never stream implement only [`Reply::full_answer`] and [`Reply::broken`].
 pub(super) trait Reply: Debug {
@@ -145,7 +158,8 @@ pub(super) fn protocol_for(path: &str) -> Option<(&'static dyn Protocol, &'stati
 
 /// All POST endpoints.
 pub(super) fn paths() -> impl Iterator<Item = &'static str> {
-    ALL.iter().flat_map(|protocol| protocol.paths()).copied()
+    let posted = ALL.iter().filter(|protocol| protocol.session().is_none());
+    posted.flat_map(|protocol| protocol.paths()).copied()
 }
 
 /// The error body of a request to an unknown endpoint, in OpenAI's format.

@@ -4,6 +4,7 @@ use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
 use crate::generation::Generation;
 use crate::http;
+use crate::websocket;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
 
@@ -80,8 +81,10 @@ impl Body {
     /// Renders what a stream sends when the request is accepted; nothing without streaming.
     pub(super) fn open(&mut self, to: &mut Vec<u8>) {
         if self.generation.stream {
-            let framing = http::Framing::Chunked;
-            http::head(to, 200, self.reply.content_type(), &framing, self.about());
+            if !self.generation.websocket {
+                let framing = http::Framing::Chunked;
+                http::head(to, 200, self.reply.content_type(), &framing, self.about());
+            }
             self.reply.open(to, &self.generation);
         }
     }
@@ -149,7 +152,12 @@ impl Body {
                 if strike == Strike::StreamError {
                     self.reply.fail(to, &self.generation);
                 }
-                if matches!(strike, Strike::StreamError | Strike::Truncate) {
+                if self.generation.websocket {
+                    if strike == Strike::Truncate {
+                        websocket::close(to, websocket::INTERNAL_ERROR);
+                        self.close = true;
+                    }
+                } else if matches!(strike, Strike::StreamError | Strike::Truncate) {
                     http::last_chunk(to);
                 }
             }
@@ -227,7 +235,9 @@ impl Body {
     fn finish(&mut self, to: &mut Vec<u8>) {
         if self.generation.stream {
             self.reply.finish(to, &self.generation, self.times);
-            http::last_chunk(to);
+            if !self.generation.websocket {
+                http::last_chunk(to);
+            }
             return;
         }
         self.pending = 0;

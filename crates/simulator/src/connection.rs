@@ -1,16 +1,19 @@
 //! One client connection: reads its requests in sequence and responds by path.
 
-use crate::apis::{self, Protocol};
+use crate::apis::{self, Protocol, Step};
 use crate::generation::Refusal;
 use crate::http::{self, Framing, Request, Unread};
 use crate::live::After;
 use crate::server::{Refused, Server};
 use crate::socket::Socket;
 use crate::truth::End;
+use crate::websocket::{self, Received};
 use llmscen_core::units::Nanos;
+use serde_json::Value;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 /// Maximum bytes of the next request that are read during a response.
 const MAX_READ_AHEAD: usize = 64 << 10;
@@ -60,6 +63,12 @@ struct Connection {
 
 impl Connection {
     async fn answer(&mut self, request: Request) -> After {
+        if websocket::is_upgrade(&request)
+            && let Some(target) = apis::protocol_for(&request.path)
+            && target.0.has_websocket()
+        {
+            return self.serve_websocket(target, request).await;
+        }
         if let (Some(target), "POST") = (apis::protocol_for(&request.path), request.method.as_str())
         {
             return self.generate(target, &request).await;
@@ -117,21 +126,121 @@ impl Connection {
         request: &Request,
     ) -> After {
         match self.server.accept(target, request, &self.socket) {
-            Ok((number, mut ended)) => loop {
-                let may_read = self.buffer.len() < MAX_READ_AHEAD;
-                tokio::select! {
-                    biased;
-                    after = &mut ended => return self.finish_writes(after.unwrap_or(After::Close)).await,
-                    _ = self.socket.tend() => return self.cancel(number),
-                    read = self.socket.read(&mut self.buffer), if may_read => {
-                        if !read.is_ok_and(|bytes| bytes > 0) {
-                            return self.cancel(number);
-                        }
-                    }
-                }
-            },
+            Ok((number, ended)) => self.await_end(number, ended).await,
             Err(refused) => self.refuse(*refused, request.close).await,
         }
+    }
+
+    /// Waits for the end of a response, or of the client.
+    async fn await_end(&mut self, number: u64, mut ended: oneshot::Receiver<After>) -> After {
+        loop {
+            let may_read = self.buffer.len() < MAX_READ_AHEAD;
+            tokio::select! {
+                biased;
+                after = &mut ended => return self.finish_writes(after.unwrap_or(After::Close)).await,
+                _ = self.socket.tend() => return self.cancel(number),
+                read = self.socket.read(&mut self.buffer), if may_read => {
+                    if !read.is_ok_and(|bytes| bytes > 0) {
+                        return self.cancel(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens a WebSocket and answers its messages in sequence.
+    async fn serve_websocket(
+        &mut self,
+        target: (&'static dyn Protocol, &'static str),
+        handshake: Request,
+    ) -> After {
+        let Some(accept) = websocket::accept(&handshake) else {
+            let refusal = Refusal::new(400, "the request opens no WebSocket of version 13");
+            let mut out = Vec::new();
+            http::json(&mut out, 400, &target.0.error(&refusal, None), (None, true));
+            self.socket.send(&out);
+            return self.finish_response(true).await;
+        };
+        self.socket.send(&accept);
+        let mut reader = websocket::Reader::new();
+        let mut session = target.0.session();
+        let mut request = Request {
+            websocket: true,
+            ..handshake
+        };
+        if let Some(session) = &session {
+            request.conversation = session.conversation.clone();
+            self.send_events(&[session.created()]);
+        }
+        loop {
+            let Some(message) = self.read_message(&mut reader).await else {
+                return self.finish_response(true).await;
+            };
+            request.body = match session.as_mut().map(|session| session.take(&message)) {
+                None => message,
+                Some(Step::Respond(body)) => body,
+                Some(Step::Events(events)) => {
+                    self.send_events(&events);
+                    continue;
+                }
+            };
+            let after = match self.server.accept(target, &request, &self.socket) {
+                Ok((number, ended)) => self.await_end(number, ended).await,
+                Err(refused) => self.refuse_message(*refused).await,
+            };
+            if after != After::Keep {
+                return after;
+            }
+        }
+    }
+
+    fn send_events(&self, events: &[Value]) {
+        let mut out = Vec::new();
+        for event in events {
+            websocket::message(&mut out, &[&event.to_string()]);
+        }
+        if !out.is_empty() {
+            self.socket.send(&out);
+        }
+    }
+
+    /// The next message of the client; None at the end of its messages.
+    async fn read_message(&mut self, reader: &mut websocket::Reader) -> Option<Vec<u8>> {
+        loop {
+            let mut out = Vec::new();
+            let received = reader.read(&mut self.buffer, &mut out);
+            if !out.is_empty() {
+                self.socket.send(&out);
+            }
+            match received {
+                Received::Message(message) => return Some(message),
+                Received::End => return None,
+                Received::Incomplete => {
+                    let read = self.socket.read(&mut self.buffer).await;
+                    read.ok().filter(|bytes| *bytes > 0)?;
+                }
+            }
+        }
+    }
+
+    async fn refuse_message(&self, refused: Refused) -> After {
+        let Refused {
+            entry,
+            status,
+            body,
+            ..
+        } = refused;
+        let error = body.trim_start_matches('{');
+        let lead = format!("{{\"type\":\"error\",\"status\":{status},");
+        let mut out = Vec::new();
+        websocket::message(&mut out, &[&lead, error]);
+        {
+            let mut record = entry.lock();
+            let sent = self.socket.send(&out);
+            (record.headers_at, record.end_at) = (Some(sent.at), Some(sent.at));
+            record.end = Some(End::Status(status));
+        }
+        self.finish_response(false).await
     }
 
     async fn refuse(&mut self, refused: Refused, close: bool) -> After {
@@ -223,6 +332,9 @@ fn unknown_endpoint(method: &str, path: &str) -> Refusal {
         PAGES.join(", ")
     );
     let (status, why) = match apis::protocol_for(path) {
+        Some((protocol, _)) if protocol.session().is_some() => {
+            (426, format!("{path} takes a WebSocket"))
+        }
         Some(_) => (405, format!("{path} takes POST, not {method}")),
         None if PAGES.contains(&path) => (405, format!("{path} takes GET, not {method}")),
         None => (

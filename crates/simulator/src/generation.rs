@@ -38,6 +38,8 @@ pub(super) struct Generation {
     /// The requested model as a JSON string with quotes; `"sim"` if none.
     pub(super) model: String,
     pub(super) stream: bool,
+    /// The events of the stream are messages on a WebSocket.
+    pub(super) websocket: bool,
     /// Report usage.
     pub(super) usage: bool,
     pub(super) prompt: Prompt,
@@ -130,7 +132,8 @@ impl<'c> Call<'c> {
         let finish = if output < most { Finish::Stop } else { finish };
         Ok(Generation {
             model: serde_json::Value::from(self.body.text("model")?.unwrap_or("sim")).to_string(),
-            stream: self.body.flag("stream", false)?,
+            stream: self.request.websocket || self.body.flag("stream", false)?,
+            websocket: self.request.websocket,
             usage: !self.config.faults.no_usage,
             prompt,
             cached: None,

@@ -1,8 +1,11 @@
 //! A minimal HTTP/1.1 server, because fault injection needs the raw socket: reads requests, writes response heads and chunks.
 
 use crate::socket::Socket;
+use serde_json::Value;
+use std::cell::RefCell;
 use std::io;
 use std::io::Write;
+use std::rc::Rc;
 
 /// Maximum size of request line and headers, bytes.
 const MAX_HEAD: usize = 64 << 10;
@@ -24,7 +27,14 @@ pub(super) struct Request {
     /// Names in lower case, and values; values that are not UTF-8 are omitted.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+    /// It is a message on a WebSocket, with the headers of the handshake.
+    pub(super) websocket: bool,
+    /// The items of the conversation that the server keeps, the reply to this request included.
+    pub(super) conversation: Conversation,
 }
+
+/// The items of a conversation, shared with the reply that is added to them.
+pub(super) type Conversation = Rc<RefCell<Vec<Value>>>;
 
 impl Request {
     /// A header's value, by its name in lower case.
@@ -172,6 +182,8 @@ fn parse(buffer: &[u8]) -> Result<Option<Head>, Unread> {
             close,
             headers,
             body: Vec::new(),
+            websocket: false,
+            conversation: Conversation::default(),
         },
         framing,
         length,

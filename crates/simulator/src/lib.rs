@@ -34,6 +34,7 @@ mod socket;
 mod tests;
 pub mod truth;
 pub mod virtual_time;
+mod websocket;
 
 pub use serve::{Running, SimError, start};
 pub use truth::Truth;

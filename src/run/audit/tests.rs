@@ -43,6 +43,7 @@ pub(crate) fn case(url: &str) -> Case {
         },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
+        websocket: false,
         version: Default::default(),
         compression: Default::default(),
         request_id: None,

@@ -104,6 +104,14 @@ impl History {
         self.chunks().last()?.messages.first()
     }
 
+    /// The messages that a turn added.
+    fn messages_of_turn(&self, turn: u32) -> Vec<Value> {
+        let mut added = self.chunks().filter(|chunk| chunk.turn == turn);
+        added
+            .next()
+            .map_or_else(Vec::new, |chunk| chunk.messages.clone())
+    }
+
     fn messages(&self) -> Vec<Value> {
         let chunks: Vec<&Chunk> = self.chunks().collect();
         let mut messages: Vec<Value> = chunks
@@ -175,7 +183,13 @@ impl Conversation {
     /// None: there is no such turn.
     pub fn render(&mut self, turn: u32) -> Option<Prompt> {
         let mut prompt = self.add_messages(turn)?;
-        let messages = self.turns.get(turn as usize)?.history.messages();
+        let history = &self.turns.get(turn as usize)?.history;
+        prompt.continues = self.api.keeps_conversation() && turn > 0;
+        let messages = if prompt.continues {
+            history.messages_of_turn(turn)
+        } else {
+            history.messages()
+        };
         match prompt.body.as_mut() {
             Some(body) => _ = body.insert("messages".to_owned(), Value::Array(messages)),
             None => prompt.messages = Some(messages),

@@ -92,6 +92,13 @@ impl Engine {
         }
     }
 
+    /// Releases the connections of a session that is over.
+    pub fn end_session(&self, session: u64) {
+        if let Engine::Http(clients) = self {
+            clients.iter().for_each(|http| http.end_session(session));
+        }
+    }
+
     /// Whether one of the URLs accepts a connection within `timeout`; a local model always does.
     pub async fn is_reachable(&self, timeout: Duration) -> bool {
         let Engine::Http(clients) = self else {

@@ -114,6 +114,7 @@ impl SessionRunner {
                 steps.push(self.take_step(worker, Step::Deliver(Box::new(outcome))));
             }
         }
+        worker.engine.end_session(session.first.seq);
         undelivered
     }
 

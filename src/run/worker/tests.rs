@@ -32,6 +32,7 @@ fn worker(
         },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
+        websocket: false,
         version: Default::default(),
         compression: Default::default(),
         request_id: None,

@@ -43,6 +43,7 @@ pub fn target(url: &str) -> Target {
         },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
+        websocket: false,
         version: Default::default(),
         compression: Default::default(),
         request_id: None,

@@ -2,6 +2,7 @@
 
 use crate::http1::Http1Error;
 use crate::pool::{ExchangeError, Lease, no_h2};
+use crate::websocket::WebSocketError;
 use h2::Reason;
 use http::Response;
 use http::header::LOCATION;
@@ -27,6 +28,9 @@ pub(super) fn classify_no_response(
 ) -> NoResponse {
     let cause = error_chain(error);
     let (kind, why, resend) = match lease.is_exclusive() {
+        true if lease.reads_messages() => {
+            classify_websocket(lease, lease.data_read.latest() != last_read, error)
+        }
         true => classify_http1(
             lease,
             lease.data_read.latest() != last_read,
@@ -62,6 +66,26 @@ fn classify_http1(
             resend,
         ),
         false => (FailureKind::Connect, NO_RESPONSE, resend),
+    }
+}
+
+/// As above. A close frame is no response.
+fn classify_websocket(
+    lease: &Lease,
+    has_bytes: bool,
+    error: &ExchangeError,
+) -> (FailureKind, &'static str, bool) {
+    match error {
+        _ if is_malformed(error) => (FailureKind::Decode, "not a message of a WebSocket", false),
+        ExchangeError::WebSocket(WebSocketError::Closed(_)) => {
+            (FailureKind::Connect, NO_RESPONSE, lease.reused)
+        }
+        _ if has_bytes => (
+            FailureKind::Truncated,
+            "the connection ended inside the first message",
+            false,
+        ),
+        _ => (FailureKind::Connect, NO_RESPONSE, lease.reused),
     }
 }
 
@@ -108,13 +132,14 @@ fn is_malformed(error: &ExchangeError) -> bool {
         ExchangeError::Http1(error) => {
             matches!(error, Http1Error::Malformed(_) | Http1Error::Framing(_))
         }
+        ExchangeError::WebSocket(error) => matches!(error, WebSocketError::Malformed(_)),
         ExchangeError::Http2(error) => error.is_parse(),
     }
 }
 
 fn h2_error(error: &ExchangeError) -> Option<&h2::Error> {
     match error {
-        ExchangeError::Http1(_) => None,
+        ExchangeError::Http1(_) | ExchangeError::WebSocket(_) => None,
         ExchangeError::Http2(error) => error.source()?.downcast_ref(),
     }
 }

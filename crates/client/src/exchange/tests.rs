@@ -29,6 +29,7 @@ pub fn target() -> Target {
         },
         tls: Default::default(),
         pool: Default::default(),
+        websocket: false,
         version: Default::default(),
         compression: Default::default(),
         gpus: None,

@@ -3,8 +3,9 @@
 use crate::clock::ReadTimestamp;
 use crate::connect::{OpenConnection, Transport};
 use crate::http1::{Connection, Http1Error, ReadStatus};
+use crate::websocket::{WebSocket, WebSocketError};
 use bytes::Bytes;
-use http::{Request, Response, Version};
+use http::{HeaderMap, Request, Response, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, Builder, SendRequest};
@@ -27,11 +28,17 @@ pub struct Lease {
     pub data_read: ReadTimestamp,
     /// The connection has carried a request before.
     pub reused: bool,
+    /// The session whose turns alone use the connection.
+    pub session: Option<u64>,
 }
 
 pub(super) enum Carrier {
     /// A connection that no other request uses.
     Http1(Connection),
+    /// A WebSocket that no other request uses.
+    WebSocket(Box<WebSocket>),
+    /// The response of a server that refused to open a WebSocket.
+    Refused(Connection, Response<()>),
     /// A stream of a shared connection, and the response body on it.
     Http2 {
         sender: SendRequest<Full<Bytes>>,
@@ -46,6 +53,9 @@ pub enum ExchangeError {
     /// HTTP/1.1.
     #[error(transparent)]
     Http1(#[from] Http1Error),
+    /// WebSocket.
+    #[error(transparent)]
+    WebSocket(#[from] WebSocketError),
     /// HTTP/2.
     #[error(transparent)]
     Http2(#[from] hyper::Error),
@@ -87,27 +97,46 @@ impl Lease {
             socket_read: connection.socket_read.clone(),
             data_read: connection.data_read.clone(),
             reused,
+            session: None,
         }
     }
 
     /// The HTTP version.
     pub fn version(&self) -> Version {
         match self.carrier {
-            Carrier::Http1(_) => Version::HTTP_11,
             Carrier::Http2 { .. } => Version::HTTP_2,
+            _ => Version::HTTP_11,
         }
     }
 
     /// Whether all bytes on the connection are for this request.
     pub fn is_exclusive(&self) -> bool {
-        matches!(self.carrier, Carrier::Http1(_))
+        !matches!(self.carrier, Carrier::Http2 { .. })
+    }
+
+    /// Whether each read is a message of a WebSocket.
+    pub fn reads_messages(&self) -> bool {
+        matches!(self.carrier, Carrier::WebSocket(_))
+    }
+
+    /// Whether the server refused to open a WebSocket.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.carrier, Carrier::Refused(..))
+    }
+
+    /// The headers with which the WebSocket was opened.
+    pub fn handshake(&self) -> Option<&HeaderMap> {
+        match &self.carrier {
+            Carrier::WebSocket(socket) => Some(&socket.sent),
+            _ => None,
+        }
     }
 
     /// Whether the server has confirmed the HTTP version; only a response confirms HTTP/1.1, so that is assumed.
     pub fn is_version_confirmed(&self) -> bool {
         match &self.carrier {
-            Carrier::Http1(_) => true,
             Carrier::Http2 { slot, .. } => slot.connection.driver.has_settings(),
+            _ => true,
         }
     }
 
@@ -140,6 +169,12 @@ impl Lease {
     ) -> Result<Response<()>, ExchangeError> {
         match &mut self.carrier {
             Carrier::Http1(connection) => Ok(connection.send(request, on_write).await?),
+            Carrier::WebSocket(socket) => {
+                // Boxed, so that requests over HTTP do not hold this future.
+                Box::pin(socket.send(request.into_body(), on_write)).await?;
+                Ok(socket.response.clone())
+            }
+            Carrier::Refused(_, response) => Ok(response.clone()),
             Carrier::Http2 { sender, body, .. } => {
                 on_write();
                 let (head, incoming) = sender
@@ -158,7 +193,13 @@ impl Lease {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<ReadStatus, ExchangeError> {
         match &mut self.carrier {
-            Carrier::Http1(connection) => Ok(connection.read_body(sink).await?),
+            Carrier::Http1(connection) | Carrier::Refused(connection, _) => {
+                Ok(connection.read_body(sink).await?)
+            }
+            Carrier::WebSocket(socket) => {
+                socket.read(sink).await?;
+                Ok(ReadStatus::Some)
+            }
             Carrier::Http2 { body: None, .. } => Ok(ReadStatus::End),
             Carrier::Http2 {
                 body: Some(body), ..
@@ -176,19 +217,36 @@ impl Lease {
 
     /// Whether the response body is known to be complete.
     pub fn is_done(&self) -> bool {
-        matches!(&self.carrier, Carrier::Http1(connection) if connection.is_done())
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.is_done(),
+            // After the last message of a response, nothing of it follows.
+            Carrier::WebSocket(_) => true,
+            Carrier::Refused(..) | Carrier::Http2 { .. } => false,
+        }
     }
 
     /// Whether the connection can be returned to the pool for another request.
     pub(super) fn is_free(&self) -> bool {
-        matches!(&self.carrier, Carrier::Http1(connection) if connection.is_free())
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.is_free(),
+            Carrier::WebSocket(_) => true,
+            Carrier::Refused(..) | Carrier::Http2 { .. } => false,
+        }
     }
 
     /// Whether the server still keeps the idle connection open.
     pub(super) fn is_open(&mut self) -> bool {
         match &mut self.carrier {
             Carrier::Http1(connection) => connection.is_open(),
-            Carrier::Http2 { .. } => false,
+            Carrier::WebSocket(socket) => socket.is_open(),
+            Carrier::Refused(..) | Carrier::Http2 { .. } => false,
+        }
+    }
+
+    /// Begins a time without a request.
+    pub(super) fn start_idle(&mut self) {
+        if let Carrier::WebSocket(socket) = &mut self.carrier {
+            socket.start_idle();
         }
     }
 }

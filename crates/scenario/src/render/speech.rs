@@ -13,6 +13,7 @@ use std::borrow::Cow;
 /// |---|---|---|
 /// | `anthropic` | `image` | blocks of their messages; consecutive results are one user message |
 /// | `openai-responses` | `input_text`, `output_text`, `input_image` | separate items |
+/// | `openai-realtime` | the same, always as a list | separate items |
 /// | `dashscope` | `text`, `image` | as in chat |
 /// | `ollama` | texts joined, images in `images` | as in chat, arguments as a mapping |
 ///
@@ -23,6 +24,7 @@ pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
     match api {
         Api::Anthropic => anthropic(messages),
         Api::OpenaiResponses => responses(messages),
+        Api::OpenaiRealtime => responses(messages).into_iter().map(typed_item).collect(),
         Api::Dashscope => messages
             .into_iter()
             .map(|message| parts(message, dashscope))
@@ -136,6 +138,23 @@ fn responses(messages: Vec<Value>) -> Vec<Value> {
         }));
     }
     items
+}
+
+/// An item of Realtime: a message has a type, and its content is a list.
+fn typed_item(mut item: Value) -> Value {
+    let Some(role) = item.get("role").and_then(Value::as_str).map(str::to_owned) else {
+        return item;
+    };
+    item["type"] = "message".into();
+    if let Some(text) = item.get("content").and_then(Value::as_str) {
+        let kind = if role == "assistant" {
+            "output_text"
+        } else {
+            "input_text"
+        };
+        item["content"] = json!([{ "type": kind, "text": text }]);
+    }
+    item
 }
 
 /// Joins the texts of an assistant message: separate parts would need annotations.
@@ -336,14 +355,14 @@ pub fn tools<'v>(api: Api, field: &str, value: &'v Value) -> Cow<'v, Value> {
         (Api::Anthropic, "tools", Value::Array(tools)) => {
             tools.iter().map(|tool| offered(tool, schema)).collect()
         }
-        (Api::OpenaiResponses, "tools", Value::Array(tools)) => {
+        (Api::OpenaiResponses | Api::OpenaiRealtime, "tools", Value::Array(tools)) => {
             tools.iter().map(|tool| offered(tool, flat)).collect()
         }
         (Api::Anthropic, "tool_choice", Value::String(word)) => {
             json!({ "type": if word == "required" { "any" } else { word.as_str() } })
         }
         (Api::Anthropic, "tool_choice", _) => chosen(value, "tool"),
-        (Api::OpenaiResponses, "tool_choice", _) => chosen(value, "function"),
+        (Api::OpenaiResponses | Api::OpenaiRealtime, "tool_choice", _) => chosen(value, "function"),
         _ => return Cow::Borrowed(value),
     };
     Cow::Owned(turned)

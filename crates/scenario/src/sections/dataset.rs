@@ -15,7 +15,7 @@ use crate::values::number::{SHARE_RANGE, seed, share_range};
 use crate::values::target::models;
 use crate::values::text::{ITEM, SIZES, item, sizes};
 use crate::values::time::{DURATION, SPAN, duration};
-use llmscen_core::api::Api;
+use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::{
     AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated,
     GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source,
@@ -350,6 +350,10 @@ fn decode_source(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Option<S
                 Some(text) => Some(files::at_file(text, review)?),
                 None => None,
             },
+            samples: draft
+                .api()
+                .filter(|api| api.streams_audio())
+                .map(|_| SPEECH_RATE),
         }),
         "video" => Source::Video(VideoSpec {
             sizes: draft.read("dataset.sizes", sizes).unwrap_or_default(),
@@ -525,7 +529,7 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
         review.push(if key == "system" && api.generates() {
             mistake.help("Write it into `request.template`, before `{{ prompt }}`.")
         } else {
-            mistake.help("Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama.")
+            mistake.help("Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama.")
         });
     }
     check_one_text(draft, kind, api, review);
@@ -547,10 +551,10 @@ fn check_protocol(draft: &Draft<'_>, kind: &str, review: &mut Review) {
 fn check_media(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) {
     let in_messages = matches!(api, Api::OpenaiChat | Api::Custom);
     let (what, label, help) = match kind {
-        "audio" if !in_messages && !api.uploads_audio() => (
+        "audio" if !in_messages && !api.uploads_audio() && !api.streams_audio() => (
             format!("{api} takes no audio"),
             "gives audio",
-            "Protocols with audio are openai-transcriptions, openai-translations and openai-chat.",
+            "Protocols with audio are openai-transcriptions, openai-translations, openai-realtime and openai-chat.",
         ),
         "video" if !in_messages => (
             format!("{api} takes no videos"),
@@ -600,7 +604,7 @@ fn check_one_text(draft: &Draft<'_>, kind: &str, api: Api, review: &mut Review) 
         "this protocol",
     );
     review.push(mistake.help(
-        "Protocols with messages are openai-chat, openai-responses, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
+        "Protocols with messages are openai-chat, openai-responses, openai-realtime, anthropic, dashscope and ollama. In a `request.template`, `%p` is only the last message of the user.",
     ));
 }
 

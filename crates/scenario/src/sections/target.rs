@@ -1,6 +1,7 @@
 //! `target`: the server under test and its hardware.
 
 pub(crate) mod url;
+mod websocket;
 
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{
@@ -38,6 +39,10 @@ const API: Kind = Kind::Choice(
         ("openai-chat", "OpenAI chat completions"),
         ("openai-completions", "OpenAI text completions"),
         ("openai-responses", "OpenAI responses"),
+        (
+            "openai-realtime",
+            "OpenAI Realtime, over WebSocket; the server keeps the conversation",
+        ),
         ("openai-embeddings", "OpenAI embeddings; not streamed"),
         (
             "rerank",
@@ -90,6 +95,17 @@ const POOL: Kind = Kind::Choice(
             "Connections are reused, and opened when a request needs one: the first requests wait for theirs",
         ),
         ("per-request", "Every request opens a connection"),
+    ],
+    &[],
+);
+
+const TRANSPORT: Kind = Kind::Choice(
+    &[
+        ("http", "Each request is a POST"),
+        (
+            "websocket",
+            "Each request is a message on a WebSocket, and so is each event of its response",
+        ),
     ],
     &[],
 );
@@ -254,6 +270,8 @@ pub(crate) static TARGET: Block = Block {
         )
         .required_unless("local")
         .example("http://127.0.0.1:8000/v1/chat/completions").rules(&[WITHOUT_LOCAL, conflicts_with(&["target.api"], &["custom"]).when("simulator").message("`api: custom` needs a path at the simulator").reason("without a path, its protocol is unknown").beside("this URL has no path").help("For example `url: simulator/v1/chat/completions`.")]),
+        field("transport", TRANSPORT, "How requests are sent. By default `websocket` for a `ws://` or `wss://` URL and for `openai-realtime`, otherwise `http`. `openai-responses` has both.")
+            .example("websocket").rules(&[WITHOUT_LOCAL]),
         field("balance", BALANCE, "How requests are distributed over several URLs; `round_robin` if it is not set. Retries use the URL of the request.")
             .example("session").rules(&[WITHOUT_LOCAL]),
         field("model", Kind::Leaf(&MODELS), "The model that requests name; several share the requests by weight.")
@@ -303,6 +321,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
     };
     let headers = draft.headers("target.headers", review);
     check_signed_headers(draft, review);
+    let websocket = websocket::decode(draft, api, review);
     let request_id = decode_own_header(draft, "target.request_id", REQUEST_ID, review);
     let session_id = decode_own_header(draft, "target.session_id", SESSION_ID, review);
     let session_token = decode_session_token(draft, review);
@@ -339,6 +358,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Target> {
             _ => Pool::KeepAlive,
         },
         version: draft.read("target.http.version", version)?,
+        websocket,
         compression: match draft.text("target.http.compression")?.as_ref() {
             "gzip" => Compression::Gzip,
             "zstd" => Compression::Zstd,
@@ -680,6 +700,8 @@ fn decode_place(draft: &Draft<'_>, api: Api, review: &mut Review) -> Option<Targ
         .map(|node| decode_url(draft, node, api, review))
         .collect();
     let urls: Vec<String> = urls.into_iter().collect::<Option<_>>()?;
+    let urls: Vec<String> = urls.into_iter().map(websocket::http_url).collect();
+    let urls = websocket::with_model(draft, api, urls);
     check_urls_differ(nodes, &urls, review);
     if let Some(server) = draft.entry("target.server").filter(|_| nodes.len() > 1) {
         let mistake = Mistake::new(

@@ -12,13 +12,19 @@ use serde_json::json;
 
 /// The authority and the path of a URL.
 pub(crate) fn split_url(url: &str) -> (&str, &str) {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
+    let scheme = ["http://", "https://", "ws://", "wss://"]
+        .into_iter()
+        .find(|scheme| url.starts_with(scheme));
+    let rest = scheme.and_then(|scheme| url.strip_prefix(scheme));
     let (host, path) = rest.map_or(("", ""), |rest| {
         rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
     });
     (host.rsplit('@').next().unwrap_or(""), path)
+}
+
+/// Whether a URL is that of a WebSocket.
+pub(crate) fn is_websocket_url(url: &str) -> bool {
+    url.starts_with("ws://") || url.starts_with("wss://")
 }
 
 /// A URL in a form in which equal URLs are equal: with a lower-case host, with the port, and without credentials.

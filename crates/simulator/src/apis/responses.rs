@@ -2,8 +2,9 @@
 
 use super::{CREATED, ChoiceText, Part, Piece, Protocol, Reply, Times, openai};
 use crate::generation::{Call, Finish, Generation, Refusal};
-use crate::http::chunk;
+use crate::http;
 use crate::prompt::Prompt;
+use crate::websocket;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -21,6 +22,9 @@ impl Protocol for Responses {
 
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
         let mut prompt = call.prompt();
+        if call.request.websocket && call.body.text("type")? != Some("response.create") {
+            return Err(call.body.wrong("type", "must be response.create"));
+        }
         call.body
             .text("instructions")?
             .into_iter()
@@ -33,15 +37,21 @@ impl Protocol for Responses {
         };
         input(&mut prompt, call.body.need("input")?).ok_or_else(wrong)?;
         let generation = call.generation(prompt, call.body.limit("max_output_tokens")?)?;
+        let websocket = generation.websocket;
         let number = call.id.trim_start_matches("resp-").to_owned();
         Ok((
             generation,
             Box::new(Answer {
                 id: call.id.to_owned(),
                 number,
+                websocket,
                 ..Answer::default()
             }),
         ))
+    }
+
+    fn has_websocket(&self) -> bool {
+        true
     }
 
     fn error(&self, refusal: &Refusal, _id: Option<&str>) -> String {
@@ -49,7 +59,7 @@ impl Protocol for Responses {
     }
 }
 
-fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
+pub(super) fn input(prompt: &mut Prompt, input: &Value) -> Option<()> {
     match input {
         Value::String(text) => prompt.text(text),
         // Other items are tool calls and their outputs.
@@ -71,14 +81,16 @@ struct Answer {
     id: String,
     /// The id without its prefix, also used for the ids of items.
     number: String,
+    /// Events are messages on a WebSocket.
+    websocket: bool,
     /// Number of the next event.
     sequence: u64,
     /// Closed items as JSON.
     items: Vec<String>,
     /// Text of the open part so far.
     text: String,
-    /// The beginning of the delta events of the open part.
-    delta: String,
+    /// The type and the beginning of the delta events of the open part.
+    delta: (String, String),
     /// The number of the current event.
     digits: String,
 }
@@ -87,11 +99,20 @@ impl Answer {
     /// An event other than a delta; `fields` follow its number.
     fn event(&mut self, to: &mut Vec<u8>, kind: &str, fields: &str) {
         let lead = format!(
-            "event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":{},",
+            "{{\"type\":\"{kind}\",\"sequence_number\":{},",
             self.sequence
         );
         self.sequence += 1;
-        chunk(to, &[&lead, fields, "}\n\n"]);
+        self.put(to, kind, &[&lead, fields, "}"]);
+    }
+
+    /// Appends an event; `json` are the pieces of its data.
+    fn put(&self, to: &mut Vec<u8>, kind: &str, json: &[&str]) {
+        if self.websocket {
+            return websocket::message(to, json);
+        }
+        let lead = ["event: ", kind, "\ndata: "];
+        http::chunk(to, &[&lead[..], json, &["\n\n"]].concat());
     }
 
     /// A part of an item: its position and type.
@@ -129,9 +150,9 @@ impl Answer {
         } else {
             ""
         };
-        self.delta = format!(
-            "event: response.{kind}.delta\ndata: {{\"type\":\"response.{kind}.delta\",{place}{logprobs},\"sequence_number\":"
-        );
+        let kind = format!("response.{kind}.delta");
+        let lead = format!("{{\"type\":\"{kind}\",{place}{logprobs},\"sequence_number\":");
+        self.delta = (kind, lead);
         self.text.clear();
     }
 
@@ -218,18 +239,25 @@ impl Reply for Answer {
         let _ = write!(self.digits, "{}", self.sequence);
         self.sequence += 1;
         self.text.push_str(piece.text);
-        chunk(
-            to,
-            &[
-                &self.delta,
-                &self.digits,
-                ",\"delta\":\"",
-                piece.text,
-                "\"}\n\n",
-            ],
-        );
+        let (kind, lead) = &self.delta;
+        let json = [
+            lead,
+            self.digits.as_str(),
+            ",\"delta\":\"",
+            piece.text,
+            "\"}",
+        ];
+        self.put(to, kind, &json);
         if piece.closes {
             self.end(to, piece.part, generation);
+        }
+    }
+
+    fn comment(&self, to: &mut Vec<u8>) {
+        if self.websocket {
+            websocket::ping(to);
+        } else {
+            http::comment(to);
         }
     }
 

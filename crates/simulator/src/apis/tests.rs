@@ -44,6 +44,8 @@ fn read_under(
         path: path.into(),
         close: false,
         headers,
+        websocket: false,
+        conversation: Default::default(),
         body: Vec::new(),
     };
     let body: Value = serde_json::from_str(body).unwrap();

@@ -217,12 +217,12 @@ fn case_lacks(
             "a request has one input",
             "Use `api: openai-embeddings`, `rerank` or `openai-images`",
         )),
-        Requires::AudioOutput if case.target.api != Api::OpenaiSpeech => {
-            Some(("responses are no audio", "Use `api: openai-speech`"))
-        }
+        Requires::AudioOutput if !case.target.api.speaks() => Some((
+            "responses are no audio",
+            "Use `api: openai-speech` or `api: openai-realtime`",
+        )),
         Requires::Audio
-            if case.target.api != Api::OpenaiSpeech
-                && !matches!(case.dataset.source, Source::Audio(_)) =>
+            if !case.target.api.speaks() && !matches!(case.dataset.source, Source::Audio(_)) =>
         {
             Some((
                 "requests have no audio",
