@@ -21,6 +21,7 @@ use llmscen_core::metric::Metric;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::plan::{AuditLimits, Case};
 use llmscen_core::report::{Audit, IDLE, OFF_PLAN, ObjectiveAudit};
+use llmscen_core::sample::Counts;
 use llmscen_core::seed::Seed;
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{quantile, share};
@@ -114,10 +115,9 @@ impl<'a> Audited<'a> {
             schedule_lag_ms_p50: delay_at(0.50),
             schedule_lag_ms_p99: delay_at(0.99),
             schedule_lag_ms_max: delays.last().copied(),
-            // Held arrivals are sent when the server ends other requests, as in a closed loop: `idle` audits them.
             achieved_over_offered: offered
                 .zip(achieved)
-                .filter(|_| sample.counts.held == 0)
+                .filter(|_| !is_closed_loop(&sample.counts, limits.achieved))
                 .map(|(offered, achieved)| achieved / offered),
             stall_ms_p99: worst(|vitals| vitals.stall_ms_p99),
             stall_ms_max: worst(|vitals| vitals.stall_ms_max),
@@ -182,11 +182,9 @@ impl<'a> Audited<'a> {
         findings
             .invalidating
             .extend(cache::reason(cached, limits.cache, case, self.seed.0));
-        findings.invalidating.extend(unsent_held(
-            &audit,
-            sample.counts.scheduled,
-            limits.achieved,
-        ));
+        findings
+            .invalidating
+            .extend(unsent_held(&sample.counts, limits.achieved));
         findings.invalidating.extend(idle_engines(sample));
         findings.invalidating.extend(self.off_plan());
         audit.reasons = findings
@@ -497,14 +495,18 @@ fn short_rate(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
     ))
 }
 
+/// Whether so many arrivals were held that the server sets the rate, as in a closed loop: then `idle` audits it.
+fn is_closed_loop(counts: &Counts, limit: f64) -> bool {
+    counts.held as f64 > (1.0 - limit) * counts.arrivals as f64
+}
+
 /// Arrivals that were held until the end have no latency: without many of them, the latencies are not those of the plan.
-fn unsent_held(audit: &Audit, scheduled: u64, limit: f64) -> Option<String> {
-    let unsent = audit.dropped as f64 / scheduled.max(1) as f64;
-    (audit.held > 0 && unsent > 1.0 - limit).then(|| {
+fn unsent_held(counts: &Counts, limit: f64) -> Option<String> {
+    let (unsent, arrivals) = (counts.held_unsent, counts.arrivals);
+    (unsent as f64 > (1.0 - limit) * arrivals as f64).then(|| {
         format!(
-            "{OFF_PLAN}{} of {scheduled} arrivals were held at `load.max_in_flight` until sending ended, and never sent (limit {}, \
+            "{OFF_PLAN}{unsent} of {arrivals} arrivals were held at `load.max_in_flight` until sending ended, and never sent (limit {}, \
              `audit.achieved`)",
-            audit.dropped,
             against(Some(1.0 - limit), 1.0 - limit, Unit::Share)
         )
     })

@@ -325,8 +325,8 @@ impl Worker {
                 free_since = in_flight_limit.enter(scheduled.call.seq) => free_since,
             };
             match free_since {
-                Some(since) if self.shared.holds && since > scheduled.intended => {
-                    scheduled.call.held_until = Some(since);
+                Some(since) if self.shared.holds => {
+                    scheduled.call.held_until = Some(since.max(scheduled.intended));
                 }
                 Some(_) => {}
                 None => return self.drop_at_limit(scheduled, in_flight_limit).await,

@@ -347,11 +347,13 @@ def stayed(rows):
 
 def whole_sessions(own):
     """Conversations of a round of which every turn is ok, and that ended in its throughput window."""
-    talks, inside = {}, {row["seq"] for _, name, _, row in own.arrived if name == "requests" and row["turn"] + 1 == row["turns"]}
+    talks, inside = {}, {id(row) for _, name, _, row in own.arrived if name == "requests"}
     for row in own.rows:
         if row["turns"] > 1 and row["outcome"] == "ok":
             talks.setdefault(row["seq"], []).append(row)
-    return sum(len(rows) == rows[0]["turns"] and seq in inside for seq, rows in talks.items())
+    # A session of several branches ends with the last of them, whatever its number.
+    last = lambda rows: max(rows, key=lambda row: row["end_ns"])
+    return sum(len(rows) == rows[0]["turns"] and id(last(rows)) in inside for rows in talks.values())
 
 
 def nearest_rank(ordered, share):

@@ -93,7 +93,7 @@ class Limit:
         self.goodput = request_limits(good[1]) if good else None
         self.name, tags, self.stat, self.op, limit = ("goodput", None, None, *good.groups()[1:]) if good else plain.groups()
         self.column, self.limit = COLUMNS.get(self.name, self.name), limit_of(limit)
-        self.tags = re.findall(r"(\w+)=([^,}]+)", tags or "")
+        self.tags = re.findall(r"([\w-]+)=([^,}]+)", tags or "")
         self.ceiling = self.op in ("<", "<=")
 
     def holds(self, value):
@@ -354,13 +354,18 @@ def judged(limit, rows, case):
     return limit.point(figure), len(found) if limit.stat else len(rows)
 
 
-def bears(own, tag, value):
-    """Whether a row has a tag; a group has those of the groups that it is a part of."""
-    return own == value or tag == "group" and own.startswith(value + "/")
+def bears(row, tag, value):
+    """Whether a row has a tag; a group has those of the groups that it is a part of, and turns count from 1."""
+    if "-" in tag:
+        return f"{tag}: {value}" in (row["kept_headers"] or "").splitlines()
+    if tag == "turn":
+        low, dots, high = {"first": "1", "later": "2.."}.get(value, value).partition("..")
+        return int(low) <= row["turn"] + 1 <= int(high or (2**32 if dots else low))
+    return str(row[tag]) == value or tag == "group" and str(row[tag]).startswith(value + "/")
 
 
-# Figures that requests.parquet does not have, and costs, whose limits are those of throughputs.
-ELSEWHERE = re.compile(r"\s*(cost_per_\w+|startup|energy_per_token|mfu|mbu|(server|gpu|host)\.)|.*\*\s*(baseline|reference)")
+# Figures that requests.parquet does not have, costs, whose limits are those of throughputs, and limits relative to another value.
+ELSEWHERE = re.compile(r"\s*(cost_per_\w+|startup|energy_per_token|mfu|mbu|replica_imbalance|(server|gpu|host)\.)|.*\*\s*(baseline|reference|\w+\{)|.*[<>=]\s*\w+\{")
 
 
 def check(slo, plan, case):
@@ -368,7 +373,7 @@ def check(slo, plan, case):
     if ELSEWHERE.match(slo["expr"]):
         return False
     limit = Limit(case.id, slo, plan)
-    rows = [row for row in case.measured if all(bears(str(row[tag]), tag, value) for tag, value in limit.tags)]
+    rows = [row for row in case.measured if all(bears(row, tag, value) for tag, value in limit.tags)]
     if slo["n"] == 0:
         verdict = {"fail": "fail", "inconclusive": "inconclusive", "pass": "pass"}[plan["no_data"]]
         limit.same("observed", None)

@@ -77,7 +77,7 @@ fn held_requests_leave_in_due_order_and_count_from_their_scheduled_time() {
     lab.run(&scenario(&server.url, load)).expect(0);
     let all = rows(&lab);
     assert_eq!(all.len(), 12);
-    assert_eq!(all[0].held_until, None);
+    assert_eq!(all[0].held_until, Some(all[0].intended), "not held");
     for pair in all.windows(2) {
         let [before, row] = pair else {
             panic!("two rows")

@@ -172,6 +172,7 @@ fn target() -> Target {
         pool: Pool::KeepAlive,
         version: Default::default(),
         compression: Default::default(),
+        websocket: false,
         request_id: None,
         session_id: None,
         session_token: None,

@@ -278,6 +278,13 @@ impl<'a> MeasuredRequest<'a> {
         at(&self.requests.busy_ms, self.row)
     }
 
+    /// Whether `load.max_in_flight` held it until sending ended.
+    pub(super) fn was_held_to_the_end(self) -> bool {
+        !self.ok()
+            && self.busy_ms() == 0.0
+            && self.value(Metric::HeldTime).is_some_and(|held| held > 0.0)
+    }
+
     /// The value of a per-request metric, where it exists.
     pub fn value(self, metric: Metric) -> Option<f64> {
         self.requests

@@ -221,7 +221,10 @@ fn counts(all: &[RequestRow<'_>]) -> Counts {
             continue;
         }
         counts.scheduled += 1;
-        counts.held += u64::from(row.held_until().is_some());
+        counts.arrivals += u64::from(row.turn() == row.first_turn());
+        let is_held = row.held_until().is_some_and(|until| until > row.intended());
+        counts.held += u64::from(is_held);
+        counts.held_unsent += u64::from(is_held && row.sent().is_none());
         match row.failure() {
             None => counts.ok += 1,
             Some(FailureKind::Abandoned) => counts.abandoned += 1,

@@ -170,13 +170,16 @@ fn endpoint_imbalance(requests: &[MeasuredRequest<'_>], endpoints: &[Arc<str>]) 
     imbalance(tokens.into_iter().map(Some))
 }
 
-/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept header. None for
-/// one replica, and where the header or the tokens of a request are unknown.
+/// The output tokens of the replica that generated most over the mean of all that answered, by the value of a kept header. None where
+/// the header or the tokens of a request are unknown.
 fn replica_imbalance(requests: &[MeasuredRequest<'_>], header: &str) -> Option<f64> {
     let mut tokens: BTreeMap<&str, f64> = BTreeMap::new();
     for request in requests.iter().filter(|request| request.ok()) {
         let replica = header_value(request.kept_headers()?, header)?;
         *tokens.entry(replica).or_default() += request.value(Metric::OutputTokens)?;
+    }
+    if tokens.len() == 1 {
+        return Some(1.0);
     }
     imbalance(tokens.into_values().map(Some))
 }

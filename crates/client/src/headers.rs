@@ -26,7 +26,7 @@ const ACCEPT_STREAM: &str = "text/event-stream, application/x-ndjson, applicatio
 const ACCEPT_DOCUMENT: &str = "application/json";
 
 /// Headers in which the supported APIs expect a key.
-const API_KEY_HEADERS: [HeaderName; 4] = [
+pub const API_KEY_HEADERS: [HeaderName; 4] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("api-key"),
@@ -214,7 +214,7 @@ impl RequestHeaders {
     }
 
     /// The headers of one request: `extra` replaces shared headers, except headers of a recorded connection, and a recorded
-    /// API key if the target has a key.
+    /// API key if the target has a key. `own_key`: a key in `extra` is of the scenario, and replaces that of the target.
     ///
     /// # Errors
     /// A header in `extra` that HTTP forbids.
@@ -222,6 +222,7 @@ impl RequestHeaders {
         &self,
         streamed: bool,
         extra: &[(String, String)],
+        own_key: bool,
     ) -> Result<HeaderMap, ClientError> {
         let mut shared = self.shared.borrow_mut();
         if let Some(changing) = &self.keys {
@@ -234,6 +235,11 @@ impl RequestHeaders {
         };
         drop(shared);
         let signs = self.signs();
+        if own_key && !signs {
+            API_KEY_HEADERS.iter().for_each(|key| {
+                headers.remove(key);
+            });
+        }
         let has_key = signs || API_KEY_HEADERS.iter().any(|key| headers.contains_key(key));
         // A recorded HTTP/2 request has pseudo-headers such as `:authority`.
         for (name, value) in extra.iter().filter(|(name, _)| !name.starts_with(':')) {
@@ -509,7 +515,7 @@ mod tests {
             RequestHeaders::new(&target, &route, &request_target, &protocol).unwrap()
         };
         let key = |headers: &RequestHeaders, streamed| {
-            let headers = headers.for_request(streamed, &[]).unwrap();
+            let headers = headers.for_request(streamed, &[], false).unwrap();
             headers
                 .get("x-api-key")
                 .map(|value| value.to_str().unwrap().to_owned())
@@ -554,7 +560,7 @@ mod tests {
             ("X-SSE".to_owned(), "on".to_owned()),
         ];
         assert_eq!(
-            lines(&shared.for_request(true, &extra).unwrap()),
+            lines(&shared.for_request(true, &extra, false).unwrap()),
             [
                 "accept-encoding: zstd, gzip",
                 "accept: a/b",
@@ -571,7 +577,8 @@ mod tests {
                 &shared
                     .for_request(
                         false,
-                        &[("Transfer-Encoding".to_owned(), "chunked".to_owned())]
+                        &[("Transfer-Encoding".to_owned(), "chunked".to_owned())],
+                        false,
                     )
                     .unwrap()
             ),
@@ -584,7 +591,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            shared.for_request(true, &[]).unwrap()[ACCEPT],
+            shared.for_request(true, &[], false).unwrap()[ACCEPT],
             ACCEPT_STREAM
         );
     }
@@ -617,7 +624,7 @@ mod tests {
             lines(
                 &headers_at(url, key, named, Compression::None)
                     .unwrap()
-                    .for_request(false, extra)
+                    .for_request(false, extra, false)
                     .unwrap(),
             )
         };
@@ -665,7 +672,7 @@ mod tests {
             ("a", "\0"),
         ] {
             let error = shared
-                .for_request(true, &[(name.to_owned(), value.to_owned())])
+                .for_request(true, &[(name.to_owned(), value.to_owned())], false)
                 .unwrap_err()
                 .to_string();
             assert!(

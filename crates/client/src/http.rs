@@ -322,7 +322,10 @@ impl HttpClient {
             mut trace,
             end,
         } = ended;
-        let truths = call.truths.take();
+        let truths = call.truths.take().map(|mut truths| {
+            truths.headers.clone_from(&call.headers);
+            truths
+        });
         let redact = |finish: Finish| Finish {
             reason: self.redactor.redact(finish.reason),
         };
@@ -444,7 +447,7 @@ impl HttpClient {
         if let Some((name, _)) = call.headers.first().filter(|_| self.websocket) {
             return Err(ClientError::OpenedBefore(name.clone()));
         }
-        let mut headers = shared.for_request(call.streamed, &call.headers)?;
+        let mut headers = shared.for_request(call.streamed, &call.headers, call.own_key)?;
         shared.sign_call(&mut headers, call.body_sha256.as_deref(), SystemTime::now())?;
         self.set_request_id(&mut headers, call, trace);
         self.set_session_id(&mut headers, call);
@@ -619,7 +622,7 @@ async fn get_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Opti
 async fn fetch_json(target: &TargetContext, path: impl Fn(&str) -> String) -> Option<Value> {
     let mut lease = target.pool.lease_http().await.ok()?;
     let mut request = Request::new(Bytes::new());
-    *request.headers_mut() = target.headers.for_request(false, &[]).ok()?;
+    *request.headers_mut() = target.headers.for_request(false, &[], false).ok()?;
     request.headers_mut().remove(CONTENT_TYPE);
     request
         .headers_mut()

@@ -17,7 +17,7 @@ pub mod connect;
 mod content_encoding;
 pub mod counters;
 pub mod exchange;
-mod headers;
+pub mod headers;
 pub mod http;
 pub mod http1;
 pub mod pool;

@@ -131,7 +131,7 @@ impl Upgrade {
     }
 
     fn request(&self, key: &str) -> Result<Request<Bytes>, ClientError> {
-        let mut headers = self.headers.for_request(true, &[])?;
+        let mut headers = self.headers.for_request(true, &[], false)?;
         for name in [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE] {
             headers.remove(name);
         }

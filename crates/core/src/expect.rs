@@ -57,6 +57,8 @@ pub struct Truths {
     pub contains: Option<Vec<String>>,
     /// The tools that it may call; None: no check.
     pub tool: Option<Vec<String>>,
+    /// Headers of the request. Their values are not stored if the answer repeats them.
+    pub headers: Vec<(String, String)>,
 }
 
 impl Expect {
@@ -98,6 +100,7 @@ impl Expect {
             equals: of(AnswerCheck::Equals, self.equals.as_ref())?,
             contains: of(AnswerCheck::Contains, self.contains.as_ref())?,
             tool: of(AnswerCheck::ToolCall, tool)?,
+            headers: Vec::new(),
         })
     }
 }
@@ -105,6 +108,7 @@ impl Expect {
 /// The texts of a field: one, or those of a list. None without any.
 fn texts(value: Option<&Value>) -> Option<Vec<String>> {
     match value? {
+        Value::String(text) if text.trim().is_empty() => None,
         Value::String(text) => Some(vec![text.clone()]),
         number @ (Value::Number(_) | Value::Bool(_)) => Some(vec![number.to_string()]),
         Value::Array(items) if !items.is_empty() => {
@@ -286,6 +290,7 @@ mod tests {
         };
         let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
         let truths = Truths {
+            headers: Vec::new(),
             class: 0,
             equals: all(&["Paris", "7"]),
             contains: all(&["x"]),

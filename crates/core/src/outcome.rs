@@ -345,8 +345,8 @@ pub struct Outcome {
     /// The name of the URL that it was sent to; None if the target has one URL, or if it was not sent. Journals of version 6 end
     /// before it.
     pub endpoint: Option<Arc<str>>,
-    /// When `max_in_flight` let it pass, if that was after `intended`; of a request that was never sent, when it stopped to wait. None:
-    /// it was not held. Journals of version 7 end before it.
+    /// When `max_in_flight` let it pass, if that holds requests: `intended` if it was not held; of a request that was never sent, when
+    /// it stopped to wait. None: requests are not held. Journals of version 7 end before it.
     pub held_until: Option<Nanos>,
     /// The response headers of `target.keep_headers`, each as a line `name: value`; None without any of them.
     pub kept_headers: Option<Arc<str>>,

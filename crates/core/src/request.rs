@@ -202,6 +202,8 @@ pub struct PreparedRequest {
     pub group: Option<String>,
     /// Additional headers; override those of the target.
     pub headers: Vec<(String, String)>,
+    /// The headers have an API key of the scenario, which replaces that of the target.
+    pub own_key: bool,
     /// Open loop: scheduled send time and phase. None in a closed loop, where both are known only when a user becomes free.
     pub due: Option<(Nanos, Phase)>,
     /// The requested model.
@@ -228,7 +230,7 @@ pub struct PreparedRequest {
     pub cancel: Option<ClientCancel>,
     /// Index of the URL of the target that it is sent to.
     pub endpoint: usize,
-    /// When `max_in_flight` let it pass, if that was after its scheduled time.
+    /// When `max_in_flight` let it pass, if that holds requests: its scheduled time if it was not held.
     pub held_until: Option<Nanos>,
     /// The truths of its answer; None: it is not checked.
     pub truths: Option<Box<Truths>>,

@@ -52,6 +52,12 @@ pub struct Counts {
     /// Requests that waited at `max_in_flight`, sent or not.
     #[serde(default)]
     pub held: u64,
+    /// Those that waited until sending ended, and were never sent.
+    #[serde(default)]
+    pub held_unsent: u64,
+    /// Requests that arrive by themselves: those that begin a session.
+    #[serde(default)]
+    pub arrivals: u64,
     /// Failures by kind, dropped ones included; kinds that did not occur are absent.
     pub failures: BTreeMap<FailureKind, u64>,
     /// Warm-up requests, ok or not.

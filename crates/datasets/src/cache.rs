@@ -180,8 +180,13 @@ pub fn obtain_large_file(
             .and_then(|()| std::fs::rename(&part, file.path))
             .map_err(disk_error),
     });
-    let resumable =
-        matches!(&stored, Err(error) if matches!(error.problem, Problem::Connection(_)));
+    let resumable = matches!(
+        &stored,
+        Err(error) if !matches!(
+            error.problem,
+            Problem::Digest { .. } | Problem::Pinned { .. } | Problem::Changed { .. } | Problem::Page
+        )
+    );
     let is_empty = || std::fs::metadata(&part).is_ok_and(|part| part.len() == 0);
     if stored.is_err() && (lock.is_err() || !resumable || is_empty()) {
         let _ = std::fs::remove_file(&part);

@@ -2,6 +2,7 @@
 
 use super::Progress;
 use llmscen_core::model_hub::HuggingFace;
+use llmscen_core::url_secrets::redact_url;
 use reqwest::{Client, Response, Url, header, redirect};
 use sha2::{Digest, Sha256};
 use std::error::Error;
@@ -25,7 +26,7 @@ const PROGRESS_BYTES: u64 = 256 * 1024;
 
 /// A download that failed, and alternatives to it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot download {url} to {file}{}: {problem}\n  {purpose}", if *.damaged { " (the cached copy is damaged)" } else { "" })]
+#[error("cannot download {} to {file}{}: {problem}\n  {purpose}", redact_url(.url), if *.damaged { " (the cached copy is damaged)" } else { "" })]
 pub struct FetchError {
     /// Requested addresses.
     pub url: String,
@@ -409,7 +410,7 @@ fn redirect_target(from: &Url, response: &Response) -> Result<Url, Problem> {
     let location =
         location.ok_or_else(|| Problem::Connection("a redirect without a `location`".into()))?;
     from.join(location)
-        .map_err(|error| Problem::Connection(format!("a redirect to {location}: {error}")))
+        .map_err(|error| Problem::Connection(format!("a redirect to an invalid address: {error}")))
 }
 
 /// The SHA-256 that Hugging Face and ModelScope send for large files. An `ETag` may be any other hash.

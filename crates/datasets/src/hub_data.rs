@@ -12,10 +12,14 @@ use super::fetch::{Download, FetchError, Problem, Purpose};
 use llmscen_core::bounds;
 use llmscen_core::hub_data::{HubData, HubPin, HubReference, PREFIX, PinError, is_path};
 use llmscen_core::model_hub::dataset_snapshot;
+use llmscen_core::url_secrets::redact_url;
 use reqwest::Url;
 use serde_json::Value;
 use splits::Config;
 use std::path::{Path, PathBuf};
+
+/// More numbered parts than a split has.
+const MAX_PARTS: u32 = 10_000;
 
 /// The branch that is used by default.
 const MAIN: &str = "main";
@@ -117,6 +121,12 @@ impl Repository<'_> {
             }
             None => splits::select(self.reference, &listing.configs, &paths, listing.converted)?,
         };
+        if let Some(missing) = missing_part(&selected) {
+            return Err(PinError::Failed(format!(
+                "the listing of `{}` lacks {missing}; download the whole split",
+                self.reference.repo
+            )));
+        }
         let digest = |path: String| {
             let listed = listing.files.iter().find(|file| file.path == path);
             let digest = match listed.and_then(|file| file.sha256.clone()) {
@@ -170,9 +180,9 @@ impl Repository<'_> {
                 let local = self.cached_path(commit, path);
                 let urls = vec![self.file_url(commit, path)];
                 let file = CachedFile::new(&local, urls, Purpose::HubData);
-                cache::obtain_file(&file, self.cache, &|_| ())
-                    .map_err(|error| PinError::Failed(error.to_string()))?
-                    .path
+                cache::obtain_large_file(&file, self.cache, &|_| ())
+                    .map_err(|error| PinError::Failed(error.to_string()))?;
+                local
             }
         };
         cache::file_digest(&path)
@@ -201,11 +211,17 @@ impl Repository<'_> {
             Ok(bytes) => bytes,
             Err(Problem::Status(404)) => return Err(self.missing_revision(revision)),
             Err(problem) => {
-                return Err(PinError::Failed(format!("cannot read {url}: {problem}")));
+                return Err(PinError::Failed(format!(
+                    "cannot read {}: {problem}",
+                    redact_url(&url)
+                )));
             }
         };
         let listing = parse_listing(&bytes, converted).ok_or_else(|| {
-            PinError::Failed(format!("{url} did not answer with a list of files"))
+            PinError::Failed(format!(
+                "{} did not answer with a list of files",
+                redact_url(&url)
+            ))
         })?;
         // A listing that cannot be stored is only missing in the offline mode.
         let _ = stored
@@ -246,7 +262,8 @@ impl Repository<'_> {
             },
             None => PinError::Failed(format!(
                 "{} has no dataset `{}`",
-                self.cache.hugging_face.endpoint, self.reference.repo
+                redact_url(&self.cache.hugging_face.endpoint),
+                self.reference.repo
             )),
         }
     }
@@ -315,6 +332,25 @@ impl Repository<'_> {
         }
         url.into()
     }
+}
+
+/// The first file that a split in numbered parts lacks, such as `test-00001-of-00002.parquet`: other programs may have downloaded
+/// only some of them.
+fn missing_part(paths: &[String]) -> Option<String> {
+    paths.iter().find_map(|path| {
+        let (head, tail) = path.rsplit_once("-of-")?;
+        let (prefix, number) = head.rsplit_once('-')?;
+        let digits = tail
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (total, suffix) = tail.split_at(digits);
+        let width = number.len();
+        number.parse::<u32>().ok()?;
+        // The names may have been written by hand.
+        let total: u32 = total.parse().ok().filter(|total| *total <= MAX_PARTS)?;
+        let name = |part: u32| format!("{prefix}-{part:0width$}-of-{}{suffix}", &tail[..digits]);
+        (0..total).map(name).find(|name| !paths.contains(name))
+    })
 }
 
 /// Whether a revision is a commit, whose files never change.

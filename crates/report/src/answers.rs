@@ -59,7 +59,7 @@ pub(crate) fn shares<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -
 pub(crate) fn failed_checks<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
         Column::text().documents("Case"),
-        Column::text().documents("Failed check"),
+        Column::text().documents("First failed check"),
         Column::number().documents("Count"),
         Column::text().documents("First reason"),
     ];
@@ -84,7 +84,7 @@ pub(crate) fn failed_answers<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
         Column::number().documents("Round"),
         Column::number().documents("Request"),
         Column::number().documents("Turn"),
-        Column::text().documents("Failed check"),
+        Column::text().documents("First failed check"),
         Column::text().documents("Reason"),
         Column::text().documents("Answer"),
     ];

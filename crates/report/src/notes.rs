@@ -125,7 +125,7 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Hardware => "needs `target.hardware`",
         Requires::Cost => "needs `target.cost`",
         Requires::KeptHeaders => "no response has the first header of `target.keep_headers`",
-        Requires::Held => "no request was held (`load.max_in_flight` with `then: hold`)",
+        Requires::Held => "needs `load.max_in_flight` with `then: hold`",
         Requires::Endpoints => "needs several URLs in `target.url`",
         Requires::AnswerFormat => "needs a check of the format in `request.expect`",
         Requires::AnswerTruth => "needs a truth in `request.expect`",

@@ -213,12 +213,27 @@ impl AnswerChecker {
             })
         };
         let text = answer.text.trim();
+        // An answer without anything in it is not one that is only too short for a check.
+        let is_empty = text.is_empty() && calls.is_empty();
+        let of_text = |is_checked: bool, result| match is_checked && is_empty {
+            true => Some(Err("no text".to_owned())),
+            false => result,
+        };
         let valid = all(&[
             (AnswerCheck::JsonSchema, self.check_schema(text)),
             (AnswerCheck::Regex, self.check_regex(answer.text)),
             (AnswerCheck::ToolCall, self.check_calls(&calls)),
-            (AnswerCheck::Repetition, self.check_repetition(text)),
-            (AnswerCheck::Language, self.check_language(text)),
+            (
+                AnswerCheck::Repetition,
+                of_text(
+                    self.expect.repetition.is_some(),
+                    self.check_repetition(text),
+                ),
+            ),
+            (
+                AnswerCheck::Language,
+                of_text(self.language.is_some(), self.check_language(text)),
+            ),
         ]);
         let tool = calls.first().map_or("no tool call", |call| call.name);
         let matches = all(&[

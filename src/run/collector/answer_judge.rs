@@ -56,24 +56,25 @@ impl AnswerJudge {
         };
         let mut checked = checker.check(answer, truths);
         if let Some(failed) = &mut checked.failed {
-            failed.reason = self.redactor.redact_truncated(&failed.reason);
+            let redactor = self.redactor.with_headers(&truths.headers);
+            failed.reason = redactor.redact_truncated(&failed.reason);
             let is_kept = checker.reads_text() && outcome.phase == Phase::Measured;
             if is_kept && self.kept < checker.keep() {
                 self.kept += 1;
-                checked.text = Some(self.text_to_store(message));
+                checked.text = Some(text_to_store(message, &redactor));
             }
         }
         Some(checked)
     }
+}
 
-    /// The beginning of the answer and its tool calls, without secrets.
-    fn text_to_store(&self, message: &Message) -> String {
-        let mut text = message.content.clone();
-        if !message.tool_calls.is_null() {
-            text.push_str(&message.tool_calls.to_string());
-        }
-        let mut text = self.redactor.redact_truncated(&text);
-        text.truncate(text.floor_char_boundary(CheckedAnswer::MAX_TEXT));
-        text
+/// The beginning of the answer and its tool calls, without secrets.
+fn text_to_store(message: &Message, redactor: &Redactor) -> String {
+    let mut text = message.content.clone();
+    if !message.tool_calls.is_null() {
+        text.push_str(&message.tool_calls.to_string());
     }
+    let mut text = redactor.redact_truncated(&text);
+    text.truncate(text.floor_char_boundary(CheckedAnswer::MAX_TEXT));
+    text
 }

@@ -24,6 +24,7 @@ struct DatasetUsage {
     sent: u64,
     repeated: u64,
     rows: Option<u64>,
+    checks_answers: bool,
 }
 
 /// Kind and file of a dataset.
@@ -136,6 +137,7 @@ impl RowUsage {
                 sent: 0,
                 repeated: 0,
                 rows: None,
+                checks_answers: false,
             });
         }
         &mut self.0[index]
@@ -218,6 +220,7 @@ impl RowUsage {
             usage.sent += sent.sent;
             usage.repeated += sent.repeated;
             usage.rows = class.prompts.distinct();
+            usage.checks_answers = class.answers.is_some();
         }
     }
 
@@ -227,11 +230,17 @@ impl RowUsage {
                         sent,
                         repeated,
                         rows,
+                        checks_answers,
                         ..
                     }: &DatasetUsage| {
+            let answers = if *checks_answers {
+                " Answers to the same prompt are not independent: bounds of shares of answers hold for these prompts only."
+            } else {
+                ""
+            };
             format!(
                 "{repeated} of {sent} prompts repeat earlier ones (dataset: {} rows); a prefix cache may serve them. Set \
-                 `dataset.cache_bust: true` to prevent that.",
+                 `dataset.cache_bust: true` to prevent that.{answers}",
                 rows.unwrap_or(0)
             )
         };

@@ -1,6 +1,7 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
 use llmscen_client::aws::body_sha256;
+use llmscen_client::headers::API_KEY_HEADERS;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::expect::Truths;
@@ -44,8 +45,17 @@ impl TrafficClass {
         }
     }
 
-    /// The headers of a request, from those in its dataset row, which override those of the entry.
-    fn headers(&self, of_row: Vec<(String, String)>) -> Vec<(String, String)> {
+    /// Whether the headers of the entry have an API key, which replaces that of the target.
+    fn has_own_key(&self) -> bool {
+        let mut own = self.entry.iter().flat_map(|entry| &entry.headers);
+        own.any(|(name, _)| is_api_key(name))
+    }
+
+    /// The headers of a request, from those in its dataset row, which override those of the entry, except a recorded API key.
+    fn headers(&self, mut of_row: Vec<(String, String)>) -> Vec<(String, String)> {
+        if self.has_own_key() {
+            of_row.retain(|(name, _)| !is_api_key(name));
+        }
         let own = self.entry.iter().flat_map(|entry| &entry.headers);
         let mut headers: Vec<(String, String)> = own
             .filter(|(name, _)| !of_row.iter().any(|(row, _)| row.eq_ignore_ascii_case(name)))
@@ -91,6 +101,12 @@ impl ClassSource {
     }
 }
 
+fn is_api_key(name: &str) -> bool {
+    API_KEY_HEADERS
+        .iter()
+        .any(|key| name.eq_ignore_ascii_case(key.as_str()))
+}
+
 /// The position of a request among those of its case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPosition {
@@ -132,6 +148,7 @@ pub fn build_call(
         number: position.number,
         group: prompt.group,
         headers,
+        own_key: class.has_own_key(),
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),

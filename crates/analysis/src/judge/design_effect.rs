@@ -1,9 +1,9 @@
 //! The correlation of the values behind a check: gaps of one request, and requests that shared a batch or a queue.
 
-use crate::judge::evidence::Evidence;
+use crate::judge::evidence::{Evidence, exceeds_any_limit};
 use crate::measured_requests::MeasuredRequest;
 use crate::sample::Sample;
-use llmscen_core::check::{Check, RequestLimit, RequestSet, Subject};
+use llmscen_core::check::{Check, RequestLimit, Subject};
 use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::design::{self, Dependence};
 use llmscen_core::stats::quantile::select_quantile;
@@ -128,8 +128,7 @@ fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Uni
     } else {
         f64::NEG_INFINITY
     }];
-    let failed = check.of == RequestSet::Scheduled && !request.ok() && !request.left();
-    let samples: &[f64] = if failed {
+    let samples: &[f64] = if exceeds_any_limit(request, *metric, check) {
         &worst
     } else {
         request.samples(*metric)

@@ -4,7 +4,7 @@ use crate::judge::ratio::{self, Units};
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
 use crate::sample::{Sample, values};
 use llmscen_core::check::{Check, Op, RequestLimit, RequestSet, Subject};
-use llmscen_core::metric::{Metric, Stat};
+use llmscen_core::metric::{Metric, Sensitivity, Stat};
 use llmscen_core::stats::{moments, quantile};
 use llmscen_core::telemetry::{SignalStat, StatValue};
 
@@ -105,21 +105,33 @@ fn share(flags: impl Iterator<Item = bool>) -> Evidence {
     Evidence::Share { hits, n }
 }
 
-/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit.
+/// Whether a request without a value exceeds any limit of this check.
+pub(super) fn exceeds_any_limit(
+    request: MeasuredRequest<'_>,
+    metric: Metric,
+    check: &Check,
+) -> bool {
+    !request.ok()
+        && !request.left()
+        && (check.of == RequestSet::Scheduled
+            || metric.sensitivity() == Sensitivity::Latency && request.was_held_to_the_end())
+}
+
+/// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit. So do arrivals that were held until sending
+/// ended: they waited longer than those that were sent.
 fn limited_values(requests: &[MeasuredRequest<'_>], metric: Metric, check: &Check) -> Vec<f64> {
     let mut values = values(requests, metric);
-    if check.of == RequestSet::Scheduled {
-        let worst = if check.op.is_ceiling() {
-            f64::INFINITY
-        } else {
-            f64::NEG_INFINITY
-        };
-        values.extend(
-            kept(requests.iter().copied())
-                .filter(|request| !request.ok())
-                .map(|_| worst),
-        );
-    }
+    let worst = if check.op.is_ceiling() {
+        f64::INFINITY
+    } else {
+        f64::NEG_INFINITY
+    };
+    values.extend(
+        requests
+            .iter()
+            .filter(|request| exceeds_any_limit(**request, metric, check))
+            .map(|_| worst),
+    );
     values
 }
 

@@ -116,8 +116,9 @@ static TRUTH: Leaf = Leaf {
 fn truth(node: &Node) -> Option<Truth> {
     let text = node.text()?;
     let field = text.strip_prefix("item.");
-    let is_name = |field: &&str| !field.is_empty() && !field.contains(char::is_whitespace);
+    let is_name = |field: &&str| !field.contains(char::is_whitespace);
     Some(match field.filter(is_name) {
+        Some("") => return None,
         Some(field) => Truth::Item(field.to_owned()),
         None if text.trim().is_empty() => return None,
         None => Truth::Text(text.into_owned()),
@@ -196,6 +197,7 @@ static LANGUAGE: Leaf = Leaf {
 /// None without `request.expect`. Reports a schema that does not compile.
 pub(super) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Expect> {
     let node = draft.get("request.expect")?;
+    check_length(draft, node, review);
     let schema = node.get("json_schema");
     let json_schema = schema.and_then(|schema| decode_schema(schema, review));
     Some(Expect {
@@ -209,6 +211,27 @@ pub(super) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<Expect> {
         language: node.get("language").and_then(Node::string),
         keep: u32::try_from(node.get("keep")?.integer()?).ok()?,
     })
+}
+
+/// Reports `length` where no request has a length to compare with.
+fn check_length(draft: &Draft<'_>, node: &Node, review: &mut Review) {
+    let has_length = [
+        "request.max_tokens",
+        "dataset.lengths",
+        "request.extra",
+        "request.template",
+    ]
+    .iter()
+    .any(|path| draft.get(path).is_some())
+        || draft.text("dataset.kind").as_deref() == Some("trace");
+    if let Some(entry) = node.entry("length").filter(|_| !has_length) {
+        let mistake = Mistake::new(
+            entry.key_at,
+            "`length: exact` needs the length that a request asks for",
+            "compared with `max_tokens`",
+        );
+        review.push(mistake.help("Set `request.max_tokens`."));
+    }
 }
 
 fn decode_schema(node: &Node, review: &mut Review) -> Option<serde_json::Value> {

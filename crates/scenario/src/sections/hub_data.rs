@@ -150,7 +150,9 @@ pub(crate) fn pin(
 ) -> BTreeMap<HubReference, HubPin> {
     review.section = "dataset".to_owned();
     let mut pins = BTreeMap::new();
-    for used in std::mem::take(&mut review.hub_uses) {
+    let uses = std::mem::take(&mut review.hub_uses);
+    report_unused_pins(root, &uses, review);
+    for used in uses {
         let written = root
             .get("pins")
             .and_then(|pins| pins.entry(&used.reference.to_string()));
@@ -176,6 +178,20 @@ pub(crate) fn pin(
             .for_each(|entry| set(&mut entry.dataset));
     }
     pins
+}
+
+/// Reports pins of data that no dataset uses: a typing mistake there would look the data up again.
+fn report_unused_pins(root: &Node, uses: &[HubUse], review: &mut Review) {
+    let used: Vec<String> = uses.iter().map(|used| used.reference.to_string()).collect();
+    let pins = root.get("pins").map_or(&[][..], |pins| pins.entries());
+    for entry in pins.iter().filter(|entry| !used.contains(&entry.key)) {
+        let names = used.iter().map(String::as_str);
+        let label = meant_or(nearest(&entry.key, names), "no dataset uses these data");
+        review.push(
+            Mistake::new(entry.key_at, "unused pin", label)
+                .help("Remove it, or write the data as `dataset.path` names them."),
+        );
+    }
 }
 
 fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
@@ -206,12 +222,17 @@ fn decode_pin(node: &Node, review: &mut Review) -> Option<HubPin> {
             return reject(entry.value.at, "not a SHA-256", "not 64 hex digits");
         }
     }
-    let files: Vec<(String, String)> = files.value.string_pairs().collect();
+    // The digests of files are compared as text.
+    let files: Vec<(String, String)> = files
+        .value
+        .string_pairs()
+        .map(|(path, digest)| (path, digest.to_ascii_lowercase()))
+        .collect();
     if files.is_empty() {
         return reject(node.at, "a pin without files", "has no `files`");
     }
     Some(HubPin {
-        commit: commit.string()?,
+        commit: commit.string()?.to_ascii_lowercase(),
         files,
     })
 }

@@ -906,7 +906,10 @@ fn decode_keep_headers(draft: &Draft<'_>, review: &mut Review) -> Vec<String> {
             continue;
         };
         check_header_name(&name, node.at, review);
-        if is_secret_name(&name) || name.contains("authenticat") {
+        let is_token = draft
+            .text("target.session_token.from")
+            .is_some_and(|token| token.eq_ignore_ascii_case(&name));
+        if is_token || is_secret_name(&name) || name.contains("authenticat") {
             let mistake = Mistake::new(
                 node.at,
                 format!("the header `{name}` cannot be kept"),

@@ -59,7 +59,7 @@ pub(crate) static MAX_IN_FLIGHT: Leaf = Leaf {
         json!({ "oneOf": [of, both] })
     },
     check: |node, review| {
-        let examples = "The number is from 1 to 1000000. `then: drop`, the default, drops further arrivals; `then: hold` sends them when a request ends, and their latency counts from their scheduled time";
+        let examples = "`{ of: 32, then: hold }`; the number is from 1 to 1000000, and `then` is `drop`, the default, or `hold`, which sends further arrivals when a request ends";
         expect_some(
             max_in_flight(node),
             node,
