@@ -21,8 +21,10 @@ COLUMNS = {
     "throughput_window": "throughput_window_s",
     "startup": "startup_s",
     "energy_per_token": "energy_per_token_j",
+    "audio_duration": "audio_duration_s",
 }
-TIMES = ["ttft", "ttft_service", "time_to_first_answer", "ttfc", "itl", "tpot", "ntpot", "e2e", "e2e_service", "schedule_lag"]
+TIMES = ["ttft", "ttft_service", "ttft_first_turn", "ttft_later_turns", "time_to_first_answer", "reasoning_time", "ttfc", "itl", "tpot", "ntpot"]
+TIMES += ["e2e", "e2e_service", "schedule_lag", "held_time", "session_duration", "ttfa", "underrun_time"]
 COLUMNS.update({name: name + "_ms" for name in TIMES})
 
 
@@ -69,6 +71,8 @@ def derived(row):
     steps, time = (output or 0) - len(spans), sum(span(own[0], own[-1]) for own in spans)
     tpot = time / steps if steps > 0 and time > 0 else None
     per_ms = ratio(prompt, service)
+    audio = row["audio_duration_ns"] / 1e9 if ok and row["audio_duration_ns"] is not None else None
+    heard = lambda value: value if ok else None
     return {
         "token_source": source,
         "ttft_ms": ttft,
@@ -93,6 +97,12 @@ def derived(row):
         "output_tps_per_request": per_second(output, e2e),
         "total_tps_per_request": per_second(prompt + output if prompt is not None and output is not None else None, e2e),
         "ttft_ms_per_prompt_token": ratio(ttft, prompt),
+        "audio_duration_s": audio,
+        "rtf": ratio(e2e and e2e / 1e3, audio),
+        "rtfx_per_request": ratio(audio, e2e and e2e / 1e3),
+        "ttfa_ms": span(row["intended_ns"], heard(row["first_audio_ns"])),
+        "underruns": heard(row["playback_underruns"]),
+        "underrun_time_ms": span(0, heard(row["playback_stalled_ns"])),
     }
 
 
@@ -227,6 +237,7 @@ def arrivals(row):
     output, prompt = row["output_tokens"], row["prompt_tokens"]
     yield row["end_ns"], "requests", 1
     yield row["end_ns"], "items", row["items"] or 0
+    yield row["end_ns"], "audio", row["audio_duration_s"] or 0
     if prompt is not None:
         yield (events or [row["end_ns"]])[0], "input", prompt
     if output is None:
@@ -273,6 +284,7 @@ def scalars(rounds, target, goodput):
     tokens = [row["output_tokens"] for row in ok if row["output_tokens"] is not None]
     both = [row for row in ok if row["output_tokens"] is not None and row["prompt_tokens"] is not None]
     items = [row["items"] for row in ok if row["items"] is not None]
+    audio = [row for row in ok if row["audio_duration_s"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
     sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None
     cached = [row["cached_tokens"] for row in ok if row["cached_tokens"] is not None and row["prompt_tokens"] is not None]
@@ -305,6 +317,7 @@ def scalars(rounds, target, goodput):
         "error_rate": ratio(sum(row["outcome"] != "ok" for row in stayed(rows)), len(stayed(rows))),
         "endpoint_imbalance": imbalance(ok, target),
         "item_throughput": rate("items", items),
+        "rtfx": rate("audio", audio),
         "session_throughput": sessions,
         "sessions_per_hour": sessions * 3600 if sessions is not None else None,
         "sessions_per_hour_per_gpu": sessions * 3600 / gpus if gpus and sessions is not None else None,

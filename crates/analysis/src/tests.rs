@@ -47,7 +47,7 @@ fn request(cells: &[&str]) -> Outcome {
         ..Timeline::default()
     };
     let count = |place: usize| cells[place].parse().ok();
-    let mut counted = cells[14]
+    let mut counted = cells[15]
         .split_whitespace()
         .map(|tokens| tokens.parse().ok());
     let usage = Usage {

@@ -31,7 +31,7 @@ pub enum SimError {
         source: io::Error,
     },
     /// The system refused a thread, a timer or an event queue.
-    #[error("the simulator cannot start: {0}")]
+    #[error("the simulator cannot start its threads: {0}")]
     Start(io::Error),
 }
 
