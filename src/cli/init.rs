@@ -26,7 +26,7 @@ macro_rules! examples {
 examples! {
     "agents" "answers" "anthropic" "capacity" "chat" "conversations" "custom" "dashscope" "embeddings" "exact-lengths"
     "gateway-sessions" "generated-sessions" "groups" "images" "images-out" "lengths" "local" "local-speed" "managed" "mixed"
-    "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "regression" "replay-sessions" "rerank" "responses"
+    "offline-batch" "ollama" "poisson" "prefix-cache" "quickstart" "ramp" "realtime" "realtime-audio" "regression" "replay-sessions" "rerank" "responses" "responses-websocket"
     "slo-fail" "speech" "speed-benchmark" "stop-early" "sweep" "tgi" "trace" "traffic-classes" "transcription"
 }
 

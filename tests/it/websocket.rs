@@ -256,7 +256,9 @@ fn a_lost_connection_ends_a_realtime_session_and_not_one_of_responses() {
     // The server closes each connection after its first response.
     let answer = |end: &'static str| {
         move |socket: &mut Socket, _| {
-            socket.text(&[CREATED, DELTA, end]) && socket.send(8, &1001_u16.to_be_bytes()) && false
+            socket.text(&[CREATED, DELTA, end]);
+            socket.send(8, &1001_u16.to_be_bytes());
+            false
         }
     };
     let think = SESSIONS.replace("count: 3", "count: 3, think_time: 50ms");
@@ -295,7 +297,10 @@ fn each_way_to_fail_has_its_kind() {
         (
             "truncated",
             "connection closed without a close frame",
-            Box::new(|socket, _| socket.text(&[CREATED, DELTA]) && false),
+            Box::new(|socket, _| {
+                socket.text(&[CREATED, DELTA]);
+                false
+            }),
         ),
         (
             "stream_error",

@@ -170,6 +170,7 @@ fn target() -> Target {
         },
         tls: Tls::default(),
         pool: Pool::KeepAlive,
+        websocket: false,
         version: Default::default(),
         compression: Default::default(),
         websocket: false,

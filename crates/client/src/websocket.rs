@@ -52,6 +52,9 @@ pub enum WebSocketError {
     /// The bytes are not messages.
     #[error("{0}")]
     Malformed(String),
+    /// A server that detects the end of speech itself answers before all audio is sent.
+    #[error("set `session.audio.input.turn_detection` to null")]
+    EarlyResponse,
 }
 
 /// The code and the reason of a close frame.
@@ -239,7 +242,7 @@ impl WebSocket {
             };
             let text = message.to_text().unwrap_or_default();
             if text.contains("\"response.created\"") {
-                return Err(WebSocketError::Malformed(EARLY_RESPONSE.to_owned()));
+                return Err(WebSocketError::EarlyResponse);
             }
             self.early.push_back(message);
         }
@@ -303,9 +306,6 @@ impl Drop for WebSocket {
         let _ = self.with_frames(|frames| frames.poll_close(&mut cx));
     }
 }
-
-/// A server that detects the end of speech itself answers before all audio is sent.
-const EARLY_RESPONSE: &str = "the server began its response before all audio was sent: set `session.audio.input.turn_detection` to null";
 
 /// How an event with audio begins.
 const AUDIO: &[u8] = br#"{"type":"input_audio_buffer.append","audio":""#;

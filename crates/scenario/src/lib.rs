@@ -150,7 +150,10 @@ pub fn render_fault(input: &Input<'_>, error: &RenderError) -> Option<Faults> {
             fault::Mistake::new(node.at, what, "read here")
                 .help("It is a text, a number, or a list of them. `dataset.columns` gives fields their names.")
         }
-        RenderError::Length(_) | RenderError::Shape | RenderError::Audio(_) => return None,
+        RenderError::Length(_)
+        | RenderError::Shape
+        | RenderError::Audio(_)
+        | RenderError::NoItems => return None,
     };
     review.push(mistake);
     Some(review.faults())

@@ -46,6 +46,11 @@ pub enum RenderError {
     /// A check of the answer reads a field that the row does not have.
     #[error(transparent)]
     Truth(#[from] MissingTruth),
+    /// A body of Realtime without a message.
+    #[error(
+        "a request to openai-realtime has no `items`; its body has the keys `session`, `items` and `response`"
+    )]
+    NoItems,
     /// The body is not a mapping.
     #[error("a request body must be a mapping")]
     Shape,
@@ -216,6 +221,13 @@ impl Renderer {
         seed: Seed,
     ) -> Result<(Vec<u8>, Option<String>), RenderError> {
         let api = self.case.target.api;
+        let has_items = || {
+            let items = body.get("items").and_then(Value::as_array);
+            items.is_some_and(|items| !items.is_empty())
+        };
+        if api == Api::OpenaiRealtime && prompt.audio.is_none() && !has_items() {
+            return Err(RenderError::NoItems);
+        }
         if self.case.target.websocket {
             return Ok((messages_of_request(api, body, prompt), None));
         }

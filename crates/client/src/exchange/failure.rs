@@ -77,6 +77,11 @@ fn classify_websocket(
 ) -> (FailureKind, &'static str, bool) {
     match error {
         _ if is_malformed(error) => (FailureKind::Decode, "not a message of a WebSocket", false),
+        ExchangeError::WebSocket(WebSocketError::EarlyResponse) => (
+            FailureKind::Decode,
+            "the server began its response before all audio was sent",
+            false,
+        ),
         ExchangeError::WebSocket(WebSocketError::Closed(_)) => {
             (FailureKind::Connect, NO_RESPONSE, lease.reused)
         }
