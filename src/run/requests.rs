@@ -237,7 +237,7 @@ impl RequestGenerator {
             _ => render_begin(source, session, position),
         };
         let mut prompt = first.unwrap_or_default();
-        if range.turns > 1 {
+        if range.turns > 1 && class.counts_history() {
             // No earlier request of the session has a part of it.
             prompt.cacheable_tokens = prompt.cacheable_tokens.or(Some(0));
         }

@@ -286,7 +286,7 @@ def scalars(rounds, target, goodput):
     items = [row["items"] for row in ok if row["items"] is not None]
     audio = [row for row in ok if row["audio_duration_s"] is not None]
     users = [row["output_tokens"] / row["e2e_ms"] * 1e3 for row in ok if row["output_tokens"] is not None]
-    sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 for row in rows) else None
+    sessions = ratio(sum(map(whole_sessions, rounds)), sending) if any(row["turns"] > 1 or row["session_duration_ns"] is not None for row in rows) else None
     cached = [row["cached_tokens"] for row in ok if row["cached_tokens"] is not None and row["prompt_tokens"] is not None]
     cacheable = [row for row in ok if row["cacheable_tokens"] is not None and row["counted_prompt"] is not None]
     share = lambda column: ratio(sum(found), len(found)) if (found := [row[column] for row in ok if row[column] is not None]) else None
@@ -349,11 +349,11 @@ def whole_sessions(own):
     """Conversations of a round of which every turn is ok, and that ended in its throughput window."""
     talks, inside = {}, {id(row) for _, name, _, row in own.arrived if name == "requests"}
     for row in own.rows:
-        if row["turns"] > 1 and row["outcome"] == "ok":
+        if row["outcome"] == "ok":
             talks.setdefault(row["seq"], []).append(row)
     # A session of several branches ends with the last of them, whatever its number.
     last = lambda rows: max(rows, key=lambda row: row["end_ns"])
-    return sum(len(rows) == rows[0]["turns"] and id(last(rows)) in inside for rows in talks.values())
+    return sum(len(rows) == rows[0]["turns"] and id(last(rows)) in inside and last(rows)["session_duration_ns"] is not None for rows in talks.values())
 
 
 def nearest_rank(ordered, share):

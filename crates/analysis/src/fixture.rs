@@ -173,7 +173,6 @@ fn target() -> Target {
         websocket: false,
         version: Default::default(),
         compression: Default::default(),
-        websocket: false,
         request_id: None,
         session_id: None,
         session_token: None,

@@ -11,6 +11,8 @@ use crate::telemetry::{self, RoundTelemetry, Workers};
 use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
+use llmscen_core::mix::is_in_group;
+use llmscen_core::plan::Case;
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
 use std::collections::BTreeMap;
@@ -194,13 +196,27 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     )
 }
 
-/// Conversations whose turns all succeeded and that ended in the throughput window; None without conversations.
+/// Whether the data of a request are sessions: those of its class, if there are several.
+fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
+    if case.mix.is_empty() {
+        return case.dataset.turns.is_some();
+    }
+    let group = row.group().map_or("", |group| group);
+    let mut own = case
+        .mix
+        .iter()
+        .filter(|entry| is_in_group(group, &entry.name));
+    own.any(|entry| entry.dataset.turns.is_some())
+}
+
+/// Sessions whose turns all succeeded and that ended in the throughput window; None without sessions.
 fn complete_sessions(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64> {
-    let has_conversations = |round: &Round<'_, '_>| round.measured().any(|row| row.turns() > 1);
+    let has_conversations =
+        |round: &Round<'_, '_>| round.measured().any(|row| is_session(row, facts.case));
     let complete_end = |turns: &[RequestRow<'_>]| {
         let expected = turns
             .first()
-            .filter(|row| row.turns() > 1)
+            .filter(|row| is_session(row, facts.case))
             .map(|row| row.turns().saturating_sub(row.first_turn()) as usize);
         let is_ok = |row: &&RequestRow<'_>| row.ok() && row.turn() >= row.first_turn();
         turns

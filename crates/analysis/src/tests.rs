@@ -8,6 +8,7 @@ use crate::fixture::{
 };
 use crate::sample::sample_case;
 use llmscen_core::check::{Check, Confidence, NoData, Op, RequestLimit, RequestSet, Subject};
+use llmscen_core::dataset::Turns;
 use llmscen_core::endpoint::{Balance, EndpointSelector, Endpoints};
 use llmscen_core::expect::CheckedAnswer;
 use llmscen_core::load::{Arrival, Shape};
@@ -139,6 +140,7 @@ fn requests() -> Vec<Outcome> {
 fn example(shape: Shape) -> Sample {
     let mut case = case(shape);
     case.target.gpus = Some(2);
+    case.dataset.turns = Some(Turns::default());
     case.target.location = TargetLocation::Urls(two_urls());
     case.target.keep_headers = vec!["x-inference-pod".into()];
     case.target.cost = Some(Cost {
@@ -417,13 +419,12 @@ fn a_session_counts_where_every_turn_succeeded_and_arrives_once() {
         turn(1, 0, stream(1, 100, &[130, 140])),
         turn(1, 1, failed(4, FailureKind::Dropped)),
     ];
-    let seen = figures(
-        &rows,
-        Shape::Open {
-            rate: 10.0,
-            arrival: Arrival::Constant,
-        },
-    );
+    let mut own = case(Shape::Open {
+        rate: 10.0,
+        arrival: Arrival::Constant,
+    });
+    own.dataset.turns = Some(Turns::default());
+    let seen = sample_case(&table("a", &rows), &case_facts(&own));
     let ttft = |metric| {
         seen.distributions
             .get(&metric)

@@ -190,6 +190,8 @@ pub struct PreparedRequest {
     pub turn: u32,
     /// Number of turns in the session.
     pub turns: u32,
+    /// It is a turn of a session, also if the session has no other.
+    pub is_session: bool,
     /// The first measured turn of the session. A turn before it only fills the prefix cache.
     pub first_turn: u32,
     /// The first turn of a session whose turns are not in a line: the turns that each awaits.

@@ -100,6 +100,15 @@ impl History {
         std::iter::successors(self.last.as_deref(), |chunk| chunk.before.as_deref())
     }
 
+    /// The text of the system message; None without one.
+    fn system_text(&self) -> Option<String> {
+        let first = || self.first().filter(|first| is_system(first));
+        self.system
+            .as_deref()
+            .map(str::to_owned)
+            .or_else(|| first().map(text_of))
+    }
+
     fn first(&self) -> Option<&Value> {
         self.chunks().last()?.messages.first()
     }
@@ -242,9 +251,9 @@ impl Conversation {
         Some(prompt)
     }
 
-    /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. None: not
-    /// counted, or the turn is rendered.
-    pub fn history_tokens(&self, turn: u32) -> Option<u64> {
+    /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. Without its
+    /// oldest turns, a prompt shares only the system message with the prompt before. None: not counted, or the turn is rendered.
+    pub fn history_tokens(&self, turn: u32, tokenizer: Option<&Tokenizer>) -> Option<u64> {
         let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
         let continues = match &prompt.links {
             Some(links) => links.continues,
@@ -253,11 +262,12 @@ impl Conversation {
         let Some(before) = continues else {
             return Some(0);
         };
-        // Without its oldest turns, a prompt shares only an unknown beginning with the prompt before.
         let before = self.turns.get(before as usize)?;
-        before
-            .tokens
-            .filter(|_| prompt.history_from <= before.history_from)
+        if prompt.history_from > before.history_from {
+            let system = before.history.system_text();
+            return system.map_or(Some(0), |system| tokenizer?.count(&system));
+        }
+        before.tokens
     }
 
     /// Sets the prompt tokens of a turn.
@@ -532,6 +542,32 @@ mod tests {
         assert_eq!(contents("1"), ["be terse", "a", "1", "b"]);
         assert_eq!(contents("2"), ["be terse", "b", "2", "c"]);
         assert_eq!(contents("3"), ["be terse", "d"]);
+    }
+
+    #[test]
+    fn a_truncated_turn_shares_the_system_message_alone() {
+        let tokenizer = Tokenizer::builtin();
+        for (system, shared) in [
+            (Some("be terse"), tokenizer.count("be terse")),
+            (None, Some(0)),
+        ] {
+            let first = Prompt {
+                system: system.map(str::to_owned),
+                ..user_turn("a")
+            };
+            let second = Prompt {
+                history_from: 1,
+                ..user_turn("b")
+            };
+            let mut conversation = begun(vec![first, second], Api::OpenaiChat, Turns::default());
+            conversation.set_tokens(0, Some(9));
+            assert_eq!(conversation.history_tokens(1, Some(&tokenizer)), shared);
+            assert_eq!(
+                conversation.history_tokens(0, Some(&tokenizer)),
+                None,
+                "rendered"
+            );
+        }
     }
 
     #[test]

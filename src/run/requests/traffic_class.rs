@@ -2,7 +2,7 @@
 
 use llmscen_client::aws::body_sha256;
 use llmscen_client::headers::API_KEY_HEADERS;
-use llmscen_core::dataset::{OnExhausted, Prompt, Session};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session, Source};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::expect::Truths;
 use llmscen_core::mix::MixEntry;
@@ -43,6 +43,11 @@ impl TrafficClass {
             Some(entry) => Some(entry.group(row_group.as_deref())),
             None => row_group,
         }
+    }
+
+    /// Whether the tokens that a turn shares with earlier turns are known. The blocks of a trace are shared in other ways.
+    pub fn counts_history(&self) -> bool {
+        self.tokenizer.is_some() && !matches!(self.case.dataset.source, Source::Trace { .. })
     }
 
     /// Whether the headers of the entry have an API key, which replaces that of the target.
@@ -142,6 +147,7 @@ pub fn build_call(
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
+        is_session: class.case.dataset.turns.is_some(),
         first_turn: position.first_turn,
         dependencies: None,
         entry: position.entry,

@@ -7,7 +7,7 @@ use crate::run::requests::conversation::Conversation;
 use crate::run::requests::traffic_class::{ClassSource, RequestPosition, TrafficClass, build_call};
 use async_channel::{Receiver, Sender, unbounded};
 use llmscen_core::dataset::Turns;
-use llmscen_core::dataset::{Prompt, Session};
+use llmscen_core::dataset::{Prompt, Session, Source};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::sample_length;
 use llmscen_core::schedule::delays::sample_think_time;
@@ -112,7 +112,10 @@ fn render_prompt(
     conversation: &mut Conversation,
     position: RequestPosition,
 ) -> Option<Prompt> {
-    let cacheable_tokens = conversation.history_tokens(position.turn);
+    let class = &source.class;
+    let cacheable_tokens = conversation
+        .history_tokens(position.turn, class.tokenizer.as_deref())
+        .filter(|_| class.counts_history());
     let mut prompt = conversation.render(position.turn)?;
     set_lengths(source, &mut prompt, position);
     conversation.set_tokens(position.turn, prompt.tokens);
@@ -188,12 +191,15 @@ fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosit
     let TrafficClass {
         case, tokenizer, ..
     } = &*source.class;
-    prompt.tokens = tokenizer
-        .as_ref()
-        .and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
-    prompt.approximate = tokenizer
-        .as_ref()
-        .is_some_and(|tokenizer| tokenizer.approximate());
+    // A trace has the tokens of whole prompts, other data those of a message alone.
+    if tokenizer.is_some() || !matches!(case.dataset.source, Source::Trace(_)) {
+        prompt.tokens = tokenizer
+            .as_ref()
+            .and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
+        prompt.approximate = tokenizer
+            .as_ref()
+            .is_some_and(|tokenizer| tokenizer.approximate());
+    }
     if let (Some(quantity), None) = (&case.request.max_tokens, prompt.max_tokens) {
         let seed = source
             .seed

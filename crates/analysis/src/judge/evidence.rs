@@ -111,10 +111,20 @@ pub(super) fn exceeds_any_limit(
     metric: Metric,
     check: &Check,
 ) -> bool {
+    // Only a quantile does not depend on how long they would have waited.
+    let is_quantile = matches!(
+        check.subject,
+        Subject::Metric {
+            stat: Some(Stat::Quantile(_)),
+            ..
+        }
+    );
     !request.ok()
         && !request.left()
         && (check.of == RequestSet::Scheduled
-            || metric.sensitivity() == Sensitivity::Latency && request.was_held_to_the_end())
+            || is_quantile
+                && metric.sensitivity() == Sensitivity::Latency
+                && request.was_held_to_the_end())
 }
 
 /// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit. So do arrivals that were held until sending
@@ -231,6 +241,27 @@ mod tests {
             of(&wanted, rows()),
             Evidence::Values(vec![4.0, f64::NEG_INFINITY], Stat::Max)
         );
+    }
+
+    #[test]
+    fn an_arrival_that_was_held_to_the_end_exceeds_any_quantile() {
+        let held = TestRequest {
+            values: vec![(Metric::HeldTime, 900.0)],
+            ..failed()
+        };
+        let rows = || vec![ok(Metric::E2e, 4.0), failed(), held.clone()];
+        let quantile = Stat::Quantile(0.5);
+        assert_eq!(
+            of(&check(Metric::E2e, Some(quantile), Op::Less, 5.0), rows()),
+            Evidence::Values(vec![4.0, f64::INFINITY], quantile)
+        );
+        for (metric, stat) in [(Metric::E2e, Stat::Max), (Metric::E2eService, quantile)] {
+            let rows = vec![ok(metric, 4.0), held.clone()];
+            assert_eq!(
+                of(&check(metric, Some(stat), Op::Less, 5.0), rows),
+                Evidence::Values(vec![4.0], stat)
+            );
+        }
     }
 
     #[test]

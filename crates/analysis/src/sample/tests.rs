@@ -30,6 +30,7 @@ mod sample {
             ok: 1,
             failed: 1,
             dropped: 2,
+            arrivals: 4,
             failures,
             warmup: 1,
             ..Counts::default()

@@ -450,3 +450,34 @@ fn a_file_is_downloaded_by_one_process_at_a_time() {
         .filter(|path| **path == resolved("test.jsonl"));
     assert_eq!(downloads.count(), 1);
 }
+
+#[test]
+fn a_split_of_which_parts_are_missing_is_an_error() {
+    let names = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| (*text).to_owned())
+            .collect::<Vec<_>>()
+    };
+    for (files, missing) in [
+        (
+            &["a-00000-of-00002.parquet", "a-00001-of-00002.parquet"][..],
+            None,
+        ),
+        (
+            &["a-00000-of-00002.parquet"],
+            Some("a-00001-of-00002.parquet"),
+        ),
+        (&["data/b-1-of-2.jsonl"], Some("data/b-0-of-2.jsonl")),
+        (
+            &[
+                "best-of-breed.jsonl",
+                "part-x-of-y.csv",
+                "a-1-of-4000000000.csv",
+            ],
+            None,
+        ),
+    ] {
+        assert_eq!(missing_part(&names(files)).as_deref(), missing, "{files:?}");
+    }
+}

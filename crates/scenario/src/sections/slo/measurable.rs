@@ -210,7 +210,7 @@ fn case_lacks(
         {
             Some(("the number of GPUs is not known", "Set `target.gpus`"))
         }
-        Requires::Tokenizer if !case.dataset.counts_tokens() => {
+        Requires::Tokenizer if case.dataset.tokenizer.is_none() => {
             Some(("prompt tokens are not counted", "Set `dataset.tokenizer`"))
         }
         Requires::Items if generates || case.target.api == Api::OpenaiSpeech => Some((
