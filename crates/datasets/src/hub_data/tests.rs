@@ -450,3 +450,11 @@ fn a_file_is_downloaded_by_one_process_at_a_time() {
         .filter(|path| **path == resolved("test.jsonl"));
     assert_eq!(downloads.count(), 1);
 }
+
+#[test]
+fn an_answer_about_a_repository_is_bounded() {
+    let mut answer = Answer(vec![0; bounds::CONFIG as usize - 1]);
+    answer.write_all(b"x").unwrap();
+    let error = answer.write_all(b"x").unwrap_err();
+    assert_eq!(error.to_string(), "the answer has more than 64 MiB");
+}
