@@ -10,7 +10,7 @@ use llmscen_core::artifacts::{Trackers, UploadFiles};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::report::{CaseReport, Report, RunVerdict};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -305,10 +305,12 @@ fn target_params(case: &Case) -> Vec<(String, String)> {
 
 fn distribution_metrics<'a>(
     column: &'a str,
-    distribution: &'a Distribution,
+    distribution: &'a SummaryStatistics,
 ) -> impl Iterator<Item = (String, f64)> + 'a {
     let metric = move |stat: &str, value: f64| (format!("{column}_{stat}"), value);
-    let quantiles = Distribution::SHARES.iter().zip(&distribution.quantiles);
+    let quantiles = SummaryStatistics::SHARES
+        .iter()
+        .zip(&distribution.quantiles);
     let quantiles = quantiles
         .map(move |(share, &value)| (format!("{column}_p{}", (share * 1e5).round() / 1e3), value));
     [

@@ -1,6 +1,7 @@
 //! Errors that end a run.
 
 use crate::run::merge::MergeError;
+use crate::run::requests::conversation::NoResponseId;
 use crate::run::sharding::ShardingError;
 use crate::store::StoreError;
 use llmscen_analysis::TableError;
@@ -167,6 +168,9 @@ pub enum RunError {
         /// The protocol.
         api: Api,
     },
+    /// A turn continues a response without an id.
+    #[error(transparent)]
+    NoResponseId(#[from] NoResponseId),
     /// The limit on open files is too low for the load.
     #[error(
         "{connections} requests in flight need {wanted} open files, but this process may open {allowed}; raise the limit with `ulimit -n {wanted}`"

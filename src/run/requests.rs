@@ -234,7 +234,7 @@ impl RequestGenerator {
         }
         let first = match range.first {
             0 => session.turns.into_iter().next().map(prepare_first_turn),
-            _ => render_begin(source, session, position),
+            _ => render_begin(source, session, position)?,
         };
         let mut prompt = first.unwrap_or_default();
         if range.turns > 1 && class.counts_history() {

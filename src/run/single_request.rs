@@ -244,7 +244,7 @@ fn describe(
     let redactor = redactor.with_headers(&request_headers);
     let named = case.target.headers.iter().map(|(name, _)| name.as_str());
     let named = named.chain(request_headers.iter().map(|(name, _)| name.as_str()));
-    let (headers, reply) = match heads {
+    let (headers, reply) = match heads.map(|heads| *heads) {
         Some(CapturedHeads { sent, reply }) => {
             let reply = reply.map(|(version, status, headers)| {
                 let mut headers = redact_headers(&redactor, &headers, std::iter::empty());

@@ -1,6 +1,6 @@
 //! Fifty random sets with every figure that the library takes from them, for `tests/check_sets.py` to compute again.
 
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::stats::design::Unit;
 use llmscen_core::stats::interval::{Interval, Scale, change as compared, quantile, ratio};
 use llmscen_core::stats::long_run::{self, Arrivals, BINS};
@@ -82,7 +82,7 @@ fn set(number: u64, rng: &mut ChaCha8Rng) -> Value {
     json!({
         "values": values,
         "other": other,
-        "quantiles": Distribution::SHARES.map(|share| quantiles::quantile(&ordered, share, Method::NearestRank)),
+        "quantiles": SummaryStatistics::SHARES.map(|share| quantiles::quantile(&ordered, share, Method::NearestRank)),
         "mean": moments::mean(&values),
         "sd": moments::sd(&values),
         "p": p,

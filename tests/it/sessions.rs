@@ -801,3 +801,122 @@ fn a_scenario_plays_conversations_from_a_file() {
         "not the logged reply"
     );
 }
+
+/// A response of the Responses API with its id and text.
+fn responds(id: &str, text: &str) -> Vec<u8> {
+    let content = json!([{ "type": "output_text", "text": text }]);
+    let item = json!({ "type": "message", "id": "m", "status": "completed", "role": "assistant", "content": content });
+    let reply = json!({ "id": id, "object": "response", "status": "completed", "model": "m", "output": [item],
+        "usage": { "input_tokens": 9, "output_tokens": 1, "total_tokens": 10 } });
+    response("200 OK", "application/json", &reply.to_string())
+}
+
+/// The text of the last item of a request.
+fn last_item(body: &Value) -> &str {
+    let last = body["input"].as_array().unwrap().last().unwrap();
+    last["content"].as_str().unwrap()
+}
+
+/// Runs one session of `row` against a server of the Responses API.
+fn run_stored(server: &Recorder, row: &Value, history: &str) -> Lab {
+    let lab = Lab::new();
+    lab.file("row.jsonl", row.to_string());
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ api: openai-responses, url: \"{}\", model: m }}\n\
+         request: {{ stream: false, max_tokens: 3 }}\n\
+         dataset: {{ kind: messages, path: row.jsonl, tokenizer: builtin, turns: {{ history: {history} }} }}\n\
+         load: {{ concurrency: 1, sessions: 1 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n",
+        server.url
+    ));
+    lab
+}
+
+#[test]
+fn turns_of_a_stored_history_send_the_new_items_and_the_id_of_the_response_that_they_continue() {
+    let said = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let user = |text: &str| said("user", text);
+    let turn = |id: &str, text: &str| json!({ "id": id, "messages": [user(text)] });
+    let with = |mut turn: Value, fields: Value| {
+        turn.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        turn
+    };
+    let row = json!({ "system": "Be kind.", "turns": [
+        turn("plan", "plan"),
+        turn("left", "left"),
+        with(turn("right", "right"), json!({ "continues": "plan" })),
+        with(turn("sub", "sub"), json!({ "continues": null, "after": ["plan"] })),
+        with(turn("merge", "merge"), json!({ "continues": "right", "after": ["left", "sub"] })),
+    ] });
+    let mut shares = Vec::new();
+    for history in ["previous_response_id", "resend"] {
+        let server =
+            Recorder::start(|_, body| responds(&format!("id of {}", last_item(body)), "yes"));
+        let lab = run_stored(&server, &row, history);
+        let bodies = server.bodies.lock().unwrap();
+        let sent = |text: &str| {
+            let mut found = bodies.iter().filter(|body| last_item(body) == text);
+            let body = found.next().unwrap().clone();
+            assert!(found.next().is_none());
+            body
+        };
+        let body = |input: Value, previous: Option<&str>| {
+            let mut body =
+                json!({ "model": "m", "input": input, "stream": false, "max_output_tokens": 3 });
+            if let Some(previous) = previous {
+                body["previous_response_id"] = previous.into();
+            }
+            body
+        };
+        let system = said("system", "Be kind.");
+        assert_eq!(sent("plan"), body(json!([system, user("plan")]), None));
+        assert_eq!(sent("sub"), body(json!([system, user("sub")]), None));
+        if history == "resend" {
+            let reply = said("assistant", "yes");
+            let all = json!([
+                system,
+                user("plan"),
+                reply,
+                user("right"),
+                reply,
+                user("merge")
+            ]);
+            assert_eq!(sent("merge"), body(all, None));
+        } else {
+            let continues = |text: &str, before: &str| {
+                let id = format!("id of {before}");
+                assert_eq!(sent(text), body(json!([user(text)]), Some(&id)));
+            };
+            continues("left", "plan");
+            continues("right", "plan");
+            continues("merge", "right");
+        }
+        let rows = lab.results()["cases"][0].clone();
+        assert_eq!(rows["counts"]["ok"], 5, "{rows}");
+        shares.push(rows["metrics"]["cacheable_share"].clone());
+    }
+    assert_eq!(shares[0], shares[1], "the prompt is the same");
+    assert_ne!(shares[0], Value::Null);
+}
+
+#[test]
+fn a_turn_that_continues_a_response_without_an_id_is_dropped() {
+    let server = Recorder::start(|_, _| {
+        let reply = json!({ "object": "response", "status": "completed", "output": [{ "type": "message",
+            "role": "assistant", "content": [{ "type": "output_text", "text": "yes" }] }],
+            "usage": { "input_tokens": 9, "output_tokens": 1 } });
+        response("200 OK", "application/json", &reply.to_string())
+    });
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let row =
+        json!({ "messages": [user("a"), { "role": "assistant", "content": "b" }, user("c")] });
+    let lab = run_stored(&server, &row, "previous_response_id");
+    let counts = &lab.results()["cases"][0]["counts"];
+    assert_eq!(
+        (&counts["ok"], &counts["dropped"]),
+        (&1.into(), &1.into()),
+        "{counts}"
+    );
+    assert_eq!(server.bodies.lock().unwrap().len(), 1);
+}

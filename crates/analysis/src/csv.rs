@@ -5,7 +5,7 @@ use crate::request_row::source_name;
 use llmscen_core::escape::escape_csv_cell;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use std::io::Write;
 
 /// A column: its name, and the text of a case.
@@ -17,7 +17,7 @@ struct Column<'a> {
 /// The text of a case; None: an empty cell.
 type CaseText<'a> = dyn Fn(&CaseReport) -> Option<String> + 'a;
 /// A statistic of a distribution.
-type Statistic = dyn Fn(&Distribution) -> Option<f64>;
+type Statistic = dyn Fn(&SummaryStatistics) -> Option<f64>;
 
 impl<'a> Column<'a> {
     fn new(
@@ -126,7 +126,7 @@ fn distribution_columns(metric: Metric) -> Vec<Column<'static>> {
         let distribution = case.distributions.get(&metric)?;
         Some(distribution.n.to_string())
     });
-    let quantiles = Distribution::SHARES.iter().map(|&share| {
+    let quantiles = SummaryStatistics::SHARES.iter().map(|&share| {
         let name = Stat::Quantile(share).to_string();
         column(
             &name,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_figure_has_its_column_and_what_is_absent_is_empty() {
-        let spread = Distribution {
+        let spread = SummaryStatistics {
             n: 2,
             mean: 1.5,
             sd: None,

@@ -6,7 +6,7 @@ use llmscen_core::local::{Batch, LocalRound};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{GroupReport, SpeedRow};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Nanos;
 
 /// Metrics of the measured batches of a case.
@@ -23,13 +23,13 @@ pub struct BatchMetrics {
     /// Generated tokens.
     pub output_tokens: u64,
     /// Prefill time of a batch, up to its first tokens, in milliseconds.
-    pub prefill_ms: Option<Distribution>,
+    pub prefill_ms: Option<SummaryStatistics>,
     /// Time of each decode step, in milliseconds.
-    pub step_ms: Option<Distribution>,
+    pub step_ms: Option<SummaryStatistics>,
     /// Prefill throughput in tokens per second over all batches, and its distribution over batches.
-    pub prefill_tps: (Option<f64>, Option<Distribution>),
+    pub prefill_tps: (Option<f64>, Option<SummaryStatistics>),
     /// Decode throughput: tokens after the first of each request over the time of the decode steps.
-    pub decode_tps: (Option<f64>, Option<Distribution>),
+    pub decode_tps: (Option<f64>, Option<SummaryStatistics>),
     /// Resident memory of this process in bytes: after the last batch, and the peak.
     pub memory: (u64, u64),
     /// Memory mapped by the allocator in bytes: after the last batch, and the maximum after a batch; None where unknown.

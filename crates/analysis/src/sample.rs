@@ -13,7 +13,7 @@ use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::report::FailureExample;
 use llmscen_core::request::CancelWhen;
-use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::signal::Signal;
 use llmscen_core::stats::{moments, quantile};
 use llmscen_core::telemetry::SignalStat;
@@ -33,7 +33,7 @@ pub struct Sample {
     /// Case-level metrics that exist, in their units.
     pub scalars: BTreeMap<Metric, f64>,
     /// Distributions of the per-request and per-gap metrics that exist, over ok requests.
-    pub distributions: BTreeMap<Metric, Distribution>,
+    pub distributions: BTreeMap<Metric, SummaryStatistics>,
     /// The signals that exist.
     pub signals: BTreeMap<Signal, SignalStat>,
     /// The metrics of the server's page that objectives limit, each with the number of its values.
@@ -194,7 +194,7 @@ fn windows(rounds: &[Round<'_, '_>]) -> Vec<f64> {
     windows
 }
 
-fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, Distribution> {
+fn distributions(requests: &[MeasuredRequest<'_>]) -> BTreeMap<Metric, SummaryStatistics> {
     let metrics = Metric::ALL
         .iter()
         .filter(|metric| metric.per() != Scope::Case);
@@ -241,15 +241,15 @@ fn counts(all: &[RequestRow<'_>]) -> Counts {
 }
 
 /// The distribution of values; None without values. Each column is sorted once, here.
-pub(super) fn distribution(mut values: Vec<f64>) -> Option<Distribution> {
+pub(super) fn distribution(mut values: Vec<f64>) -> Option<SummaryStatistics> {
     quantile::sort(&mut values);
-    Some(Distribution {
+    Some(SummaryStatistics {
         n: values.len() as u64,
         mean: moments::mean(&values)?,
         sd: moments::sd(&values),
         min: *values.first()?,
         max: *values.last()?,
-        quantiles: Distribution::SHARES
+        quantiles: SummaryStatistics::SHARES
             .iter()
             .filter_map(|&share| quantile::quantile(&values, share, quantile::Method::NearestRank))
             .collect(),

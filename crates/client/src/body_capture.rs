@@ -17,7 +17,7 @@ pub struct CapturedExchange {
     /// Headers that the dataset row or the scenario set for this call; their values are secrets.
     pub call_headers: Vec<(String, String)>,
     /// The heads of the last attempt; `None` for a local model.
-    pub heads: Option<CapturedHeads>,
+    pub heads: Option<Box<CapturedHeads>>,
     /// The response body of the last attempt.
     pub response: CapturedBody,
 }

@@ -109,11 +109,11 @@ pub(super) struct AttemptTrace {
     pub server: ServerTimes,
     pub items: Option<u64>,
     /// The audio of the response, if it has any.
-    pub audio: Option<AudioReceiver>,
+    pub audio: Option<Box<AudioReceiver>>,
     /// The response body, if bodies are kept.
     pub response: CapturedBody,
     /// The heads, if bodies are kept.
-    pub heads: Option<CapturedHeads>,
+    pub heads: Option<Box<CapturedHeads>>,
 }
 
 impl AttemptTrace {

@@ -375,9 +375,11 @@ impl HttpClient {
             }
         });
         loop {
-            trace.heads = self.target.keep_bodies.then(|| CapturedHeads {
-                sent: headers.clone(),
-                reply: None,
+            trace.heads = self.target.keep_bodies.then(|| {
+                Box::new(CapturedHeads {
+                    sent: headers.clone(),
+                    reply: None,
+                })
             });
             trace.attempts += 1;
             let key = self.target.headers.key_number();

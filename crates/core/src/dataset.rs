@@ -265,6 +265,8 @@ pub struct Turns {
     pub keep_reasoning: bool,
     /// Which replies become the history.
     pub replies: Replies,
+    /// How a turn refers to the turns before it.
+    pub history: SentHistory,
     /// The turn at which a session begins, as a share of its turns; None: the first.
     pub begin: Option<BeginAt>,
     /// Maximum time between the end of the awaited turns and a turn.
@@ -282,6 +284,19 @@ pub enum Replies {
     Live,
     /// Those in the data, whatever the server replies.
     Recorded,
+}
+
+/// How a turn refers to the turns before it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SentHistory {
+    /// Their messages are sent again.
+    #[default]
+    Resend,
+    /// The id of the previous response is sent: the server has stored the messages.
+    PreviousResponseId,
 }
 
 /// The turn at which sessions begin: a share of their turns, drawn uniformly per session.
@@ -453,6 +468,17 @@ pub struct Prompt {
     pub history_from: u32,
     /// The server has the conversation up to this turn.
     pub continues: bool,
+    /// The response that it continues, if the server has stored the messages up to it.
+    pub previous_response: Option<PreviousResponse>,
+}
+
+/// A response that a turn continues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreviousResponse {
+    /// Its id.
+    pub id: String,
+    /// How many of the messages of the prompt the server has stored; only those after them are sent.
+    pub messages: usize,
 }
 
 /// An audio file.

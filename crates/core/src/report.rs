@@ -9,7 +9,7 @@ use crate::manifest::Manifest;
 use crate::metric::Metric;
 use crate::outcome::FailureKind;
 use crate::plan::AuditLimits;
-use crate::sample::{Counts, Distribution};
+use crate::sample::{Counts, SummaryStatistics};
 use crate::search::SearchReport;
 use crate::signal::Signal;
 use crate::target::{ServerEnd, Startup};
@@ -266,7 +266,7 @@ pub struct GroupReport {
     /// Case-level metrics of the group over the windows of the case; undefined ones are absent.
     pub scalars: BTreeMap<Metric, f64>,
     /// Distributions of the metrics that are shown per group; undefined ones are absent.
-    pub distributions: BTreeMap<Metric, Distribution>,
+    pub distributions: BTreeMap<Metric, SummaryStatistics>,
 }
 
 /// Prompt lengths of one case, as requested and as counted by the server. Over ok requests with both counts.
@@ -420,7 +420,7 @@ pub struct CaseReport {
     /// Case-level metrics; undefined ones are absent.
     pub scalars: BTreeMap<Metric, f64>,
     /// Distributions; undefined ones are absent.
-    pub distributions: BTreeMap<Metric, Distribution>,
+    pub distributions: BTreeMap<Metric, SummaryStatistics>,
     /// `(value, cumulative share)` points of the CDF charts, at most a few hundred each.
     pub cdfs: BTreeMap<Metric, Series>,
     /// Its groups: traffic classes of its mix, and groups of its dataset.

@@ -1,12 +1,12 @@
-//! The distribution of a metric over the requests of a case, and their counts.
+//! Summary statistics of a metric over the requests of a case, and their counts.
 
 use crate::outcome::FailureKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Statistics of a distribution, in the metric's unit. Quantiles are by nearest rank.
+/// Summary statistics of a distribution, in the metric's unit. Quantiles are by nearest rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
+pub struct SummaryStatistics {
     /// Number of values.
     pub n: u64,
     /// Mean.
@@ -17,19 +17,19 @@ pub struct Distribution {
     pub min: f64,
     /// Maximum.
     pub max: f64,
-    /// Quantiles at [`Distribution::SHARES`], in that order.
+    /// Quantiles at [`SummaryStatistics::SHARES`], in that order.
     pub quantiles: Vec<f64>,
 }
 
-impl Distribution {
-    /// The shares of [`Distribution::quantiles`].
+impl SummaryStatistics {
+    /// The shares of [`SummaryStatistics::quantiles`].
     pub const SHARES: [f64; 13] = [
         0.01, 0.05, 0.10, 0.25, 0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999,
     ];
 
-    /// The quantile of one of [`Distribution::SHARES`].
+    /// The quantile of one of [`SummaryStatistics::SHARES`].
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        let index = Distribution::SHARES
+        let index = SummaryStatistics::SHARES
             .iter()
             .position(|known| (known - share).abs() < 1e-9)?;
         self.quantiles.get(index).copied()

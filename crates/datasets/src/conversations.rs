@@ -560,7 +560,9 @@ fn as_one_turn(mut messages: Vec<Message>) -> Option<Turn> {
 mod tests {
     use super::*;
     use crate::testing::{all, file, opened, spec, talks};
-    use llmscen_core::dataset::{DatasetSpec, Replies, ReplySlot, Source, TurnLinks, Turns};
+    use llmscen_core::dataset::{
+        DatasetSpec, Replies, ReplySlot, SentHistory, Source, TurnLinks, Turns,
+    };
 
     fn read(list: &Value) -> Vec<Message> {
         list.as_array()
@@ -894,6 +896,38 @@ mod tests {
                 .to_string()
                 .contains("`turns` is a list of turns; set `dataset.turns: {}` to send them")
         );
+    }
+
+    #[test]
+    fn a_turn_cannot_replace_the_system_message_of_a_stored_history() {
+        let stored = Turns {
+            history: SentHistory::PreviousResponseId,
+            ..Turns::default()
+        };
+        let turn = |system: &str, fields: Value| {
+            let messages = json!([{ "role": "user", "content": "q" }]);
+            let mut turn = json!({ "messages": messages, "system": system });
+            turn.as_object_mut()
+                .unwrap()
+                .extend(fields.as_object().unwrap().clone());
+            turn
+        };
+        let first = turn("a", json!({ "id": "plan" }));
+        let sub_agent = turn("b", json!({ "continues": null, "after": ["plan"] }));
+        let row = json!({ "turns": [first, sub_agent, turn("c", json!({ "continues": "plan" }))] });
+        assert_eq!(
+            problem(stored.clone(), &row),
+            "turn 2 (0-based) replaces the system message, which `history: previous_response_id` cannot"
+        );
+        let (_dir, path) = file(
+            "a.jsonl",
+            json!({ "turns": [first, sub_agent] }).to_string(),
+        );
+        let spec = DatasetSpec {
+            turns: Some(stored),
+            ..spec(Source::Messages, &path)
+        };
+        assert_eq!(all(&spec)[0].len(), 2);
     }
 
     #[test]

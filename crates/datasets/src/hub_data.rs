@@ -8,7 +8,7 @@ mod splits;
 
 use super::Progress;
 use super::cache::{self, CacheDir, CachedFile};
-use super::fetch::{Download, FetchError, Problem, Purpose};
+use super::fetch::{Download, FetchError, Problem, Purpose, Received, Sink};
 use llmscen_core::bounds;
 use llmscen_core::hub_data::{HubData, HubPin, HubReference, PREFIX, PinError, is_path};
 use llmscen_core::model_hub::dataset_snapshot;
@@ -16,6 +16,7 @@ use llmscen_core::url_secrets::redact_url;
 use reqwest::Url;
 use serde_json::Value;
 use splits::Config;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// More numbered parts than a split has.
@@ -232,16 +233,16 @@ impl Repository<'_> {
     }
 
     fn query(&self, url: &str) -> Result<Vec<u8>, Problem> {
-        let mut bytes = Vec::new();
+        let mut answer = Answer(Vec::new());
         let download = Download {
             urls: &[url.to_owned()],
             hugging_face: &self.cache.hugging_face,
             pinned: None,
         };
         download
-            .run(&mut bytes, &|_| ())
+            .run(&mut answer, &|_| ())
             .map_err(|(_, problem)| problem)?;
-        Ok(bytes)
+        Ok(answer.0)
     }
 
     /// The error of a revision that the hub does not have: the names that exist, or else that the repository does not exist.
@@ -374,6 +375,35 @@ fn describe(error: &PinError) -> String {
             format!("no data files among: {}", list(available))
         }
         PinError::Failed(why) => why.clone(),
+    }
+}
+
+/// An answer of the hub about a repository, of at most [`bounds::CONFIG`] bytes.
+struct Answer(Vec<u8>);
+
+impl Write for Answer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.0.len() + bytes.len()) as u64 > bounds::CONFIG {
+            let limit = bounds::CONFIG >> 20;
+            return Err(io::Error::other(format!(
+                "the answer has more than {limit} MiB"
+            )));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for Answer {
+    fn resume(&mut self) -> io::Result<Received> {
+        self.0.resume()
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        Sink::clear(&mut self.0)
     }
 }
 

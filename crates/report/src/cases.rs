@@ -7,7 +7,7 @@ use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, Report};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Unit;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ struct Metrics<'a> {
     case: &'a CaseReport,
     is_group: bool,
     scalars: &'a BTreeMap<Metric, f64>,
-    distributions: &'a BTreeMap<Metric, Distribution>,
+    distributions: &'a BTreeMap<Metric, SummaryStatistics>,
 }
 
 impl<'a> Metrics<'a> {

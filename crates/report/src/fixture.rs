@@ -12,7 +12,7 @@ use llmscen_core::report::{
     Audit, CaseReport, ChartData, FailureExample, HeatMap, QuantileBand, Report, RunVerdict,
     Series, Telemetry, TimelineBar, Timelines, TokenSource,
 };
-use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::search::{
     Candidacy, Extent, Fate, Finding, Goal, ProbeReport, Purpose, Score, SearchReport, SearchSpec,
     Standing,
@@ -135,20 +135,20 @@ fn fill_metrics(case: &mut CaseReport, [ttft, gaps, e2e]: [&[f64]; 3], window: f
 }
 
 /// The distribution of some values, quantiles by nearest rank.
-pub(crate) fn distribution(values: &[f64]) -> Distribution {
+pub(crate) fn distribution(values: &[f64]) -> SummaryStatistics {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
     let mean = sorted.iter().sum::<f64>() / n;
     let sd = (sorted.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
     let at = |share: &f64| sorted[((share * n).ceil() as usize).clamp(1, sorted.len()) - 1];
-    Distribution {
+    SummaryStatistics {
         n: sorted.len() as u64,
         mean,
         sd: Some(sd),
         min: sorted[0],
         max: sorted[sorted.len() - 1],
-        quantiles: Distribution::SHARES.iter().map(at).collect(),
+        quantiles: SummaryStatistics::SHARES.iter().map(at).collect(),
     }
 }
 

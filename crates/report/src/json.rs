@@ -7,7 +7,7 @@ use llmscen_core::baseline::Relative;
 use llmscen_core::check::{VERDICT_RULES, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::{CaseReport, GroupReport, Report};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Unit;
 use serde_json::{Map, Value, json};
 
@@ -159,13 +159,13 @@ fn group_json(group: &GroupReport) -> Value {
     })
 }
 
-fn distribution_json(distribution: &Distribution) -> Map<String, Value> {
+fn distribution_json(distribution: &SummaryStatistics) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("n".to_owned(), json!(distribution.n));
     out.insert("mean".to_owned(), json!(distribution.mean));
     out.insert("sd".to_owned(), json!(distribution.sd));
     out.insert("min".to_owned(), json!(distribution.min));
-    for share in Distribution::SHARES {
+    for share in SummaryStatistics::SHARES {
         out.insert(
             Stat::Quantile(share).to_string(),
             json!(distribution.quantile(share)),

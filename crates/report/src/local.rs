@@ -5,7 +5,7 @@ use crate::table::{Cell, Column, Row, Screen, Table};
 use llmscen_analysis::batch_metrics;
 use llmscen_core::local::LocalRound;
 use llmscen_core::report::{CaseReport, Report, SpeedRow};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Nanos;
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ pub(super) fn batches(report: &Report) -> Table {
 
 fn batch_row(index: usize, case: &CaseReport) -> Option<Row> {
     let measured = batch_metrics(&case.local)?;
-    let quantile = |values: &Option<Distribution>, share| {
+    let quantile = |values: &Option<SummaryStatistics>, share| {
         Cell::number(values.as_ref().and_then(|it| it.quantile(share)))
     };
     let memory = |last: Option<u64>, peak: Option<u64>| match last.zip(peak) {
@@ -213,12 +213,12 @@ pub fn speed_table(report: &Report, width: Option<usize>, color: bool) -> String
 }
 
 /// The local model of a case in results.json; null for a server.
-pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&Distribution) -> Value) -> Value {
+pub(crate) fn json(case: &CaseReport, distribution: impl Fn(&SummaryStatistics) -> Value) -> Value {
     let Some(part) = case.local.first() else {
         return Value::Null;
     };
     let loaded = &part.loaded;
-    let values = |values: &Option<Distribution>| values.as_ref().map(&distribution);
+    let values = |values: &Option<SummaryStatistics>| values.as_ref().map(&distribution);
     let batches = batch_metrics(&case.local).map(|measured| {
         json!({
             "batches": measured.batches,

@@ -5,7 +5,7 @@ use crate::table::{Cell, Column, Row, Table};
 use llmscen_core::check::{Subject, Verdict};
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::report::CaseReport;
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 
 /// The quantiles of metrics whose low values are better. `true`: Markdown shows it.
 const LOW_IS_BETTER: [(f64, bool); 5] = [
@@ -68,7 +68,7 @@ fn distributions(
         .chain(quantiles.iter().map(quantile));
     let columns = columns.chain([Column::number().documents("max")]).collect();
     let row = |metric: &Metric| {
-        let distribution: &Distribution = case.distributions.get(metric)?;
+        let distribution: &SummaryStatistics = case.distributions.get(metric)?;
         let figure =
             |value: Option<f64>, stat: &str| metric_cell(case, *metric, value).with_stat("", stat);
         let mut cells = vec![

@@ -185,7 +185,7 @@ fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckErr
         (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
             (
                 meant_or(nearest(tag, TAGS), "does not exist"),
-                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and names of `target.keep_headers` with a hyphen.",
+                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and response headers of `target.keep_headers` whose name has a hyphen. A kept header without a hyphen cannot be a tag.",
             )
         })
     })

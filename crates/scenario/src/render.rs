@@ -187,6 +187,9 @@ impl Renderer {
             None => self.render_template(&scope)?,
         };
         self.fill_fields(&mut body, max_tokens, prompt);
+        if let Some(previous) = &prompt.previous_response {
+            body.insert("previous_response_id".to_owned(), json!(previous.id));
+        }
         let expect = self.case.request.expect.as_ref();
         let truths = expect.map(|expect| expect.truths(&prompt.fields));
         let Value::Object(extra) = self.extra.eval(&scope, false)? else {

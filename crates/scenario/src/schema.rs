@@ -6,6 +6,7 @@ use crate::schema_table::{Block, Default, Field, Kind};
 use crate::sections::scenario::{SCENARIO, section_of};
 use crate::tree::Span;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 /// The schema of a scenario file: every key with description, default and example.
 pub fn json_schema() -> Value {
@@ -32,7 +33,125 @@ pub fn json_schema() -> Value {
             .collect();
         map.insert("anyOf".to_owned(), json!(needs));
     }
+    share_repeated(schema)
+}
+
+/// Minimum length of a schema that is not repeated, in bytes of JSON. A shorter one is as readable as a reference.
+const SHARED_BYTES: usize = 200;
+
+/// Replaces schemas that occur several times by references to a definition.
+fn share_repeated(mut schema: Value) -> Value {
+    let mut counts = HashMap::new();
+    let mut sharing = Sharing {
+        shared: HashMap::new(),
+        defs: Map::new(),
+    };
+    let defs = schema.as_object_mut().and_then(|map| map.remove("$defs"));
+    let Some(Value::Object(defs)) = defs else {
+        return schema;
+    };
+    for definition in defs.values().chain([&schema]) {
+        count_repeated(definition, &mut counts);
+    }
+    counts.retain(|text, count| *count > 1 && text.len() >= SHARED_BYTES);
+    // A definition keeps its name, and the first of several equal ones is that of the others.
+    for (name, definition) in &defs {
+        let text = definition.to_string();
+        if counts.contains_key(&text) {
+            sharing.shared.entry(text).or_insert_with(|| name.clone());
+        }
+    }
+    sharing.defs = defs.clone();
+    for (name, mut definition) in defs {
+        match sharing.shared.get(&definition.to_string()) {
+            Some(other) if *other != name => definition = reference(other),
+            _ => sharing.replace_in(&mut definition, &counts, &name),
+        }
+        sharing.defs.insert(name, definition);
+    }
+    sharing.replace_in(&mut schema, &counts, "");
+    if let Value::Object(map) = &mut schema {
+        map.insert("$defs".to_owned(), Value::Object(sharing.defs));
+    }
     schema
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/$defs/{name}") })
+}
+
+/// Schemas that became definitions.
+struct Sharing {
+    /// The name of each by its JSON.
+    shared: HashMap<String, String>,
+    defs: Map<String, Value>,
+}
+
+impl Sharing {
+    /// Replaces the repeated ones inside a schema; `path` names new definitions.
+    fn replace_in(&mut self, schema: &mut Value, counts: &HashMap<String, usize>, path: &str) {
+        for (key, inner) in inner_schemas(schema) {
+            let path = match (key, path) {
+                (None, _) => path.to_owned(),
+                (Some(key), "") => key,
+                (Some(key), _) => format!("{path}.{key}"),
+            };
+            let text = inner.to_string();
+            if !counts.contains_key(&text) {
+                self.replace_in(inner, counts, &path);
+                continue;
+            }
+            if let Some(name) = self.shared.get(&text) {
+                *inner = reference(name);
+                continue;
+            }
+            let mut names = (1..).map(|number| format!("{path}.{number}"));
+            let is_new = |name: &String| !self.defs.contains_key(name);
+            let name = names.find(is_new).unwrap_or_default();
+            self.defs.insert(name.clone(), Value::Null);
+            self.shared.insert(text, name.clone());
+            self.replace_in(inner, counts, &path);
+            let definition = std::mem::replace(inner, reference(&name));
+            self.defs.insert(name, definition);
+        }
+    }
+}
+
+/// Counts equal schemas. Those inside of equal ones count once.
+fn count_repeated(schema: &Value, counts: &mut HashMap<String, usize>) {
+    let count = counts.entry(schema.to_string()).or_default();
+    *count += 1;
+    if *count == 1 {
+        for (_, inner) in inner_schemas(&mut schema.clone()) {
+            count_repeated(inner, counts);
+        }
+    }
+}
+
+/// The schemas directly inside a schema, with the key that each describes.
+fn inner_schemas(schema: &mut Value) -> Vec<(Option<String>, &mut Value)> {
+    let mut found = Vec::new();
+    for (keyword, value) in schema.as_object_mut().into_iter().flatten() {
+        match (keyword.as_str(), value) {
+            ("properties", Value::Object(map)) => {
+                found.extend(
+                    map.iter_mut()
+                        .map(|(key, inner)| (Some(key.clone()), inner)),
+                );
+            }
+            ("patternProperties", Value::Object(map)) => {
+                found.extend(map.values_mut().map(|inner| (None, inner)));
+            }
+            ("anyOf" | "oneOf", Value::Array(list)) => {
+                found.extend(list.iter_mut().map(|inner| (None, inner)));
+            }
+            ("items" | "additionalProperties", inner @ Value::Object(_)) => {
+                found.push((None, inner));
+            }
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The required keys, some of them replaced by their alternatives.
@@ -358,6 +477,41 @@ mod tests {
                 .filter(|line| !line.starts_with(&format!("{key}:")))
                 .collect();
             assert!(!valid(&format!("{}\n{bad}\n", rest.join("\n"))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_schema_is_written_twice() {
+        fn count(schema: &mut Value, counts: &mut HashMap<String, usize>) {
+            *counts.entry(schema.to_string()).or_default() += 1;
+            for (_, inner) in inner_schemas(schema) {
+                count(inner, counts);
+            }
+        }
+        let mut counts = HashMap::new();
+        count(&mut json_schema(), &mut counts);
+        counts.retain(|text, count| *count > 1 && text.len() >= SHARED_BYTES);
+        assert_eq!(counts, HashMap::new());
+    }
+
+    #[test]
+    fn every_reference_has_a_definition() {
+        fn references(value: &Value, found: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => {
+                    let reference = map.get("$ref").and_then(Value::as_str);
+                    found.extend(reference.map(str::to_owned));
+                    map.values().for_each(|inner| references(inner, found));
+                }
+                Value::Array(list) => list.iter().for_each(|inner| references(inner, found)),
+                _ => {}
+            }
+        }
+        let (schema, mut found) = (json_schema(), Vec::new());
+        references(&schema, &mut found);
+        for reference in found {
+            let pointer = reference.trim_start_matches('#');
+            assert!(schema.pointer(pointer).is_some(), "{reference}");
         }
     }
 

@@ -4,6 +4,7 @@ use crate::apis::{ChoiceText, Part, Piece, Reply, Times};
 use crate::chaos::Strike;
 use crate::generation::Generation;
 use crate::http;
+use crate::prompt::Prompt;
 use crate::websocket;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Faults;
@@ -94,11 +95,7 @@ impl Body {
         let Some(state) = self.choices.get_mut(choice) else {
             return;
         };
-        let answered = state.made.checked_sub(self.generation.reasoning);
-        let text = answered
-            .zip(self.generation.answer.as_ref())
-            .and_then(|(index, answer)| answer.get(index as usize))
-            .map_or_else(|| word(self.seed, choice, state.made), String::as_str);
+        let text = text_of(&self.generation, self.seed, choice, state.made);
         state.text.push_str(text);
         state.made += 1;
         state.pending += 1;
@@ -114,6 +111,19 @@ impl Body {
         if self.complete() {
             self.finish(to);
         }
+    }
+
+    /// The id of the response and its prompt, followed by its answer.
+    pub(super) fn conversation(&self) -> (&str, Prompt) {
+        let generation = &self.generation;
+        let mut prompt = generation.prompt.clone();
+        let answer: String = (generation.reasoning..generation.output)
+            .map(|index| text_of(generation, self.seed, 0, index))
+            .collect();
+        // The text is escaped for JSON.
+        let answer: Option<String> = serde_json::from_str(&format!("\"{answer}\"")).ok();
+        prompt.text(&answer.unwrap_or_default());
+        (&self.id, prompt)
     }
 
     /// Records the times of the newest token.
@@ -253,6 +263,15 @@ impl Body {
         self.reply
             .full_answer(&self.generation, &choices, self.times)
     }
+}
+
+/// The text of token `index` of a choice.
+fn text_of(generation: &Generation, seed: Seed, choice: usize, index: u64) -> &str {
+    let answered = index.checked_sub(generation.reasoning);
+    answered
+        .zip(generation.answer.as_ref())
+        .and_then(|(index, answer)| answer.get(index as usize))
+        .map_or_else(|| word(seed, choice, index), String::as_str)
 }
 
 const WORDS: [&str; 32] = [

@@ -5,6 +5,7 @@
 use crate::answer;
 use crate::http::Request;
 use crate::prompt::Prompt;
+use crate::stored::StoredResponses;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
 use serde_json::{Map, Value};
@@ -56,6 +57,8 @@ pub(super) struct Generation {
     pub(super) answer: Option<Vec<String>>,
     /// Embeddings or scores instead of text: the single token marks the end of the prefill.
     pub(super) pooled: bool,
+    /// The response is stored, so that a later one can continue it.
+    pub(super) stored: bool,
     /// The engine that generates it, set after submission; None where there is only one.
     pub(super) replica: Option<usize>,
 }
@@ -84,6 +87,8 @@ pub(super) struct Call<'c> {
     /// Response id.
     pub(super) id: &'c str,
     pub(super) config: &'c Simulator,
+    /// The prompts of stored responses, their answers included.
+    pub(super) stored: &'c StoredResponses,
     /// Seed of everything random in the response.
     pub(super) seed: Seed,
 }
@@ -143,6 +148,7 @@ impl<'c> Call<'c> {
             reasoning,
             answer,
             pooled: false,
+            stored: false,
             replica: None,
         })
     }
@@ -167,6 +173,8 @@ pub(super) struct Refusal {
     pub(super) message: String,
     /// Dotted path of the invalid field.
     pub(super) param: Option<String>,
+    /// Error code, if it is not the status.
+    pub(super) code: Option<&'static str>,
 }
 
 impl Refusal {
@@ -175,6 +183,7 @@ impl Refusal {
             status,
             message: message.into(),
             param: None,
+            code: None,
         }
     }
 
@@ -223,6 +232,7 @@ impl<'b> Fields<'b> {
             status: 400,
             message: format!("`{path}` {why}"),
             param: Some(path),
+            code: None,
         }
     }
 

@@ -30,6 +30,7 @@ mod prompt;
 pub mod serve;
 mod server;
 mod socket;
+mod stored;
 #[cfg(test)]
 mod tests;
 pub mod truth;

@@ -4,6 +4,7 @@ use crate::apis::Times;
 use crate::body::Body;
 use crate::chaos::{Fate, Strike};
 use crate::generation::Generation;
+use crate::prompt::Prompt;
 use crate::socket::Socket;
 use crate::truth::{End, Entry, Write};
 use llmscen_core::units::Nanos;
@@ -125,6 +126,12 @@ impl Live {
     /// The request.
     pub(super) fn generation(&self) -> &Generation {
         self.body.generation()
+    }
+
+    /// The id of the response and its prompt, followed by its answer. None: it is not stored, or not complete.
+    pub(super) fn stored_conversation(&self) -> Option<(&str, Prompt)> {
+        let stored = self.generation().stored && self.body.complete();
+        stored.then(|| self.body.conversation())
     }
 
     /// Notifies the connection of the end of the response.

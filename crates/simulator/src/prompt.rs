@@ -47,6 +47,11 @@ impl Prompt {
         self.bytes.div_ceil(BYTES).max(1) as u64
     }
 
+    /// Its size in memory, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Prompt>() + self.kept.as_ref().map_or(0, Vec::capacity)
+    }
+
     /// Adds text.
     pub(super) fn text(&mut self, text: &str) {
         self.raw(text.as_bytes());

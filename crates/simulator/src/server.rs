@@ -11,6 +11,7 @@ use crate::http::{self, Request};
 use crate::live::{After, Live, Turn};
 use crate::metrics::Meters;
 use crate::socket::Socket;
+use crate::stored::StoredResponses;
 use crate::truth::{Entry, Truth};
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::Simulator;
@@ -32,6 +33,7 @@ pub(super) struct Server {
     replicas: Vec<Replica>,
     live: RefCell<HashMap<u64, Live>>,
     meters: RefCell<Meters>,
+    stored: RefCell<StoredResponses>,
     /// Number of the next request.
     next: Cell<u64>,
 }
@@ -75,6 +77,7 @@ impl Server {
                 .collect(),
             live: RefCell::default(),
             meters: RefCell::default(),
+            stored: RefCell::default(),
             next: Cell::new(0),
         }
     }
@@ -210,6 +213,7 @@ impl Server {
             file: form.file,
             id,
             config: &self.config,
+            stored: &self.stored.borrow(),
             seed,
         })
     }
@@ -312,6 +316,9 @@ impl Server {
                 };
                 if !live.served() {
                     self.withdraw(number, &live);
+                }
+                if let Some((id, prompt)) = live.stored_conversation() {
+                    self.stored.borrow_mut().insert(id, prompt);
                 }
                 live.leave(after);
             }

@@ -14,7 +14,7 @@ use llmscen_core::metric::Stat;
 use llmscen_core::outcome::{Finish, Outcome, Phase, Usage};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::RequestSpec;
-use llmscen_core::sample::{Counts, Distribution};
+use llmscen_core::sample::{Counts, SummaryStatistics};
 use llmscen_core::signal::Signal;
 use llmscen_core::target::{ModelShare, Pool, Target, Timeouts, Tls};
 use llmscen_core::telemetry::SignalStat;
@@ -535,7 +535,7 @@ fn a_stored_run_without_a_list_of_stalls_keeps_its_rule() {
 #[test]
 fn a_stall_is_named_where_spans_are_short() {
     let gaps = |p99| {
-        let itl = Distribution {
+        let itl = SummaryStatistics {
             n: 9,
             mean: p99,
             sd: None,

@@ -11,7 +11,7 @@ use llmscen_core::label::Labels;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::report::{Report, RunVerdict};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_scenario::{BaselineText, Input};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -186,7 +186,7 @@ fn baseline_of_case(case: &Case, sample: &Sample, rounds: usize) -> BaselineCase
 
 /// Every statistic of every metric, as a check without a meaningful threshold.
 fn all_statistics() -> impl Iterator<Item = Check> {
-    let quantiles = Distribution::SHARES.map(Stat::Quantile);
+    let quantiles = SummaryStatistics::SHARES.map(Stat::Quantile);
     let stats: Vec<Stat> = [Stat::Mean, Stat::Sd, Stat::Min]
         .into_iter()
         .chain(quantiles)

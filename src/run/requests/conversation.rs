@@ -1,7 +1,9 @@
 //! The conversation of a session: the history of each turn so far, and the next prompts.
 
 use llmscen_core::api::Api;
-use llmscen_core::dataset::{Prompt, Replies, Session, TurnLinks, Turns};
+use llmscen_core::dataset::{
+    PreviousResponse, Prompt, Replies, SentHistory, Session, TurnLinks, Turns,
+};
 use llmscen_datasets::token::{Tokenizer, text_of};
 use llmscen_protocols::Message;
 use llmscen_scenario::render::spoken;
@@ -14,9 +16,30 @@ pub struct Conversation {
     turns: Vec<Turn>,
     api: Api,
     replies: Replies,
+    history: SentHistory,
     keep_reasoning: bool,
     model: Option<String>,
     group: Option<String>,
+}
+
+/// The reply of the server to a turn.
+#[derive(Clone, Debug, Default)]
+pub struct TurnReply {
+    /// The turn.
+    pub turn: u32,
+    /// The reply.
+    pub message: Message,
+    /// The id of the response, if it has one.
+    pub response_id: Option<String>,
+}
+
+/// The response to a turn has no id, so that no turn can continue it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the response to turn {turn} of the session (0-based) has no id, which `history: previous_response_id` sends"
+)]
+pub struct NoResponseId {
+    turn: u32,
 }
 
 /// One turn of a conversation.
@@ -38,6 +61,8 @@ struct Turn {
     is_quoted: bool,
     /// That text.
     reply_text: Option<String>,
+    /// The id of its response, where later turns send it.
+    response_id: Option<String>,
 }
 
 /// The messages up to a turn. Turns that continue the same turn share them.
@@ -121,6 +146,13 @@ impl History {
             .map_or_else(Vec::new, |chunk| chunk.messages.clone())
     }
 
+    /// Number of messages.
+    fn count(&self) -> usize {
+        let is_inserted = self.system.is_some() && !self.first().is_some_and(is_system);
+        let messages = self.chunks().map(|chunk| chunk.messages.len());
+        usize::from(is_inserted) + messages.sum::<usize>()
+    }
+
     fn messages(&self) -> Vec<Value> {
         let chunks: Vec<&Chunk> = self.chunks().collect();
         let mut messages: Vec<Value> = chunks
@@ -169,6 +201,7 @@ impl Conversation {
             turns: (0..).zip(session.turns).map(turn).collect(),
             api,
             replies: settings.map(|turns| turns.replies).unwrap_or_default(),
+            history: settings.map(|turns| turns.history).unwrap_or_default(),
             keep_reasoning: settings.is_some_and(|turns| turns.keep_reasoning),
             model,
             group,
@@ -179,7 +212,11 @@ impl Conversation {
     pub fn skip_to(&mut self, first: u32) {
         for turn in 0..first {
             self.add_messages(turn);
-            self.end_turn(turn, &Message::default(), None);
+            let reply = TurnReply {
+                turn,
+                ..TurnReply::default()
+            };
+            self.end_turn(&reply, None);
         }
     }
 
@@ -190,7 +227,40 @@ impl Conversation {
 
     /// The prompt of a turn, with all messages of its history. Each turn is rendered once, after those that it awaits have ended.
     /// None: there is no such turn.
-    pub fn render(&mut self, turn: u32) -> Option<Prompt> {
+    ///
+    /// # Errors
+    /// It continues a response without an id.
+    pub fn render(&mut self, turn: u32) -> Result<Option<Prompt>, NoResponseId> {
+        let previous = self.previous_response(turn)?;
+        let mut prompt = self.render_messages(turn);
+        if let Some(prompt) = &mut prompt {
+            prompt.previous_response = previous;
+        }
+        Ok(prompt)
+    }
+
+    /// The response that a turn continues, where the server has stored it.
+    fn previous_response(&self, turn: u32) -> Result<Option<PreviousResponse>, NoResponseId> {
+        let stored = self.history == SentHistory::PreviousResponseId;
+        let Some(turn) = self.continued(turn).filter(|_| stored) else {
+            return Ok(None);
+        };
+        let before = self.turns.get(turn as usize).ok_or(NoResponseId { turn })?;
+        Ok(Some(PreviousResponse {
+            id: before.response_id.clone().ok_or(NoResponseId { turn })?,
+            messages: before.history.count(),
+        }))
+    }
+
+    /// The turn that a turn continues, until the turn is rendered.
+    fn continued(&self, turn: u32) -> Option<u32> {
+        match &self.turns.get(turn as usize)?.prompt.as_ref()?.links {
+            Some(links) => links.continues,
+            None => turn.checked_sub(1),
+        }
+    }
+
+    fn render_messages(&mut self, turn: u32) -> Option<Prompt> {
         let mut prompt = self.add_messages(turn)?;
         let history = &self.turns.get(turn as usize)?.history;
         prompt.continues = self.api.keeps_conversation() && turn > 0;
@@ -255,11 +325,7 @@ impl Conversation {
     /// oldest turns, a prompt shares only the system message with the prompt before. None: not counted, or the turn is rendered.
     pub fn history_tokens(&self, turn: u32, tokenizer: Option<&Tokenizer>) -> Option<u64> {
         let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
-        let continues = match &prompt.links {
-            Some(links) => links.continues,
-            None => turn.checked_sub(1),
-        };
-        let Some(before) = continues else {
+        let Some(before) = self.continued(turn) else {
             return Some(0);
         };
         let before = self.turns.get(before as usize)?;
@@ -277,13 +343,14 @@ impl Conversation {
         }
     }
 
-    /// Adds the reply to the history of a turn: `reply` is that of the server.
-    pub fn end_turn(&mut self, index: u32, reply: &Message, tokenizer: Option<&Tokenizer>) {
-        let Some(turn) = self.turns.get_mut(index as usize) else {
+    /// Adds the reply of the server to the history of its turn.
+    pub fn end_turn(&mut self, reply: &TurnReply, tokenizer: Option<&Tokenizer>) {
+        let Some(turn) = self.turns.get_mut(reply.turn as usize) else {
             return;
         };
+        turn.response_id.clone_from(&reply.response_id);
         let messages = match self.replies {
-            Replies::Live => vec![reply_message(reply, self.keep_reasoning)],
+            Replies::Live => vec![reply_message(&reply.message, self.keep_reasoning)],
             Replies::Recorded => std::mem::take(&mut turn.recorded_reply),
         };
         let text = messages.iter().map(text_of).collect::<Vec<_>>().join("\n");
@@ -298,7 +365,7 @@ impl Conversation {
             true => spoken(self.api, messages),
             false => messages,
         };
-        turn.history.push(index, messages);
+        turn.history.push(reply.turn, messages);
     }
 }
 
@@ -374,6 +441,14 @@ mod tests {
         }
     }
 
+    fn ended_turn(turn: u32, message: &Message) -> TurnReply {
+        TurnReply {
+            turn,
+            message: message.clone(),
+            response_id: None,
+        }
+    }
+
     fn messages(prompt: Option<Prompt>) -> Value {
         prompt.unwrap().messages.unwrap().into()
     }
@@ -387,8 +462,8 @@ mod tests {
 
     /// Ends a turn with a reply and renders another one.
     fn next(conversation: &mut Conversation, ended: (u32, &Message), turn: u32) -> Option<Prompt> {
-        conversation.end_turn(ended.0, ended.1, None);
-        conversation.render(turn)
+        conversation.end_turn(&ended_turn(ended.0, ended.1), None);
+        conversation.render(turn).unwrap()
     }
 
     fn user(text: &str) -> Value {
@@ -459,13 +534,16 @@ mod tests {
         let plan = [user("plan"), assistant("p")];
         let branch = next(&mut conversation, (0, &reply("p")), 1);
         assert_eq!(messages(branch), json!([plan[0], plan[1], user("branch")]));
-        assert_eq!(messages(conversation.render(2)), json!([user("sub-agent")]));
+        assert_eq!(
+            messages(conversation.render(2).unwrap()),
+            json!([user("sub-agent")])
+        );
         let shared = |turn: usize| conversation.turns[turn].history.chunks().last().unwrap();
         assert!(
             std::ptr::eq(shared(0), shared(1)),
             "a branch copies no message"
         );
-        conversation.end_turn(2, &reply("found"), None);
+        conversation.end_turn(&ended_turn(2, &reply("found")), None);
         assert_eq!(
             messages(next(&mut conversation, (1, &reply("b")), 3)),
             json!([
@@ -514,7 +592,7 @@ mod tests {
         let mut later = Conversation::new(Session { turns }, Api::OpenaiChat, Some(&settings));
         later.skip_to(2);
         assert_eq!(
-            messages(later.render(2)),
+            messages(later.render(2).unwrap()),
             all,
             "a session that begins at its last turn"
         );

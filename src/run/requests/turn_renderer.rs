@@ -3,7 +3,7 @@
 use crate::run::error::RunError;
 use crate::run::execution::stop::Stop;
 use crate::run::requests::client_cancel::draw_client_cancel;
-use crate::run::requests::conversation::Conversation;
+use crate::run::requests::conversation::{Conversation, NoResponseId, TurnReply};
 use crate::run::requests::traffic_class::{ClassSource, RequestPosition, TrafficClass, build_call};
 use async_channel::{Receiver, Sender, unbounded};
 use llmscen_core::dataset::Turns;
@@ -14,7 +14,6 @@ use llmscen_core::schedule::delays::sample_think_time;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use llmscen_datasets::tokens_of;
-use llmscen_protocols::Message;
 use llmscen_telemetry::process::lower_thread_priority;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -29,7 +28,7 @@ pub struct TurnRequest {
     /// The conversation of the session.
     pub conversation: SharedConversation,
     /// Turns that have ended since the last request for a turn of this session, with their replies.
-    pub ended: Vec<(u32, Message)>,
+    pub ended: Vec<TurnReply>,
     /// Receives the turn, or why it cannot be rendered.
     pub rendered: oneshot::Sender<Result<RenderedTurn, String>>,
 }
@@ -98,12 +97,14 @@ pub fn render_begin(
     source: &ClassSource,
     session: Session,
     position: RequestPosition,
-) -> Option<Prompt> {
+) -> Result<Option<Prompt>, NoResponseId> {
     let mut conversation = begin(source, session, position.turn);
-    let mut prompt = render_prompt(source, &mut conversation, position)?;
+    let prompt = render_prompt(source, &mut conversation, position)?;
     // The prefix cache needs the prompt only.
-    prompt.max_tokens = Some(1);
-    Some(prompt)
+    Ok(prompt.map(|prompt| Prompt {
+        max_tokens: Some(1),
+        ..prompt
+    }))
 }
 
 /// The prompt of a turn, with the history and its length.
@@ -111,23 +112,25 @@ fn render_prompt(
     source: &ClassSource,
     conversation: &mut Conversation,
     position: RequestPosition,
-) -> Option<Prompt> {
+) -> Result<Option<Prompt>, NoResponseId> {
     let class = &source.class;
     let cacheable_tokens = conversation
         .history_tokens(position.turn, class.tokenizer.as_deref())
         .filter(|_| class.counts_history());
-    let mut prompt = conversation.render(position.turn)?;
+    let Some(mut prompt) = conversation.render(position.turn)? else {
+        return Ok(None);
+    };
     set_lengths(source, &mut prompt, position);
     conversation.set_tokens(position.turn, prompt.tokens);
     prompt.cacheable_tokens = cacheable_tokens;
-    Some(prompt)
+    Ok(Some(prompt))
 }
 
 fn render_turn(
     source: &ClassSource,
     position: RequestPosition,
     conversation: &mut Option<Conversation>,
-    ended: &[(u32, Message)],
+    ended: &[TurnReply],
 ) -> Result<RenderedTurn, RunError> {
     let ClassSource {
         class,
@@ -149,20 +152,20 @@ fn render_turn(
             if first.turn == 0 {
                 opened.add_messages(0);
             } else {
-                render_prompt(source, opened, first);
+                render_prompt(source, opened, first)?;
             }
             opened
         }
     };
-    for (turn, reply) in ended {
-        conversation.end_turn(*turn, reply, class.tokenizer.as_deref());
+    for reply in ended {
+        conversation.end_turn(reply, class.tokenizer.as_deref());
     }
     if let Some(prompt) = conversation.prompt(position.turn) {
         prompts
             .write_turn(position.number, position.turn, prompt)
             .map_err(|error| RunError::Data(Arc::new(error)))?;
     }
-    let mut prompt = render_prompt(source, conversation, position).ok_or_else(changed)?;
+    let mut prompt = render_prompt(source, conversation, position)?.ok_or_else(changed)?;
     prompt.group = class.group(prompt.group);
     let turns = class.case.dataset.turns.as_ref();
     let think_time = || {
@@ -270,10 +273,13 @@ fn render_turns(
                 render_turn(source, position, &mut conversation, &ended)
             })
             .map_err(|error| {
-                halt.press();
                 let message = error.to_string();
-                if first_fault.is_ok() {
-                    first_fault = Err(error);
+                // A response of the server without an id ends its session only.
+                if !matches!(error, RunError::NoResponseId(_)) {
+                    halt.press();
+                    if first_fault.is_ok() {
+                        first_fault = Err(error);
+                    }
                 }
                 message
             });
@@ -456,7 +462,7 @@ mod tests {
         let request = |rendered, seq| TurnRequest {
             position: position(seq),
             conversation: SharedConversation::default(),
-            ended: vec![(0, Message::default())],
+            ended: vec![TurnReply::default()],
             rendered,
         };
         turn_renderer

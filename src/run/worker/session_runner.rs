@@ -8,6 +8,7 @@
 //! ended, are recorded as `dropped`: each session has one outcome per turn.
 
 use crate::run::execution::stop::Level;
+use crate::run::requests::conversation::TurnReply;
 use crate::run::requests::traffic_class::RequestPosition;
 use crate::run::requests::turn_renderer::{RenderedTurn, SharedConversation, TurnRequest};
 use crate::run::worker::timer::{Deadlines, Timer};
@@ -256,7 +257,7 @@ struct SessionProgress {
     unsent: UnsentTurns,
     conversation: SharedConversation,
     /// Replies that the turn renderer does not have yet.
-    replies: Vec<(u32, Message)>,
+    replies: Vec<TurnReply>,
     /// The latest token of a response, with the name of the header that sends it back.
     token: Option<(String, String)>,
     /// From the first send of a measured turn to the last end so far.
@@ -317,7 +318,11 @@ impl SessionProgress {
         }
         let ready = self.turns.end_turn(turn, at);
         self.token = finished.session_token.take().or(self.token.take());
-        self.replies.push((turn, reply(&mut finished)));
+        self.replies.push(TurnReply {
+            turn,
+            message: reply(&mut finished),
+            response_id: finished.outcome.response_id.clone(),
+        });
         if let Some(sent) = finished.outcome.timeline.sent
             && turn >= self.first.first_turn
         {

@@ -1,7 +1,7 @@
 //! The tables of requests.db, documented in docs/reference/output-files.md.
 
 use llmscen_analysis::cells::{Form, columns};
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 
 /// `PRAGMA user_version`; changes with the schema.
 pub const VERSION: i32 = 1;
@@ -96,7 +96,7 @@ pub fn tables() -> String {
         .iter()
         .map(|column| format!("{} {}", quoted(column.name), sql_type(column.form)))
         .collect();
-    let quantiles: Vec<String> = Distribution::SHARES
+    let quantiles: Vec<String> = SummaryStatistics::SHARES
         .iter()
         .map(|share| format!("{} REAL NOT NULL", quantile(*share)))
         .collect();

@@ -8,7 +8,7 @@ use llmscen_core::outcome::{Failure, FailureKind, Outcome, Phase, Timeline, Usag
 use llmscen_core::plan::ReportSpec;
 use llmscen_core::report::CaseReport;
 use llmscen_core::request::PreparedRequest;
-use llmscen_core::sample::Distribution;
+use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Nanos;
 use std::fs;
 
@@ -82,7 +82,7 @@ fn table(outcomes: &[Outcome]) -> Table {
 }
 
 fn report() -> Report {
-    let distribution = Distribution {
+    let distribution = SummaryStatistics {
         n: 2,
         mean: 1.5,
         sd: None,

@@ -4,7 +4,9 @@ use super::format_detection::{Format, FormatOptions};
 use crate::cache::Remote;
 use crate::token::Tokenizer;
 use crate::{admits, message};
-use llmscen_core::dataset::{CommandSpec, DatasetSpec, Prompt, Replies, Session, Source, Turns};
+use llmscen_core::dataset::{
+    CommandSpec, DatasetSpec, Prompt, Replies, SentHistory, Session, Source,
+};
 use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -199,11 +201,16 @@ impl RowParser {
         if self.spec.one_text && !turns.iter().all(message::is_one_text) {
             return Err("the API takes one text per request, and the row has more than one".into());
         }
-        let is_recorded = |turns: &Turns| turns.replies == Replies::Recorded;
-        match self.spec.turns.as_ref().is_some_and(is_recorded) {
-            true => check_replies(turns),
-            false => Ok(()),
+        let Some(settings) = &self.spec.turns else {
+            return Ok(());
+        };
+        if settings.replies == Replies::Recorded {
+            check_replies(turns)?;
         }
+        if settings.history == SentHistory::PreviousResponseId {
+            check_stored_history(turns)?;
+        }
+        Ok(())
     }
 
     /// Counts and filters the first turn, and adds the system message. None: the row is blank or outside `prompt_tokens`.
@@ -256,6 +263,26 @@ fn check_replies(turns: &[Prompt]) -> Result<(), String> {
     match used.filter(lacks_reply).min() {
         Some(turn) => Err(format!(
             "turn {turn} (0-based) has no reply in the data, which `replies: recorded` sends back"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether each turn only adds messages to the history, which the server has stored.
+fn check_stored_history(turns: &[Prompt]) -> Result<(), String> {
+    if let Some(turn) = turns.iter().position(|turn| turn.body.is_some()) {
+        return Err(format!(
+            "turn {turn} (0-based) has a complete body, which `history: previous_response_id` cannot shorten"
+        ));
+    }
+    let continues_one = |(index, turn): &(usize, &Prompt)| match &turn.links {
+        None => *index > 0,
+        Some(links) => links.continues.is_some(),
+    };
+    let mut later = turns.iter().enumerate().filter(continues_one);
+    match later.find(|(_, turn)| turn.system.is_some()) {
+        Some((turn, _)) => Err(format!(
+            "turn {turn} (0-based) replaces the system message, which `history: previous_response_id` cannot"
         )),
         None => Ok(()),
     }

@@ -481,3 +481,11 @@ fn a_split_of_which_parts_are_missing_is_an_error() {
         assert_eq!(missing_part(&names(files)).as_deref(), missing, "{files:?}");
     }
 }
+
+#[test]
+fn an_answer_about_a_repository_is_bounded() {
+    let mut answer = Answer(vec![0; bounds::CONFIG as usize - 1]);
+    answer.write_all(b"x").unwrap();
+    let error = answer.write_all(b"x").unwrap_err();
+    assert_eq!(error.to_string(), "the answer has more than 64 MiB");
+}

@@ -418,7 +418,29 @@ impl<'a> Dialog<'a> {
     /// The row's messages, or the prompt as one message. The system message is that of the row, else the first of the messages,
     /// else the dataset's.
     pub fn messages(&self) -> Value {
-        Value::Array(spoken(self.api, self.list()))
+        self.new_messages(|_| true)
+    }
+
+    /// These messages, without those that the server has stored.
+    fn new_messages(&self, is_sent: impl Fn(&Value) -> bool) -> Value {
+        let mut messages = self.list();
+        // A system message in front of those of the prompt is stored with the first turn.
+        let count = self.prompt.messages.as_ref().map_or(0, Vec::len);
+        let stored = self.prompt.previous_response.as_ref().map(|previous| {
+            let new = count.saturating_sub(previous.messages);
+            messages[..messages.len().saturating_sub(new)]
+                .iter()
+                .filter(|message| is_sent(message))
+                .cloned()
+                .collect()
+        });
+        messages.retain(is_sent);
+        // All of them are converted: the form of a tool result depends on its call, which may be stored.
+        let mut items = spoken(self.api, messages);
+        if let Some(stored) = stored {
+            items.drain(..spoken(self.api, stored).len().min(items.len()));
+        }
+        Value::Array(items)
     }
 
     fn list(&self) -> Vec<Value> {
@@ -456,9 +478,7 @@ impl<'a> Dialog<'a> {
 
     /// The messages without the system messages.
     pub fn others(&self) -> Value {
-        let mut messages = self.list();
-        messages.retain(|message| !is_system(message));
-        Value::Array(spoken(self.api, messages))
+        self.new_messages(|message| !is_system(message))
     }
 }
 

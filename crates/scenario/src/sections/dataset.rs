@@ -18,8 +18,8 @@ use crate::values::time::{DURATION, SPAN, duration};
 use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::{
     AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated,
-    GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, ShapeMode, Source,
-    TextShape, TraceSpec, Turns, VideoSpec,
+    GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, SentHistory, ShapeMode,
+    Source, TextShape, TraceSpec, Turns, VideoSpec,
 };
 use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
 use llmscen_core::redact::Secret;
@@ -735,6 +735,9 @@ const GENERATED: Rule = only_with(&["dataset.kind"], &["random", "prefix"])
     .beside("the turns are in the data")
     .help("Remove it.");
 
+/// The value of `history` for which the server stores responses.
+const STORED: &str = "previous_response_id";
+
 static TURNS: Block = Block {
     doc: "Conversations: the turns of a session are sent one after another, or as a graph, with the replies between them.",
     short: None,
@@ -831,6 +834,48 @@ static TURNS: Block = Block {
         .default("live")
         .example("recorded"),
         field(
+            "history",
+            Kind::Choice(
+                &[
+                    ("resend", "All messages before the turn are sent again"),
+                    (
+                        "previous_response_id",
+                        "`openai-responses`: only the new items are sent, with the id of the response that the turn continues; the server must store responses",
+                    ),
+                ],
+                &[],
+            ),
+            "How a turn refers to the turns before it.",
+        )
+        .default("resend")
+        .example("previous_response_id")
+        .rules(&[
+            only_with(&["target.api"], &["openai-responses"])
+                .when(STORED)
+                .reason("the other APIs have no stored responses")
+                .help("Remove `history`: each turn sends all messages before it."),
+            conflicts_with(&["replies"], &["recorded"])
+                .when(STORED)
+                .reason("continues the replies of the server")
+                .beside("the history is in the data")
+                .help("Set `replies: live`, or remove `history`."),
+            conflicts_with(&["at_limit"], &["truncate"])
+                .when(STORED)
+                .reason("the server has the whole history")
+                .beside("removes turns from the history")
+                .help("Set `at_limit: end`, or remove `history`."),
+            conflicts_with(&["request.extra.store"], &["false"])
+                .when(STORED)
+                .reason("needs responses that the server stores")
+                .beside("the server stores none")
+                .help("Remove `store: false`, or remove `history`."),
+            conflicts_with(&["request.template.store"], &["false"])
+                .when(STORED)
+                .reason("needs responses that the server stores")
+                .beside("the server stores none")
+                .help("Remove `store: false`, or remove `history`."),
+        ]),
+        field(
             "begin",
             Kind::Leaf(&SHARE_RANGE),
             "Where a session begins, as a share of its turns, drawn for each session. The turns before are history, with their recorded replies. The last of them is sent first, with `max_tokens: 1`, to fill the prefix cache; it counts as warm-up.",
@@ -904,7 +949,32 @@ fn decode_shape(draft: &Draft<'_>, review: &mut Review) -> Option<TextShape> {
 
 fn decode_turns(draft: &Draft<'_>, review: &mut Review) -> Option<Turns> {
     draft.get("dataset.turns")?;
+    let history = match draft.text("dataset.turns.history").as_deref() {
+        Some(STORED) => SentHistory::PreviousResponseId,
+        _ => SentHistory::Resend,
+    };
+    let urls = draft.items_at("target.url").len();
+    if history == SentHistory::PreviousResponseId
+        && urls > 1
+        && draft.text("target.balance").as_deref() != Some("session")
+        && let Some(entry) = draft.entry("dataset.turns.history")
+    {
+        let mistake = Mistake::new(
+            entry.value.at,
+            "`history: previous_response_id` needs `target.balance: session`",
+            "a server has its own responses only",
+        );
+        review.push(
+            mistake
+                .also(
+                    draft.key_span("target.url"),
+                    "the turns of a session go to different servers",
+                )
+                .help("Set `target.balance: session`."),
+        );
+    }
     Some(Turns {
+        history,
         think_time: draft.read("dataset.turns.think_time", |node| wait(node, review)),
         max: draft.count("dataset.turns.max"),
         keep_reasoning: draft.flag("dataset.turns.keep_reasoning").unwrap_or(false),

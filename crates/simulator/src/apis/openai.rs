@@ -194,8 +194,10 @@ pub(super) fn error(refusal: &Refusal) -> String {
         status,
         message,
         param,
+        code,
     } = refusal;
-    serde_json::json!({ "error": { "message": message, "type": kind, "param": param, "code": status } }).to_string()
+    let code = code.map_or(Value::from(*status), Value::from);
+    serde_json::json!({ "error": { "message": message, "type": kind, "param": param, "code": code } }).to_string()
 }
 
 fn envelope(object: &str, generation: &Generation, id: &str) -> String {

@@ -21,10 +21,17 @@ impl Protocol for Responses {
     }
 
     fn read(&self, call: &Call<'_>) -> Result<(Generation, Box<dyn Reply>), Refusal> {
-        let mut prompt = call.prompt();
         if call.request.websocket && call.body.text("type")? != Some("response.create") {
             return Err(call.body.wrong("type", "must be response.create"));
         }
+        let mut prompt = match call.body.text("previous_response_id")? {
+            Some(id) => call.stored.get(id).ok_or_else(|| Refusal {
+                code: Some("previous_response_not_found"),
+                message: format!("Previous response with id '{id}' not found."),
+                ..call.body.wrong("previous_response_id", "")
+            })?,
+            None => call.prompt(),
+        };
         call.body
             .text("instructions")?
             .into_iter()
@@ -36,7 +43,8 @@ impl Protocol for Responses {
             )
         };
         input(&mut prompt, call.body.need("input")?).ok_or_else(wrong)?;
-        let generation = call.generation(prompt, call.body.limit("max_output_tokens")?)?;
+        let mut generation = call.generation(prompt, call.body.limit("max_output_tokens")?)?;
+        generation.stored = call.body.flag("store", true)?;
         let websocket = generation.websocket;
         let number = call.id.trim_start_matches("resp-").to_owned();
         Ok((
@@ -471,6 +479,34 @@ mod tests {
             .map(|event| event["type"].as_str().unwrap())
             .collect();
         assert_eq!(answer.names(), types);
+    }
+
+    #[test]
+    fn a_response_continues_a_stored_one() {
+        let server = simulator(Faults::default());
+        let mut client = Client::connect(&server);
+        let mut post = |fields: &str| {
+            let body = format!("{{\"model\":\"m\",\"max_output_tokens\":2,{fields}}}");
+            client.post(PATH, &body).json()
+        };
+        let tokens = |answer: &Value| answer["usage"]["input_tokens"].as_u64().unwrap();
+        let first = post(r#""input":"12345678""#);
+        assert_eq!((&first["id"], tokens(&first)), (&json!("resp-sim-0"), 2));
+        let text = first["output"][0]["content"][0]["text"].as_str().unwrap();
+        let bytes = "12345678".len() + text.len() + "1234".len();
+        // Two branches, of which the first is not stored.
+        let next = post(r#""input":"1234","previous_response_id":"resp-sim-0","store":false"#);
+        assert_eq!(tokens(&next), bytes.div_ceil(4) as u64);
+        let branch = post(r#""input":"1234","previous_response_id":"resp-sim-0""#);
+        assert_eq!(tokens(&branch), tokens(&next));
+        let unknown = post(r#""input":"1234","previous_response_id":"resp-sim-1""#);
+        let error = json!({ "error": {
+            "message": "Previous response with id 'resp-sim-1' not found.",
+            "type": "invalid_request_error",
+            "param": "previous_response_id",
+            "code": "previous_response_not_found",
+        } });
+        assert_eq!(unknown, error);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::generation::{Fields, Finish};
 use crate::http::Request;
+use crate::stored::StoredResponses;
 use llmscen_core::seed::Seed;
 use llmscen_core::simulator::{Faults, Simulator};
 use serde_json::Value;
@@ -57,6 +58,7 @@ fn read_under(
         file: None,
         id: "x",
         config,
+        stored: &StoredResponses::default(),
         seed: Seed(1),
     };
     protocol.read(&call).map(|(generation, _)| generation)
@@ -344,7 +346,8 @@ fn wrong_fields_are_refused_by_name() {
             Err(Refusal {
                 status: 400,
                 message: message.into(),
-                param: Some(param.into())
+                param: Some(param.into()),
+                code: None,
             })
         );
     }
@@ -401,6 +404,7 @@ fn errors_have_the_shape_of_their_protocol() {
         status: 400,
         message: "say \"please\"".into(),
         param: Some("n".into()),
+        code: None,
     };
     let error = |path: &str| {
         serde_json::from_str::<Value>(&protocol_for(path).unwrap().0.error(&refusal, Some("id-1")))

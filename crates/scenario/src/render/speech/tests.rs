@@ -1,4 +1,5 @@
 use super::*;
+use llmscen_core::dataset::PreviousResponse;
 
 fn said(role: &str, content: Value) -> Value {
     json!({ "role": role, "content": content })
@@ -207,6 +208,33 @@ fn tool_calls_of_a_reply_keep_their_format() {
             expected
         );
     }
+}
+
+#[test]
+fn a_stored_history_is_not_sent() {
+    let call = json!({ "type": "custom_tool_call", "call_id": "c", "name": "f" });
+    let result = json!({ "role": "tool", "tool_call_id": "c", "content": "22 C" });
+    let messages = [
+        said("user", json!("q")),
+        json!({ "role": "assistant", "content": null, "tool_calls": [call] }),
+        result,
+    ];
+    let prompt = Prompt {
+        messages: Some(messages.to_vec()),
+        previous_response: Some(PreviousResponse {
+            id: "r".into(),
+            messages: 2,
+        }),
+        ..Prompt::default()
+    };
+    let dialog = Dialog::new(&prompt, Some("Be kind."), Api::OpenaiResponses);
+    let output = json!([{ "type": "custom_tool_call_output", "call_id": "c", "output": "22 C" }]);
+    assert_eq!(
+        (dialog.messages(), dialog.others()),
+        (output.clone(), output)
+    );
+    // The server does not store `instructions`.
+    assert_eq!(dialog.system(), json!("Be kind."));
 }
 
 #[test]
