@@ -149,6 +149,7 @@ fn print_plan(source: &Source, forecast: &Forecast, terminal: &mut Terminal) {
         .iter()
         .chain(&forecast.undecidable)
         .chain(&forecast.short_data)
+        .chain(&forecast.data_notes)
     {
         terminal.warn(&plain(warning));
     }

@@ -41,6 +41,8 @@ pub struct Forecast {
     pub undecidable: Vec<String>,
     /// Cases whose dataset ends before their load.
     pub short_data: Vec<String>,
+    /// Rows of the first case's data that are left out, and why.
+    pub data_notes: Vec<String>,
 }
 
 /// How datasets are opened.
@@ -58,6 +60,8 @@ impl DataAccess<'_> {
 
 /// Estimates a plan. Opens datasets and traces, but sends nothing.
 pub fn forecast(plan: &Plan, data: &DataAccess<'_>) -> Result<Forecast, RunError> {
+    let mut data_notes = Vec::new();
+    let first_bodies = first_bodies(plan, data, &mut data_notes)?;
     if !plan.searches.is_empty() {
         return Ok(Forecast {
             requests: "depends on the search".into(),
@@ -70,9 +74,10 @@ pub fn forecast(plan: &Plan, data: &DataAccess<'_>) -> Result<Forecast, RunError
                 _ => "depends on the search".into(),
             },
             starts: describe_starts(plan),
-            first_bodies: first_bodies(plan, data)?,
+            first_bodies,
             undecidable: undecidable(plan),
             short_data: Vec::new(),
+            data_notes,
         });
     }
     let extents = extents(plan, data)?;
@@ -80,9 +85,10 @@ pub fn forecast(plan: &Plan, data: &DataAccess<'_>) -> Result<Forecast, RunError
         requests: describe_requests(plan, &extents),
         time: describe_time(plan, &extents),
         starts: describe_starts(plan),
-        first_bodies: first_bodies(plan, data)?,
+        first_bodies,
         undecidable: undecidable(plan),
         short_data: short_datasets(plan, data)?,
+        data_notes,
     })
 }
 
@@ -247,6 +253,7 @@ fn format_duration(seconds: f64) -> String {
 fn first_bodies(
     plan: &Plan,
     data: &DataAccess<'_>,
+    notes: &mut Vec<String>,
 ) -> Result<Vec<(Option<String>, String)>, RunError> {
     let Some(case) = plan.cases.first() else {
         return Err(RunError::NothingToSend);
@@ -257,7 +264,7 @@ fn first_bodies(
         let seed = entry.map_or(round, |entry| mix::entry_seed(round, &entry.name));
         Ok((
             entry.map(|entry| entry.name.clone()),
-            first_body(class_case, plan, seed, data)?,
+            first_body(class_case, plan, seed, data, notes)?,
         ))
     };
     case.traffic_classes()
@@ -272,6 +279,7 @@ fn first_body(
     plan: &Plan,
     seed: Seed,
     data: &DataAccess<'_>,
+    notes: &mut Vec<String>,
 ) -> Result<String, RunError> {
     let opened = data.open(&case.dataset, plan.seed)?;
     let protocol = protocol(case.target.api, Some(&case.request)).map_err(RunError::Protocol)?;
@@ -281,6 +289,7 @@ fn first_body(
         .session(0)
         .and_then(|session| session.turns.into_iter().next())
         .ok_or(RunError::NothingToSend)?;
+    notes.extend(opened.prompts.problems());
     let rendered = renderer.body(&prepare_first_turn(first), 0, seed)?;
     let body = rendered.bytes;
     let form = rendered.content_type.as_deref();

@@ -151,7 +151,13 @@ fn every_shipped_scenario_plans() {
         let planned = lab.llmscen(&["plan", path.to_str().unwrap()]).expect(0);
         let bodies = planned.out.split("first request of ").skip(1);
         let bodies: Vec<serde_json::Value> = bodies
-            .map(|first| serde_json::from_str(first.split_once('\n').unwrap().1).unwrap())
+            .map(|first| first.split_once('\n').unwrap().1)
+            .map(
+                |body| match body.starts_with("content-disposition: form-data") {
+                    true => body.into(),
+                    false => serde_json::from_str(body).unwrap(),
+                },
+            )
             .collect();
         assert_eq!(
             bodies.len(),

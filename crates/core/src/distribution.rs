@@ -11,6 +11,9 @@ use rand_distr::{Distribution as _, Exp1};
 use statrs::distribution::{ContinuousCDF, Gamma};
 use std::sync::Arc;
 
+/// More tokens than any context has: a limit for lengths in scenarios and logs.
+pub const MAX_TOKENS: u64 = 10_000_000;
+
 /// Minimum share of a distribution within its bounds: below it, the inverse of the distribution function loses its digits.
 const MIN_MASS: f64 = 1e-9;
 /// Lengths up to this one are summed one by one for a mean; beyond it the rounding to whole tokens no longer changes the mean.

@@ -144,6 +144,7 @@ fn parse_turn(index: usize, entry: &Value) -> Result<NamedTurn, String> {
             return Err("`messages` is not a list".to_owned());
         };
         let settings = TurnSettings::take(&mut fields, "the turn")?;
+        check_names(&fields)?;
         let messages = list
             .iter()
             .map(Message::new)
@@ -173,6 +174,30 @@ fn parse_turn(index: usize, entry: &Value) -> Result<NamedTurn, String> {
         })
     })();
     parsed.map_err(|problem| format!("{named}: {problem}"))
+}
+
+/// Reports a field that is nearly one of a turn: its typing mistake would change the session. Other fields are ignored.
+fn check_names(fields: &Map<String, Value>) -> Result<(), String> {
+    const NAMES: [&str; 8] = [
+        "id",
+        "continues",
+        "after",
+        "max_tokens",
+        "output_tokens",
+        "wait",
+        "delay",
+        "system",
+    ];
+    let nearly = |key: &&String| {
+        let known = NAMES
+            .iter()
+            .find(|name| name.len() > 3 && strsim::osa_distance(name, &key.to_lowercase()) <= 2);
+        known.map(|name| format!("unknown field `{key}`; did you mean `{name}`?"))
+    };
+    match fields.keys().find_map(|key| nearly(&key)) {
+        Some(problem) => Err(problem),
+        None => Ok(()),
+    }
 }
 
 /// A name of a turn, which may be a number.
@@ -454,19 +479,25 @@ fn take<T>(
     Ok(found)
 }
 
-/// Seconds as a number, or a text with a unit.
+/// The longest wait before a turn: a year.
+pub const MAX_WAIT: Nanos = Nanos::from_millis(366 * 24 * 3600 * 1000);
+
+/// Seconds as a number, or a text with a unit, at most [`MAX_WAIT`].
 fn parse_span(value: &Value) -> Option<Nanos> {
-    match value {
-        Value::Number(seconds) => seconds
-            .as_f64()
-            .filter(|seconds| *seconds >= 0.0)
-            .map(Nanos::from_secs_f64),
+    let of_seconds = |seconds: f64| {
+        (0.0..=MAX_WAIT.secs())
+            .contains(&seconds)
+            .then(|| Nanos::from_secs_f64(seconds))
+    };
+    let span = match value {
+        Value::Number(seconds) => of_seconds(seconds.as_f64()?),
         Value::String(text) => match text.trim().parse::<f64>() {
-            Ok(seconds) => (seconds >= 0.0).then(|| Nanos::from_secs_f64(seconds)),
+            Ok(seconds) => of_seconds(seconds),
             Err(_) => parse_duration(text),
         },
         _ => None,
-    }
+    };
+    span.filter(|span| *span <= MAX_WAIT)
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -856,6 +887,16 @@ mod tests {
             let first = json!({ "id": "plan", "messages": user });
             problem(Turns::default(), &json!({ "turns": [first, turn] }))
         };
+        assert_eq!(
+            error(json!({ "id": "a", "contines": "plan", "messages": user })),
+            "turn `a`: unknown field `contines`; did you mean `continues`?"
+        );
+        for endless in [json!("inf"), json!(1e300), json!("400d")] {
+            assert_eq!(
+                error(json!({ "id": "a", "wait": endless, "messages": user })),
+                "turn `a`: `wait` of the turn is not a time such as `2s`, or seconds"
+            );
+        }
         assert_eq!(
             error(json!({ "id": "a", "wait": "-2s", "messages": user })),
             "turn `a`: `wait` of the turn is not a time such as `2s`, or seconds"

@@ -90,7 +90,7 @@ impl Conversations {
         let tokenizer = setting.tokenizer();
         let plain = super::message::prompt_slot(&Prompt::default(), &tokenizer, None)?;
         let turn_tokens = tokenizer.count_template(&plain);
-        Ok(Some(Conversations {
+        let conversations = Conversations {
             kind,
             sessions,
             pairs: setting.spec.generated.pairs.clone(),
@@ -98,7 +98,11 @@ impl Conversations {
             tokenizer,
             turn_tokens,
             seed: seed.child("turns"),
-        }))
+        };
+        // A turn that no session has room for is an error of the plan.
+        let mut rng = conversations.rng(0, 1);
+        conversations.draw_within(turn_tokens, || conversations.draw_later(&mut rng))?;
+        Ok(Some(conversations))
     }
 
     /// Lengths of a first turn within the context limit. `base`: tokens of system message, template and a prefix that the lengths do not
@@ -177,6 +181,8 @@ impl Conversations {
         };
         let mut sizes = vec![size(&drawn)];
         let mut oldest = 0;
+        // The tokens of the turns from `oldest` on, and what is before them.
+        let mut used = base.saturating_add(size(&drawn));
         let mut turns = vec![first];
         for turn in 1..count {
             let mut rng = self.rng(index, turn);
@@ -186,12 +192,13 @@ impl Conversations {
                 .draw_within(around, || self.draw_later(&mut rng))
                 .ok()?;
             sizes.push(size(&drawn).saturating_add(self.turn_tokens));
+            used = used.saturating_add(*sizes.last().unwrap_or(&0));
             if let Some(ContextLimit { tokens, at_limit }) = self.sessions.limit {
-                let used = |oldest: usize| base + sizes[oldest..].iter().sum::<u64>();
-                if used(oldest) > tokens && at_limit == AtLimit::End {
+                if used > tokens && at_limit == AtLimit::End {
                     break;
                 }
-                while used(oldest) > tokens && oldest + 1 < sizes.len() {
+                while used > tokens && oldest + 1 < sizes.len() {
+                    used -= sizes[oldest];
                     oldest += 1;
                 }
             }

@@ -267,7 +267,7 @@ mod tests {
             ("SHORT", "abc-1"),
             ("WORD", "thinking"),
             ("FLAG", "true"),
-            ("MOST", "12345678"),
+            ("MOST", "1234567"),
         ];
         assert_eq!(
             secrets(sections, &env),
@@ -399,7 +399,7 @@ mod tests {
                 &[][..],
                 &[("K2", "x")],
                 &[("K2", "tenant-02")],
-                &[("K2", "12345678")],
+                &[("K2", "1234567")],
             ] {
                 assert_eq!(read(&known.1, now, true), known, "{now:?}");
             }
@@ -409,14 +409,14 @@ mod tests {
     #[test]
     fn swept_secrets_are_not_shown() {
         let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
-            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
+            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 1234567]}\n";
         let known = read(&format!("{HEAD}{sections}"), &[], false);
         assert_eq!(
             known.0,
             ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}"))
         );
         assert!(
-            !["planted-pw", "12345678"]
+            !["planted-pw", "1234567"]
                 .iter()
                 .any(|secret| known.1.contains(secret)),
             "{}",
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(read(&known.1, &[], true), known);
         assert_eq!(
             secrets(sections, &[]),
-            ["12345678", "planted-pw-1", "planted-pw-2"]
+            ["1234567", "planted-pw-1", "planted-pw-2"]
         );
     }
 

@@ -100,10 +100,15 @@ pub fn render_begin(
 ) -> Result<Option<Prompt>, NoResponseId> {
     let mut conversation = begin(source, session, position.turn);
     let prompt = render_prompt(source, &mut conversation, position)?;
-    // The prefix cache needs the prompt only.
-    Ok(prompt.map(|prompt| Prompt {
-        max_tokens: Some(1),
-        ..prompt
+    Ok(prompt.map(|mut prompt| {
+        // The prefix cache needs the prompt only. A server refuses a minimum above the maximum.
+        prompt.max_tokens = Some(1);
+        let minimum = "min_tokens";
+        let of_case = &source.class.case.request.sampling;
+        if prompt.sampling.contains_key(minimum) || of_case.contains_key(minimum) {
+            prompt.sampling.insert(minimum.to_owned(), 1.into());
+        }
+        prompt
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use super::{otel, weka};
 use llmscen_core::dataset::Layout;
+use llmscen_core::distribution::MAX_TOKENS;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -400,6 +401,9 @@ pub fn check_tokens(
 ) -> Result<u64, String> {
     match count {
         Some(0) => Err(format!("the {what} has no tokens")),
+        Some(count) if count > MAX_TOKENS => Err(format!(
+            "the {what} has {count} tokens, more than any context ({MAX_TOKENS})"
+        )),
         Some(count) => Ok(count),
         None => Err(format!("invalid token count of the {what}: {text}")),
     }

@@ -10,6 +10,7 @@
 //! answer            ████
 //! ```
 
+use crate::conversations::MAX_WAIT;
 use llmscen_core::units::Nanos;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -105,6 +106,9 @@ pub fn link_chain(chain: Vec<ChainedTurn>) -> Result<Option<LoggedSession>, Sess
                     &span,
                     format!("negative `delay`: {} ms", delay as f64 / 1e6),
                 );
+            }
+            (Some(delay), ..) if nanos(delay) > MAX_WAIT => {
+                return error(&span, "a `delay` of more than a year");
             }
             _ if index == 0 => Wait::Logged(Nanos::ZERO),
             (Some(delay), ..) => Wait::Logged(nanos(delay)),

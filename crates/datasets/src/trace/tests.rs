@@ -801,6 +801,10 @@ fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
             ":3: negative `delay`: -2.5 ms; expected",
         ),
         (
+            mooncake(r#", "delay": 1e17"#),
+            ":3: a `delay` of more than a year; expected",
+        ),
+        (
             mooncake(r#", "timestamp": 40"#),
             ":3: the request is earlier than the one before it in its session; expected",
         ),

@@ -832,7 +832,15 @@ static TURNS: Block = Block {
             "Which replies become the history of later turns.",
         )
         .default("live")
-        .example("recorded"),
+        .example("recorded")
+        .rules(&[only_with(
+            &["dataset.kind"],
+            &["messages", "sharegpt", "rows", "command", "line_by_line"],
+        )
+        .when("recorded")
+        .reason("takes the replies from the data")
+        .beside("has no replies")
+        .help("Remove `replies`, and `begin`, which needs recorded replies.")]),
         field(
             "history",
             Kind::Choice(

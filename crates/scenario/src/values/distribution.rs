@@ -7,7 +7,9 @@ use crate::suggest::{list, meant_or, nearest};
 use crate::tree::{Data, Entry, Node, Span};
 use crate::values::time::{DURATION, duration};
 use crate::values::{expect, object_schema};
-use llmscen_core::distribution::{Bin, Distribution, DistributionError, Family, Measure, Weighted};
+use llmscen_core::distribution::{
+    Bin, Distribution, DistributionError, Family, MAX_TOKENS, Measure, Weighted,
+};
 use llmscen_core::request::Quantity;
 use llmscen_core::units::parse_duration;
 use serde_json::{Value, json};
@@ -168,9 +170,12 @@ fn words(measure: Measure) -> (&'static str, &'static str) {
 
 fn report_constant(node: &Node, measure: Measure, review: &mut Review) {
     match measure {
-        Measure::Tokens if node.number().is_some() => {
-            expect(node, "a whole number of tokens, 1 or more", "", review)
-        }
+        Measure::Tokens if node.number().is_some() => expect(
+            node,
+            "a whole number of tokens from 1 to 10000000",
+            "",
+            review,
+        ),
         Measure::Time if node.number().is_some() => (DURATION.check)(node, review),
         measure => {
             let (expected, examples) = words(measure);
@@ -184,18 +189,18 @@ fn constant(node: &Node, measure: Measure) -> Option<f64> {
     match measure {
         Measure::Tokens => node
             .integer()
-            .filter(|tokens| *tokens > 0)
+            .filter(|tokens| (1..=MAX_TOKENS as i64).contains(tokens))
             .map(|tokens| tokens as f64),
         Measure::Time => number(node, measure),
     }
 }
 
-/// A parameter: a number of tokens, 0 or more, or a duration.
+/// A parameter: a number of tokens, from 0 to [`MAX_TOKENS`], or a duration.
 fn number(node: &Node, measure: Measure) -> Option<f64> {
     match measure {
         Measure::Tokens => node
             .number()
-            .filter(|number| *number >= 0.0 && number.is_finite()),
+            .filter(|number| (0.0..=MAX_TOKENS as f64).contains(number)),
         Measure::Time => duration(node).map(|span| span.0 as f64),
     }
 }

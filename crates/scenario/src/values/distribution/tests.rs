@@ -286,7 +286,7 @@ fn each_error_has_its_position() {
     for (text, fault) in [
         (
             "0",
-            "1 `max_tokens` must be a whole number of tokens, 1 or more",
+            "1 `max_tokens` must be a whole number of tokens from 1 to 10000000",
         ),
         (
             "{uniform: [9, 1]}",
