@@ -399,7 +399,7 @@ mod tests {
                 &[][..],
                 &[("K2", "x")],
                 &[("K2", "tenant-02")],
-                &[("K2", "1234567")],
+                &[("K2", "12345678")],
             ] {
                 assert_eq!(read(&known.1, now, true), known, "{now:?}");
             }
@@ -409,14 +409,14 @@ mod tests {
     #[test]
     fn swept_secrets_are_not_shown() {
         let sections = "target: {url: simulator, model: m}\ndataset: {kind: prompt, text: x}\n\
-            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 1234567]}\n";
+            matrix: {request.extra.password: [planted-pw-1, planted-pw-2, 12345678]}\n";
         let known = read(&format!("{HEAD}{sections}"), &[], false);
         assert_eq!(
             known.0,
             ["", "#2", "#3"].map(|end| format!("password=[redacted]{end}"))
         );
         assert!(
-            !["planted-pw", "1234567"]
+            !["planted-pw", "12345678"]
                 .iter()
                 .any(|secret| known.1.contains(secret)),
             "{}",
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(read(&known.1, &[], true), known);
         assert_eq!(
             secrets(sections, &[]),
-            ["1234567", "planted-pw-1", "planted-pw-2"]
+            ["12345678", "planted-pw-1", "planted-pw-2"]
         );
     }
 
