@@ -296,9 +296,42 @@ fn first_body(
     if let Some(form) = form.and_then(|content_type| describe_form(content_type, &body)) {
         return Ok(form);
     }
-    let indented =
-        serde_json::from_slice::<serde_json::Value>(&body).map(|value| format!("{value:#}"));
-    Ok(indented.unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned()))
+    let text = String::from_utf8_lossy(&body);
+    // A body is one JSON value, or one per message of a WebSocket.
+    let mut values: Vec<Value> = match serde_json::from_str(&text) {
+        Ok(value) => vec![value],
+        Err(_) => {
+            let lines = text.lines().map(serde_json::from_str);
+            lines.collect::<Result<_, _>>().unwrap_or_default()
+        }
+    };
+    values.iter_mut().for_each(shorten_media);
+    let hidden = values.len().saturating_sub(SHOWN_MESSAGES);
+    values.truncate(SHOWN_MESSAGES);
+    let shown: Vec<String> = values.iter().map(|value| format!("{value:#}")).collect();
+    Ok(match shown.as_slice() {
+        [] => text.into_owned(),
+        _ if hidden > 0 => format!("{}\n({hidden} more messages)", shown.join("\n")),
+        _ => shown.join("\n"),
+    })
+}
+
+/// Messages of a request that `plan` shows.
+const SHOWN_MESSAGES: usize = 4;
+
+/// Replaces the rest of an encoded image or sound by its length.
+fn shorten_media(value: &mut Value) {
+    const SHOWN: usize = 60;
+    match value {
+        Value::String(text) if text.len() > 4096 && !text.contains(char::is_whitespace) => {
+            let rest = text.len() - text.floor_char_boundary(SHOWN);
+            text.truncate(text.floor_char_boundary(SHOWN));
+            text.push_str(&format!("… ({rest} more characters)"));
+        }
+        Value::Array(items) => items.iter_mut().for_each(shorten_media),
+        Value::Object(fields) => fields.values_mut().for_each(shorten_media),
+        _ => {}
+    }
 }
 
 const NEVER_PASSES: &str = "cannot pass";

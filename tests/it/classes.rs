@@ -277,9 +277,9 @@ fn a_limit_compares_two_groups_of_one_run() {
     let lab = Lab::new();
     let run = |limit: &str| {
         let sections = format!(
-            "mix:\n- {{ name: critical, rate: 40/s, request: {{ max_tokens: 1 }} }}\n\
-             - {{ name: batch, rate: 40/s, request: {{ max_tokens: 2 }} }}\n\
-             load: {{ requests: 120 }}\nslo: [\"{limit}\"]"
+            "mix:\n- {{ name: critical, rate: 150/s, request: {{ max_tokens: 1 }} }}\n\
+             - {{ name: batch, rate: 150/s, request: {{ max_tokens: 2 }} }}\n\
+             load: {{ requests: 900 }}\nslo: [\"{limit}\"]"
         );
         lab.run(&scenario(&server.url, &sections))
     };

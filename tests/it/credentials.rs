@@ -357,7 +357,7 @@ fn requests_retries_and_hooks_have_signatures_that_botocore_computes_too() {
     // The colon of a model id is escaped, and the wait lets the date of the second attempt differ.
     let scenario = witness.scenario("/model/busy-1:0/v1/chat/completions?b=2&a=1", "region: us-east-1", 3)
         .replace("model: m,", "model: m, headers: { X-Team: infra }, request_id: X-Request-Id, ready: { models: [m] },")
-        + "request: { retry: { on: [429], wait: 1100ms } }\n\
+        + "request: { retry: { on: [429], wait: 2200ms } }\n\
            hooks: { before_case: [ { post: /reset, body: { all: true } } ] }\n\
            report: { bodies: all, store: [sqlite, hlog] }\n";
     let ran = run_with(&lab, &scenario, &AWS_ENV).expect(0);

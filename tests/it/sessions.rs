@@ -539,23 +539,25 @@ fn a_session_that_begins_part_way_fills_the_cache_first() {
         .collect();
     lab.file("talks.jsonl", rows.join("\n"));
     lab.run(&format!(
-        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 7 }}\n\
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 7, min_tokens: 5 }}\n\
          dataset: {{ kind: messages, path: talks.jsonl, tokenizer: builtin, turns: {{ replies: recorded, begin: 50% }} }}\n\
          load: {{ concurrency: 1, sessions: 3 }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
         server.url
     ))
     .expect(0);
     let bodies = server.bodies.lock().unwrap();
-    let sent: Vec<(usize, &Value)> = bodies
+    let sent: Vec<(usize, &Value, &Value)> = bodies
         .iter()
         .map(|body| {
             (
                 body["messages"].as_array().unwrap().len(),
                 &body["max_tokens"],
+                &body["min_tokens"],
             )
         })
         .collect();
-    let session = [(3, &json!(1)), (5, &json!(7)), (7, &json!(7))];
+    let (one, five, seven) = (json!(1), json!(5), json!(7));
+    let session = [(3, &one, &one), (5, &seven, &five), (7, &seven, &five)];
     assert_eq!(sent, [session, session, session].concat());
     assert_eq!(json!(talk[..5]), bodies[1]["messages"], "recorded replies");
     let results = lab.results();

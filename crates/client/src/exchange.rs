@@ -236,23 +236,23 @@ impl Exchange<'_> {
     }
 
     /// Reads the messages of a WebSocket: each one is an event.
-    fn message_reader(&mut self) -> Result<BodyReader, Failure> {
+    fn message_reader(&mut self) -> Result<Box<BodyReader>, Failure> {
         self.trace.streamed = Some(true);
         let plain = ContentDecoder::from_headers(&HeaderMap::new())?;
-        Ok(BodyReader {
-            messages: true,
-            ..self.body_reader(plain, Framing::Ndjson)
-        })
+        let mut reader = self.body_reader(plain, Framing::Ndjson);
+        reader.messages = true;
+        Ok(reader)
     }
 
-    fn body_reader(&self, content_decoder: ContentDecoder, framing: Framing) -> BodyReader {
-        BodyReader {
+    /// Boxed: a waiting call would hold it more than once.
+    fn body_reader(&self, content_decoder: ContentDecoder, framing: Framing) -> Box<BodyReader> {
+        Box::new(BodyReader {
             content_decoder,
             decoder: self.target.protocol.decoder(framing, self.target.keep_text),
             messages: false,
             events: Events::default(),
             captured: self.target.keep_bodies.then(CapturedBody::default),
-        }
+        })
     }
 
     /// Sends the request and returns the response head. If a reused connection turns out to be closed, or the server refuses
@@ -440,7 +440,7 @@ impl Exchange<'_> {
     async fn receive_body(
         &mut self,
         mut lease: Lease,
-        mut reader: BodyReader,
+        mut reader: Box<BodyReader>,
         stop: Pin<&mut impl Future<Output = Failure>>,
     ) -> Result<Finish, Failure> {
         let (broken, unfinished) = match self.read_events(&mut lease, &mut reader, stop).await {
@@ -452,7 +452,7 @@ impl Exchange<'_> {
             }
             BodyEnd::Broken(failure) => (Some(failure), None),
         };
-        let end = self.finish_decoding(reader, broken);
+        let end = self.finish_decoding(*reader, broken);
         // The result is final: this wait only decides about the connection.
         if let Some(lease) = unfinished {
             self.trace.kept_at = self.target.finish_body(lease).await;

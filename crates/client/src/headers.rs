@@ -639,6 +639,13 @@ mod tests {
                 &["x-api-key: old", "x-user: u1"]
             )
         );
+        // The key of a traffic class replaces that of the target, whatever its header is.
+        let own = [("Authorization".to_owned(), "Bearer own".to_owned())];
+        let shared = headers_at(plain, Some("k"), &[], Compression::None).unwrap();
+        assert_eq!(
+            lines(&shared.for_request(false, &own, true).unwrap()),
+            with(&["authorization: Bearer own"], &[])
+        );
         // A key of the protocol, of the scenario's headers, of the URL.
         assert_eq!(
             sent(plain, Some("k"), &[], &extra),

@@ -351,7 +351,9 @@ impl Pool {
         };
         let carrier = match websocket.upgrade.run(connection).await? {
             Handshake::Accepted(socket) => Carrier::WebSocket(Box::new(socket)),
-            Handshake::Refused(connection, response) => Carrier::Refused(connection, response),
+            Handshake::Refused(connection, response) => {
+                Carrier::Refused(Box::new((connection, response)))
+            }
         };
         Ok(Lease { carrier, ..lease })
     }

@@ -78,7 +78,8 @@ struct Chunk {
     before: Option<Arc<Chunk>>,
     /// The turn that added it.
     turn: u32,
-    messages: Vec<Value>,
+    /// Shared by the histories that lost earlier turns.
+    messages: Arc<Vec<Value>>,
 }
 
 impl Drop for Chunk {
@@ -92,7 +93,8 @@ impl Drop for Chunk {
 }
 
 impl History {
-    fn push(&mut self, turn: u32, messages: Vec<Value>) {
+    fn push(&mut self, turn: u32, messages: impl Into<Arc<Vec<Value>>>) {
+        let messages = messages.into();
         if !messages.is_empty() {
             let before = self.last.take();
             self.last = Some(Arc::new(Chunk {
@@ -109,13 +111,13 @@ impl History {
             return;
         }
         let system = self.first().filter(|first| is_system(first)).cloned();
-        let kept: Vec<(u32, Vec<Value>)> = self
+        let kept: Vec<(u32, Arc<Vec<Value>>)> = self
             .chunks()
             .filter(|chunk| chunk.turn >= oldest)
             .map(|chunk| (chunk.turn, chunk.messages.clone()))
             .collect();
         self.last = None;
-        self.push(oldest, system.into_iter().collect());
+        self.push(oldest, Vec::from_iter(system));
         for (turn, messages) in kept.into_iter().rev() {
             self.push(turn, messages);
         }
@@ -143,7 +145,7 @@ impl History {
         let mut added = self.chunks().filter(|chunk| chunk.turn == turn);
         added
             .next()
-            .map_or_else(Vec::new, |chunk| chunk.messages.clone())
+            .map_or_else(Vec::new, |chunk| chunk.messages.to_vec())
     }
 
     /// Number of messages.
@@ -158,7 +160,7 @@ impl History {
         let mut messages: Vec<Value> = chunks
             .into_iter()
             .rev()
-            .flat_map(|chunk| &chunk.messages)
+            .flat_map(|chunk| chunk.messages.iter())
             .cloned()
             .collect();
         if let Some(system) = &self.system {

@@ -38,7 +38,7 @@ pub(super) enum Carrier {
     /// A WebSocket that no other request uses.
     WebSocket(Box<WebSocket>),
     /// The response of a server that refused to open a WebSocket.
-    Refused(Connection, Response<()>),
+    Refused(Box<(Connection, Response<()>)>),
     /// A stream of a shared connection, and the response body on it.
     Http2 {
         sender: SendRequest<Full<Bytes>>,
@@ -174,7 +174,7 @@ impl Lease {
                 Box::pin(socket.send(request.into_body(), on_write)).await?;
                 Ok(socket.response.clone())
             }
-            Carrier::Refused(_, response) => Ok(response.clone()),
+            Carrier::Refused(refused) => Ok(refused.1.clone()),
             Carrier::Http2 { sender, body, .. } => {
                 on_write();
                 let (head, incoming) = sender
@@ -193,11 +193,10 @@ impl Lease {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<ReadStatus, ExchangeError> {
         match &mut self.carrier {
-            Carrier::Http1(connection) | Carrier::Refused(connection, _) => {
-                Ok(connection.read_body(sink).await?)
-            }
+            Carrier::Http1(connection) => Ok(connection.read_body(sink).await?),
+            Carrier::Refused(refused) => Ok(Box::pin(refused.0.read_body(sink)).await?),
             Carrier::WebSocket(socket) => {
-                socket.read(sink).await?;
+                Box::pin(socket.read(sink)).await?;
                 Ok(ReadStatus::Some)
             }
             Carrier::Http2 { body: None, .. } => Ok(ReadStatus::End),

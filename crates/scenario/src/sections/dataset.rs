@@ -30,6 +30,9 @@ use llmscen_core::url_secrets::is_secret_name;
 
 const MOST: i64 = u32::MAX as i64;
 
+/// Mean turns of a generated session: all of them are planned before its first request.
+const MAX_TURNS: f64 = 100_000.0;
+
 /// Kinds that read data of the hub.
 const HUB_KINDS: [&str; 8] = [
     "line_by_line",
@@ -400,6 +403,17 @@ fn decode_generated(draft: &Draft<'_>, kind: &str, review: &mut Review) -> Optio
     let context_tokens = lengths("dataset.context_tokens");
     let max_tokens = lengths("request.max_tokens");
     let count = lengths("dataset.turns.count");
+    if let (Some(Quantity::Drawn(drawn)), Some(node)) = (&count, draft.get("dataset.turns.count"))
+        && drawn.mean_length() > MAX_TURNS
+    {
+        let mistake = Mistake::new(
+            node.at,
+            format!("a session of more than {MAX_TURNS} turns"),
+            "number of turns",
+        );
+        review.push(mistake.help("Write fewer turns and more sessions."));
+        return None;
+    }
     let later = lengths("dataset.turns.tokens");
     let limit = draft.count("dataset.turns.context_limit");
     let at_limit = match draft.text("dataset.turns.at_limit").as_deref() {
@@ -812,6 +826,10 @@ static TURNS: Block = Block {
                 .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
                 .help("Remove `keep_reasoning`: replies are sent back without their reasoning."),
+            unused_with(&["dataset.kind"], &["trace"])
+                .when("true")
+                .reason("concerns the replies of the server")
+                .help("Remove it: a trace has whole prompts."),
             unused_with(&["replies"], &["recorded"])
                 .when("true")
                 .reason("concerns the replies of the server")

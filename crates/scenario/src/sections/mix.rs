@@ -45,7 +45,7 @@ pub(crate) static MIX: Block = Block {
             "Arrival process of this entry; by default `load.arrivals`.",
         )
         .example("{ gamma: 0.5 }").rules(&[requires(&["rate", "stages"]).reason("no arrivals here").help("With `weight`, `load.arrivals` is that of all entries.")]),
-        field("headers", Kind::Map(&Kind::Secret), "Further headers of its requests, such as the priority or the objective for a gateway; they override those of `target.headers`.")
+        field("headers", Kind::Map(&Kind::Secret), "Further headers of its requests, such as the priority or the objective for a gateway; they override those of `target.headers`. An API key among them replaces that of the target.")
             .example("{ x-priority: high }"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "Objectives of this entry: as in `slo`, with the tag `group=NAME`.")
             .example("[\"ttft.p95 < 200ms\"]"),

@@ -119,9 +119,17 @@ fn distribution(node: &Node, measure: Measure, review: &mut Review) -> Option<Di
         node => Some(node.and_then(|node| number(node, measure))),
     };
     let (low, high) = (bound(min)?, bound(max)?);
-    Distribution::new(family, low, high)
+    let drawn = Distribution::new(family, low, high)
         .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
-        .ok()
+        .ok()?;
+    if measure == Measure::Tokens && drawn.mean_length() > MAX_TOKENS as f64 {
+        let label = format!("the mean is above {MAX_TOKENS}");
+        review.push(
+            Mistake::new(only.value.at, "longer than any context", label).help("Add a `max`."),
+        );
+        return None;
+    }
+    Some(drawn)
 }
 
 /// The error of a distribution that does not exist, at the key that causes it.
