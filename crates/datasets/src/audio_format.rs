@@ -24,7 +24,7 @@ pub(super) fn duration(bytes: &[u8]) -> Result<Option<Nanos>, &'static str> {
         return Ok(None);
     }
     if let Some(duration) = mp3(bytes) {
-        return Ok(Some(duration));
+        return Ok(duration);
     }
     Err("is not an audio file: it has no header of WAV, MP3, FLAC, Ogg, MP4 or WebM")
 }
@@ -118,8 +118,8 @@ fn ogg(bytes: &[u8]) -> Option<Nanos> {
     span(position.checked_sub(skipped)?, rate)
 }
 
-/// The samples of all frames; None where the file does not start with two frames.
-fn mp3(bytes: &[u8]) -> Option<Nanos> {
+/// The duration of all frames, if they are known to be all; None where the file does not start with two frames.
+fn mp3(bytes: &[u8]) -> Option<Option<Nanos>> {
     let mut at = 0;
     if bytes.starts_with(b"ID3") {
         // Its length has 7 bits per byte.
@@ -139,7 +139,11 @@ fn mp3(bytes: &[u8]) -> Option<Nanos> {
         frames += 1;
         at += frame.length;
     }
-    (frames > 1).then(|| span(samples, rate))?
+    // Sound after other bytes would be missing in the duration; a tag at the end of the file is short or begins with its name.
+    let rest = bytes.get(at..).unwrap_or_default();
+    let is_tag = rest.starts_with(b"TAG") || rest.starts_with(b"APETAGEX") || rest.len() < 1024;
+    let known = || span(samples, rate).filter(|_| is_tag);
+    (frames > 1).then(known)
 }
 
 fn contains(bytes: &[u8], tag: &[u8]) -> bool {
@@ -229,6 +233,10 @@ mod tests {
         mp3.extend(frame(b"Info"));
         mp3.extend(frame(b"").repeat(49));
         assert_eq!(millis(&mp3), Some(49 * 1_152_000 / 44_100));
+        mp3.extend([0; 7]);
+        assert_eq!(millis(&mp3), Some(49 * 1_152_000 / 44_100), "padding");
+        mp3.extend(frame(b"").repeat(9));
+        assert_eq!(millis(&mp3), None, "more sound after other bytes");
     }
 
     #[test]

@@ -82,8 +82,16 @@ fn classify_websocket(
             "the server began its response before all audio was sent",
             false,
         ),
-        ExchangeError::WebSocket(WebSocketError::Closed(_)) => {
-            (FailureKind::Connect, NO_RESPONSE, lease.reused)
+        ExchangeError::WebSocket(WebSocketError::Closed(frame)) => {
+            // Other codes may be the server's answer to this message, which must not be sent twice.
+            let is_going_away = frame
+                .as_ref()
+                .is_none_or(|frame| matches!(u16::from(frame.code), 1000 | 1001 | 1012));
+            (
+                FailureKind::Connect,
+                NO_RESPONSE,
+                lease.reused && is_going_away,
+            )
         }
         _ if has_bytes => (
             FailureKind::Truncated,
