@@ -11,8 +11,11 @@ use std::sync::{Arc, Mutex};
 const AUDIT: &str =
     "audit: { lag_p99: 10s, stall_p99: 10s, cpu: 100%, stalled: 100%, idle: 100%, achieved: 1% }\n";
 
-/// The session id and the token of each request, in the order of arrival.
-type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+/// A request: its session id, its token, and the number of its connection.
+type Received = (String, Option<String>, usize);
+
+/// The requests in the order of arrival.
+type Seen = Arc<Mutex<Vec<Received>>>;
 
 /// A chat server whose response number n has the token `t-n`, and is of the replica `a` if n is even, else of `b`.
 fn gateway() -> (String, Seen) {
@@ -24,28 +27,32 @@ fn gateway() -> (String, Seen) {
     let seen = Seen::default();
     let kept = seen.clone();
     std::thread::spawn(move || {
-        for mut socket in listener.incoming().flatten() {
-            while let Some((head, _)) = read_head_and_body(&mut socket) {
-                let value = |name: &str| {
-                    let mut lines = head.lines();
-                    lines.find_map(|line| Some(line.strip_prefix(name)?.to_owned()))
-                };
-                let number = {
-                    let mut kept = kept.lock().unwrap();
-                    kept.push((value("x-session-id: ").unwrap(), value("x-route: ")));
-                    kept.len() - 1
-                };
-                let body = r#"{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":2,"completion_tokens":3}}"#;
-                let pod = if number.is_multiple_of(2) { "a" } else { "b" };
-                let reply = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nX-Inference-Pod: {pod}\r\nX-Session-Token: t-{number}\r\n\
-                     content-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                if socket.write_all(reply.as_bytes()).is_err() {
-                    break;
+        for (connection, mut socket) in listener.incoming().flatten().enumerate() {
+            let kept = kept.clone();
+            std::thread::spawn(move || {
+                while let Some((head, _)) = read_head_and_body(&mut socket) {
+                    let value = |name: &str| {
+                        let mut lines = head.lines();
+                        lines.find_map(|line| Some(line.strip_prefix(name)?.to_owned()))
+                    };
+                    let number = {
+                        let mut kept = kept.lock().unwrap();
+                        let id = value("x-session-id: ").unwrap();
+                        kept.push((id, value("x-route: "), connection));
+                        kept.len() - 1
+                    };
+                    let body = r#"{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":2,"completion_tokens":3}}"#;
+                    let pod = if number.is_multiple_of(2) { "a" } else { "b" };
+                    let reply = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nX-Inference-Pod: {pod}\r\nX-Session-Token: t-{number}\r\n\
+                         content-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    if socket.write_all(reply.as_bytes()).is_err() {
+                        break;
+                    }
                 }
-            }
+            });
         }
     });
     (url, seen)
@@ -76,10 +83,10 @@ fn a_session_keeps_its_id_and_sends_the_latest_token_back() {
     let slo = r#""error_rate{x-inference-pod=a} <= 50%", { expr: "e2e{x-inference-pod=b}.count == 3", confidence: point }, "replica_imbalance < 1.1""#;
     lab.run(&scenario(&url, HEADERS, slo)).expect(5);
     let first = seen.lock().unwrap().clone();
-    let ids: Vec<&str> = first.iter().map(|(id, _)| id.as_str()).collect();
+    let ids: Vec<&str> = first.iter().map(|(id, ..)| id.as_str()).collect();
     assert!(ids[..3].iter().all(|id| *id == ids[0]) && ids[3..].iter().all(|id| *id == ids[3]));
     assert_ne!(ids[0], ids[3]);
-    let tokens: Vec<Option<&str>> = first.iter().map(|(_, token)| token.as_deref()).collect();
+    let tokens: Vec<Option<&str>> = first.iter().map(|(_, token, _)| token.as_deref()).collect();
     assert_eq!(
         tokens,
         [
@@ -91,6 +98,8 @@ fn a_session_keeps_its_id_and_sends_the_latest_token_back() {
             Some("t-4")
         ]
     );
+    let connections: BTreeSet<usize> = first.iter().map(|(.., connection)| *connection).collect();
+    assert_eq!(connections.len(), 1, "one user needs one connection");
     let all = rows(&lab);
     let kept: Vec<&str> = all
         .iter()
@@ -127,7 +136,7 @@ fn a_session_keeps_its_id_and_sends_the_latest_token_back() {
     lab.run(&scenario(&url, HEADERS, slo)).expect(5);
     let again: Vec<String> = seen.lock().unwrap()[6..]
         .iter()
-        .map(|(id, _)| id.clone())
+        .map(|(id, ..)| id.clone())
         .collect();
     assert_eq!(again, ids);
 }

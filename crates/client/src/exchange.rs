@@ -160,7 +160,7 @@ pub(super) struct Exchange<'a> {
     pub token_limit: Option<u64>,
     /// How long the audio of the request takes to send at playback speed.
     pub playback: Nanos,
-    /// The turn of a session that is sent.
+    /// The turn that is sent, if its session has a WebSocket of its own.
     pub turn: Option<SessionTurn>,
 }
 

@@ -392,7 +392,7 @@ impl HttpClient {
                     .flatten()
                     .filter(|_| self.websocket)
                     .unwrap_or_default(),
-                turn: (call.turns > 1).then_some(SessionTurn {
+                turn: (self.websocket && call.turns > 1).then_some(SessionTurn {
                     session: call.seq,
                     begins: call.turn == call.first_turn.saturating_sub(1),
                 }),

@@ -57,7 +57,7 @@ pub(super) struct WebSocketPolicy {
     pub keeps_conversation: bool,
 }
 
-/// The turn that needs a connection.
+/// The turn that needs a WebSocket.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionTurn {
     /// Number of the session.
@@ -149,8 +149,7 @@ impl Pool {
     /// # Errors
     /// The server keeps the conversation of the session with a connection that is closed.
     pub fn lease_open(&self, turn: Option<SessionTurn>) -> Result<Option<Lease>, Failure> {
-        let Some(SessionTurn { session, begins }) = turn.filter(|_| self.websocket.is_some())
-        else {
+        let Some(SessionTurn { session, begins }) = turn else {
             return Ok(self.lease_idle());
         };
         if let Some(lease) = self.find_of_session(session) {
