@@ -19,7 +19,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
@@ -33,7 +33,16 @@ pub struct Endpoint {
     /// The address, with the selected port if 0 was requested.
     pub addr: SocketAddr,
     pub registry: Arc<MetricRegistry>,
-    scrapes: Arc<AtomicU64>,
+    scrapes: Arc<Scrapes>,
+}
+
+/// Which runs the scrapes have covered.
+#[derive(Default)]
+struct Scrapes {
+    /// Runs that ended.
+    ended: AtomicU64,
+    /// Ended runs whose figures a complete scrape contained.
+    scraped: AtomicU64,
 }
 
 impl Endpoint {
@@ -63,12 +72,17 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Waits for one more scrape, up to `limit`, or for a signal.
+    /// The registry has the last figures of a run.
+    pub fn note_run_ended(&self) {
+        self.scrapes.ended.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits until a scrape has the figures of all ended runs, up to `limit`, or for a signal.
     pub fn wait_for_scrape(&self, limit: Duration, stop: &Stop) {
-        let before = self.scrapes.load(Ordering::Acquire);
+        let ended = self.scrapes.ended.load(Ordering::Acquire);
         let began = Instant::now();
-        let done = || self.scrapes.load(Ordering::Acquire) > before || stop.level() > Level::Run;
-        while began.elapsed() < limit && !done() {
+        let is_scraped = || self.scrapes.scraped.load(Ordering::Acquire) == ended;
+        while began.elapsed() < limit && !is_scraped() && stop.level() == Level::Run {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -77,7 +91,7 @@ impl Endpoint {
 async fn serve(
     listener: TcpListener,
     registry: Arc<MetricRegistry>,
-    scrapes: Arc<AtomicU64>,
+    scrapes: Arc<Scrapes>,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
@@ -91,11 +105,13 @@ async fn serve(
     }
 }
 
-async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes: Arc<AtomicU64>) {
-    let served = AtomicBool::new(false);
+async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes: Arc<Scrapes>) {
+    // Ended runs whose figures the response contains.
+    let contained = AtomicU64::new(0);
     let service = service_fn(|request: Request<Incoming>| {
+        let ended = scrapes.ended.load(Ordering::Acquire);
         let (response, is_scrape) = respond(&request, &registry);
-        served.store(is_scrape, Ordering::Release);
+        contained.store(if is_scrape { ended } else { 0 }, Ordering::Release);
         std::future::ready(Ok::<_, Infallible>(response))
     });
     let connection = http1::Builder::new()
@@ -106,8 +122,9 @@ async fn serve_scrape(socket: TcpStream, registry: Arc<MetricRegistry>, scrapes:
         tokio::time::timeout(CONNECTION_TIMEOUT, connection).await,
         Ok(Ok(()))
     );
-    if complete && served.load(Ordering::Acquire) {
-        scrapes.fetch_add(1, Ordering::AcqRel);
+    if complete {
+        let contained = contained.load(Ordering::Acquire);
+        scrapes.scraped.fetch_max(contained, Ordering::AcqRel);
     }
 }
 

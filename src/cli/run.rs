@@ -227,6 +227,9 @@ fn run_one(
         || run_plan(&source.plan, &context),
         || show_progress(&args.progress, &watched, &session.inbox, terminal),
     );
+    if let Some(endpoint) = &session.endpoint {
+        endpoint.note_run_ended();
+    }
     match result {
         Ok(Ok(completed)) => print_result(&source.plan, &completed, args, env, session, terminal),
         Ok(Err(error)) => {
