@@ -25,7 +25,7 @@ pub(crate) mod timer;
 
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::worker::concurrency_limit::{BatchBarrier, ConcurrencyLimit, FreeSlot};
-use crate::run::worker::engine::{EndedCall, Engine};
+use crate::run::worker::engine::Engine;
 use crate::run::worker::in_flight_limit::InFlightLimit;
 use crate::run::worker::session_runner::{SessionRunner, UnsentTurns};
 use crate::run::worker::target_health::{TargetHealth, connect_failure};
@@ -34,7 +34,7 @@ use async_channel::{Receiver, Sender};
 use llmscen_client::clock::Clock;
 use llmscen_client::http::{CompletedCall, dropped_outcome};
 use llmscen_core::load::{Load, Shape};
-use llmscen_core::outcome::{FailureKind, Outcome, Phase, Timeline};
+use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::delays::connect_backoff;
 use llmscen_core::schedule::quota::Quota;
@@ -449,7 +449,7 @@ impl Worker {
             failed_connects,
         } = scheduled;
         if let Some(session_runner) = &self.session_runner
-            && call.turns > 1
+            && call.is_session
         {
             let first = ScheduledRequest {
                 call,
@@ -460,25 +460,16 @@ impl Worker {
             let last_outcomes = session_runner.run_session(self, first).await;
             return self.conclude(last_outcomes, failed_connects).await;
         }
-        let is_session = call.is_session;
-        let complete = |ended: EndedCall<'_>| {
-            let mut completed = ended.complete();
-            if is_session && completed.outcome.end.is_ok() {
-                let Timeline { sent, end, .. } = completed.outcome.timeline;
-                completed.outcome.session_duration = sent.map(|sent| end - sent);
-            }
-            completed
-        };
         let ended = self
             .engine
             .call(call, intended, phase, self.cancelled())
             .await;
         let Some(over_at) = ended.over_at() else {
-            return self.conclude(vec![complete(ended)], failed_connects).await;
+            return self.conclude(vec![ended.complete()], failed_connects).await;
         };
         self.release(over_at, 0);
         let_ready_tasks_run().await;
-        self.deliver(complete(ended)).await;
+        self.deliver(ended.complete()).await;
     }
 
     /// Frees the slot of a request or session that was over at `at`, and begins what is due. `failed_connects`: consecutive

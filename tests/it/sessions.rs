@@ -522,6 +522,30 @@ fn a_failed_branch_drops_only_the_turns_that_await_it() {
 }
 
 #[test]
+fn a_session_of_one_turn_is_a_session() {
+    let server = Recorder::start(|_, _| says("ok"));
+    let lab = Lab::new();
+    let turns = |count: u32| -> Vec<Value> {
+        (0..count)
+            .map(|turn| json!({ "role": "user", "content": format!("q{turn}") }))
+            .flat_map(|user| [user, json!({ "role": "assistant", "content": "a" })])
+            .collect()
+    };
+    let rows = [1, 3, 1, 2].map(|count| json!({ "messages": turns(count) }).to_string());
+    lab.file("talks.jsonl", rows.join("\n"));
+    lab.run(&format!(
+        "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false, max_tokens: 7 }}\n\
+         dataset: {{ kind: messages, path: talks.jsonl, turns: {{}} }}\nload: {{ concurrency: 1, sessions: 4 }}\n\
+         audit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100% }}\n",
+        server.url
+    ))
+    .expect(0);
+    let case = lab.results()["cases"][0].clone();
+    assert_eq!(case["counts"]["ok"], 7);
+    assert_eq!(case["metrics"]["session_duration_ms"]["n"], 4);
+}
+
+#[test]
 fn a_session_that_begins_part_way_fills_the_cache_first() {
     let server = Recorder::start(|_, _| says("live"));
     let lab = Lab::new();

@@ -11,7 +11,6 @@ use crate::telemetry::{self, RoundTelemetry, Workers};
 use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
-use llmscen_core::mix::is_in_group;
 use llmscen_core::plan::Case;
 use llmscen_core::stats::moments;
 use llmscen_core::telemetry::Hardware;
@@ -196,17 +195,10 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
     )
 }
 
-/// Whether the data of a request are sessions: those of its class, if there are several.
+/// Whether a request is a turn of a session, of which it may be the only turn.
 fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
-    if case.mix.is_empty() {
-        return case.dataset.turns.is_some();
-    }
-    let group = row.group().map_or("", |group| group);
-    let mut own = case
-        .mix
-        .iter()
-        .filter(|entry| is_in_group(group, &entry.name));
-    own.any(|entry| entry.dataset.turns.is_some())
+    let group = row.group().map(|group| &**group);
+    row.turns() > 1 || case.dataset_for_group(group).turns.is_some()
 }
 
 /// Sessions whose turns all succeeded and that ended in the throughput window; None without sessions.

@@ -267,7 +267,7 @@ impl Exchange<'_> {
         let mut sent_at_write = open.is_some();
         let mut lease = match open {
             Some(lease) => lease,
-            None => self.of_session(self.target.pool.lease().await?),
+            None => self.target.pool.lease().await?,
         };
         // A new connection would not have the conversation so far.
         let mut resent = self.target.pool.keeps_conversation();
@@ -307,14 +307,13 @@ impl Exchange<'_> {
             resent = true;
             self.trace.reconnects += 1;
             drop(lease);
-            lease = self.of_session(self.target.pool.lease_fresh().await?);
+            lease = self.target.pool.lease_fresh().await?;
         }
     }
 
-    /// A connection for the session of this turn.
-    fn of_session(&self, mut lease: Lease) -> Lease {
-        lease.session = self.turn.map(|turn| turn.session);
-        lease
+    /// The session that keeps the connection.
+    fn session(&self) -> Option<u64> {
+        self.turn.map(|turn| turn.session)
     }
 
     fn request(
@@ -346,7 +345,7 @@ impl Exchange<'_> {
         let content_decoder = ContentDecoder::from_headers(response.headers());
         let (bytes, complete) = self.read_error_body(&mut lease).await;
         if complete {
-            self.target.pool.give_back(lease);
+            self.target.pool.give_back(lease, self.session());
         }
         let message = match content_decoder {
             Ok(content_decoder) => {
@@ -447,7 +446,7 @@ impl Exchange<'_> {
             BodyEnd::Marker => (None, Some(lease)),
             BodyEnd::Failed => (None, None),
             BodyEnd::Body => {
-                self.target.pool.give_back(lease);
+                self.target.pool.give_back(lease, self.session());
                 (reader.content_decoder.finish().err(), None)
             }
             BodyEnd::Broken(failure) => (Some(failure), None),
@@ -455,7 +454,7 @@ impl Exchange<'_> {
         let end = self.finish_decoding(*reader, broken);
         // The result is final: this wait only decides about the connection.
         if let Some(lease) = unfinished {
-            self.trace.kept_at = self.target.finish_body(lease).await;
+            self.trace.kept_at = self.target.finish_body(lease, self.session()).await;
         }
         end
     }
@@ -694,9 +693,9 @@ impl ReadTimer {
 impl TargetContext {
     /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request. Returns
     /// when the wait was over; None if there was none.
-    async fn finish_body(&self, mut lease: Lease) -> Option<Nanos> {
+    async fn finish_body(&self, mut lease: Lease, session: Option<u64>) -> Option<Nanos> {
         if lease.is_done() {
-            self.pool.give_back(lease);
+            self.pool.give_back(lease, session);
             return None;
         }
         if tokio::time::timeout(BODY_END_WAIT, read_to_end(&mut lease))
@@ -704,7 +703,7 @@ impl TargetContext {
             .is_ok_and(|complete| complete)
         {
             let at = lease.socket_read.latest();
-            self.pool.give_back(lease);
+            self.pool.give_back(lease, session);
             return Some(at);
         }
         let pool = self.pool.clone();
@@ -714,7 +713,7 @@ impl TargetContext {
                 .await
                 .is_ok_and(|complete| complete)
             {
-                pool.give_back(lease);
+                pool.give_back(lease, session);
             }
         });
         Some(self.clock.now())

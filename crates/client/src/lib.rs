@@ -17,7 +17,7 @@ pub mod connect;
 mod content_encoding;
 pub mod counters;
 pub mod exchange;
-pub mod headers;
+mod headers;
 pub mod http;
 pub mod http1;
 pub mod pool;
@@ -28,6 +28,8 @@ pub mod server;
 pub mod stalls;
 pub mod tls;
 mod websocket;
+
+pub use headers::API_KEY_HEADERS;
 
 use crate::tls::TlsError;
 use thiserror::Error;

@@ -160,10 +160,7 @@ impl Pool {
                 "the server closed the connection of the session, and with it the conversation";
             return Err(Failure::new(FailureKind::Connect, why).at("before sending"));
         }
-        Ok(self.lease_idle().map(|lease| Lease {
-            session: Some(session),
-            ..lease
-        }))
+        Ok(self.lease_idle())
     }
 
     fn lease_idle(&self) -> Option<Lease> {
@@ -188,10 +185,7 @@ impl Pool {
     pub fn end_session(&self, session: u64) {
         let released = self.of_sessions.borrow_mut().remove(&session);
         for lease in released.into_iter().flatten() {
-            self.give_back(Lease {
-                session: None,
-                ..lease
-            });
+            self.give_back(lease, None);
         }
     }
 
@@ -230,11 +224,11 @@ impl Pool {
         self.dialer.explain_failure(failure).await
     }
 
-    /// Takes a connection back for the next request, if it can be reused.
-    pub fn give_back(&self, mut lease: Lease) {
+    /// Takes a connection back for the next request, or for the next turn of `session`, if it can be reused.
+    pub fn give_back(&self, mut lease: Lease, session: Option<u64>) {
         if self.policy != Policy::PerRequest && lease.is_free() {
             lease.reused = true;
-            if let Some(session) = lease.session {
+            if let Some(session) = session {
                 lease.start_idle();
                 let mut of_sessions = self.of_sessions.borrow_mut();
                 return of_sessions.entry(session).or_default().push(lease);
@@ -377,7 +371,6 @@ impl Pool {
             socket_read,
             data_read,
             reused: false,
-            session: None,
         })
     }
 
@@ -555,7 +548,9 @@ mod tests {
             for _ in 0..50 {
                 burst.push(pool.lease().await.unwrap());
             }
-            burst.into_iter().for_each(|lease| pool.give_back(lease));
+            burst
+                .into_iter()
+                .for_each(|lease| pool.give_back(lease, None));
             assert_eq!(open_count(50).await, 50);
             let mut few = Vec::new();
             for _ in 0..4 {
@@ -566,7 +561,8 @@ mod tests {
                     .unwrap();
                 few.push(lease);
             }
-            few.into_iter().for_each(|lease| pool.give_back(lease));
+            few.into_iter()
+                .for_each(|lease| pool.give_back(lease, None));
             assert_eq!((open_count(4).await, pool.idle.borrow().len()), (4, 4));
         });
     }

@@ -250,6 +250,12 @@ impl Case {
             .map_or(&self.request, |entry| &entry.request)
     }
 
+    /// The dataset of a group.
+    pub fn dataset_for_group(&self, group: Option<&str>) -> &DatasetSpec {
+        self.entry_for_group(group)
+            .map_or(&self.dataset, |entry| &entry.dataset)
+    }
+
     /// The expected share of the requests of a traffic class, 0..=1.
     pub fn expected_share(&self, entry: &MixEntry) -> f64 {
         entry.load.size() / self.mix.iter().map(|entry| entry.load.size()).sum::<f64>()

@@ -44,8 +44,64 @@ pub fn system_message(
     found.map(Some)
 }
 
+/// What `dataset.turns` makes of generated prompts: conversations, or a request for each.
+pub struct Sessions(Option<Conversations>);
+
+impl Sessions {
+    /// # Errors
+    /// A length that only rows have, or turns that never fit into the context limit.
+    pub fn open(
+        kind: &'static str,
+        setting: &Setting<'_>,
+        seed: Seed,
+    ) -> Result<Sessions, PromptError> {
+        Conversations::open(kind, setting, seed).map(Sessions)
+    }
+
+    /// Lengths of a first turn, within the context limit if there is one. `base`: tokens that the lengths do not include.
+    ///
+    /// # Errors
+    /// No length within the limit was drawn.
+    pub fn draw_first(
+        &self,
+        lengths: &Lengths,
+        base: u64,
+        index: u64,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<DrawnLengths, PromptError> {
+        match &self.0 {
+            Some(conversations) => conversations.draw_first(lengths, base, index, rng),
+            None => Ok(lengths.draw(rng)),
+        }
+    }
+
+    /// The session with this first turn; None if a turn does not fit into the limit.
+    pub fn session(&self, first: Prompt, base: u64, index: u64) -> Option<Session> {
+        match &self.0 {
+            Some(conversations) => conversations.session(first, base, index),
+            None => Some(Session { turns: vec![first] }),
+        }
+    }
+
+    /// Writes the text of a later turn.
+    ///
+    /// # Errors
+    /// No text with the planned tokens was found.
+    pub fn write_turn(
+        &self,
+        index: u64,
+        turn: u32,
+        prompt: &mut Prompt,
+    ) -> Result<(), PromptError> {
+        match &self.0 {
+            Some(conversations) => Ok(conversations.write_turn(index, turn, prompt)?),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The conversations of a dataset.
-pub struct Conversations {
+struct Conversations {
     kind: &'static str,
     sessions: GeneratedSessions,
     pairs: Option<Weighted<(u64, u64)>>,

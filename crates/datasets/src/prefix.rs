@@ -6,7 +6,7 @@
 //! different prefix of the same length, so nothing is shared.
 
 use super::error::PromptError;
-use super::generated::{Conversations, system_message};
+use super::generated::{Sessions, system_message};
 use super::message::prompt_slot;
 use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
@@ -45,7 +45,7 @@ struct Prefix {
     popularity: Option<Zipf<f64>>,
     /// The generated system message.
     system: Option<String>,
-    conversations: Option<Conversations>,
+    sessions: Sessions,
 }
 
 /// The groups of the dataset.
@@ -120,7 +120,7 @@ pub fn open(
             .map(|exponent| drawn_groups(groups, exponent))
             .transpose()?,
         system,
-        conversations: Conversations::open("prefix", setting, seed)?,
+        sessions: Sessions::open("prefix", setting, seed)?,
     };
     let mut rng = prefix.rng(0, 0, 0);
     let n = prefix.base_tokens + prefix.draw(setting.first, &mut rng)?.tokens;
@@ -163,12 +163,8 @@ impl Prefix {
     }
 
     fn draw(&self, index: u64, rng: &mut ChaCha8Rng) -> Result<DrawnLengths, PromptError> {
-        match &self.conversations {
-            Some(conversations) => {
-                conversations.draw_first(&self.lengths, self.base_tokens, index, rng)
-            }
-            None => Ok(self.lengths.draw(rng)),
-        }
+        self.sessions
+            .draw_first(&self.lengths, self.base_tokens, index, rng)
     }
 
     /// The group of a prompt, and its number in the group.
@@ -221,22 +217,12 @@ impl Prompts for Prefix {
             system: self.system.clone(),
             ..Prompt::default()
         };
-        match &self.conversations {
-            Some(conversations) => conversations.session(prompt, self.base_tokens, index),
-            None => Some(Session {
-                turns: vec![prompt],
-            }),
-        }
+        self.sessions.session(prompt, self.base_tokens, index)
     }
 
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        match &self.conversations {
-            Some(conversations) => {
-                let index = self.first.wrapping_add(seq);
-                Ok(conversations.write_turn(index, turn, prompt)?)
-            }
-            None => Ok(()),
-        }
+        let index = self.first.wrapping_add(seq);
+        self.sessions.write_turn(index, turn, prompt)
     }
 
     fn len(&self) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! generators of vLLM and others. With `cache_bust` each prompt has a different prefix of the same length.
 
 use super::error::PromptError;
-use super::generated::{Conversations, system_message};
+use super::generated::{Sessions, system_message};
 use super::message::prompt_slot;
 use super::synthetic::{DrawnLengths, GENERATORS, Lengths, SharedPrefix};
 use super::{Prompts, Setting};
@@ -33,7 +33,7 @@ struct Random {
     first: u64,
     /// The generated system message.
     system: Option<String>,
-    conversations: Option<Conversations>,
+    sessions: Sessions,
 }
 
 /// Checks that prompts of these lengths can be generated.
@@ -87,7 +87,7 @@ pub fn open(
         seed,
         first: setting.first,
         system,
-        conversations: Conversations::open("random", setting, seed)?,
+        sessions: Sessions::open("random", setting, seed)?,
     };
     let mut rng = random.rng(setting.first, 0);
     let n = template_tokens + random.draw(setting.first, &mut rng)?.tokens;
@@ -106,12 +106,8 @@ impl Random {
     }
 
     fn draw(&self, index: u64, rng: &mut ChaCha8Rng) -> Result<DrawnLengths, PromptError> {
-        match &self.conversations {
-            Some(conversations) => {
-                conversations.draw_first(&self.lengths, self.template_tokens, index, rng)
-            }
-            None => Ok(self.lengths.draw(rng)),
-        }
+        self.sessions
+            .draw_first(&self.lengths, self.template_tokens, index, rng)
     }
 
     /// Random ids: those of the prefix, then those of the prompt.
@@ -173,22 +169,12 @@ impl Prompts for Random {
             system: self.system.clone(),
             ..Prompt::default()
         };
-        match &self.conversations {
-            Some(conversations) => conversations.session(prompt, self.template_tokens, index),
-            None => Some(Session {
-                turns: vec![prompt],
-            }),
-        }
+        self.sessions.session(prompt, self.template_tokens, index)
     }
 
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        match &self.conversations {
-            Some(conversations) => {
-                let index = self.first.wrapping_add(seq);
-                Ok(conversations.write_turn(index, turn, prompt)?)
-            }
-            None => Ok(()),
-        }
+        let index = self.first.wrapping_add(seq);
+        self.sessions.write_turn(index, turn, prompt)
     }
 
     fn len(&self) -> Option<u64> {

@@ -6,7 +6,7 @@ use crate::framing::Event;
 use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string};
 use crate::usage::parse_usage;
 use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -115,16 +115,10 @@ impl Assembly for Vectors {
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let server = ServerTimes::default();
         Reply {
-            end,
-            usage: self.usage,
             id: self.id,
-            text: None,
-            message: None,
-            server,
             items: self.items,
-            silent: false,
+            ..Reply::without_text(end, self.usage)
         }
     }
 }

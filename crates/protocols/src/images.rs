@@ -6,7 +6,7 @@ use crate::framing::Event;
 use crate::raw_json::{OneOrMany, Raw, decode_failure, is_text};
 use crate::usage::parse_usage;
 use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -105,14 +105,8 @@ impl Assembly for Generated {
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         Reply {
-            end,
-            usage: self.usage,
-            id: None,
-            text: None,
-            message: None,
-            server: ServerTimes::default(),
             items: self.items,
-            silent: false,
+            ..Reply::without_text(end, self.usage)
         }
     }
 }

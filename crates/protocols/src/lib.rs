@@ -211,6 +211,22 @@ pub struct Reply {
     pub silent: bool,
 }
 
+impl Reply {
+    /// The reply of an API that generates no text.
+    fn without_text(end: Result<Finish, Failure>, usage: Usage) -> Reply {
+        Reply {
+            end,
+            usage,
+            id: None,
+            text: None,
+            message: None,
+            server: ServerTimes::default(),
+            items: None,
+            silent: false,
+        }
+    }
+}
+
 /// A reply, for the next turn of its conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {

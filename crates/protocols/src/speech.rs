@@ -8,7 +8,7 @@ use crate::usage::parse_usage;
 use crate::{AudioReceived, Decoder, Events, Protocol, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::{Framing, RequestSpec};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -221,7 +221,7 @@ impl Decoder for AudioBody {
             Some(failure) => Err(failure),
             None => self.0.ending(),
         };
-        reply(end, Usage::default())
+        Reply::without_text(end, Usage::default())
     }
 }
 
@@ -298,20 +298,7 @@ impl Assembly for AudioEvents {
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        reply(end, self.usage)
-    }
-}
-
-fn reply(end: Result<Finish, Failure>, usage: Usage) -> Reply {
-    Reply {
-        end,
-        usage,
-        id: None,
-        text: None,
-        message: None,
-        server: ServerTimes::default(),
-        items: None,
-        silent: false,
+        Reply::without_text(end, self.usage)
     }
 }
 

@@ -18,7 +18,7 @@ use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
 
 /// More objectives are only counted: a sweep with limits relative to a baseline has one for each case.
-const MAX_OBJECTIVES: usize = 24;
+const MAX_LINES: usize = 24;
 
 /// Plans with more cases are shown as a table of ladders, if their cases differ in the load.
 const MAX_LISTED: usize = 24;
@@ -323,16 +323,7 @@ pub fn plan_limits(plan: &Plan) -> String {
             }
         }
     }
-    let more = lines.len().saturating_sub(MAX_OBJECTIVES);
-    lines.truncate(MAX_OBJECTIVES);
-    if more > 0 {
-        lines.push(format!("  and {more} more"));
-    }
-    if lines.is_empty() {
-        String::new()
-    } else {
-        format!("objectives:\n{}\n", lines.join("\n"))
-    }
+    list_under("objectives", lines)
 }
 
 /// The distributions of the plan with their means as drawn, one per line, under a heading; empty if there are none.
@@ -350,16 +341,20 @@ pub fn plan_distributions(plan: &Plan) -> String {
             }
         }
     }
-    let more = lines.len().saturating_sub(MAX_OBJECTIVES);
-    lines.truncate(MAX_OBJECTIVES);
+    list_under("distributions", lines)
+}
+
+/// The first lines under a heading, and the number of the others; empty without lines.
+fn list_under(heading: &str, mut lines: Vec<String>) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let more = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
     if more > 0 {
         lines.push(format!("  and {more} more"));
     }
-    if lines.is_empty() {
-        String::new()
-    } else {
-        format!("distributions:\n{}\n", lines.join("\n"))
-    }
+    format!("{heading}:\n{}\n", lines.join("\n"))
 }
 
 /// The distributions of a case without a mix, by key.

@@ -1,7 +1,7 @@
 //! Traffic classes: all requests of a case, or those of one entry of its mix, and the dataset rows of each.
 
+use llmscen_client::API_KEY_HEADERS;
 use llmscen_client::aws::body_sha256;
-use llmscen_client::headers::API_KEY_HEADERS;
 use llmscen_core::dataset::{OnExhausted, Prompt, Session, Source};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::expect::Truths;
@@ -57,8 +57,8 @@ impl TrafficClass {
     }
 
     /// The headers of a request, from those in its dataset row, which override those of the entry, except a recorded API key.
-    fn headers(&self, mut of_row: Vec<(String, String)>) -> Vec<(String, String)> {
-        if self.has_own_key() {
+    fn headers(&self, mut of_row: Vec<(String, String)>, own_key: bool) -> Vec<(String, String)> {
+        if own_key {
             of_row.retain(|(name, _)| !is_api_key(name));
         }
         let own = self.entry.iter().flat_map(|entry| &entry.headers);
@@ -140,21 +140,22 @@ pub fn build_call(
     leave: Option<ClientCancel>,
 ) -> PreparedRequest {
     let is_signed = class.case.target.aws().is_some();
-    let mut headers = class.headers(prompt.headers);
+    let own_key = class.has_own_key();
+    let mut headers = class.headers(prompt.headers, own_key);
     let content_type = rendered.content_type;
     headers.extend(content_type.map(|value| ("content-type".to_owned(), value)));
     PreparedRequest {
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
-        is_session: class.case.dataset.turns.is_some(),
+        is_session: position.turns > 1 || class.case.dataset.turns.is_some(),
         first_turn: position.first_turn,
         dependencies: None,
         entry: position.entry,
         number: position.number,
         group: prompt.group,
         headers,
-        own_key: class.has_own_key(),
+        own_key,
         due,
         model: rendered.model,
         body_sha256: is_signed.then(|| body_sha256(&rendered.bytes)),

@@ -28,8 +28,6 @@ pub struct Lease {
     pub data_read: ReadTimestamp,
     /// The connection has carried a request before.
     pub reused: bool,
-    /// The session whose turns alone use the connection.
-    pub session: Option<u64>,
 }
 
 pub(super) enum Carrier {
@@ -97,7 +95,6 @@ impl Lease {
             socket_read: connection.socket_read.clone(),
             data_read: connection.data_read.clone(),
             reused,
-            session: None,
         }
     }
 
