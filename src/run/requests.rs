@@ -242,10 +242,9 @@ impl RequestGenerator {
             _ => render_begin(source, session, position)?,
         };
         let mut prompt = first.unwrap_or_default();
-        if range.turns > 1 && class.counts_history() {
-            // No earlier request of the session has a part of it.
-            prompt.cacheable_tokens = prompt.cacheable_tokens.or(Some(0));
-        }
+        // No earlier request of the session has a part of it.
+        let of_session = (range.turns > 1).then_some(0);
+        prompt.cacheable_tokens = class.cacheable_tokens(prompt.cacheable_tokens, of_session);
         prompt.group = class.group(prompt.group);
         let rendered = class.renderer.body(&prompt, position.number, *seed)?;
         let leave = draw_client_cancel(

@@ -299,10 +299,11 @@ fn size(drawn: &DrawnLengths) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::written;
     use crate::token::trained::CHATS;
-    use crate::{CacheDir, Opened, Prompts};
+    use crate::{CacheDir, Opened};
     use llmscen_core::dataset::{
-        AtLimit, ContextLimit, DatasetSpec, Generated, GeneratedSessions, Session, Source, Turns,
+        AtLimit, ContextLimit, DatasetSpec, Generated, GeneratedSessions, Source, Turns,
     };
     use llmscen_core::distribution::Weighted;
     use llmscen_core::request::Quantity;
@@ -342,14 +343,6 @@ mod tests {
     fn open(spec: &DatasetSpec) -> Opened {
         let cache = no_cache();
         crate::open(spec, Seed(3), 0, &cache, &|_| {}).unwrap()
-    }
-
-    fn written(prompts: &dyn Prompts, seq: u64) -> Session {
-        let mut session = prompts.session(seq).unwrap();
-        for (turn, prompt) in session.turns.iter_mut().enumerate().skip(1) {
-            prompts.write_turn(seq, turn as u32, prompt).unwrap();
-        }
-        session
     }
 
     #[test]

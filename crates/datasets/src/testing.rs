@@ -1,8 +1,7 @@
 //! Datasets and a hub for tests.
 
-use super::{CacheDir, Opened, PromptError, open};
-use llmscen_core::dataset::Prompt;
-use llmscen_core::dataset::{DatasetSpec, Source, Turns};
+use super::{CacheDir, Opened, PromptError, Prompts, open};
+use llmscen_core::dataset::{DatasetSpec, Prompt, Session, Source, Turns};
 use llmscen_core::seed::Seed;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -102,4 +101,14 @@ pub fn reply(status: &str, headers: &str, body: &str) -> String {
         "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}",
         body.len()
     )
+}
+
+/// A session with the texts of all turns.
+pub fn written(prompts: &dyn Prompts, seq: u64) -> Session {
+    let mut session = prompts.session(seq).unwrap();
+    for (turn, prompt) in (0..).zip(&mut session.turns).skip(1) {
+        assert_eq!(prompt.text, "", "no text before the turn is rendered");
+        prompts.write_turn(seq, turn, prompt).unwrap();
+    }
+    session
 }

@@ -1,7 +1,8 @@
 //! `trace`: logged requests with their arrival times.
 //!
 //! The text of the log is stored once, with a time and a span per row; prompts are generated on request. A log of lengths has no
-//! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated.
+//! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated. The text of a later turn is
+//! generated when the turn is rendered.
 //!
 //! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns: each has its logged
 //! prompt, complete with the logged history, and is sent after the turns that it awaits.
@@ -20,7 +21,7 @@ pub use log::{Log, read_log};
 use super::error::PromptError;
 use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
-use crate::token::Tokenizer;
+use crate::token::{TokenError, Tokenizer};
 use layout::{Entry, LoggedRequest};
 use llmscen_core::dataset::{OnExhausted, Prompt, Session, TraceSpec, TurnLinks};
 use llmscen_core::seed::Seed;
@@ -40,10 +41,21 @@ struct Trace {
     has_think_time: bool,
     /// Generates text of the logged lengths; None where the log contains request bodies.
     text: Option<TraceText>,
+    /// Number of leading blocks of each row that earlier rows have, where the log has block ids.
+    repeated_blocks: Option<Vec<u32>>,
+    block_tokens: u64,
     tokenizer: Option<Arc<Tokenizer>>,
     seed: Seed,
     first: u64,
     cycle: bool,
+}
+
+/// Seeds of the text of a request.
+struct TextSeeds {
+    /// Of the blocks with an id.
+    blocks: Seed,
+    /// Of the rest.
+    row: Seed,
 }
 
 /// Reads the log without invalid rows, and checks that the first prompt can be generated.
@@ -90,6 +102,8 @@ pub fn open(
     }
     let trace = Trace {
         arrivals: rows.arrivals(),
+        repeated_blocks: rows.repeated_blocks(),
+        block_tokens,
         rows,
         spec: spec.clone(),
         has_think_time: setting
@@ -148,29 +162,22 @@ impl Trace {
         let first = self.rows.entries().next().map(|entry| entry.request);
         match (&self.text, first) {
             (Some(text), Some(LoggedRequest::Lengths { input, .. })) => Ok(text
-                .generate(input.max(text.base_tokens() + 1), self.seed)
+                .generate(text.planned_tokens(input), self.seed)
                 .map(drop)?),
             _ => Ok(()),
         }
     }
 
-    /// The session at this index of endless passes over the log.
+    /// The session at this index of endless passes over the log. Its later turns have no text yet.
     fn logged_session(&self, index: u64) -> Option<Session> {
-        let sessions = self.rows.len() as u64;
-        let number = index % sessions;
-        let mut block_seed = self.seed.child("pass").child(index / sessions);
-        if self.rows.has_local_ids() {
-            block_seed = block_seed.child("session").child(number);
-        }
-        let row_seed = self.seed.child("row").child(index);
-        let turns = self.rows.session(number as usize)?;
+        let turns = self.rows.session(self.number(index))?;
         let is_single = turns.len() == 1;
-        let turn = |(turn, logged): (u64, Turn<'_>)| {
-            let row_seed = match turn {
-                0 => row_seed,
-                _ => row_seed.child(turn),
-            };
-            let mut prompt = self.prompt(logged.entry, block_seed, row_seed)?;
+        let turn = |(turn, logged): (u32, Turn<'_>)| {
+            let mut prompt = self.prompt(&logged)?;
+            if turn == 0 {
+                self.write(&logged.entry, self.seeds(index, turn), &mut prompt)
+                    .ok()?;
+            }
             if !is_single {
                 prompt.wait = match logged.wait {
                     Wait::Logged(wait) => Some(wait),
@@ -188,24 +195,46 @@ impl Trace {
         Some(Session { turns })
     }
 
-    fn prompt(&self, entry: Entry<'_>, block_seed: Seed, row_seed: Seed) -> Option<Prompt> {
+    /// The number of a session in the log, by its index in endless passes.
+    fn number(&self, index: u64) -> usize {
+        (index % self.rows.len() as u64) as usize
+    }
+
+    fn seeds(&self, index: u64, turn: u32) -> TextSeeds {
+        let sessions = self.rows.len() as u64;
+        let mut blocks = self.seed.child("pass").child(index / sessions);
+        if self.rows.has_local_ids() {
+            blocks = blocks.child("session").child(index % sessions);
+        }
+        let row = self.seed.child("row").child(index);
+        TextSeeds {
+            blocks,
+            row: match turn {
+                0 => row,
+                _ => row.child(u64::from(turn)),
+            },
+        }
+    }
+
+    /// The request of a turn, without a generated text.
+    fn prompt(&self, turn: &Turn<'_>) -> Option<Prompt> {
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
-        match entry.request {
-            LoggedRequest::Lengths {
-                input,
-                output,
-                blocks,
-            } => {
+        match &turn.entry.request {
+            LoggedRequest::Lengths { input, output, .. } => {
                 let generator = self.text.as_ref()?;
-                let (text, tokens) =
-                    generator.generate_with_blocks(input, &blocks, block_seed, row_seed)?;
+                let tokens = generator.planned_tokens(*input);
+                let repeated = self
+                    .repeated_blocks
+                    .as_ref()
+                    .and_then(|repeated| repeated.get(turn.row));
                 Some(Prompt {
-                    text,
                     tokens: Some(tokens),
                     approximate: generator.tokenizer.approximate(),
-                    max_tokens: Some(output),
-                    sampling: self.exact_output(output),
-                    model: mapped(entry.model.as_deref()),
+                    cacheable_tokens: repeated
+                        .map(|blocks| tokens.min(u64::from(*blocks) * self.block_tokens)),
+                    max_tokens: Some(*output),
+                    sampling: self.exact_output(*output),
+                    model: mapped(turn.entry.model.as_deref()),
                     ..Prompt::default()
                 })
             }
@@ -215,7 +244,7 @@ impl Trace {
                 output,
             } => {
                 let mut prompt = Prompt {
-                    headers,
+                    headers: headers.clone(),
                     ..logged_prompt(body)
                 };
                 prompt.model = mapped(prompt.body.as_ref()?.get("model").and_then(Value::as_str));
@@ -238,6 +267,24 @@ impl Trace {
                 Some(prompt)
             }
         }
+    }
+
+    /// Writes the text of a request of which the log has the lengths.
+    fn write(
+        &self,
+        entry: &Entry<'_>,
+        seeds: TextSeeds,
+        prompt: &mut Prompt,
+    ) -> Result<(), TokenError> {
+        if let (Some(generator), LoggedRequest::Lengths { input, blocks, .. }) =
+            (&self.text, &entry.request)
+        {
+            let (text, tokens) =
+                generator.generate_with_blocks(*input, blocks, seeds.blocks, seeds.row)?;
+            prompt.text = text;
+            prompt.tokens = Some(tokens);
+        }
+        Ok(())
     }
 
     /// The parameters besides `max_tokens` with which a server generates exactly `output` tokens.
@@ -277,6 +324,14 @@ impl Prompts for Trace {
             return None;
         }
         self.logged_session(self.first.wrapping_add(seq))
+    }
+
+    fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
+        let index = self.first.wrapping_add(seq);
+        match self.rows.turn_of_session(self.number(index), turn) {
+            Some(logged) => Ok(self.write(&logged.entry, self.seeds(index, turn), prompt)?),
+            None => Ok(()),
+        }
     }
 
     fn len(&self) -> Option<u64> {

@@ -8,6 +8,7 @@ use llmscen_datasets::token::{Tokenizer, text_of};
 use llmscen_protocols::Message;
 use llmscen_scenario::render::spoken;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The conversation of one session.
@@ -18,7 +19,6 @@ pub struct Conversation {
     replies: Replies,
     history: SentHistory,
     keep_reasoning: bool,
-    model: Option<String>,
     group: Option<String>,
 }
 
@@ -59,6 +59,8 @@ struct Turn {
     recorded_reply: Vec<Value>,
     /// Another turn contains the text of its reply.
     is_quoted: bool,
+    /// Another turn continues its history; that of other turns is not kept.
+    is_continued: bool,
     /// That text.
     reply_text: Option<String>,
     /// The id of its response, where later turns send it.
@@ -183,20 +185,21 @@ pub fn prepare_first_turn(mut first: Prompt) -> Prompt {
 impl Conversation {
     /// A conversation before any turn.
     pub fn new(session: Session, api: Api, settings: Option<&Turns>) -> Conversation {
-        let mut quoted: Vec<u32> = Vec::new();
-        for links in session.turns.iter().filter_map(|turn| turn.links.as_ref()) {
-            quoted.extend(links.replies.iter().map(|slot| slot.turn));
+        let mut quoted: HashSet<u32> = HashSet::new();
+        let mut continued: HashSet<u32> = HashSet::new();
+        for (index, turn) in (0..).zip(&session.turns) {
+            continued.extend(continued_turn(turn, index));
+            let links = turn.links.iter();
+            quoted.extend(links.flat_map(|links| links.replies.iter().map(|slot| slot.turn)));
         }
-        let first = session.turns.first();
-        let (model, group) = first.map_or((None, None), |first| {
-            (first.model.clone(), first.group.clone())
-        });
+        let group = session.turns.first().and_then(|first| first.group.clone());
         let turn = |(index, mut prompt): (u32, Prompt)| Turn {
             recorded_reply: std::mem::take(&mut prompt.recorded_reply),
             tokens: prompt.tokens,
             has_body: prompt.body.is_some(),
             prompt: Some(prompt),
             is_quoted: quoted.contains(&index),
+            is_continued: continued.contains(&index),
             ..Turn::default()
         };
         Conversation {
@@ -205,7 +208,6 @@ impl Conversation {
             replies: settings.map(|turns| turns.replies).unwrap_or_default(),
             history: settings.map(|turns| turns.history).unwrap_or_default(),
             keep_reasoning: settings.is_some_and(|turns| turns.keep_reasoning),
-            model,
             group,
         }
     }
@@ -256,15 +258,11 @@ impl Conversation {
 
     /// The turn that a turn continues, until the turn is rendered.
     fn continued(&self, turn: u32) -> Option<u32> {
-        match &self.turns.get(turn as usize)?.prompt.as_ref()?.links {
-            Some(links) => links.continues,
-            None => turn.checked_sub(1),
-        }
+        continued_turn(self.turns.get(turn as usize)?.prompt.as_ref()?, turn)
     }
 
     fn render_messages(&mut self, turn: u32) -> Option<Prompt> {
-        let mut prompt = self.add_messages(turn)?;
-        let history = &self.turns.get(turn as usize)?.history;
+        let (mut prompt, history) = self.add_messages(turn)?;
         prompt.continues = self.api.keeps_conversation() && turn > 0;
         let messages = if prompt.continues {
             history.messages_of_turn(turn)
@@ -275,13 +273,17 @@ impl Conversation {
             Some(body) => _ = body.insert("messages".to_owned(), Value::Array(messages)),
             None => prompt.messages = Some(messages),
         }
-        prompt.model = prompt.model.or_else(|| self.model.clone());
         prompt.group = prompt.group.or_else(|| self.group.clone());
         Some(prompt)
     }
 
-    /// Adds the messages of a turn to the history that it continues. Returns the rest of its prompt.
-    pub fn add_messages(&mut self, turn: u32) -> Option<Prompt> {
+    /// Begins at the first turn, whose request is rendered elsewhere.
+    pub fn skip_first(&mut self) {
+        self.add_messages(0);
+    }
+
+    /// Adds the messages of a turn to the history that it continues. Returns the rest of its prompt, and all messages.
+    fn add_messages(&mut self, turn: u32) -> Option<(Prompt, History)> {
         let mut prompt = self.turns.get_mut(turn as usize)?.prompt.take()?;
         let linear = TurnLinks {
             continues: turn.checked_sub(1),
@@ -318,9 +320,11 @@ impl Conversation {
             history.system = Some(system.as_str().into());
         }
         let added_to = self.turns.get_mut(turn as usize)?;
-        added_to.history = history;
+        if added_to.is_continued {
+            added_to.history = history.clone();
+        }
         added_to.history_from = prompt.history_from;
-        Some(prompt)
+        Some((prompt, history))
     }
 
     /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. Without its
@@ -362,12 +366,23 @@ impl Conversation {
             .zip(reply_tokens)
             .map(|(prompt, reply)| prompt + reply);
         turn.reply_text = turn.is_quoted.then_some(text);
+        if !turn.is_continued {
+            return;
+        }
         // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
         let messages = match turn.has_body {
             true => spoken(self.api, messages),
             false => messages,
         };
         turn.history.push(reply.turn, messages);
+    }
+}
+
+/// The turn whose history a turn continues.
+fn continued_turn(prompt: &Prompt, turn: u32) -> Option<u32> {
+    match &prompt.links {
+        Some(links) => links.continues,
+        None => turn.checked_sub(1),
     }
 }
 
@@ -458,7 +473,7 @@ mod tests {
     /// The conversation of a session after its first turn was rendered.
     fn begun(turns: Vec<Prompt>, api: Api, settings: Turns) -> Conversation {
         let mut conversation = Conversation::new(Session { turns }, api, Some(&settings));
-        conversation.add_messages(0);
+        conversation.skip_first();
         conversation
     }
 
@@ -555,6 +570,13 @@ mod tests {
                 assistant("b"),
                 user("found")
             ])
+        );
+        conversation.end_turn(&ended_turn(3, &reply("r")), None);
+        let kept = conversation.turns.iter().map(|turn| turn.history.count());
+        assert_eq!(
+            kept.collect::<Vec<_>>(),
+            [2, 4, 0, 0],
+            "what no turn continues is not kept"
         );
     }
 
@@ -709,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_bodies_get_the_messages_and_the_session_keeps_its_model() {
+    fn complete_bodies_get_the_messages_and_the_session_keeps_its_group() {
         let first = Prompt {
             model: Some("m".into()),
             group: Some("g".into()),
@@ -727,7 +749,8 @@ mod tests {
         );
         assert_eq!(
             (next.model.as_deref(), next.group.as_deref()),
-            (Some("m"), Some("g"))
+            (None, Some("g")),
+            "each turn has the model that its own row has"
         );
     }
 

@@ -2,7 +2,7 @@
 
 use llmscen_client::API_KEY_HEADERS;
 use llmscen_client::aws::body_sha256;
-use llmscen_core::dataset::{OnExhausted, Prompt, Session, Source};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session};
 use llmscen_core::endpoint::EndpointSelector;
 use llmscen_core::expect::Truths;
 use llmscen_core::mix::MixEntry;
@@ -45,9 +45,9 @@ impl TrafficClass {
         }
     }
 
-    /// Whether the tokens that a turn shares with earlier turns are known. The blocks of a trace are shared in other ways.
-    pub fn counts_history(&self) -> bool {
-        self.tokenizer.is_some() && !matches!(self.case.dataset.source, Source::Trace { .. })
+    /// Tokens of a prompt that a prefix cache may have: of the data, else of the session. None without a tokenizer to count them.
+    pub fn cacheable_tokens(&self, of_data: Option<u64>, of_session: Option<u64>) -> Option<u64> {
+        of_data.or(of_session).filter(|_| self.tokenizer.is_some())
     }
 
     /// Whether the headers of the entry have an API key, which replaces that of the target.

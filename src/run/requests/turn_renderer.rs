@@ -119,15 +119,13 @@ fn render_prompt(
     position: RequestPosition,
 ) -> Result<Option<Prompt>, NoResponseId> {
     let class = &source.class;
-    let cacheable_tokens = conversation
-        .history_tokens(position.turn, class.tokenizer.as_deref())
-        .filter(|_| class.counts_history());
+    let of_session = conversation.history_tokens(position.turn, class.tokenizer.as_deref());
     let Some(mut prompt) = conversation.render(position.turn)? else {
         return Ok(None);
     };
     set_lengths(source, &mut prompt, position);
     conversation.set_tokens(position.turn, prompt.tokens);
-    prompt.cacheable_tokens = cacheable_tokens;
+    prompt.cacheable_tokens = class.cacheable_tokens(prompt.cacheable_tokens, of_session);
     Ok(Some(prompt))
 }
 
@@ -155,7 +153,7 @@ fn render_turn(
             let opened = conversation.insert(begin(source, session, first.turn));
             // The request of the first turn was rendered before. Here its messages become part of the history.
             if first.turn == 0 {
-                opened.add_messages(0);
+                opened.skip_first();
             } else {
                 render_prompt(source, opened, first)?;
             }

@@ -8,9 +8,10 @@ use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
 use llmscen_core::dataset::{Layout, TraceSpec};
+use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -116,8 +117,17 @@ struct LoggedBlocks {
     are_local: bool,
 }
 
+impl Session {
+    fn rows(&self) -> Range<usize> {
+        let first = self.first as usize;
+        first..first + self.turns as usize
+    }
+}
+
 /// A turn of a logged session.
 pub struct Turn<'a> {
+    /// Number of its row in the log.
+    pub row: usize,
     pub entry: Entry<'a>,
     /// The turns that it awaits.
     pub after: &'a [u32],
@@ -649,35 +659,70 @@ impl Rows {
         self.format.parse_entry(&self.text[span]).ok()
     }
 
-    /// All requests.
+    /// All requests, session by session.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let rows = self.sessions.iter().flat_map(|session| {
-            let first = session.first as usize;
-            first..first + session.turns as usize
-        });
-        rows.filter_map(|row| self.entry(row))
+        self.sessions().flatten().filter_map(|row| self.entry(row))
+    }
+
+    /// The rows of each session.
+    fn sessions(&self) -> impl Iterator<Item = Range<usize>> {
+        self.sessions.iter().map(Session::rows)
     }
 
     /// The turns of a session.
     pub fn session(&self, index: usize) -> Option<Vec<Turn<'_>>> {
-        let session = self.sessions.get(index)?;
-        let first = session.first as usize;
-        let turn = |row: usize| {
-            let end = self.rows.get(row)?.awaited as usize;
-            let start = row
-                .checked_sub(1)
-                .map_or(0, |row| self.rows[row].awaited as usize);
-            Some(Turn {
-                entry: self.entry(row)?,
-                after: self.awaited.get(start..end)?,
-                wait: self
-                    .waits
-                    .get(row)
-                    .copied()
-                    .unwrap_or(Wait::Logged(Nanos::ZERO)),
-            })
-        };
-        (first..first + session.turns as usize).map(turn).collect()
+        let rows = self.sessions.get(index)?.rows();
+        rows.map(|row| self.turn(row)).collect()
+    }
+
+    /// A turn of a session.
+    pub fn turn_of_session(&self, index: usize, turn: u32) -> Option<Turn<'_>> {
+        self.turn(self.sessions.get(index)?.rows().nth(turn as usize)?)
+    }
+
+    fn turn(&self, row: usize) -> Option<Turn<'_>> {
+        let end = self.rows.get(row)?.awaited as usize;
+        let start = row
+            .checked_sub(1)
+            .map_or(0, |row| self.rows[row].awaited as usize);
+        Some(Turn {
+            row,
+            entry: self.entry(row)?,
+            after: self.awaited.get(start..end)?,
+            wait: self
+                .waits
+                .get(row)
+                .copied()
+                .unwrap_or(Wait::Logged(Nanos::ZERO)),
+        })
+    }
+
+    /// Number of leading blocks of each row that earlier rows of the log have; None in a log without block ids. Where equal ids of two
+    /// sessions are not equal text, only rows of the same session count.
+    pub fn repeated_blocks(&self) -> Option<Vec<u32>> {
+        let mut repeated = vec![0; self.rows.len()];
+        let mut has_blocks = false;
+        let mut seen: HashSet<Seed> = HashSet::new();
+        for session in self.sessions() {
+            if self.has_local_ids() {
+                seen.clear();
+            }
+            for row in session {
+                let Some(LoggedRequest::Lengths { blocks, .. }) =
+                    self.entry(row).map(|entry| entry.request)
+                else {
+                    continue;
+                };
+                has_blocks |= !blocks.is_empty();
+                let chain = blocks.iter().scan(Seed(0), |chain, id| {
+                    *chain = chain.child(*id);
+                    Some(*chain)
+                });
+                let is_new: Vec<bool> = chain.map(|block| seen.insert(block)).collect();
+                repeated[row] = is_new.iter().take_while(|is_new| !**is_new).count() as u32;
+            }
+        }
+        has_blocks.then_some(repeated)
     }
 
     /// Arrivals of the sessions; None where the log has none.

@@ -1,5 +1,6 @@
 use super::log::{Reading, Rows};
 use super::*;
+use crate::testing::written;
 use crate::{CacheDir, Opened, open as open_any};
 use llmscen_core::dataset::{DatasetSpec, Layout, Source, Turns};
 use llmscen_core::distribution::Distribution;
@@ -606,7 +607,7 @@ fn weka_sub_agents_run_beside_each_other() {
     ];
     assert_eq!(links(opened.prompts.as_ref(), 0), graph);
     let texts = |seq| {
-        let turns = opened.prompts.session(seq).unwrap().turns;
+        let turns = written(opened.prompts.as_ref(), seq).turns;
         turns.into_iter().map(|turn| turn.text).collect::<Vec<_>>()
     };
     let first = texts(0);
@@ -728,21 +729,23 @@ fn replayed_prompts_share_as_many_tokens_as_the_log() {
         };
         let rows = Rows::read("builtin".as_ref(), &trace, reading, &mut Vec::new()).unwrap();
         let builtin = Tokenizer::builtin();
-        let mut requests: Vec<(usize, Vec<u64>, Vec<u32>)> = Vec::new();
+        let mut requests: Vec<(usize, Vec<u64>, Vec<u32>, u64)> = Vec::new();
         for number in 0..rows.len() {
-            let turns = opened.prompts.session(number as u64).unwrap().turns;
+            let turns = written(opened.prompts.as_ref(), number as u64).turns;
             for (logged, sent) in rows.session(number).unwrap().into_iter().zip(turns) {
                 let LoggedRequest::Lengths { input, blocks, .. } = logged.entry.request else {
                     panic!("not a log of lengths")
                 };
                 let tokens = builtin.encode(&sent.text, false).unwrap();
                 assert_eq!(tokens.len() as u64, input);
-                requests.push((number, blocks, tokens));
+                assert_eq!(sent.tokens, Some(input));
+                requests.push((number, blocks, tokens, sent.cacheable_tokens.unwrap()));
             }
         }
         let mut sharing = 0;
-        for (index, (session, ids, tokens)) in requests.iter().enumerate() {
-            for (other_session, other_ids, other) in &requests[..index] {
+        for (index, (session, ids, tokens, cacheable)) in requests.iter().enumerate() {
+            let mut most = 0;
+            for (other_session, other_ids, other, _) in &requests[..index] {
                 let equal = session == other_session || pairs_with_sharing;
                 let ids = ids.iter().zip(other_ids).take_while(|(a, b)| a == b);
                 let expected = ids.count() * block;
@@ -757,8 +760,10 @@ fn replayed_prompts_share_as_many_tokens_as_the_log() {
                     shared, expected,
                     "{layout:?}: {session} and {other_session}"
                 );
+                most = most.max(shared);
                 sharing += usize::from(expected > block);
             }
+            assert_eq!(*cacheable, most as u64, "{layout:?}: {session}");
         }
         assert!(sharing > 10, "{layout:?}: {sharing}");
     }

@@ -61,6 +61,11 @@ impl TraceText {
         self.tokenizer.count_without_text(&self.slot)
     }
 
+    /// Tokens of the prompt of a logged length, which has text besides the template.
+    pub fn planned_tokens(&self, n: u64) -> u64 {
+        n.max(self.base_tokens() + 1)
+    }
+
     /// A text with which the model reads exactly `n` tokens.
     ///
     /// # Errors
@@ -72,24 +77,25 @@ impl TraceText {
     /// A text with which the model reads `n` tokens, and its length. Prompts with equal leading block ids and an equal `block_seed`
     /// have equal text there; text without a block id depends on `row_seed`. Where no text of the exact length is found, the
     /// nearest length is used.
+    ///
+    /// # Errors
+    /// No text of about this length was found.
     pub fn generate_with_blocks(
         &self,
         n: u64,
         ids: &[u64],
         block_seed: Seed,
         row_seed: Seed,
-    ) -> Option<(String, u64)> {
-        let n = n.max(self.base_tokens() + 1);
+    ) -> Result<(String, u64), TokenError> {
+        let n = self.planned_tokens(n);
         let seed = |index: usize| ids.get(index).map_or(row_seed, |id| block_seed.child(*id));
-        let full = usize::try_from((n - 1) / self.block_tokens)
-            .ok()?
-            .min(ids.len());
-        let mut head: Vec<Arc<Block>> = Vec::with_capacity(full);
+        let full = usize::try_from((n - 1) / self.block_tokens).unwrap_or(usize::MAX);
+        let mut head: Vec<Arc<Block>> = Vec::new();
         let mut chain = block_seed;
-        for index in 0..full {
-            chain = chain.child(*ids.get(index)?);
+        for id in ids.iter().take(full) {
+            chain = chain.child(*id);
             let before = head.last().map_or(&self.slot, |block| &block.after);
-            let Some(block) = self.block(chain, before, seed(index)) else {
+            let Some(block) = self.block(chain, before, block_seed.child(*id)) else {
                 break;
             };
             head.push(block);
@@ -104,7 +110,7 @@ impl TraceText {
                     .collect();
                 let text = parts.join(" ");
                 if self.tokenizer.measure(&self.slot, &text) == Some(n) {
-                    return Some((text, n));
+                    return Ok((text, n));
                 }
             }
             head.pop();
@@ -113,6 +119,10 @@ impl TraceText {
             (0..=TOLERANCE).flat_map(|difference| [n + difference, n.saturating_sub(difference)]);
         near.into_iter()
             .find_map(|n| Some((self.generate(n, seed(0)).ok()?, n)))
+            .ok_or(TokenError::NoFit {
+                wanted: n,
+                nearest: 0,
+            })
     }
 
     /// The last block of a chain of ids. `before` is the place after the previous block.
