@@ -267,13 +267,20 @@ pub fn assert_received_once(what: &str, mut received: Vec<String>, folder: &Path
     assert_eq!(received, sent, "{what}: the server's log and the rows");
 }
 
-/// What else is equal: in an open loop the send times, and bodies unless they contain replies.
+/// What else is equal: in an open loop the send times, and bodies. Those of sessions contain replies, which echo the prompts.
 const OPEN: &[&str] = &["intended_ns", "bytes_out", "usage_prompt"];
 const CLOSED: &[&str] = &["bytes_out", "usage_prompt"];
-const REPLIES: &[&str] = &[];
+
+/// The server of a load; the replies to sessions depend on the prompts alone.
+fn server_of(load: &str) -> &'static str {
+    match load.contains("turns:") {
+        true => "target.simulator.alpha=5ms target.simulator.answers.kind=echo",
+        false => "target.simulator.alpha=5ms",
+    }
+}
 
 /// Every kind of load, with what its requests have in common with those of one process, and the shards to use.
-const LOADS: [(&str, u32, &[&str], &str); 16] = [
+const LOADS: [(&str, u32, &[&str], &str); 19] = [
     (
         "poisson",
         4,
@@ -326,14 +333,32 @@ const LOADS: [(&str, u32, &[&str], &str); 16] = [
     (
         "sessions",
         3,
-        REPLIES,
+        CLOSED,
         "dataset: { kind: sharegpt, path: builtin, turns: { max: 3, think_time: { exponential: 20ms } } }\nrequest: { max_tokens: 4 }\nload: { concurrency: 5, sessions: 20 }\n",
     ),
     (
         "sessions that arrive",
         4,
-        REPLIES,
+        CLOSED,
         "dataset: { kind: sharegpt, path: builtin, turns: { max: 3 } }\nrequest: { max_tokens: 4 }\nload: { rate: 10/s, sessions: 16 }\n",
+    ),
+    (
+        "generated sessions",
+        3,
+        CLOSED,
+        "dataset: { kind: random, tokens: { uniform: [10, 40] }, system_tokens: 20, turns: { count: { uniform: [1, 5] }, tokens: { uniform: [5, 20] }, think_time: { exponential: 10ms } } }\nrequest: { max_tokens: { uniform: [2, 6] } }\nload: { concurrency: 5, sessions: 20 }\n",
+    ),
+    (
+        "recorded sessions from the middle",
+        4,
+        CLOSED,
+        "dataset: { kind: sharegpt, path: builtin, turns: { max: 4, replies: recorded, begin: { uniform: [25%, 75%] } } }\nrequest: { max_tokens: 4 }\nload: { rate: 10/s, sessions: 16 }\n",
+    ),
+    (
+        "logged sessions",
+        3,
+        CLOSED,
+        "dataset: { kind: trace, path: builtin, trace: { layout: mooncake }, turns: {} }\nrequest: { max_tokens: 2 }\nload: { trace: { speed: 40 } }\n",
     ),
     (
         "mix by weight",
@@ -380,11 +405,11 @@ fn the_shards_send_each_request_of_one_process_once() {
     let merged_runs = Mutex::new(Vec::new());
     each(&LOADS, |(what, count, columns, load)| {
         let (lab, alone) = (Lab::new(), Lab::new());
-        let own = Simulator::start(&alone, "target.simulator.alpha=5ms");
+        let own = Simulator::start(&alone, server_of(load));
         alone
             .run(&scenario(&own.url, &with_data(load)))
             .expect_of(what, 0);
-        let server = Simulator::start(&lab, "target.simulator.alpha=5ms");
+        let server = Simulator::start(&lab, server_of(load));
         let shards = start_all(&lab, &scenario(&server.url, &with_data(load)), *count);
         let ran = finish_all(shards);
         assert_eq!(codes(&ran), vec![0; *count as usize], "{what}: {ran:#?}");
@@ -447,7 +472,12 @@ fn the_shards_send_each_request_of_one_process_once() {
             "{what}: a report of the merged rows"
         );
         // The script has no rates of sessions and no canceled requests, of one process neither.
-        if !["sessions that arrive", "cancellation"].contains(what) {
+        let without_script = [
+            "sessions that arrive",
+            "recorded sessions from the middle",
+            "cancellation",
+        ];
+        if !without_script.contains(what) {
             merged_runs.lock().unwrap().push(lab);
         }
     });

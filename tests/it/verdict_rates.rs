@@ -2,8 +2,11 @@
 
 use crate::virtual_servers::table::{page, read};
 use crate::virtual_servers::{Objective, SERVERS, Server, objectives};
-use llmscen_analysis::judge::{Conditions, rule};
-use llmscen_core::check::Ruling;
+use llmscen_analysis::Sample;
+use llmscen_analysis::judge::{CaseSamples, Conditions, RoundDesign, rule, value_of_other_case};
+use llmscen_core::baseline::{CaseReference, ReferenceKind, Relative};
+use llmscen_core::check::{Check, Ruling};
+use llmscen_core::seed::Seed;
 use std::path::Path;
 
 fn server(name: &str) -> Server {
@@ -51,6 +54,79 @@ fn rulings_of_shards(
     counts.map(|count| count / all)
 }
 
+/// PASS and FAIL of limits of a multiple of the value of another group, whose requests alternate at random with those of the first. The
+/// true values of both groups are equal. `n`: requests of both groups, over all rounds.
+fn rulings_between_groups(
+    servers: &[&str],
+    names: &[&str],
+    (n, trials): (usize, u64),
+    rounds: u64,
+    factor: f64,
+) -> [f64; 2] {
+    let (mut counts, mut all) = ([0.0; 2], 0.0);
+    for server in servers.iter().map(|name| server(name)) {
+        for trial in 0..trials {
+            let mut groups = [Vec::new(), Vec::new()];
+            let mut rounds_of_groups: [Vec<Option<Sample>>; 2] = Default::default();
+            let mut began = 0.0;
+            for round in 0..rounds {
+                let mut served = server.serve(n / rounds as usize, trial * rounds + round);
+                served.iter_mut().for_each(|row| row.scheduled_s += began);
+                began = served
+                    .last()
+                    .map_or(began, |row| row.scheduled_s + row.e2e_ms / 1e3);
+                for (group, kept) in groups.iter_mut().enumerate() {
+                    let mut own = served.clone();
+                    for (number, row) in (0_u64..).zip(&mut own) {
+                        let coin = Seed(trial).child(round).child(number).0 % 2;
+                        row.measured &= coin == group as u64;
+                    }
+                    rounds_of_groups[group].push(Some(server.sample(own.clone())));
+                    kept.extend(own);
+                }
+            }
+            let groups = groups.map(|served| server.sample(served));
+            let [own, other] = [0, 1].map(|group| CaseSamples {
+                all: &groups[group],
+                rounds: &rounds_of_groups[group],
+            });
+            let conditions = Conditions {
+                valid: true,
+                load: server.load(),
+            };
+            for objective in named(&server, names) {
+                let check = objective.check(&server, 1.0);
+                let relative = Relative {
+                    case: Some(CaseReference {
+                        subject: Some(check.subject.clone()),
+                        ..CaseReference::default()
+                    }),
+                    ..Relative::new(ReferenceKind::Case, factor, None)
+                };
+                let check = Check {
+                    relative: Some(relative.clone()),
+                    ..check
+                };
+                let known =
+                    value_of_other_case(&check, factor, (own, other), RoundDesign::Alternating);
+                let relative = Relative { known, ..relative };
+                let check = Check {
+                    limit: relative.limit(),
+                    relative: Some(relative),
+                    ..check
+                };
+                let ruling = rule(&check, own.all, &conditions).ruling;
+                all += 1.0;
+                counts
+                    .iter_mut()
+                    .zip([Ruling::Pass, Ruling::Fail])
+                    .for_each(|(count, own)| *count += f64::from(u8::from(ruling == own)));
+            }
+        }
+    }
+    counts.map(|count| count / all)
+}
+
 const CORRELATED: [&str; 3] = ["AR(1), 0.5", "closed, 16 users", "open, 40 %"];
 
 #[test]
@@ -82,6 +158,27 @@ fn merged_shards_are_judged_like_one_process() {
         assert!(
             (pass - one_pass).abs() <= 0.07 && (fail - one_fail).abs() <= 0.07,
             "{rates:?}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_between_groups_is_seldom_passed_or_failed_at_the_truth() {
+    let names = ["ttft.p50", "ttft.p95", "itl.p95", "e2e.p95", "ttft.mean"];
+    // Of one round, whose requests decide, and of eight, of which each is a pair.
+    for rounds in [1, 8] {
+        let rulings = |trials, factor| {
+            rulings_between_groups(&CORRELATED, &names, (800, trials), rounds, factor)
+        };
+        let [pass, fail] = rulings(40, 1.0);
+        assert!(
+            pass <= 0.08 && fail <= 0.08,
+            "{rounds} rounds: {pass} passed, {fail} failed"
+        );
+        let [pass, fail] = rulings(10, 2.0);
+        assert!(
+            pass >= 0.9 && fail == 0.0,
+            "{rounds} rounds: {pass} passed, {fail} failed"
         );
     }
 }
