@@ -158,14 +158,6 @@ pub enum RunError {
         /// Number of the session.
         seq: u64,
     },
-    /// A session with branches that begins part-way.
-    #[error(
-        "session {seq} of the dataset has branches or sub-agents, and `dataset.turns.begin` needs turns in a line: which history the prefix cache should hold is not defined; remove `begin`"
-    )]
-    BeginOfGraph {
-        /// Number of the session.
-        seq: u64,
-    },
     /// A session with branches, where the server keeps one line of turns per connection.
     #[error(
         "session {seq} of the dataset has branches or sub-agents, and with `api: {api}` the server keeps the conversation of a connection, which has one turn after the other; use `openai-responses`"

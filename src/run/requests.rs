@@ -232,11 +232,6 @@ impl RequestGenerator {
                 api: class.case.target.api,
             });
         }
-        if dependencies.is_some() && range.first > 0 {
-            return Err(RunError::BeginOfGraph {
-                seq: position.number,
-            });
-        }
         let first = match range.first {
             0 => session.turns.into_iter().next().map(prepare_first_turn),
             _ => render_begin(source, session, position)?,

@@ -177,14 +177,26 @@ impl Distribution {
         min: Option<f64>,
         max: Option<f64>,
     ) -> Result<Distribution, DistributionError> {
+        let distribution = Distribution::part(family, min, max)?;
+        distribution.check_mean()?;
+        Ok(distribution)
+    }
+
+    /// As [`Distribution::new`] for a part of a mixture: its mean may be infinite, since the mixture may have bounds.
+    ///
+    /// # Errors
+    /// A parameter is out of its range, or no value is within the bounds.
+    pub fn part(
+        family: Family,
+        min: Option<f64>,
+        max: Option<f64>,
+    ) -> Result<Distribution, DistributionError> {
         let min = min.unwrap_or(f64::NEG_INFINITY);
         let max = max.unwrap_or(f64::INFINITY);
         if !family.is_valid() {
             return Err(DistributionError::Parameters);
         }
-        let distribution = cut(family, min, max)?.0;
-        distribution.check_mean()?;
-        Ok(distribution)
+        Ok(cut(family, min, max)?.0)
     }
 
     /// A constant.

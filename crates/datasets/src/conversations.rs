@@ -12,7 +12,7 @@ use super::file::{FormatOptions, Kind, Parse, Row, RowParser, parse_count};
 use super::graph::{Continues, NamedTurn, link};
 use super::message::last_user;
 use crate::token::text_of;
-use llmscen_core::dataset::Prompt;
+use llmscen_core::dataset::{Prompt, Turns};
 use llmscen_core::units::{Nanos, parse_duration};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -90,6 +90,16 @@ pub fn messages_prompts(
     }
     let fields = Arc::new(fields);
     let mut prompts = link(turns)?;
+    let begins_later = |turns: &Turns| turns.begin.is_some();
+    if parser.spec.turns.as_ref().is_some_and(begins_later)
+        && prompts.iter().any(|prompt| prompt.links.is_some())
+    {
+        return Err(
+            "the session has branches or sub-agents, and `dataset.turns.begin` needs turns in a line: which history the prefix \
+             cache should hold is not defined"
+                .into(),
+        );
+    }
     for (index, prompt) in (0..).zip(&mut prompts) {
         let begins = prompt
             .links
@@ -588,7 +598,7 @@ mod tests {
     use super::*;
     use crate::testing::{all, file, opened, spec, talks};
     use llmscen_core::dataset::{
-        DatasetSpec, Replies, ReplySlot, SentHistory, Source, TurnLinks, Turns,
+        BeginAt, DatasetSpec, Replies, ReplySlot, SentHistory, Source, TurnLinks, Turns,
     };
 
     fn read(list: &Value) -> Vec<Message> {
@@ -883,6 +893,17 @@ mod tests {
             let first = json!({ "id": "plan", "messages": user });
             problem(Turns::default(), &json!({ "turns": [first, turn] }))
         };
+        let begin = Turns {
+            begin: Some(BeginAt {
+                low: 0.5,
+                high: 0.5,
+            }),
+            ..Turns::default()
+        };
+        let branch = json!({ "continues": "plan", "messages": user });
+        let first = json!({ "id": "plan", "messages": user });
+        let graph = json!({ "turns": [first, branch, branch] });
+        assert!(problem(begin, &graph).contains("`dataset.turns.begin` needs turns in a line"));
         assert_eq!(
             error(json!({ "id": "a", "contines": "plan", "messages": user })),
             "turn `a`: unknown field `contines`; did you mean `continues`?"

@@ -217,7 +217,9 @@ impl Prompts for Prefix {
             system: self.system.clone(),
             ..Prompt::default()
         };
-        self.sessions.session(prompt, self.base_tokens, index)
+        // The prefix is part of the first turn, and leaves the context with it.
+        let template_tokens = self.base_tokens - self.prefix_tokens;
+        self.sessions.session(prompt, template_tokens, index)
     }
 
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
@@ -270,7 +272,9 @@ mod tests {
     use crate::message::tokens_of;
     use crate::token::trained::CHATS;
     use crate::{CacheDir, Opened, open as open_any};
-    use llmscen_core::dataset::{DatasetSpec, Source};
+    use llmscen_core::dataset::{
+        AtLimit, ContextLimit, DatasetSpec, GeneratedSessions, Source, Turns,
+    };
     use serde_json::json;
     use std::collections::{BTreeMap, HashSet};
 
@@ -368,6 +372,25 @@ mod tests {
                 assert_eq!(rests.len(), 4);
             }
         }
+    }
+
+    #[test]
+    fn a_truncated_context_loses_the_prefix_with_the_first_turn() {
+        let mut spec = source(1, None, 50, Quantity::fixed(10));
+        spec.turns = Some(Turns::default());
+        spec.generated.sessions = Some(GeneratedSessions {
+            count: Quantity::fixed(3),
+            tokens: Quantity::fixed(10),
+            max_tokens: Some(Quantity::fixed(10)),
+            limit: Some(ContextLimit {
+                tokens: 75,
+                at_limit: AtLimit::Truncate,
+            }),
+        });
+        // 50 + 10 + 10 tokens; the second turn has no room beside the first, the third has room beside the second.
+        let session = opened(&spec, 0).unwrap().prompts.session(0).unwrap();
+        let oldest: Vec<u32> = session.turns.iter().map(|turn| turn.history_from).collect();
+        assert_eq!(oldest, [0, 1, 1]);
     }
 
     #[test]

@@ -314,7 +314,17 @@ fn impossible_distributions_are_errors() {
     ] {
         assert_eq!(Distribution::new(family, min, max), Err(error));
     }
-    assert!(Distribution::new(heavy, None, Some(9.0)).is_ok());
+    assert!(Distribution::new(heavy.clone(), None, Some(9.0)).is_ok());
+    // The bounds of a mixture are those of its parts.
+    let mixed = || {
+        let part = Distribution::part(heavy.clone(), None, None).unwrap();
+        mixture(vec![(1.0, Distribution::fixed(5.0)), (1.0, part)])
+    };
+    assert!(Distribution::new(mixed(), None, Some(9.0)).is_ok());
+    assert_eq!(
+        Distribution::new(mixed(), None, None),
+        Err(DistributionError::InfiniteMean(0.9))
+    );
     for weights in [[0.0, 0.0], [-1.0, 2.0], [f64::NAN, 1.0]] {
         assert_eq!(
             Weighted::new(weights.map(|weight| (weight, ())).to_vec()),

@@ -143,6 +143,20 @@ struct Scan<'a> {
     invalid: Vec<(usize, String)>,
 }
 
+/// Where a row of a log of trees is.
+struct Place<'a> {
+    span: Range<usize>,
+    trace: &'a str,
+    id: &'a str,
+    parent: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    fn name(&self) -> (&'a str, &'a str) {
+        (self.trace, self.id)
+    }
+}
+
 /// Why reading ends.
 enum ScanError {
     /// A row, by its offset.
@@ -267,7 +281,46 @@ impl<'a> Scan<'a> {
                 parent: entry.place.parent,
             }));
         })?;
+        self.reject_orphans(&mut rows, |row| Place {
+            span: row.span.clone(),
+            trace: "",
+            id: &row.id,
+            parent: row.parent.as_deref(),
+        })?;
         Ok(sessions::link_parents(rows)?)
+    }
+
+    /// Leaves out the rows below an invalid one. A parent that is missing although all rows are valid is an error of the log.
+    fn reject_orphans<T>(
+        &mut self,
+        rows: &mut Vec<T>,
+        place: impl Fn(&T) -> Place<'_>,
+    ) -> Result<(), ScanError> {
+        let mut count = usize::MAX;
+        while !self.invalid.is_empty() && rows.len() < count {
+            count = rows.len();
+            let known: HashSet<(&str, &str)> = rows.iter().map(|row| place(row).name()).collect();
+            let is_orphan = |row: &T| {
+                let Place { trace, parent, .. } = place(row);
+                parent.is_some_and(|parent| !known.contains(&(trace, parent)))
+            };
+            let orphans: Vec<bool> = rows.iter().map(is_orphan).collect();
+            for (row, _) in rows
+                .iter()
+                .zip(&orphans)
+                .filter(|(_, is_orphan)| **is_orphan)
+            {
+                let Place {
+                    span, id, parent, ..
+                } = place(row);
+                let parent = parent.unwrap_or_default();
+                let problem = format!("the parent {parent} of {id} is not among the valid rows");
+                self.reject(&self.text[span], problem)?;
+            }
+            let mut orphans = orphans.into_iter();
+            rows.retain(|_| !orphans.next().unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// Sessions whose rows have the name of the session.
@@ -336,6 +389,12 @@ impl<'a> Scan<'a> {
                 }
             }
         }
+        self.reject_orphans(&mut spans, |span| Place {
+            span: span.span.clone(),
+            trace: &span.trace,
+            id: &span.id,
+            parent: span.parent.as_deref(),
+        })?;
         Ok(sessions::link_spans(spans)?)
     }
 

@@ -854,6 +854,33 @@ fn sessions_that_cannot_be_sent_are_errors_of_their_row() {
 }
 
 #[test]
+fn the_rows_below_an_invalid_one_are_left_out() {
+    let broken = BAILIAN.replace(
+        "8, \"parent_chat_id\": 7, \"timestamp\": 2,",
+        "8, \"parent_chat_id\": 7,",
+    );
+    let opened = sessions(&broken, TraceSpec::default()).unwrap();
+    let ids = |seq: u64| opened.prompts.session(seq).unwrap().turns.len();
+    assert_eq!([ids(0), ids(1)], [2, 1]);
+    assert_eq!(opened.prompts.dropped(), 2);
+    let notes = opened.notes.join(" ");
+    assert!(
+        notes.contains("the parent 8 of 9 is not among the valid rows"),
+        "{notes}"
+    );
+    let span = |id: &str, parent: &str, end: &str| {
+        let lengths = r#"{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}, {"key": "gen_ai.usage.input_tokens", "value": {"intValue": "20"}}, {"key": "gen_ai.usage.output_tokens", "value": {"intValue": "3"}}"#;
+        format!(
+            "{{\"traceId\": \"t\", \"spanId\": \"{id}\", \"parentSpanId\": \"{parent}\", \"startTimeUnixNano\": \"1\"{end}, \"attributes\": [{lengths}]}}\n"
+        )
+    };
+    let end = ", \"endTimeUnixNano\": \"2\"";
+    let log = span("a", "", end) + &span("a2", "", end) + &span("b", "", "") + &span("c", "b", end);
+    let opened = sessions(&log, TraceSpec::default()).unwrap();
+    assert_eq!(opened.prompts.dropped(), 2, "{:?}", opened.notes);
+}
+
+#[test]
 fn a_window_takes_whole_sessions() {
     let trace = TraceSpec {
         start: Some(Nanos::from_millis(100)),

@@ -82,6 +82,22 @@ pub(crate) fn wait(node: &Node, review: &mut Review) -> Option<Distribution> {
 }
 
 fn distribution(node: &Node, measure: Measure, review: &mut Review) -> Option<Distribution> {
+    let drawn = with(Distribution::new, node, measure, review)?;
+    if measure == Measure::Tokens && drawn.mean_length() > MAX_TOKENS as f64 {
+        let label = format!("the mean is above {MAX_TOKENS}");
+        review.push(Mistake::new(node.at, "longer than any context", label).help("Add a `max`."));
+        return None;
+    }
+    Some(drawn)
+}
+
+/// The distribution that `construct` makes of the family and its bounds.
+fn with(
+    construct: fn(Family, Option<f64>, Option<f64>) -> Result<Distribution, DistributionError>,
+    node: &Node,
+    measure: Measure,
+    review: &mut Review,
+) -> Option<Distribution> {
     let Data::Map(entries) = &node.data else {
         let fixed = constant(node, measure);
         if fixed.is_none() {
@@ -119,17 +135,9 @@ fn distribution(node: &Node, measure: Measure, review: &mut Review) -> Option<Di
         node => Some(node.and_then(|node| number(node, measure))),
     };
     let (low, high) = (bound(min)?, bound(max)?);
-    let drawn = Distribution::new(family, low, high)
+    construct(family, low, high)
         .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
-        .ok()?;
-    if measure == Measure::Tokens && drawn.mean_length() > MAX_TOKENS as f64 {
-        let label = format!("the mean is above {MAX_TOKENS}");
-        review.push(
-            Mistake::new(only.value.at, "longer than any context", label).help("Add a `max`."),
-        );
-        return None;
-    }
-    Some(drawn)
+        .ok()
 }
 
 /// The error of a distribution that does not exist, at the key that causes it.
@@ -350,7 +358,7 @@ fn mixture(node: &Node, measure: Measure, review: &mut Review) -> Option<Family>
             );
             return None;
         }
-        Some((weight, distribution(of, measure, review)?))
+        Some((weight, with(Distribution::part, of, measure, review)?))
     };
     let parts: Option<Vec<(f64, Distribution)>> = node.items().iter().map(&mut part).collect();
     let family = parts.and_then(Weighted::new).map(Family::Mixture);
