@@ -267,6 +267,10 @@ fn render_turns(
         rendered,
     }) = queue.recv_blocking()
     {
+        // At the end of a round the worker has left the sessions whose turns still wait here.
+        if rendered.is_closed() {
+            continue;
+        }
         let source = sources
             .get(position.entry)
             .ok_or(RunError::Session { seq: position.seq });
@@ -286,7 +290,7 @@ fn render_turns(
                 }
                 message
             });
-        // The worker may have ended the session meanwhile.
+        // The worker may have left the session meanwhile.
         let _ = rendered.send(turn);
     }
     first_fault
@@ -453,6 +457,7 @@ mod tests {
     fn a_turn_that_cannot_be_rendered_halts_the_round_and_is_its_error() {
         let halt = Stop::default();
         let (failing, mut failed) = oneshot::channel();
+        let conversations = [(); 2].map(|()| SharedConversation::default());
         let turn_renderer =
             TurnRenderer::start(vec![source("{ max_tokens: 5 }", 2)], halt.clone()).unwrap();
         let position = |seq| RequestPosition {
@@ -464,13 +469,19 @@ mod tests {
         };
         let request = |rendered, seq| TurnRequest {
             position: position(seq),
-            conversation: SharedConversation::default(),
+            conversation: conversations[(seq == 99) as usize].clone(),
             ended: vec![TurnReply::default()],
             rendered,
         };
         turn_renderer
             .turn_requests
             .send_blocking(request(failing, 100))
+            .unwrap();
+        // Nobody waits for this one, so it is not rendered.
+        let (left, _) = oneshot::channel();
+        turn_renderer
+            .turn_requests
+            .send_blocking(request(left, 99))
             .unwrap();
         let (good, mut rendered) = oneshot::channel();
         turn_renderer
@@ -492,5 +503,6 @@ mod tests {
             "other turns are still rendered"
         );
         assert_eq!(halt.level(), Level::Drain);
+        assert!(conversations[1].lock().unwrap().is_none());
     }
 }
