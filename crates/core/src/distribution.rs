@@ -345,7 +345,11 @@ impl Distribution {
         (self.family.area(x, self.max) - beyond) / self.family.mass(self.min, self.max)
     }
 
-    fn check_mean(&self) -> Result<(), DistributionError> {
+    /// Checks that the mean is finite.
+    ///
+    /// # Errors
+    /// [`DistributionError::InfiniteMean`].
+    pub fn check_mean(&self) -> Result<(), DistributionError> {
         match &self.family {
             Family::Pareto { alpha, .. } if *alpha <= 1.0 && self.max == f64::INFINITY => {
                 Err(DistributionError::InfiniteMean(*alpha))

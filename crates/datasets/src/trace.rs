@@ -339,6 +339,10 @@ impl Prompts for Trace {
         (!endless).then_some(self.rows.len() as u64)
     }
 
+    fn problems(&self) -> Vec<String> {
+        self.rows.problem().map(str::to_owned).into_iter().collect()
+    }
+
     fn dropped(&self) -> u64 {
         self.rows.dropped()
     }

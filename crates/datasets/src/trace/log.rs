@@ -58,8 +58,9 @@ pub fn read_log(path: &Path, spec: &TraceSpec, strict: bool) -> Result<Log, Prom
         strict,
         sessions: false,
     };
-    let arrivals = Rows::read(path, spec, reading, &mut notes)?.arrivals();
-    let arrivals = arrivals.unwrap_or_default();
+    let rows = Rows::read(path, spec, reading, &mut notes)?;
+    notes.extend(rows.problem().map(str::to_owned));
+    let arrivals = rows.arrivals().unwrap_or_default();
     Ok(Log { arrivals, notes })
 }
 
@@ -84,6 +85,8 @@ pub struct Rows {
     waits: Vec<Wait>,
     sessions: Vec<Session>,
     dropped: u64,
+    /// The note on invalid rows.
+    problem: Option<String>,
     /// What the log states about its blocks.
     blocks: LoggedBlocks,
 }
@@ -508,6 +511,7 @@ impl Rows {
             waits: Vec::new(),
             sessions: Vec::new(),
             dropped: 0,
+            problem: None,
             blocks: LoggedBlocks::default(),
         };
         let read = match reading.sessions {
@@ -522,7 +526,7 @@ impl Rows {
         read.map_err(|error| scan.error(error))?;
         let invalid = scan.invalid;
         if !invalid.is_empty() {
-            notes.push(invalid_note(path, &text, &invalid, rows.rows.len()));
+            rows.problem = Some(invalid_note(path, &text, &invalid, rows.rows.len()));
         }
         rows.text = text;
         rows.dropped = invalid.len() as u64;
@@ -701,6 +705,11 @@ impl Rows {
     /// Whether equal block ids of two sessions are not equal text.
     pub fn has_local_ids(&self) -> bool {
         self.blocks.are_local
+    }
+
+    /// The note on invalid rows.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Number of invalid or filtered rows.

@@ -299,7 +299,8 @@ fn rows_that_do_not_fit_are_named_counted_and_with_strict_refused() {
          {0}:6: invalid time: yesterday; {0}:7: the row has only 1 columns; {0}:8: the prompt has no tokens",
         log.path
     );
-    assert_eq!(good.notes[0], known);
+    assert_eq!(good.prompts.problems(), [known.clone()]);
+    assert_eq!(log_of(&log, false).unwrap().notes, [known]);
     let strict = DatasetSpec {
         strict: true,
         ..spec(&log, TraceSpec::default())
@@ -863,7 +864,7 @@ fn the_rows_below_an_invalid_one_are_left_out() {
     let ids = |seq: u64| opened.prompts.session(seq).unwrap().turns.len();
     assert_eq!([ids(0), ids(1)], [2, 1]);
     assert_eq!(opened.prompts.dropped(), 2);
-    let notes = opened.notes.join(" ");
+    let notes = opened.prompts.problems().join(" ");
     assert!(
         notes.contains("the parent 8 of 9 is not among the valid rows"),
         "{notes}"

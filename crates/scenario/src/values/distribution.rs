@@ -135,9 +135,17 @@ fn with(
         node => Some(node.and_then(|node| number(node, measure))),
     };
     let (low, high) = (bound(min)?, bound(max)?);
-    construct(family, low, high)
+    // Much of the mean of a Pareto distribution may lie in lengths that no context has.
+    let cap = matches!(family, Family::Pareto { .. }) && measure == Measure::Tokens;
+    let drawn = construct(family.clone(), low, high)
         .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
-        .ok()
+        .ok()?;
+    match high {
+        None if cap && drawn.check_mean().is_ok() => {
+            Distribution::new(family, low, Some(MAX_TOKENS as f64)).ok()
+        }
+        _ => Some(drawn),
+    }
 }
 
 /// The error of a distribution that does not exist, at the key that causes it.

@@ -56,13 +56,6 @@ fn every_family_is_parsed() {
             },
         ),
         (
-            "{pareto: {min: 100, alpha: 1.5}}",
-            Family::Pareto {
-                low: 100.0,
-                alpha: 1.5,
-            },
-        ),
-        (
             "{mixture: [{weight: 3, of: 100}, {weight: 1, of: {uniform: [1, 9]}}]}",
             Family::Mixture(Weighted::new(parts).unwrap()),
         ),
@@ -88,6 +81,16 @@ fn every_family_is_parsed() {
         mean: 500.0,
         cv: 1.2,
     };
+    let pareto = Family::Pareto {
+        low: 100.0,
+        alpha: 1.5,
+    };
+    let capped = Quantity::Drawn(drawn(pareto, None, Some(MAX_TOKENS as f64)));
+    assert_eq!(
+        read_length("{pareto: {min: 100, alpha: 1.5}}").0,
+        Some(capped),
+        "no length that no context has"
+    );
     let bounded = Quantity::Drawn(drawn(gamma, Some(10.0), Some(4000.0)));
     assert_eq!(
         read_length("{gamma: {mean: 500, cv: 1.2}, min: 10, max: 4000}").0,
