@@ -84,6 +84,8 @@ fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let end = body.saturating_add(size).min(bytes.len());
         match bytes.get(at..at + 4)? {
             b"fmt " => format = bytes.get(body..end),
+            // A program that writes to a pipe does not know the size.
+            b"data" if size == 0 => return Some((format?, bytes.get(body..)?)),
             b"data" => return Some((format?, bytes.get(body..end)?)),
             _ => {}
         }
@@ -127,13 +129,17 @@ fn mp3(bytes: &[u8]) -> Option<Option<Nanos>> {
         let size = size
             .iter()
             .fold(0, |sum, byte| sum << 7 | usize::from(*byte));
-        at = 10 + size;
+        let footer = if bytes.get(5)? & 0x10 == 0 { 0 } else { 10 };
+        at = 10 + size + footer;
     }
     let (mut frames, mut samples, mut rate) = (0, 0, 0);
     while let Some(frame) = bytes.get(at..).and_then(Mp3Frame::parse) {
         // The first frame may hold facts about the file and no sound.
         let body = bytes.get(at..at + frame.length).unwrap_or_default();
-        let is_sound = frames > 0 || ![b"Xing", b"Info"].iter().any(|tag| contains(body, *tag));
+        let is_sound = frames > 0
+            || ![b"Xing", b"Info", b"VBRI"]
+                .iter()
+                .any(|tag| contains(body, *tag));
         samples += if is_sound { frame.samples } else { 0 };
         rate = frame.rate;
         frames += 1;
@@ -202,6 +208,9 @@ mod tests {
         wav.extend(b"\x02\0\x10\0LIST\x03\0\0\0abc\0data\xff\xff\xff\xff");
         wav.extend([0; 4000]);
         assert_eq!(millis(&wav), Some(250));
+        let size = wav.len() - 4004;
+        wav[size..size + 4].fill(0);
+        assert_eq!(millis(&wav), Some(250), "the size is not known");
 
         let mut flac = b"fLaC\0\0\0\x22".to_vec();
         flac.extend([0; 10]);
