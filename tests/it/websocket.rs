@@ -252,6 +252,28 @@ fn a_session_keeps_its_connection_and_realtime_sends_new_messages_only() {
 }
 
 #[test]
+fn a_turn_with_another_system_message_updates_a_realtime_session() {
+    let (url, seen) = serve(|socket, _| socket.text(&[CREATED, DELTA, DONE]));
+    let lab = Lab::new();
+    let turn = |system: &str| {
+        let said = |role: &str, text: &str| json!({ "role": role, "content": text });
+        json!({ "messages": [said("system", system), said("user", "q")] })
+    };
+    let row = json!({ "turns": [turn("be kind"), turn("be kind"), turn("be brief")] });
+    lab.file("talk.jsonl", row.to_string());
+    let talk = "dataset: { kind: messages, path: talk.jsonl, turns: {} }\nload: { concurrency: 1, sessions: 1 }\n";
+    lab.run(&scenario("openai-realtime", &url, talk)).expect(0);
+    let seen = seen.lock().unwrap();
+    let updates: Vec<&Value> = seen
+        .messages
+        .iter()
+        .filter(|(_, message)| message["type"] == "session.update")
+        .map(|(_, message)| &message["session"]["instructions"])
+        .collect();
+    assert_eq!(updates, ["be kind", "be brief"]);
+}
+
+#[test]
 fn a_lost_connection_ends_a_realtime_session_and_not_one_of_responses() {
     // The server closes each connection after its first response.
     let answer = |end: &'static str| {

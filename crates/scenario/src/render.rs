@@ -24,6 +24,7 @@ use llmscen_core::units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
+use speech::is_system;
 pub use speech::spoken;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -402,8 +403,10 @@ fn messages_of_request(api: Api, body: &Map<String, Value>, prompt: &Prompt) -> 
         lines.push("response.create", fields);
         return lines.0;
     }
-    // The server that has the conversation so far has the settings of the session, too.
-    let session = body.get("session").filter(|_| !prompt.continues);
+    // The server that has the conversation so far has the settings of the session, too, unless the turn replaces them.
+    let mut added = prompt.messages.iter().flatten();
+    let is_new = !prompt.continues || prompt.system.is_some() || added.any(is_system);
+    let session = body.get("session").filter(|_| is_new);
     if let Some(session) = session {
         let with_audio = prompt.audio.as_ref().map(|_| with_audio_input(session));
         let session = with_audio.as_ref().unwrap_or(session);

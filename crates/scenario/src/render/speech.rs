@@ -483,7 +483,7 @@ impl<'a> Dialog<'a> {
 }
 
 /// `developer` is OpenAI's newer name of the role.
-fn is_system(message: &Value) -> bool {
+pub(super) fn is_system(message: &Value) -> bool {
     message
         .get("role")
         .is_some_and(|role| role == "system" || role == "developer")
