@@ -299,7 +299,7 @@ fn rows_that_do_not_fit_are_named_counted_and_with_strict_refused() {
          {0}:6: invalid time: yesterday; {0}:7: the row has only 1 columns; {0}:8: the prompt has no tokens",
         log.path
     );
-    assert_eq!(good.prompts.problems(), [known.clone()]);
+    assert_eq!(good.prompts.problems(), std::slice::from_ref(&known));
     assert_eq!(log_of(&log, false).unwrap().notes, [known]);
     let strict = DatasetSpec {
         strict: true,
