@@ -29,7 +29,7 @@ pub struct ProgressArgs {
     /// Serve OpenMetrics at http://ADDR/metrics during the run; port 0 selects a free port
     #[arg(long, value_name = "ADDR")]
     pub metrics_addr: Option<SocketAddr>,
-    /// Keep the endpoint for up to SECONDS after the run, until the next scrape
+    /// Keep the endpoint for up to SECONDS after the run, until a scrape has the last figures
     #[arg(
         long,
         value_name = "SECONDS",

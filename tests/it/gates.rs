@@ -45,11 +45,11 @@ fn an_equal_run_does_not_fail_and_a_slower_one_does() {
         rulings(&lab)
     );
     assert!(!equal.err.contains("different scenario"), "{}", equal.err);
-    let slow = lab.run(&gate("90ms", "base/t.json", SLO)).expect(1);
+    let slow = lab.run(&gate("150ms", "base/t.json", SLO)).expect(1);
     assert_eq!(rulings(&lab)[..2], ["fail", "fail"]);
     assert!(
         slow.err.contains(
-            "recorded with a different scenario: `target.simulator.alpha` was 60ms, is 90ms"
+            "recorded with a different scenario: `target.simulator.alpha` was 60ms, is 150ms"
         ),
         "{}",
         slow.err

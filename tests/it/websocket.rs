@@ -259,7 +259,8 @@ fn a_turn_with_another_system_message_updates_a_realtime_session() {
         let said = |role: &str, text: &str| json!({ "role": role, "content": text });
         json!({ "messages": [said("system", system), said("user", "q")] })
     };
-    let row = json!({ "turns": [turn("be kind"), turn("be kind"), turn("be brief")] });
+    let turns = ["be kind", "be kind", "be brief", "be kind"].map(turn);
+    let row = json!({ "turns": turns });
     lab.file("talk.jsonl", row.to_string());
     let talk = "dataset: { kind: messages, path: talk.jsonl, turns: {} }\nload: { concurrency: 1, sessions: 1 }\n";
     lab.run(&scenario("openai-realtime", &url, talk)).expect(0);
@@ -270,7 +271,7 @@ fn a_turn_with_another_system_message_updates_a_realtime_session() {
         .filter(|(_, message)| message["type"] == "session.update")
         .map(|(_, message)| &message["session"]["instructions"])
         .collect();
-    assert_eq!(updates, ["be kind", "be brief"]);
+    assert_eq!(updates, ["be kind", "be brief", "be kind"]);
 }
 
 #[test]

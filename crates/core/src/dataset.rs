@@ -524,13 +524,20 @@ pub struct Session {
     pub turns: Vec<Prompt>,
 }
 
-impl Session {
-    /// The turn whose history and reply turn `index` continues.
-    pub fn continues(&self, index: u32) -> Option<u32> {
-        match self.turns.get(index as usize)?.links.as_deref() {
+impl Prompt {
+    /// The turn whose history and reply this prompt continues, as turn `index` of its session.
+    pub fn continued_turn(&self, index: u32) -> Option<u32> {
+        match self.links.as_deref() {
             Some(links) => links.continues,
             None => index.checked_sub(1),
         }
+    }
+}
+
+impl Session {
+    /// The turn whose history and reply turn `index` continues.
+    pub fn continues(&self, index: u32) -> Option<u32> {
+        self.turns.get(index as usize)?.continued_turn(index)
     }
 
     /// The turns that each turn awaits. None for a conversation, whose turns await the one before.

@@ -84,8 +84,10 @@ fn wav_chunks(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let end = body.saturating_add(size).min(bytes.len());
         match bytes.get(at..at + 4)? {
             b"fmt " => format = bytes.get(body..end),
-            // A program that writes to a pipe does not know the size.
-            b"data" if size == 0 => return Some((format?, bytes.get(body..)?)),
+            // A program that writes to a pipe does not know the sizes.
+            b"data" if size == 0 && matches!(u32_le(bytes, 4), Some(0 | 0xffff_ffff)) => {
+                return Some((format?, bytes.get(body..)?));
+            }
             b"data" => return Some((format?, bytes.get(body..end)?)),
             _ => {}
         }

@@ -59,6 +59,11 @@ pub trait Prompts: Send + Sync {
     /// (`on_exhausted: stop` or `fail`), or the rest cannot be read (see [`Prompts::fault`]).
     fn session(&self, seq: u64) -> Option<Session>;
 
+    /// Whether [`Prompts::session`] leaves out the texts of later turns.
+    fn writes_turns(&self) -> bool {
+        false
+    }
+
     /// Writes the text of turn `turn`, from 1, of session `seq`, where [`Prompts::session`] left it out.
     ///
     /// # Errors

@@ -172,6 +172,10 @@ impl Prompts for Random {
         self.sessions.session(prompt, self.template_tokens, index)
     }
 
+    fn writes_turns(&self) -> bool {
+        true
+    }
+
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
         let index = self.first.wrapping_add(seq);
         self.sessions.write_turn(index, turn, prompt)

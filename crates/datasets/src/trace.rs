@@ -30,7 +30,7 @@ use log::{Reading, Rows, Turn};
 use serde_json::{Map, Value, json};
 use sessions::Wait;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use text::TraceText;
 
 struct Trace {
@@ -41,9 +41,10 @@ struct Trace {
     has_think_time: bool,
     /// Generates text of the logged lengths; None where the log contains request bodies.
     text: Option<TraceText>,
-    /// Number of leading blocks of each row that earlier rows have, where the log has block ids.
-    repeated_blocks: Option<Vec<u32>>,
-    block_tokens: u64,
+    /// Tokens of the leading blocks of each row that rows before it have, where the log has block ids.
+    repeated_tokens: Option<Vec<u64>>,
+    /// Why a first turn has no text.
+    fault: OnceLock<Arc<PromptError>>,
     tokenizer: Option<Arc<Tokenizer>>,
     seed: Seed,
     first: u64,
@@ -100,10 +101,16 @@ pub fn open(
         };
         rows.filter(|entry| setting.admits(tokens(entry)), notes)?;
     }
+    let limit = setting.spec.turns.as_ref().and_then(|turns| turns.max);
+    let sent = limit.map_or(usize::MAX, |limit| limit as usize);
     let trace = Trace {
         arrivals: rows.arrivals(),
-        repeated_blocks: rows.repeated_blocks(),
-        block_tokens,
+        // Without a tokenizer the tokens are not counted.
+        repeated_tokens: setting
+            .tokenizer
+            .as_ref()
+            .and_then(|_| rows.repeated_tokens(block_tokens, sent)),
+        fault: OnceLock::new(),
         rows,
         spec: spec.clone(),
         has_think_time: setting
@@ -175,8 +182,11 @@ impl Trace {
         let turn = |(turn, logged): (u32, Turn<'_>)| {
             let mut prompt = self.prompt(&logged)?;
             if turn == 0 {
-                self.write(&logged.entry, self.seeds(index, turn), &mut prompt)
-                    .ok()?;
+                let written = self.write(&logged.entry, self.seeds(index, turn), &mut prompt);
+                if let Err(error) = written {
+                    self.fault.get_or_init(|| Arc::new(error.into()));
+                    return None;
+                }
             }
             if !is_single {
                 prompt.wait = match logged.wait {
@@ -223,15 +233,11 @@ impl Trace {
             LoggedRequest::Lengths { input, output, .. } => {
                 let generator = self.text.as_ref()?;
                 let tokens = generator.planned_tokens(*input);
-                let repeated = self
-                    .repeated_blocks
-                    .as_ref()
-                    .and_then(|repeated| repeated.get(turn.row));
+                let repeated = self.repeated_tokens.as_ref();
                 Some(Prompt {
                     tokens: Some(tokens),
                     approximate: generator.tokenizer.approximate(),
-                    cacheable_tokens: repeated
-                        .map(|blocks| tokens.min(u64::from(*blocks) * self.block_tokens)),
+                    cacheable_tokens: repeated.and_then(|repeated| repeated.get(turn.row).copied()),
                     max_tokens: Some(*output),
                     sampling: self.exact_output(*output),
                     model: mapped(turn.entry.model.as_deref()),
@@ -326,6 +332,10 @@ impl Prompts for Trace {
         self.logged_session(self.first.wrapping_add(seq))
     }
 
+    fn writes_turns(&self) -> bool {
+        true
+    }
+
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
         let index = self.first.wrapping_add(seq);
         match self.rows.turn_of_session(self.number(index), turn) {
@@ -337,6 +347,10 @@ impl Prompts for Trace {
     fn len(&self) -> Option<u64> {
         let endless = self.cycle && self.text.is_some();
         (!endless).then_some(self.rows.len() as u64)
+    }
+
+    fn fault(&self) -> Option<Arc<PromptError>> {
+        self.fault.get().cloned()
     }
 
     fn problems(&self) -> Vec<String> {

@@ -15,22 +15,20 @@ use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A change of sessions. Equal sessions and indices give equal results.
+/// A change of prompts. Equal prompts and indices give equal results.
 trait Transform: Send + Sync {
-    /// Changes the session with this index in the dataset.
-    fn apply(&self, session: &mut Session, index: u64);
+    /// Changes turn `turn` of the session with this index in the dataset.
+    fn apply(&self, prompt: &mut Prompt, turn: u32, index: u64);
 }
 
 /// `request.prompt: token_ids`: the ids of each text, with the special tokens that the server would add.
 struct TokenIds(Arc<Tokenizer>);
 
 impl Transform for TokenIds {
-    fn apply(&self, session: &mut Session, _index: u64) {
-        for prompt in &mut session.turns {
-            if prompt.token_ids.is_none() {
-                prompt.token_ids = self.0.encode_prompt(&prompt.text);
-                prompt.tokens = prompt.token_ids.as_ref().map(|ids| ids.len() as u64);
-            }
+    fn apply(&self, prompt: &mut Prompt, _turn: u32, _index: u64) {
+        if prompt.token_ids.is_none() {
+            prompt.token_ids = self.0.encode_prompt(&prompt.text);
+            prompt.tokens = prompt.token_ids.as_ref().map(|ids| ids.len() as u64);
         }
     }
 }
@@ -58,13 +56,28 @@ struct Transformed<T> {
 impl<T: Transform> Prompts for Transformed<T> {
     fn session(&self, seq: u64) -> Option<Session> {
         let mut session = self.inner.session(seq)?;
-        self.transform
-            .apply(&mut session, self.first.wrapping_add(seq));
+        let known = match self.inner.writes_turns() {
+            true => 1,
+            false => session.turns.len(),
+        };
+        for (turn, prompt) in (0..).zip(&mut session.turns).take(known) {
+            self.transform
+                .apply(prompt, turn, self.first.wrapping_add(seq));
+        }
         Some(session)
     }
 
+    fn writes_turns(&self) -> bool {
+        self.inner.writes_turns()
+    }
+
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
-        self.inner.write_turn(seq, turn, prompt)
+        self.inner.write_turn(seq, turn, prompt)?;
+        if self.inner.writes_turns() {
+            self.transform
+                .apply(prompt, turn, self.first.wrapping_add(seq));
+        }
+        Ok(())
     }
 
     fn len(&self) -> Option<u64> {
@@ -143,26 +156,23 @@ pub fn add_cache_bust(
 }
 
 impl Transform for CacheBust {
-    fn apply(&self, session: &mut Session, index: u64) {
+    fn apply(&self, prompt: &mut Prompt, turn: u32, index: u64) {
+        if prompt.continued_turn(turn).is_some() {
+            return;
+        }
         let words = format!("{:016x}", self.seed.child(index).0);
         let system = self.system.as_deref();
-        let begins: Vec<bool> = (0..)
-            .zip(&session.turns)
-            .map(|(turn, _)| session.continues(turn).is_none())
-            .collect();
-        let turns = session.turns.iter_mut().zip(begins);
-        for (prompt, _) in turns.filter(|(_, begins)| *begins) {
-            let messages = prompt.messages.as_ref().map_or(0, Vec::len);
-            prepend(prompt, &words, system);
-            // A system message may be added in front.
-            let added = prompt.messages.as_ref().map_or(0, Vec::len) - messages;
-            let slots = prompt.links.iter_mut().flat_map(|links| &mut links.replies);
-            slots.for_each(|slot| slot.message += added);
-            prompt.tokens = self
-                .tokenizer
-                .as_ref()
-                .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
-        }
+        let messages = prompt.messages.as_ref().map_or(0, Vec::len);
+        prepend(prompt, &words, system);
+        // A system message may be added in front.
+        let added = prompt.messages.as_ref().map_or(0, Vec::len) - messages;
+        let slots = prompt.links.iter_mut().flat_map(|links| &mut links.replies);
+        slots.for_each(|slot| slot.message += added);
+        prompt.tokens = self
+            .tokenizer
+            .as_ref()
+            .and_then(|tokenizer| tokens_of(prompt, tokenizer, system));
+        prompt.cacheable_tokens = prompt.cacheable_tokens.map(|_| 0);
     }
 }
 
@@ -255,10 +265,10 @@ impl Shape {
 }
 
 impl Transform for Shape {
-    fn apply(&self, session: &mut Session, index: u64) {
-        let Some(prompt) = session.turns.first_mut() else {
+    fn apply(&self, prompt: &mut Prompt, turn: u32, index: u64) {
+        if turn > 0 {
             return;
-        };
+        }
         // A prompt that cannot have the length keeps its text.
         let _ = self.fit(prompt, index);
         prompt.tokens = tokens_of(prompt, &self.tokenizer, self.system.as_deref());

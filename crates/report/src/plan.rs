@@ -17,7 +17,7 @@ use llmscen_core::search::{Budget, HalvingSpec};
 use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
 
-/// More objectives are only counted: a sweep with limits relative to a baseline has one for each case.
+/// More objectives or distributions are only counted: a sweep with limits relative to a baseline has one for each case.
 const MAX_LINES: usize = 24;
 
 /// Plans with more cases are shown as a table of ladders, if their cases differ in the load.

@@ -138,6 +138,12 @@ impl History {
             .or_else(|| first().map(text_of))
     }
 
+    fn latest_system(&self) -> Option<&Value> {
+        let messages = |chunk: &'_ Chunk| chunk.messages.iter().rposition(is_system);
+        self.chunks()
+            .find_map(|chunk| chunk.messages.get(messages(chunk)?))
+    }
+
     fn first(&self) -> Option<&Value> {
         self.chunks().last()?.messages.first()
     }
@@ -188,7 +194,7 @@ impl Conversation {
         let mut quoted: HashSet<u32> = HashSet::new();
         let mut continued: HashSet<u32> = HashSet::new();
         for (index, turn) in (0..).zip(&session.turns) {
-            continued.extend(continued_turn(turn, index));
+            continued.extend(turn.continued_turn(index));
             let links = turn.links.iter();
             quoted.extend(links.flat_map(|links| links.replies.iter().map(|slot| slot.turn)));
         }
@@ -258,7 +264,8 @@ impl Conversation {
 
     /// The turn that a turn continues, until the turn is rendered.
     fn continued(&self, turn: u32) -> Option<u32> {
-        continued_turn(self.turns.get(turn as usize)?.prompt.as_ref()?, turn)
+        let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
+        prompt.continued_turn(turn)
     }
 
     fn render_messages(&mut self, turn: u32) -> Option<Prompt> {
@@ -308,7 +315,7 @@ impl Conversation {
         // A dataset may repeat the system message in every turn.
         if added
             .first()
-            .is_some_and(|first| is_system(first) && history.first() == Some(first))
+            .is_some_and(|first| is_system(first) && history.latest_system() == Some(first))
         {
             added.remove(0);
         }
@@ -375,14 +382,6 @@ impl Conversation {
             false => messages,
         };
         turn.history.push(reply.turn, messages);
-    }
-}
-
-/// The turn whose history a turn continues.
-fn continued_turn(prompt: &Prompt, turn: u32) -> Option<u32> {
-    match &prompt.links {
-        Some(links) => links.continues,
-        None => turn.checked_sub(1),
     }
 }
 

@@ -152,12 +152,8 @@ struct Place<'a> {
     trace: &'a str,
     id: &'a str,
     parent: Option<&'a str>,
-}
-
-impl<'a> Place<'a> {
-    fn name(&self) -> (&'a str, &'a str) {
-        (self.trace, self.id)
-    }
+    /// A request, and not only a node between requests.
+    is_request: bool,
 }
 
 /// Why reading ends.
@@ -289,40 +285,61 @@ impl<'a> Scan<'a> {
             trace: "",
             id: &row.id,
             parent: row.parent.as_deref(),
+            is_request: true,
         })?;
         Ok(sessions::link_parents(rows)?)
     }
 
-    /// Leaves out the rows below an invalid one. A parent that is missing although all rows are valid is an error of the log.
+    /// Leaves out the rows below an invalid one. More missing parents than invalid rows are an error of the log.
     fn reject_orphans<T>(
         &mut self,
         rows: &mut Vec<T>,
         place: impl Fn(&T) -> Place<'_>,
     ) -> Result<(), ScanError> {
-        let mut count = usize::MAX;
-        while !self.invalid.is_empty() && rows.len() < count {
-            count = rows.len();
-            let known: HashSet<(&str, &str)> = rows.iter().map(|row| place(row).name()).collect();
-            let is_orphan = |row: &T| {
-                let Place { trace, parent, .. } = place(row);
-                parent.is_some_and(|parent| !known.contains(&(trace, parent)))
-            };
-            let orphans: Vec<bool> = rows.iter().map(is_orphan).collect();
-            for (row, _) in rows
-                .iter()
-                .zip(&orphans)
-                .filter(|(_, is_orphan)| **is_orphan)
-            {
-                let Place {
-                    span, id, parent, ..
-                } = place(row);
-                let parent = parent.unwrap_or_default();
-                let problem = format!("the parent {parent} of {id} is not among the valid rows");
-                self.reject(&self.text[span], problem)?;
-            }
-            let mut orphans = orphans.into_iter();
-            rows.retain(|_| !orphans.next().unwrap_or_default());
+        if self.invalid.is_empty() {
+            return Ok(());
         }
+        let text = self.text;
+        let places: Vec<Place<'_>> = rows.iter().map(place).collect();
+        let indexes: HashMap<(&str, &str), usize> = places
+            .iter()
+            .enumerate()
+            .map(|(index, place)| ((place.trace, place.id), index))
+            .collect();
+        let mut children: Vec<Vec<usize>> = vec![Vec::new(); places.len()];
+        let mut missing: HashSet<(&str, &str)> = HashSet::new();
+        let mut below: Vec<usize> = Vec::new();
+        for (index, place) in places.iter().enumerate() {
+            let Some(parent) = place.parent.map(|parent| (place.trace, parent)) else {
+                continue;
+            };
+            match indexes.get(&parent) {
+                Some(parent) => children[*parent].push(index),
+                None => {
+                    missing.insert(parent);
+                    below.push(index);
+                }
+            }
+        }
+        if missing.len() > self.invalid.len() {
+            return Ok(());
+        }
+        let mut is_orphan = vec![false; places.len()];
+        while let Some(index) = below.pop() {
+            is_orphan[index] = true;
+            below.extend(children[index].iter().filter(|child| !is_orphan[**child]));
+        }
+        let orphans = places.iter().zip(&is_orphan);
+        for (place, _) in orphans.filter(|(place, is_orphan)| **is_orphan && place.is_request) {
+            let parent = place.parent.unwrap_or_default();
+            let problem = format!(
+                "the parent {parent} of {} is not among the valid rows",
+                place.id
+            );
+            self.reject(&text[place.span.clone()], problem)?;
+        }
+        let mut is_orphan = is_orphan.into_iter();
+        rows.retain(|_| !is_orphan.next().unwrap_or_default());
         Ok(())
     }
 
@@ -397,6 +414,7 @@ impl<'a> Scan<'a> {
             trace: &span.trace,
             id: &span.id,
             parent: span.parent.as_deref(),
+            is_request: span.request.is_some(),
         })?;
         Ok(sessions::link_spans(spans)?)
     }
@@ -765,29 +783,36 @@ impl Rows {
         })
     }
 
-    /// Number of leading blocks of each row that earlier rows of the log have; None in a log without block ids. Where equal ids of two
-    /// sessions are not equal text, only rows of the same session count.
-    pub fn repeated_blocks(&self) -> Option<Vec<u32>> {
+    /// Tokens of the leading blocks of each row that rows before it have, session by session; None in a log without block ids. Where
+    /// equal ids of two sessions are not equal text, only rows of the same session count. `turns`: the turns of a session that are sent.
+    pub fn repeated_tokens(&self, block_tokens: u64, turns: usize) -> Option<Vec<u64>> {
         let mut repeated = vec![0; self.rows.len()];
         let mut has_blocks = false;
-        let mut seen: HashSet<Seed> = HashSet::new();
+        // The tokens of each block, by the ids up to it. The last block of a prompt may be a part.
+        let mut seen: HashMap<Seed, u64> = HashMap::new();
         for session in self.sessions() {
             if self.has_local_ids() {
                 seen.clear();
             }
-            for row in session {
-                let Some(LoggedRequest::Lengths { blocks, .. }) =
+            for row in session.take(turns) {
+                let Some(LoggedRequest::Lengths { input, blocks, .. }) =
                     self.entry(row).map(|entry| entry.request)
                 else {
                     continue;
                 };
                 has_blocks |= !blocks.is_empty();
-                let chain = blocks.iter().scan(Seed(0), |chain, id| {
-                    *chain = chain.child(*id);
-                    Some(*chain)
-                });
-                let is_new: Vec<bool> = chain.map(|block| seen.insert(block)).collect();
-                repeated[row] = is_new.iter().take_while(|is_new| !**is_new).count() as u32;
+                let (mut chain, mut rest, mut is_repeated) = (Seed(0), input, true);
+                for id in blocks {
+                    chain = chain.child(id);
+                    let own = rest.min(block_tokens);
+                    rest -= own;
+                    let known = seen.entry(chain).or_default();
+                    if is_repeated {
+                        repeated[row] += own.min(*known);
+                    }
+                    is_repeated &= *known == block_tokens;
+                    *known = own.max(*known);
+                }
             }
         }
         has_blocks.then_some(repeated)

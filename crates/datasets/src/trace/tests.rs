@@ -714,6 +714,7 @@ fn replayed_prompts_share_as_many_tokens_as_the_log() {
             path: Some("builtin".into()),
             turns: Some(Turns::default()),
             on_exhausted: OnExhausted::Stop,
+            tokenizer: Some("builtin".into()),
             ..DatasetSpec::new(Source::Trace(TraceSpec {
                 layout,
                 ..TraceSpec::default()
@@ -767,6 +768,70 @@ fn replayed_prompts_share_as_many_tokens_as_the_log() {
             assert_eq!(*cacheable, most as u64, "{layout:?}: {session}");
         }
         assert!(sharing > 10, "{layout:?}: {sharing}");
+    }
+}
+
+#[test]
+fn a_part_of_a_block_is_shared_as_a_part() {
+    let row = |at: u64, input: u64, ids: &str| {
+        format!(
+            "{{\"timestamp\": {at}, \"input_length\": {input}, \"output_length\": 5, \"hash_ids\": [{ids}]}}\n"
+        )
+    };
+    let log = [
+        row(0, 1000, "1, 2"),
+        row(1, 1500, "1, 2, 3"),
+        row(2, 1500, "1, 2, 3"),
+        row(3, 600, "1, 2"),
+        row(4, 600, "2, 1"),
+    ];
+    let log_file = file(log.concat());
+    let counted = DatasetSpec {
+        tokenizer: Some("builtin".into()),
+        ..spec(&log_file, TraceSpec::default())
+    };
+    let counted = opened(&counted).unwrap().prompts;
+    let shared = [0, 1, 2, 3, 4].map(|seq| prompt(counted.as_ref(), seq).cacheable_tokens);
+    assert_eq!(shared, [0, 1000, 1500, 600, 0].map(Some));
+    let first = prompt(prompts(log.concat(), TraceSpec::default()).as_ref(), 1);
+    assert_eq!(first.cacheable_tokens, None, "no tokenizer counts them");
+}
+
+#[test]
+fn cache_bust_precedes_every_turn_of_a_logged_session() {
+    for system in [None, Some("be kind".to_owned())] {
+        let busted = opened(&DatasetSpec {
+            path: Some("builtin".into()),
+            turns: Some(Turns::default()),
+            cache_bust: true,
+            tokenizer: Some("builtin".into()),
+            system: system.clone(),
+            ..DatasetSpec::new(Source::Trace(TraceSpec {
+                layout: Layout::Mooncake,
+                ..TraceSpec::default()
+            }))
+        });
+        let busted = busted.unwrap().prompts;
+        let mut session = busted.session(0).unwrap();
+        assert!(session.turns.len() > 1);
+        for (turn, prompt) in (0..).zip(&mut session.turns) {
+            if turn > 0 {
+                busted.write_turn(0, turn, prompt).unwrap();
+            }
+            let sent = match &prompt.messages {
+                Some(messages) => messages.clone(),
+                None => vec![json!({ "content": prompt.text })],
+            };
+            let texts: Vec<&str> = sent
+                .iter()
+                .map(|message| message["content"].as_str().unwrap())
+                .collect();
+            assert_eq!(texts.len(), 1 + usize::from(system.is_some()));
+            let words = texts[0].split('\n').next().unwrap();
+            assert!(words.len() == 16 && u64::from_str_radix(words, 16).is_ok());
+            assert!(texts.last().unwrap().len() > 100);
+            assert_eq!(prompt.cacheable_tokens, Some(0));
+        }
     }
 }
 
@@ -879,6 +944,17 @@ fn the_rows_below_an_invalid_one_are_left_out() {
     let log = span("a", "", end) + &span("a2", "", end) + &span("b", "", "") + &span("c", "b", end);
     let opened = sessions(&log, TraceSpec::default()).unwrap();
     assert_eq!(opened.prompts.dropped(), 2, "{:?}", opened.notes);
+    let cut: Vec<&str> = broken
+        .lines()
+        .filter(|line| !line.contains("\"chat_id\": 7"))
+        .collect();
+    let error = sessions(&cut.join("\n"), TraceSpec::default()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the parent 7 of 4 is not in the log"),
+        "two parents are missing, and one row is invalid: {error}"
+    );
 }
 
 #[test]

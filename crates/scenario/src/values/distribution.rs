@@ -137,15 +137,16 @@ fn with(
     let (low, high) = (bound(min)?, bound(max)?);
     // Much of the mean of a Pareto distribution may lie in lengths that no context has.
     let cap = matches!(family, Family::Pareto { .. }) && measure == Measure::Tokens;
-    let drawn = construct(family.clone(), low, high)
-        .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
-        .ok()?;
-    match high {
+    let capped = |drawn: Distribution| match high {
         None if cap && drawn.check_mean().is_ok() => {
-            Distribution::new(family, low, Some(MAX_TOKENS as f64)).ok()
+            Distribution::new(family.clone(), low, Some(MAX_TOKENS as f64))
         }
-        _ => Some(drawn),
-    }
+        _ => Ok(drawn),
+    };
+    construct(family.clone(), low, high)
+        .and_then(capped)
+        .map_err(|error| review.push(mistake(error, only, [min, max], measure)))
+        .ok()
 }
 
 /// The error of a distribution that does not exist, at the key that causes it.

@@ -316,6 +316,10 @@ fn each_error_has_its_position() {
             "10 this distribution has no mean",
         ),
         (
+            "{pareto: {min: 10000000, alpha: 2}}",
+            "10 no value of this distribution is within its bounds",
+        ),
+        (
             "{values: []}",
             "10 `values` needs `[value, …]` or `[[value, weight], …]`, numbers of tokens, 1 or more, and weights of 0 or more, not all 0",
         ),
