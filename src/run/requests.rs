@@ -238,7 +238,7 @@ impl RequestGenerator {
         };
         let mut prompt = first.unwrap_or_default();
         // No earlier request of the session has a part of it.
-        let of_session = (range.turns > 1 || settings.is_some()).then_some(0);
+        let of_session = class.case.dataset.is_session(range.turns).then_some(0);
         prompt.cacheable_tokens = class.cacheable_tokens(prompt.cacheable_tokens, of_session);
         prompt.group = class.group(prompt.group);
         let rendered = class.renderer.body(&prompt, position.number, *seed)?;

@@ -21,6 +21,14 @@ fn named(server: &Server, names: &[&str]) -> Vec<Objective> {
         .collect()
 }
 
+/// The shares of PASS and FAIL.
+fn shares(rulings: &[Ruling]) -> [f64; 2] {
+    [Ruling::Pass, Ruling::Fail].map(|wanted| {
+        let count = rulings.iter().filter(|ruling| **ruling == wanted).count();
+        count as f64 / rulings.len() as f64
+    })
+}
+
 /// PASS and FAIL of all verdicts with a limit that is this factor easier than the truth.
 fn rulings(servers: &[&str], names: &[&str], size: (usize, u64), easier: f64) -> [f64; 2] {
     rulings_of_shards(1, servers, names, size, easier)
@@ -33,7 +41,7 @@ fn rulings_of_shards(
     (n, trials): (usize, u64),
     easier: f64,
 ) -> [f64; 2] {
-    let (mut counts, mut all) = ([0.0; 2], 0.0);
+    let mut rulings = Vec::new();
     for server in servers.iter().map(|name| server(name).split(shards)) {
         for trial in 0..trials {
             let sample = server.sample(server.serve(n, trial));
@@ -42,16 +50,11 @@ fn rulings_of_shards(
                 load: server.load(),
             };
             for objective in named(&server, names) {
-                let ruling = rule(&objective.check(&server, easier), &sample, &conditions).ruling;
-                all += 1.0;
-                counts
-                    .iter_mut()
-                    .zip([Ruling::Pass, Ruling::Fail])
-                    .for_each(|(count, own)| *count += f64::from(u8::from(ruling == own)));
+                rulings.push(rule(&objective.check(&server, easier), &sample, &conditions).ruling);
             }
         }
     }
-    counts.map(|count| count / all)
+    shares(&rulings)
 }
 
 /// PASS and FAIL of limits of a multiple of the value of another group, whose requests alternate at random with those of the first. The
@@ -63,7 +66,7 @@ fn rulings_between_groups(
     rounds: u64,
     factor: f64,
 ) -> [f64; 2] {
-    let (mut counts, mut all) = ([0.0; 2], 0.0);
+    let mut rulings = Vec::new();
     for server in servers.iter().map(|name| server(name)) {
         for trial in 0..trials {
             let mut groups = [Vec::new(), Vec::new()];
@@ -115,16 +118,11 @@ fn rulings_between_groups(
                     relative: Some(relative),
                     ..check
                 };
-                let ruling = rule(&check, own.all, &conditions).ruling;
-                all += 1.0;
-                counts
-                    .iter_mut()
-                    .zip([Ruling::Pass, Ruling::Fail])
-                    .for_each(|(count, own)| *count += f64::from(u8::from(ruling == own)));
+                rulings.push(rule(&check, own.all, &conditions).ruling);
             }
         }
     }
-    counts.map(|count| count / all)
+    shares(&rulings)
 }
 
 const CORRELATED: [&str; 3] = ["AR(1), 0.5", "closed, 16 users", "open, 40 %"];

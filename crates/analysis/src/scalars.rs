@@ -198,7 +198,7 @@ pub(super) fn mean_user_tps(requests: &[MeasuredRequest<'_>]) -> Option<f64> {
 /// Whether a request is a turn of a session, of which it may be the only turn.
 fn is_session(row: &RequestRow<'_>, case: &Case) -> bool {
     let group = row.group().map(|group| &**group);
-    row.turns() > 1 || case.dataset_for_group(group).turns.is_some()
+    case.dataset_for_group(group).is_session(row.turns())
 }
 
 /// Sessions whose turns all succeeded and that ended in the throughput window; None without sessions.

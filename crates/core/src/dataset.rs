@@ -383,6 +383,11 @@ pub struct DatasetSpec {
 }
 
 impl DatasetSpec {
+    /// Whether rows with this number of turns are sessions; with `turns` also those of one turn.
+    pub fn is_session(&self, turns: u32) -> bool {
+        turns > 1 || self.turns.is_some()
+    }
+
     /// Whether a tokenizer counts the tokens of prompts; synthetic prompts need one.
     pub fn counts_tokens(&self) -> bool {
         let synthetic = matches!(
@@ -535,11 +540,6 @@ impl Prompt {
 }
 
 impl Session {
-    /// The turn whose history and reply turn `index` continues.
-    pub fn continues(&self, index: u32) -> Option<u32> {
-        self.turns.get(index as usize)?.continued_turn(index)
-    }
-
     /// The turns that each turn awaits. None for a conversation, whose turns await the one before.
     pub fn dependencies(&self) -> Option<TurnDependencies> {
         if self.turns.iter().all(|turn| turn.links.is_none()) {
@@ -550,7 +550,8 @@ impl Session {
                 .links
                 .iter()
                 .flat_map(|links| links.after.iter().copied());
-            self.continues(index).into_iter().chain(after).collect()
+            let continued = turn.continued_turn(index);
+            continued.into_iter().chain(after).collect()
         });
         Some(awaited.collect())
     }

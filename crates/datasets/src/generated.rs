@@ -58,7 +58,8 @@ impl Sessions {
         Conversations::open(kind, setting, seed).map(Sessions)
     }
 
-    /// Lengths of a first turn, within the context limit if there is one. `base`: tokens that the lengths do not include.
+    /// Lengths of a first turn, within the context limit if there is one. `base`: tokens of system message, template and a prefix that the
+    /// lengths do not include.
     ///
     /// # Errors
     /// No length within the limit was drawn.
@@ -69,10 +70,18 @@ impl Sessions {
         index: u64,
         rng: &mut ChaCha8Rng,
     ) -> Result<DrawnLengths, PromptError> {
-        match &self.0 {
-            Some(conversations) => conversations.draw_first(lengths, base, index, rng),
-            None => Ok(lengths.draw(rng)),
-        }
+        let Some(conversations) = &self.0 else {
+            return Ok(lengths.draw(rng));
+        };
+        let mut outputs = conversations.rng(index, 0);
+        let first = || {
+            let mut drawn = lengths.draw(rng);
+            drawn.max_tokens = drawn
+                .max_tokens
+                .or_else(|| conversations.output(&mut outputs));
+            drawn
+        };
+        conversations.draw_within(base, first)
     }
 
     /// The session with this first turn; None if a turn does not fit into the limit.
@@ -118,7 +127,7 @@ impl Conversations {
     ///
     /// # Errors
     /// A length that only rows have.
-    pub fn open(
+    fn open(
         kind: &'static str,
         setting: &Setting<'_>,
         seed: Seed,
@@ -159,27 +168,6 @@ impl Conversations {
         let mut rng = conversations.rng(0, 1);
         conversations.draw_within(turn_tokens, || conversations.draw_later(&mut rng))?;
         Ok(Some(conversations))
-    }
-
-    /// Lengths of a first turn within the context limit. `base`: tokens of system message, template and a prefix that the lengths do not
-    /// include.
-    ///
-    /// # Errors
-    /// No length within the limit was drawn.
-    pub fn draw_first(
-        &self,
-        lengths: &Lengths,
-        base: u64,
-        index: u64,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<DrawnLengths, PromptError> {
-        let mut outputs = self.rng(index, 0);
-        let first = || {
-            let mut drawn = lengths.draw(rng);
-            drawn.max_tokens = drawn.max_tokens.or_else(|| self.output(&mut outputs));
-            drawn
-        };
-        self.draw_within(base, first)
     }
 
     /// Draws until the lengths fit beside `base` tokens.
@@ -228,7 +216,7 @@ impl Conversations {
     }
 
     /// The session with this first turn. Later turns have lengths, and no text yet. None if a turn does not fit into the limit.
-    pub fn session(&self, first: Prompt, base: u64, index: u64) -> Option<Session> {
+    fn session(&self, first: Prompt, base: u64, index: u64) -> Option<Session> {
         let mut counts = ChaCha8Rng::seed_from_u64(self.seed.child(index).child("count").0);
         let count = sample_length(&self.sessions.count, &Map::new(), &mut counts).unwrap_or(1);
         let drawn = DrawnLengths {
@@ -272,7 +260,7 @@ impl Conversations {
     ///
     /// # Errors
     /// No such text was found.
-    pub fn write_turn(&self, index: u64, turn: u32, prompt: &mut Prompt) -> Result<(), TokenError> {
+    fn write_turn(&self, index: u64, turn: u32, prompt: &mut Prompt) -> Result<(), TokenError> {
         let total = self.plain.count() + prompt.tokens.unwrap_or(1);
         let seed = self.seed.child(index).child(u64::from(turn)).child("text");
         let mut last_error = TokenError::NoFit {

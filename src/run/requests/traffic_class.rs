@@ -148,7 +148,7 @@ pub fn build_call(
         seq: position.seq,
         turn: position.turn,
         turns: position.turns,
-        is_session: position.turns > 1 || class.case.dataset.turns.is_some(),
+        is_session: class.case.dataset.is_session(position.turns),
         first_turn: position.first_turn,
         dependencies: None,
         entry: position.entry,

@@ -477,7 +477,7 @@ mod tests {
             .turn_requests
             .send_blocking(request(failing, 100))
             .unwrap();
-        // Nobody waits for this one, so it is not rendered.
+        // The receiver of this turn is closed, so the turn is not rendered.
         let (left, _) = oneshot::channel();
         turn_renderer
             .turn_requests
