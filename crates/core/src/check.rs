@@ -114,6 +114,13 @@ pub enum Subject {
     },
     /// The share of scheduled requests that are ok and meet every limit.
     Goodput(Vec<RequestLimit>),
+    /// The share of ok requests with this finish reason.
+    Finish {
+        /// The selector of the reason; see [`crate::finish_reason::matches`].
+        reason: String,
+        /// Only requests with these tags count.
+        tags: Vec<(String, String)>,
+    },
     /// A statistic of a telemetry signal; always compared as a point estimate.
     Signal {
         /// The signal.
@@ -267,6 +274,9 @@ pub struct Check {
     pub no_data: NoData,
     /// Whether and when its failure aborts the case.
     pub abort: Option<Abort>,
+    /// The scenario did not write it: it limits failures where no other objective does.
+    #[serde(default)]
+    pub is_default: bool,
 }
 
 impl Check {
@@ -296,7 +306,7 @@ impl Check {
             Subject::Signal { .. } | Subject::PageMetric(_) => return None,
             subject if subject.is_share() && ceiling => self.limit,
             subject if subject.is_share() => 1.0 - self.limit,
-            Subject::Goodput(_) => return None,
+            Subject::Goodput(_) | Subject::Finish { .. } => return None,
             Subject::Metric { metric, stat, .. } => match (*stat)? {
                 Stat::Max if ceiling => 0.0,
                 Stat::Min if !ceiling => 0.0,
@@ -366,19 +376,24 @@ pub struct Verdict {
 impl Subject {
     /// The value of a tag that restricts it to some requests.
     pub fn tag(&self, name: &str) -> Option<&str> {
+        self.tags()
+            .iter()
+            .find(|(tag, _)| tag == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The tags that restrict it to some requests.
+    pub fn tags(&self) -> &[(String, String)] {
         match self {
-            Subject::Metric { tags, .. } => tags
-                .iter()
-                .find(|(tag, _)| tag == name)
-                .map(|(_, value)| value.as_str()),
-            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+            Subject::Metric { tags, .. } | Subject::Finish { tags, .. } => tags,
+            Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => &[],
         }
     }
 
     /// Whether it is a share of the requests, which has exact binomial bounds.
     pub fn is_share(&self) -> bool {
         match self {
-            Subject::Goodput(_) => true,
+            Subject::Goodput(_) | Subject::Finish { .. } => true,
             Subject::Metric { metric, .. } => metric.is_request_share(),
             Subject::Signal { .. } | Subject::PageMetric(_) => false,
         }
@@ -387,7 +402,7 @@ impl Subject {
     /// The unit of the values: a share for goodput, a plain count for `.count`.
     pub fn unit(&self) -> Unit {
         match self {
-            Subject::Goodput(_) => Unit::Share,
+            Subject::Goodput(_) | Subject::Finish { .. } => Unit::Share,
             Subject::Metric {
                 stat: Some(Stat::Count),
                 ..
@@ -451,6 +466,10 @@ impl fmt::Display for Subject {
             }
             Subject::Signal { signal, stat, .. } => write!(f, "{signal}.{stat}"),
             Subject::PageMetric(series) => write!(f, "{series}"),
+            Subject::Finish { reason, tags } => {
+                let tags = tags.iter().map(|(tag, value)| format!(",{tag}={value}"));
+                write!(f, "finish{{{reason}{}}}.share", tags.collect::<String>())
+            }
             Subject::Goodput(limits) => {
                 let limits: Vec<String> = limits
                     .iter()
@@ -502,6 +521,7 @@ mod tests {
             of: RequestSet::Ok,
             no_data: NoData::Fail,
             abort: None,
+            is_default: false,
         }
     }
 
@@ -513,6 +533,10 @@ mod tests {
             tags: Vec::new(),
         };
         let p = |share| Some(Stat::Quantile(share));
+        let finish = |reason: &str| Subject::Finish {
+            reason: reason.into(),
+            tags: Vec::new(),
+        };
         for (subject, op, limit, share) in [
             (metric(Metric::Ttft, p(0.75)), Op::Less, 5.0, Some(0.25)),
             (metric(Metric::Ttft, p(1.0)), Op::Less, 5.0, Some(0.0)),
@@ -524,6 +548,8 @@ mod tests {
             ),
             (metric(Metric::ErrorRate, None), Op::Less, 0.01, Some(0.01)),
             (metric(Metric::ErrorRate, None), Op::More, 0.75, Some(0.25)),
+            (finish("length"), Op::AtMost, 0.05, Some(0.05)),
+            (finish("stop"), Op::AtLeast, 0.75, Some(0.25)),
             (Subject::Goodput(Vec::new()), Op::AtLeast, 0.75, Some(0.25)),
             (Subject::Goodput(Vec::new()), Op::AtLeast, 1.0, Some(0.0)),
             (

@@ -139,6 +139,15 @@ pub enum Layout {
     Workload,
 }
 
+/// What the rows of a session in a log are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceRows {
+    /// Each is a whole prompt, history included.
+    Whole,
+    /// Each has what is new since the reply before it.
+    Delta,
+}
+
 /// How a request log is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceSpec {
@@ -154,6 +163,8 @@ pub struct TraceSpec {
     pub match_output_length: bool,
     /// Tokens of a block that has one of the `hash_ids`; None: as usual for the layout.
     pub block_tokens: Option<u64>,
+    /// What the rows of a session are; None: detected.
+    pub rows: Option<TraceRows>,
 }
 
 /// Images in the prompts.

@@ -32,6 +32,8 @@ pub enum Requires {
     Turns,
     /// `dataset.tokenizer`, and prompts that share prefixes.
     Tokenizer,
+    /// `dataset.tokenizer`, and a server that reports its counts.
+    OutputTokenizer,
     /// Requests that hold several inputs, or yield several images.
     Items,
     /// Requests that transcribe or generate audio.
@@ -54,7 +56,7 @@ pub enum Requires {
     AnswerFormat,
     /// A truth in `request.expect`.
     AnswerTruth,
-    /// `length` in `request.expect`.
+    /// Requests that ask for a length, or `length` in `request.expect`.
     AnswerLength,
     /// `target.keep_headers`.
     KeptHeaders,
@@ -123,7 +125,7 @@ metrics! {
     Ttft "ttft" "ttft_ms" Millis Request Stream Latency false;
     /// first_token − sent.
     TtftService "ttft_service" "ttft_service_ms" Millis Request Stream Service false;
-    /// First token that is not reasoning − intended, for replies with reasoning.
+    /// First token that is not reasoning − intended, for replies with reasoning. A reply of reasoning alone exceeds any limit.
     TimeToFirstAnswer "time_to_first_answer" "time_to_first_answer_ms" Millis Request Reasoning Latency false;
     /// First token that is not reasoning − first reasoning token, for replies whose reasoning is streamed.
     ReasoningTime "reasoning_time" "reasoning_time_ms" Millis Request Reasoning Pace false;
@@ -135,7 +137,7 @@ metrics! {
     TokensPerEvent "tokens_per_event" "tokens_per_event" Tokens Request Stream Fixed false;
     /// Token events of one reply.
     EventsPerReply "events_per_reply" "events_per_reply" Count Request Stream Fixed true;
-    /// Mean time per output token after the first: (last_token − first_token) / (output_tokens − 1).
+    /// Mean time per output token: (last_token − first_token) / the tokens of the events after the first.
     Tpot "tpot" "tpot_ms" Millis Request Stream Pace false;
     /// e2e / output_tokens.
     Ntpot "ntpot" "ntpot_ms" Millis Request Nothing Latency false;
@@ -149,10 +151,18 @@ metrics! {
     ScheduleLag "schedule_lag" "schedule_lag_ms" Millis Request Nothing Fixed false;
     /// Tokens of the prompt.
     PromptTokens "prompt_tokens" "prompt_tokens" Tokens Request Nothing Fixed true;
-    /// Tokens generated.
+    /// Output tokens that arrived: billed_tokens − hidden_tokens.
     OutputTokens "output_tokens" "output_tokens" Tokens Request Nothing Fixed true;
-    /// Reasoning tokens among them.
+    /// Output tokens by the server's report, hidden reasoning among them; without a report, output_tokens.
+    BilledTokens "billed_tokens" "billed_tokens" Tokens Request Nothing Fixed true;
+    /// Reasoning tokens by the server's report.
     ReasoningTokens "reasoning_tokens" "reasoning_tokens" Tokens Request Nothing Fixed true;
+    /// Reasoning tokens that the server reports and did not send.
+    HiddenTokens "hidden_tokens" "hidden_tokens" Tokens Request Nothing Fixed false;
+    /// Relative difference of the server's and the tokenizer's count of the output: |server − tokenizer| / tokenizer.
+    CountMismatch "count_mismatch" "count_mismatch" Share Request OutputTokenizer Fixed false;
+    /// Characters of the reply that are U+FFFD, which replaces bytes that are no text / its characters.
+    ReplacementShare "replacement_share" "replacement_share" Share Request Nothing Fixed false;
     /// Prompt tokens from the server's cache.
     CachedTokens "cached_tokens" "cached_tokens" Tokens Request Nothing Fixed true;
     /// Prompt tokens that an unlimited prefix cache would have: those of the history in its session, or a prefix shared by the dataset.
@@ -215,6 +225,10 @@ metrics! {
     InputTps "input_tps" "input_tps" TokensPerSecond Case Nothing Throughput true;
     /// Prompt and output tokens of ok requests that arrived in the throughput window / its length.
     TotalTps "total_tps" "total_tps" TokensPerSecond Case Nothing Throughput true;
+    /// As output_tps, of the billed tokens: hidden reasoning counts when the first token of its reply arrives.
+    BilledTps "billed_tps" "billed_tps" TokensPerSecond Case Nothing Throughput true;
+    /// Prompt tokens and billed tokens of ok requests that arrived in the throughput window / its length.
+    BilledTotalTps "billed_total_tps" "billed_total_tps" TokensPerSecond Case Nothing Throughput true;
     /// Mean over ok requests of output_tokens / e2e.
     OutputTpsPerUser "output_tps_per_user" "output_tps_per_user" TokensPerSecond Case Nothing Latency true;
     /// output_tps / target.gpus.
@@ -225,9 +239,9 @@ metrics! {
     TotalTpsPerGpu "total_tps_per_gpu" "total_tps_per_gpu" TokensPerSecond Case Gpus Throughput true;
     /// target.cost per hour / (input_tps × 3600) × 1,000,000.
     CostPerMillionInputTokens "cost_per_million_input_tokens" "cost_per_million_input_tokens" Cost Case Cost Throughput false;
-    /// target.cost per hour / (output_tps × 3600) × 1,000,000.
+    /// target.cost per hour / (billed_tps × 3600) × 1,000,000.
     CostPerMillionOutputTokens "cost_per_million_output_tokens" "cost_per_million_output_tokens" Cost Case Cost Throughput false;
-    /// target.cost per hour / (total_tps × 3600) × 1,000,000.
+    /// target.cost per hour / (billed_total_tps × 3600) × 1,000,000.
     CostPerMillionTokens "cost_per_million_tokens" "cost_per_million_tokens" Cost Case Cost Throughput false;
     /// target.cost per hour / (request_throughput × 3600) × 1,000.
     CostPerThousandRequests "cost_per_thousand_requests" "cost_per_thousand_requests" Cost Case Cost Throughput false;
@@ -249,7 +263,7 @@ metrics! {
     ValidRate "valid_rate" "valid_rate" Share Case AnswerFormat Fixed true;
     /// Answers that match every truth (`request.expect`) / answers with a truth, over ok requests.
     MatchRate "match_rate" "match_rate" Share Case AnswerTruth Fixed true;
-    /// Answers of exactly `max_tokens` tokens / answers with `expect.length: exact` and a token count, over ok requests.
+    /// Answers of exactly `max_tokens` tokens / answers with a token count whose request asks for that length, over ok requests.
     LengthExact "length_exact" "length_exact" Share Case AnswerLength Fixed true;
     /// Output tokens of ok requests of the endpoint that generated most / mean over the endpoints of the target.
     EndpointImbalance "endpoint_imbalance" "endpoint_imbalance" Count Case Endpoints Fixed false;
@@ -263,7 +277,7 @@ metrics! {
     CacheableShare "cacheable_share" "cacheable_share" Share Case Tokenizer Fixed true;
     /// Ready − process start of the managed server; mean over its starts.
     Startup "startup" "startup_s" Seconds Case ManagedServer Fixed false;
-    /// Energy of the GPUs over the measured windows / output tokens of ok requests.
+    /// Energy of the GPUs over the measured windows / billed tokens of ok requests.
     EnergyPerToken "energy_per_token" "energy_per_token_j" Joules Case Power Figure false;
     /// 2 × parameters × tokens per second / (peak_flops × gpus).
     Mfu "mfu" "mfu" Share Case Hardware Figure true;
@@ -283,7 +297,7 @@ metrics! {
 
 impl Metric {
     /// Throughputs over the throughput window, without the drain.
-    pub const WINDOWED: [Metric; 13] = [
+    pub const WINDOWED: [Metric; 15] = [
         Metric::RequestThroughput,
         Metric::ItemThroughput,
         Metric::Rtfx,
@@ -293,6 +307,8 @@ impl Metric {
         Metric::InputTps,
         Metric::OutputTps,
         Metric::TotalTps,
+        Metric::BilledTps,
+        Metric::BilledTotalTps,
         Metric::InputTpsPerGpu,
         Metric::OutputTpsPerGpu,
         Metric::TotalTpsPerGpu,
@@ -303,7 +319,12 @@ impl Metric {
     pub fn is_rate(self) -> bool {
         matches!(
             self.undivided(),
-            Metric::RequestThroughput | Metric::InputTps | Metric::OutputTps | Metric::TotalTps
+            Metric::RequestThroughput
+                | Metric::InputTps
+                | Metric::OutputTps
+                | Metric::TotalTps
+                | Metric::BilledTps
+                | Metric::BilledTotalTps
         )
     }
 
@@ -330,8 +351,8 @@ impl Metric {
     pub fn cost_basis(self) -> Option<(Metric, f64)> {
         match self {
             Metric::CostPerMillionInputTokens => Some((Metric::InputTps, 1e6)),
-            Metric::CostPerMillionOutputTokens => Some((Metric::OutputTps, 1e6)),
-            Metric::CostPerMillionTokens => Some((Metric::TotalTps, 1e6)),
+            Metric::CostPerMillionOutputTokens => Some((Metric::BilledTps, 1e6)),
+            Metric::CostPerMillionTokens => Some((Metric::BilledTotalTps, 1e6)),
             Metric::CostPerThousandRequests => Some((Metric::RequestThroughput, 1e3)),
             Metric::CostPerThousandSessions => Some((Metric::SessionThroughput, 1e3)),
             _ => None,

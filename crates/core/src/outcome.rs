@@ -1,6 +1,7 @@
 //! The outcome of one request: raw facts only, no derived values.
 
 use crate::expect::CheckedAnswer;
+use crate::token_account::TokenAccount;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,7 +28,7 @@ pub enum FailureKind {
     Tls,
     /// No connection within `timeouts.connect`.
     TimeoutConnect,
-    /// No byte within `timeouts.read`.
+    /// No byte within `timeouts.read`, or no event within `timeouts.event`.
     TimeoutRead,
     /// Not done within `timeouts.total`.
     TimeoutTotal,
@@ -191,6 +192,125 @@ pub struct Usage {
     pub cached: Option<u64>,
 }
 
+/// Something about a reply that is not as its API describes it. Counts that cannot be true are corrected: none is stored as reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnomalyKind {
+    /// Zero output tokens beside content: not used.
+    ZeroOutput,
+    /// Zero prompt tokens beside content: not used.
+    ZeroPrompt,
+    /// More reasoning tokens than output tokens: all output tokens count as reasoning.
+    ReasoningAboveOutput,
+    /// More output tokens than the request allows or the reply can hold: not used.
+    ImpossibleOutput,
+    /// More prompt tokens than the request can hold: not used.
+    ImpossiblePrompt,
+    /// More cached tokens than prompt tokens: not used.
+    CachedAbovePrompt,
+    /// Times of the server that are longer than the request took: not used. The reported value is in nanoseconds.
+    ImpossibleTimes,
+    /// A count that is negative or no whole number: not used.
+    InvalidCount,
+    /// A final event that repeats the whole text: not counted as a token event.
+    RepeatedMessage,
+    /// A body whose `content-type` is not that of its framing: read by its first bytes.
+    ContentType,
+    /// Reasoning in the text of the answer, separated from it at its markers.
+    ReasoningMarkers,
+}
+
+impl AnomalyKind {
+    /// All kinds, in the order of the tables.
+    pub const ALL: [AnomalyKind; 11] = [
+        AnomalyKind::ZeroOutput,
+        AnomalyKind::ZeroPrompt,
+        AnomalyKind::ReasoningAboveOutput,
+        AnomalyKind::ImpossibleOutput,
+        AnomalyKind::ImpossiblePrompt,
+        AnomalyKind::CachedAbovePrompt,
+        AnomalyKind::ImpossibleTimes,
+        AnomalyKind::InvalidCount,
+        AnomalyKind::RepeatedMessage,
+        AnomalyKind::ContentType,
+        AnomalyKind::ReasoningMarkers,
+    ];
+
+    /// The name in columns and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            AnomalyKind::ZeroOutput => "zero_output",
+            AnomalyKind::ZeroPrompt => "zero_prompt",
+            AnomalyKind::ReasoningAboveOutput => "reasoning_above_output",
+            AnomalyKind::ImpossibleOutput => "impossible_output",
+            AnomalyKind::ImpossiblePrompt => "impossible_prompt",
+            AnomalyKind::CachedAbovePrompt => "cached_above_prompt",
+            AnomalyKind::ImpossibleTimes => "impossible_times",
+            AnomalyKind::InvalidCount => "invalid_count",
+            AnomalyKind::RepeatedMessage => "repeated_message",
+            AnomalyKind::ContentType => "content_type",
+            AnomalyKind::ReasoningMarkers => "reasoning_markers",
+        }
+    }
+
+    /// Parses [`AnomalyKind::name`].
+    pub fn parse(name: &str) -> Option<AnomalyKind> {
+        AnomalyKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
+/// An anomaly of one reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomaly {
+    /// The kind.
+    pub kind: AnomalyKind,
+    /// The value that the server reported; 0 for kinds that have none.
+    pub reported: u64,
+}
+
+/// The name and, where there is one, the reported value: `impossible_output=4294967299`.
+impl fmt::Display for Anomaly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reported {
+            0 => f.write_str(self.kind.name()),
+            reported => write!(f, "{}={reported}", self.kind.name()),
+        }
+    }
+}
+
+impl Anomaly {
+    /// An anomaly without a reported value.
+    pub fn bare(kind: AnomalyKind) -> Anomaly {
+        Anomaly { kind, reported: 0 }
+    }
+
+    /// Parses its text form.
+    pub fn parse(text: &str) -> Option<Anomaly> {
+        let (name, reported) = text.split_once('=').unwrap_or((text, "0"));
+        Some(Anomaly {
+            kind: AnomalyKind::parse(name)?,
+            reported: reported.parse().ok()?,
+        })
+    }
+}
+
+/// Facts about the text of a reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyFacts {
+    /// Any reasoning arrived, other than a summary of it.
+    pub reasoning_received: bool,
+    /// Characters of the generated text.
+    pub characters: u64,
+    /// U+FFFD among them, which replace bytes that are no text.
+    pub replacement_characters: u64,
+    /// What was not as the API describes it.
+    pub anomalies: Vec<Anomaly>,
+    /// The tokens in each event are counted by the local tokenizer, not by the server.
+    pub weights_counted: bool,
+}
+
 /// Times measured and reported by the server; None is not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerTimes {
@@ -257,7 +377,7 @@ pub struct Timeline {
     pub tokens: Vec<Nanos>,
     /// The choice index of each event; empty if all belong to choice 0.
     pub choices: Vec<u32>,
-    /// The number of tokens in each event, if the server reports a running count; otherwise empty.
+    /// The number of tokens in each event, by the running count of the server or by the local tokenizer; empty if neither is known.
     pub weights: Vec<u32>,
     /// Number of token events before the first one with non-reasoning content.
     pub reasoning: u32,
@@ -358,14 +478,29 @@ pub struct Outcome {
     pub session_duration: Option<Nanos>,
     /// What the checks of `request.expect` found; None if there are none, or if the request failed.
     pub answer: Option<Box<CheckedAnswer>>,
-    /// The audio of its request or response. The last field.
+    /// The audio of its request or response. Journals of version 8 end after it.
     pub audio: Option<Box<Audio>>,
+    /// Facts about the text of the reply.
+    pub reply: ReplyFacts,
 }
 
 impl Outcome {
     /// Whether it is the first measured turn of its session.
     pub fn begins_session(&self) -> bool {
         self.turn == self.first_turn
+    }
+
+    /// The token counts of the reply.
+    pub fn token_account(&self) -> TokenAccount {
+        TokenAccount {
+            billed: self.usage.output,
+            reasoning: self.usage.reasoning,
+            // Journals of version 8, which count no characters, only have the reasoning before the answer.
+            reasoning_received: self.reply.reasoning_received
+                || self.reply.characters == 0 && self.timeline.reasoning > 0,
+            counted: self.counted.output,
+            events: self.timeline.tokens.len() as u64,
+        }
     }
 
     /// The value of the `outcome` column: `ok` or the failure's kind.
@@ -388,6 +523,19 @@ mod tests {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }
         assert_eq!(FailureKind::parse("ok"), None);
+    }
+
+    #[test]
+    fn anomalies_parse_back() {
+        for kind in AnomalyKind::ALL {
+            assert_eq!(AnomalyKind::parse(kind.name()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+            for reported in [0, u64::MAX] {
+                let anomaly = Anomaly { kind, reported };
+                assert_eq!(Anomaly::parse(&anomaly.to_string()), Some(anomaly));
+            }
+        }
+        assert_eq!(Anomaly::parse("zero_output=x"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::label::{Labels, STAGE};
 use crate::local::LocalRound;
 use crate::manifest::Manifest;
 use crate::metric::Metric;
-use crate::outcome::FailureKind;
+use crate::outcome::{AnomalyKind, FailureKind};
 use crate::plan::AuditLimits;
 use crate::sample::{Counts, SummaryStatistics};
 use crate::search::SearchReport;
@@ -241,7 +241,7 @@ pub struct FailedAnswer {
 }
 
 /// Where a token count comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenSource {
     /// The usage reported by the server.
@@ -250,6 +250,47 @@ pub enum TokenSource {
     Tokenizer,
     /// The number of content events: a lower bound, printed with `~`.
     Events,
+}
+
+/// What the replies of a case consist of, over the measured ones that succeeded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReplyAccount {
+    /// Number of replies.
+    pub replies: u64,
+    /// By the source of their count of output tokens.
+    pub sources: BTreeMap<TokenSource, u64>,
+    /// Reasoning tokens that the server billed and did not send.
+    pub hidden_tokens: u64,
+    /// Replies with such tokens.
+    pub replies_with_hidden: u64,
+    /// Replies of reasoning without any answer.
+    pub reasoning_alone: u64,
+    /// Replies of several tokens that arrived in one read.
+    pub one_read: u64,
+    /// Replies whose text has fewer tokens than token events arrived.
+    pub more_events_than_tokens: u64,
+    /// What was not as the API describes it.
+    pub anomalies: BTreeMap<AnomalyKind, AnomalyCount>,
+}
+
+impl ReplyAccount {
+    /// Whether the server counted all replies, and all is as the API describes it.
+    pub fn is_plain(&self) -> bool {
+        self.sources
+            .keys()
+            .all(|source| *source == TokenSource::Usage)
+            && self.anomalies.is_empty()
+            && self.replies_with_hidden + self.reasoning_alone + self.one_read == 0
+    }
+}
+
+/// Replies with one kind of anomaly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AnomalyCount {
+    /// Number of replies.
+    pub replies: u64,
+    /// The largest value that the server reported; 0 for kinds that have none.
+    pub largest: u64,
 }
 
 /// One group of requests of a case: a traffic class of its mix, a group of its dataset, or a URL of its target.
@@ -287,6 +328,40 @@ impl PromptLengths {
     pub fn difference(&self) -> f64 {
         self.reported_mean / self.requested_mean.max(1.0) - 1.0
     }
+}
+
+/// Output lengths of one case, as requested and as received. Over ok requests that ask for a length and have a count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutputLengths {
+    /// Number of requests.
+    pub n: u64,
+    /// Mean of the tokens that the requests ask for.
+    pub requested_mean: f64,
+    /// Mean of the tokens of the replies.
+    pub received_mean: f64,
+    /// Whether requests ask for a minimum only.
+    pub is_minimum: bool,
+    /// Replies that are shorter than requested.
+    pub shorter: u64,
+}
+
+impl OutputLengths {
+    /// Share of shorter replies above which reports have a note and a finding.
+    const MAX_SHORTER: f64 = 0.05;
+
+    /// Whether the server seems to ignore the requested length.
+    pub fn are_ignored(&self) -> bool {
+        self.shorter as f64 > Self::MAX_SHORTER * self.n as f64
+    }
+}
+
+/// How many replies ended for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishReasonCount {
+    /// The reason as the server sent it; empty where it sent none.
+    pub reason: String,
+    /// Replies.
+    pub count: u64,
 }
 
 /// A dataset that was exhausted before the load ended.
@@ -433,8 +508,14 @@ pub struct CaseReport {
     pub repeats: Vec<RoundVariance>,
     /// Source of the output token counts; None if no request succeeded.
     pub token_source: Option<TokenSource>,
+    /// What its replies consist of.
+    pub account: ReplyAccount,
     /// Prompt lengths as requested and as counted by the server; None if one of them is unknown.
     pub prompt_lengths: Option<PromptLengths>,
+    /// Output lengths as requested and as received; None if no request asks for a length.
+    pub output_lengths: Option<OutputLengths>,
+    /// Replies by finish reason, most frequent first; empty if the server sent none.
+    pub finish_reasons: Vec<FinishReasonCount>,
     /// Set if the dataset was exhausted before the load ended.
     pub dataset_end: Option<DatasetEnd>,
     /// The initial part that was not measured, if any.

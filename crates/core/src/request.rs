@@ -116,6 +116,18 @@ pub enum Done {
     },
 }
 
+/// The markers of reasoning in the text of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReasoningMarkers {
+    /// Those of known models.
+    #[default]
+    Auto,
+    /// None: the whole text is the answer.
+    None,
+    /// The opening and the closing one.
+    Pair([String; 2]),
+}
+
 /// Which failures are retried, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -173,12 +185,35 @@ pub struct RequestSpec {
     pub extra: Map<String, Value>,
     /// `api: custom`: how responses are read.
     pub extract: Option<Extract>,
+    /// How reasoning in the text of an answer is recognized.
+    pub markers: ReasoningMarkers,
     /// Retries; None: no retries.
     pub retry: Option<Retry>,
     /// Client cancellation; None: no cancellation.
     pub cancel: Option<Cancel>,
     /// What answers are checked for; None: they are not checked.
     pub expect: Option<Expect>,
+}
+
+impl RequestSpec {
+    /// A field of the body, at any depth: of `extra`, else of the template, else of the other settings.
+    pub fn body_field(&self, name: &str) -> Option<&Value> {
+        find_field(&self.extra, name)
+            .or_else(|| find_field(self.template.as_ref()?.as_object()?, name))
+            .or_else(|| self.sampling.get(name))
+    }
+
+    /// The number of choices that a request asks for.
+    pub fn choices(&self) -> Option<u64> {
+        self.body_field("n")?.as_u64()
+    }
+}
+
+fn find_field<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    fields.get(name).or_else(|| {
+        let inner = fields.values().filter_map(Value::as_object);
+        inner.into_iter().find_map(|inner| find_field(inner, name))
+    })
 }
 
 /// A rendered request, ready to be sent at its scheduled time.
@@ -290,6 +325,7 @@ impl PreparedRequest {
                     ..Audio::default()
                 })
             }),
+            reply: Default::default(),
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Timeouts {
     pub connect: Nanos,
     /// Waiting for the next byte.
     pub read: Nanos,
+    /// From one event of a stream to the next, after the first content; None: no limit.
+    pub event: Option<Nanos>,
     /// From `sent` to `end`.
     pub total: Nanos,
 }

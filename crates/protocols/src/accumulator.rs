@@ -1,12 +1,21 @@
-//! The state of one response over its messages: texts, finish reasons and token counts per choice.
+//! The account of one response over its messages: texts, events, finish reasons and token counts per choice.
+//!
+//! A decoder adds the texts of each wire event with [`Accumulator::add_text`] and ends it with [`Accumulator::emit_pending`], which
+//! adds at most one token event per choice.
 
+use crate::markers::{Found, MarkerSplitter, Markers, split_text};
 use crate::raw_json::{Raw, decode_string, is_text};
-use crate::usage::{RunningCounts, max_counts, merge_latest, sum_choices};
-use crate::{Events, Message, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::usage::{
+    RunningCounts, has_negative_count, max_counts, merge_latest, parse_usage, sum_choices,
+};
+use crate::{DecodeOptions, Events, Message, Reply};
+use llmscen_core::outcome::{
+    Anomaly, AnomalyKind, Failure, FailureKind, Finish, ReplyFacts, ServerTimes, Usage,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Maximum number of choices per response, eight times the limit of OpenAI, so that a faulty server cannot fill the memory.
 pub const MAX_CHOICES: usize = 1024;
@@ -14,26 +23,28 @@ pub const MAX_CHOICES: usize = 1024;
 const ABORTED: [&str; 2] = ["abort", "error"];
 
 /// The kind of generated content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContentKind {
     /// Reasoning before the answer.
     Reasoning,
+    /// A summary in place of the reasoning: its tokens are not those that the server counts.
+    Summary,
     /// The answer, or the transcript of its audio.
     Answer,
     /// A refusal to answer.
     Refusal,
     /// The name or the arguments of a tool call.
     ToolCall,
-    /// Audio: content, but no text.
-    Audio,
+    /// Audio, images, redacted reasoning: content, but no text.
+    Media,
 }
 
-/// The texts of one choice.
+/// The texts of one choice, as received.
 #[derive(Debug, Default)]
 pub struct MessageText {
     /// Reasoning before the answer.
     pub reasoning: String,
-    /// The answer.
+    /// The answer, with any reasoning between markers.
     pub content: String,
     /// A refusal to answer.
     pub refusal: String,
@@ -64,29 +75,35 @@ impl MessageText {
             .map(|(index, call)| (*index, call))
     }
 
-    fn push(&mut self, kind: ContentKind, text: &str) {
-        match kind {
-            ContentKind::Reasoning => self.reasoning.push_str(text),
-            ContentKind::Answer => self.content.push_str(text),
-            ContentKind::Refusal => self.refusal.push_str(text),
-            ContentKind::ToolCall => self.call_text.push_str(text),
-            ContentKind::Audio => {}
-        }
+    /// Appends a text; returns its end in the texts of its kind.
+    fn push(&mut self, kind: ContentKind, text: &str) -> Option<TextEnd> {
+        let all = match kind {
+            ContentKind::Reasoning | ContentKind::Summary => &mut self.reasoning,
+            ContentKind::Answer => &mut self.content,
+            ContentKind::Refusal => &mut self.refusal,
+            ContentKind::ToolCall => &mut self.call_text,
+            ContentKind::Media => return None,
+        };
+        all.push_str(text);
+        let kind = match kind {
+            ContentKind::Summary => ContentKind::Reasoning,
+            kind => kind,
+        };
+        Some(TextEnd {
+            kind,
+            bytes: all.len(),
+        })
     }
 
-    /// Adds a JSON string; the answer may be a list of text and reasoning parts.
-    pub fn push_json(&mut self, kind: ContentKind, raw: &RawValue) {
-        match kind == ContentKind::Answer && raw.get().starts_with('[') {
-            true => self.push_parts(&serde_json::from_str(raw.get()).unwrap_or_default()),
-            false => self.push(kind, &decode_string(raw)),
-        }
-    }
-
-    fn push_parts(&mut self, parts: &Value) {
-        for part in parts.as_array().into_iter().flatten() {
-            push_texts(&part["text"], &mut self.content);
-            push_texts(&part["thinking"], &mut self.reasoning);
-        }
+    /// Bytes of the texts before those of this kind, in field order.
+    fn bytes_before(&self, kind: ContentKind) -> usize {
+        let kinds = [
+            (ContentKind::Reasoning, &self.reasoning),
+            (ContentKind::Answer, &self.content),
+            (ContentKind::Refusal, &self.refusal),
+        ];
+        let before = kinds.iter().take_while(|(own, _)| *own != kind);
+        before.map(|(_, text)| text.len()).sum()
     }
 
     /// Appends all texts to `text`, in field order.
@@ -105,38 +122,25 @@ impl MessageText {
         }
     }
 
-    /// Whether there is no text.
-    pub fn is_empty(&self) -> bool {
-        let calls = self
-            .calls
-            .values()
-            .all(|call| call.name.is_empty() && call.input.is_empty());
-        calls
-            && [
-                &self.reasoning,
-                &self.content,
-                &self.refusal,
-                &self.call_text,
-            ]
-            .into_iter()
-            .all(|part| part.is_empty())
-    }
-
-    /// The text and the message of a reply with one choice, if they are collected.
-    pub fn into_kept(
-        self,
-        keep_text: bool,
-        call_json: impl Fn(ToolCallText) -> Option<Value>,
-    ) -> (Option<String>, Option<Message>) {
-        let mut text = String::new();
-        self.append_to(&mut text);
-        keep_text
-            .then(|| (text, self.into_message(call_json)))
-            .unzip()
+    /// Bytes of all texts.
+    fn bytes(&self) -> usize {
+        let calls = self.calls.values();
+        let calls: usize = calls.map(|call| call.name.len() + call.input.len()).sum();
+        let texts = [
+            &self.reasoning,
+            &self.content,
+            &self.refusal,
+            &self.call_text,
+        ];
+        calls + texts.map(String::len).iter().sum::<usize>()
     }
 
     /// The message for the next turn; `call_json` formats a tool call, or returns None for a call that is not sent back.
-    fn into_message(self, call_json: impl Fn(ToolCallText) -> Option<Value>) -> Message {
+    fn into_message(
+        self,
+        markers: &Markers,
+        call_json: impl Fn(ToolCallText) -> Option<Value>,
+    ) -> Message {
         let calls: Vec<Value> = self.calls.into_values().filter_map(call_json).collect();
         let tool_calls = if calls.is_empty() {
             Value::Null
@@ -148,24 +152,78 @@ impl MessageText {
         } else {
             self.content
         };
+        let (reasoning, content) = match split_text(markers, &content) {
+            Some((reasoning, answer)) => (self.reasoning + &reasoning, answer),
+            None => (self.reasoning, content),
+        };
         Message {
             content,
-            reasoning: self.reasoning,
+            reasoning,
             tool_calls,
         }
     }
 }
 
-/// Appends a text, or the texts of a list of parts.
-fn push_texts(value: &Value, text: &mut String) {
-    match value {
-        Value::String(value) => text.push_str(value),
-        Value::Array(parts) => parts
-            .iter()
-            .filter_map(|part| part["text"].as_str())
-            .for_each(|part| text.push_str(part)),
-        _ => {}
+/// Where the text of an event ends, in all texts of its kind.
+#[derive(Clone, Copy, Debug)]
+struct TextEnd {
+    kind: ContentKind,
+    bytes: usize,
+}
+
+/// Bytes of a text that are compared with those of a later one.
+const COMPARED: usize = 32;
+/// From this length on, an event with the whole text so far repeats it; a shorter one may be the next tokens.
+const MIN_REPETITION: usize = 16;
+
+/// How much text of one kind was received: enough to recognize a repetition of the whole text.
+#[derive(Debug, Default)]
+struct ReceivedText {
+    bytes: u64,
+    pieces: u32,
+    beginning: [u8; COMPARED],
+}
+
+impl ReceivedText {
+    /// Whether this text is all of the text so far, which came in several events. `is_final`: it came with the finish reason.
+    fn is_repeated_by(&self, text: &str, is_final: bool) -> bool {
+        let compared = text.as_bytes().get(..COMPARED).unwrap_or(text.as_bytes());
+        text.len() as u64 == self.bytes
+            && self.beginning.starts_with(compared)
+            && self.pieces >= 2
+            && (text.len() >= MIN_REPETITION || is_final)
+            && !text.trim_start().is_empty()
     }
+
+    fn add(&mut self, text: &str) {
+        let free = self
+            .beginning
+            .get_mut(usize::try_from(self.bytes).unwrap_or(COMPARED)..)
+            .unwrap_or_default();
+        free.iter_mut()
+            .zip(text.as_bytes())
+            .for_each(|(free, byte)| *free = *byte);
+        self.bytes = self.bytes.saturating_add(text.len() as u64);
+        self.pieces = self.pieces.saturating_add(1);
+    }
+
+    /// Whether a plain text of this length only adds to `bytes`.
+    fn is_plain_addition(&self, length: u64) -> bool {
+        self.pieces >= 2 && self.bytes >= COMPARED as u64 && self.bytes != length
+    }
+}
+
+/// What the current event has of a choice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    any: bool,
+    reasoning: bool,
+    answer: bool,
+    /// It has text that may begin a marker at the start of the answer, or it shows that earlier text did not.
+    held: bool,
+    since_held: bool,
+    /// Where its text ends, if texts are collected; the inner None: not in one place.
+    text_end: Option<Option<TextEnd>>,
 }
 
 /// The state of one choice.
@@ -176,18 +234,70 @@ pub struct ChoiceState {
     usage: Usage,
     /// Its texts, if they are collected.
     pub text: MessageText,
-    /// Its content in the current event; [`ContentKind::Reasoning`] if there is no other.
-    pending: Option<ContentKind>,
-    /// Its output tokens so far, and at the last content event.
-    output_tokens: u64,
-    emitted_tokens: u64,
+    reasoning: ReceivedText,
+    answer: ReceivedText,
+    splitter: MarkerSplitter,
+    pending: Pending,
+    /// Its running count of output tokens in the current event.
+    running: Option<u64>,
+    /// Number of the first token event whose text may begin a marker, of the token events of all choices.
+    held_since: Option<u32>,
+    /// Number of its first token event that is not reasoning.
+    first_answer: Option<u32>,
+    reasoning_received: bool,
+    has_calls: bool,
 }
 
 impl ChoiceState {
+    /// Whether it has received a part of a tool call.
+    pub fn has_calls(&self) -> bool {
+        self.has_calls
+    }
+
     /// Sets the finish reason unless it is empty; the first one is kept.
     pub fn set_finish_reason(&mut self, reason: &str) {
         if self.finish_reason.is_none() && !reason.is_empty() {
             self.finish_reason = Some(reason.to_owned());
+        }
+    }
+
+    /// The new text of a whole message that begins with the text so far; None if it does not.
+    pub fn new_text<'a>(&self, kind: ContentKind, text: &'a str) -> Option<&'a str> {
+        let received = match kind {
+            ContentKind::Reasoning => &self.reasoning,
+            ContentKind::Answer => &self.answer,
+            _ => return None,
+        };
+        let known = usize::try_from(received.bytes).ok()?;
+        let compared = received.beginning.get(..known.min(COMPARED))?;
+        let new = text.get(known..)?;
+        let is_whole = !new.is_empty() || self.finish_reason.is_some();
+        (known > 0 && is_whole && text.as_bytes().starts_with(compared)).then_some(new)
+    }
+
+    fn add_answer(&mut self, markers: &Markers, text: &str) {
+        if self.reasoning.bytes > 0 {
+            // The server separates the reasoning itself: a marker in the answer is a part of it.
+            self.splitter.stop();
+        }
+        let was_held = self.splitter.is_holding();
+        let pending = &mut self.pending;
+        let (mut is_held, mut all_was_reasoning) = (true, false);
+        self.splitter.push(markers, text, |found| {
+            is_held = false;
+            match found {
+                Found::Text(ContentKind::Reasoning, _) | Found::Marker => pending.reasoning = true,
+                Found::Text(..) => pending.answer = true,
+                Found::AllWasReasoning => {
+                    all_was_reasoning = true;
+                    (pending.reasoning, pending.answer) = (true, false);
+                }
+            }
+        });
+        pending.held |= is_held;
+        pending.since_held |= was_held && !self.splitter.has_found();
+        if all_was_reasoning {
+            self.first_answer = None;
         }
     }
 }
@@ -195,10 +305,15 @@ impl ChoiceState {
 /// The state of one response.
 #[derive(Debug, Default)]
 pub struct Accumulator {
-    keep_text: bool,
+    options: DecodeOptions,
     id: Option<String>,
     choices: Vec<ChoiceState>,
     has_content: bool,
+    characters: u64,
+    replacement_characters: u64,
+    anomalies: Vec<Anomaly>,
+    /// The choice of each token event and where its text ends, if texts are collected.
+    text_ends: Vec<(u32, Option<TextEnd>)>,
     /// Usage reports for the whole request: their number, the latest, and their sum.
     usage_reports: usize,
     latest_usage: Usage,
@@ -210,16 +325,38 @@ pub struct Accumulator {
 
 impl Accumulator {
     /// An accumulator for a new response.
-    pub fn new(keep_text: bool) -> Accumulator {
+    pub fn new(options: DecodeOptions) -> Accumulator {
         Accumulator {
-            keep_text,
+            options,
             ..Accumulator::default()
         }
     }
 
     /// Whether texts are collected.
     pub fn keeps_text(&self) -> bool {
-        self.keep_text
+        self.options.keep_text
+    }
+
+    /// Whether these bytes of a JSON string are their own text and begin no marker.
+    pub fn is_plain(&self, bytes: &[u8]) -> bool {
+        self.options.markers.is_plain(bytes)
+    }
+
+    /// Whether any content was received.
+    pub fn has_content(&self) -> bool {
+        self.has_content
+    }
+
+    /// Records content that is no text and no token event.
+    pub fn receive_content(&mut self) {
+        self.has_content = true;
+    }
+
+    /// Records an anomaly, once per kind.
+    pub fn note(&mut self, kind: AnomalyKind) {
+        if self.anomalies.iter().all(|known| known.kind != kind) {
+            self.anomalies.push(Anomaly::bare(kind));
+        }
     }
 
     /// Sets the response id; the first non-empty one is kept.
@@ -241,92 +378,192 @@ impl Accumulator {
     /// # Errors
     /// `decode`: there are too many. The same holds for everything else that names a choice.
     pub fn choice(&mut self, index: u32) -> Result<&mut ChoiceState, Failure> {
-        let place = self.choices.partition_point(|choice| choice.index < index);
-        if self
-            .choices
-            .get(place)
-            .is_none_or(|choice| choice.index != index)
-        {
-            if self.choices.len() == MAX_CHOICES {
-                return Err(Failure::new(
-                    FailureKind::Decode,
-                    format!("more than {MAX_CHOICES} choices in one response"),
-                ));
-            }
-            self.choices.insert(
-                place,
-                ChoiceState {
-                    index,
-                    ..ChoiceState::default()
-                },
-            );
-        }
-        Ok(&mut self.choices[place])
+        choice_in(&mut self.choices, index)
     }
 
-    /// Adds a content event of a choice; `count` is its running token count.
-    pub fn emit(
+    /// Adds the next event of a choice, if it only has this plain ASCII text, without a running count of tokens. False if the text
+    /// needs [`Accumulator::add_text`] and [`Accumulator::emit_pending`] instead.
+    pub fn add_plain_event(
+        &mut self,
+        index: u32,
+        kind: ContentKind,
+        text: &[u8],
+        events: &mut Events,
+    ) -> bool {
+        // Events of several choices alternate, so that none is like the one before it.
+        let Some(choice) = self
+            .choices
+            .first_mut()
+            .filter(|choice| choice.index == index)
+        else {
+            return false;
+        };
+        let received = match kind {
+            ContentKind::Reasoning => &mut choice.reasoning,
+            ContentKind::Answer => {
+                match choice.splitter.kind_of_plain(&self.options.markers) {
+                    Some(ContentKind::Reasoning) => {}
+                    Some(_) if choice.first_answer.is_some() => {}
+                    _ => return false,
+                }
+                &mut choice.answer
+            }
+            _ => return false,
+        };
+        let length = text.len() as u64;
+        if !received.is_plain_addition(length) {
+            return false;
+        }
+        received.bytes = received.bytes.saturating_add(length);
+        if self.options.keep_text {
+            // Plain text is ASCII.
+            let text = str::from_utf8(text).unwrap_or_default();
+            self.text_ends.push((index, choice.text.push(kind, text)));
+        }
+        self.characters = self.characters.saturating_add(length);
+        self.running_counts.add(index, None);
+        events.token(index);
+        true
+    }
+
+    /// Marks that the current event has content of this choice that is no text.
+    pub fn mark(&mut self, choice: u32, kind: ContentKind) -> Result<(), Failure> {
+        let pending = &mut self.choice(choice)?.pending;
+        pending.any = true;
+        match kind {
+            ContentKind::Reasoning => pending.reasoning = true,
+            _ => pending.answer = true,
+        }
+        self.has_content = true;
+        Ok(())
+    }
+
+    /// Marks that the current event has this name or these arguments of a tool call.
+    pub fn mark_call(&mut self, choice: u32, raw: &RawValue) -> Result<(), Failure> {
+        let text = decode_string(raw);
+        self.count_characters(if text.is_empty() { raw.get() } else { &text });
+        self.choice(choice)?.has_calls = true;
+        self.mark(choice, ContentKind::ToolCall)
+    }
+
+    /// Adds text of the current event to a choice. An event that repeats the whole text adds nothing.
+    pub fn add_str(&mut self, choice: u32, kind: ContentKind, text: &str) -> Result<(), Failure> {
+        match self.receive_text(choice, kind, text)? {
+            true => self.keep(choice, kind, text),
+            false => Ok(()),
+        }
+    }
+
+    /// As [`Accumulator::add_str`], without collecting the text; returns whether it is new.
+    pub fn receive_text(
         &mut self,
         choice: u32,
         kind: ContentKind,
-        count: Option<u64>,
-        events: &mut Events,
-    ) {
-        self.has_content = true;
-        self.running_counts.add(choice, count);
+        text: &str,
+    ) -> Result<bool, Failure> {
+        if text.is_empty() {
+            return Ok(false);
+        }
+        let state = choice_in(&mut self.choices, choice)?;
+        let is_final = state.finish_reason.is_some();
+        let received = match kind {
+            ContentKind::Reasoning | ContentKind::Summary => Some(&mut state.reasoning),
+            ContentKind::Answer => Some(&mut state.answer),
+            _ => None,
+        };
+        if let Some(received) = received {
+            if received.is_repeated_by(text, is_final) {
+                self.note(AnomalyKind::RepeatedMessage);
+                return Ok(false);
+            }
+            received.add(text);
+        }
         match kind {
-            ContentKind::Reasoning => events.reasoning_token(choice),
-            _ => events.token(choice),
+            ContentKind::Answer => state.add_answer(&self.options.markers, text),
+            ContentKind::Reasoning => state.pending.reasoning = true,
+            ContentKind::Summary => {}
+            _ => state.pending.answer = true,
         }
-    }
-
-    /// Marks that the current event has content of this choice; [`Accumulator::emit_pending`] adds it.
-    pub fn mark(&mut self, choice: u32, kind: ContentKind) -> Result<(), Failure> {
-        let pending = &mut self.choice(choice)?.pending;
-        *pending = pending
-            .filter(|earlier| *earlier != ContentKind::Reasoning)
-            .or(Some(kind));
+        state.pending.any = true;
         self.has_content = true;
-        Ok(())
+        self.count_characters(text);
+        Ok(true)
     }
 
-    /// Ends an event: adds a content event for each marked choice, with its tokens if the running count increased.
-    pub fn emit_pending(&mut self, events: &mut Events) {
-        for place in 0..self.choices.len() {
-            let choice = &mut self.choices[place];
-            let Some(kind) = choice.pending.take() else {
-                continue;
-            };
-            let count = Some(choice.output_tokens).filter(|tokens| *tokens > choice.emitted_tokens);
-            choice.emitted_tokens = choice.output_tokens;
-            let index = choice.index;
-            self.emit(index, kind, count, events);
+    /// Counts the characters of generated text.
+    pub fn count_characters(&mut self, text: &str) {
+        if text.is_ascii() {
+            self.characters = self.characters.saturating_add(text.len() as u64);
+            return;
         }
+        let replaced = text.matches(char::REPLACEMENT_CHARACTER).count();
+        self.characters = self.characters.saturating_add(text.chars().count() as u64);
+        self.replacement_characters = self.replacement_characters.saturating_add(replaced as u64);
     }
 
-    /// Collects the text of marked content.
-    pub fn keep(&mut self, choice: u32, kind: ContentKind, text: &str) -> Result<(), Failure> {
-        if self.keep_text {
-            self.choice(choice)?.text.push(kind, text);
-        }
-        Ok(())
-    }
-
-    /// Marks and collects a non-empty JSON string; ignores anything else. The string is decoded only if it is collected.
+    /// Adds a non-empty JSON string to the current event of a choice; ignores anything else.
     pub fn add_text(
         &mut self,
         choice: u32,
         kind: ContentKind,
         raw: Raw<'_>,
     ) -> Result<(), Failure> {
-        let Some(raw) = raw.filter(|raw| is_text(raw)) else {
+        match raw.filter(|raw| is_text(raw)) {
+            Some(raw) => self.add_str(choice, kind, &decode_string(raw)),
+            None => Ok(()),
+        }
+    }
+
+    /// Collects text of a choice that is no event of its own.
+    pub fn keep(&mut self, choice: u32, kind: ContentKind, text: &str) -> Result<(), Failure> {
+        if self.options.keep_text {
+            let choice = self.choice(choice)?;
+            let end = choice.text.push(kind, text);
+            let earlier = choice.pending.text_end.replace(end);
+            // Texts of two kinds are in two places.
+            if earlier.is_some_and(|earlier| earlier.map(|end| end.kind) != end.map(|end| end.kind))
+            {
+                choice.pending.text_end = Some(None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an event: adds a content event for each choice with content, with its running count of tokens if it has one.
+    pub fn emit_pending(&mut self, events: &mut Events) {
+        for choice in &mut self.choices {
+            let pending = std::mem::take(&mut choice.pending);
+            let running = choice.running.take();
+            if !pending.any {
+                continue;
+            }
+            let number = events.content;
+            choice.reasoning_received |= pending.reasoning;
+            if pending.held {
+                choice.held_since.get_or_insert(number);
+            }
+            if pending.answer {
+                let begins = choice.held_since.filter(|_| pending.since_held);
+                choice.first_answer.get_or_insert(begins.unwrap_or(number));
+            }
+            self.running_counts.add(choice.index, running);
+            events.token(choice.index);
+            if self.options.keep_text {
+                self.text_ends
+                    .push((choice.index, pending.text_end.flatten()));
+            }
+        }
+    }
+
+    /// Reads a `usage` object: see [`Accumulator::add_usage`].
+    pub fn add_usage_json(&mut self, choice: Option<u32>, raw: Raw<'_>) -> Result<(), Failure> {
+        let Some(raw) = raw else {
             return Ok(());
         };
-        self.mark(choice, kind)?;
-        match self.keep_text {
-            true => self.keep(choice, kind, &decode_string(raw)),
-            false => Ok(()),
+        if has_negative_count(raw) {
+            self.note(AnomalyKind::InvalidCount);
         }
+        self.add_usage(choice, parse_usage(raw))
     }
 
     /// Adds a usage report. With a single choice it is the running count of that choice; otherwise it is for the request.
@@ -342,13 +579,14 @@ impl Accumulator {
         };
         let choice = self.choice(choice)?;
         choice.usage = merge_latest(choice.usage, usage);
-        choice.output_tokens = usage.output.unwrap_or(choice.output_tokens);
+        // A count of 0 beside content is no count.
+        choice.running = usage.output.filter(|tokens| *tokens > 0).or(choice.running);
         Ok(())
     }
 
     /// Sets the output tokens of a choice so far, for APIs without running usage.
     pub fn set_output_tokens(&mut self, choice: u32, tokens: u64) -> Result<(), Failure> {
-        self.choice(choice)?.output_tokens = tokens;
+        self.choice(choice)?.running = Some(tokens);
         Ok(())
     }
 
@@ -396,9 +634,61 @@ impl Accumulator {
         }
     }
 
-    /// The tokens in each content event, if all have running counts; otherwise empty.
-    pub fn weights(&self) -> Vec<u32> {
-        self.running_counts.weights(self.latest_usage.output)
+    /// Completes the events of a stream at its end: the tokens in each, and the number of those with reasoning before the answer.
+    pub fn close(&self, events: &mut Events) {
+        let weights = self.running_counts.weights(self.latest_usage.output);
+        let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        // A running count above the final one counts something else.
+        if self.usage().output.is_none_or(|total| sum <= total) {
+            events.weights = weights;
+        }
+        let first_answer = |choice: &ChoiceState| match choice.splitter.is_holding() {
+            // Text that no marker followed.
+            true => choice.first_answer.or(choice.held_since),
+            false => choice.first_answer,
+        };
+        let first = self.choices.iter().filter_map(first_answer).min();
+        events.reasoning = first.unwrap_or(events.content);
+    }
+
+    /// The output tokens of all reports so far.
+    pub fn counted_tokens(&self) -> u64 {
+        let choices = self.choices.iter().filter_map(|choice| choice.usage.output);
+        choices
+            .chain(self.latest_usage.output)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// The range of each token event's text in the text of the reply; empty if an event has content that is not in one place of it.
+    fn event_texts(&self) -> Vec<Range<u32>> {
+        let mut base = 0;
+        let mut choices = BTreeMap::new();
+        for choice in &self.choices {
+            choices.insert(choice.index, (choice, base));
+            base += choice.text.bytes();
+        }
+        // By choice and kind: the bytes before their text, and the end of the latest event.
+        let mut reached: Vec<(u32, ContentKind, usize, usize)> = Vec::new();
+        let range = |(index, end): &(u32, Option<TextEnd>)| {
+            let end = (*end)?;
+            let is_same =
+                |known: &(u32, ContentKind, usize, usize)| (known.0, known.1) == (*index, end.kind);
+            let known = match reached.iter().position(is_same) {
+                Some(known) => known,
+                None => {
+                    let (choice, base) = choices.get(index)?;
+                    let before = base + choice.text.bytes_before(end.kind);
+                    reached.push((*index, end.kind, before, 0));
+                    reached.len() - 1
+                }
+            };
+            let (_, _, before, latest) = reached.get_mut(known)?;
+            let from = std::mem::replace(latest, end.bytes);
+            let place = |bytes: usize| u32::try_from(*before + bytes).ok();
+            Some(place(from)?..place(end.bytes)?)
+        };
+        let ranges: Option<Vec<Range<u32>>> = self.text_ends.iter().map(range).collect();
+        ranges.unwrap_or_default()
     }
 
     /// The token counts of the request.
@@ -430,14 +720,33 @@ impl Accumulator {
 
     /// The reply, with this end. `call_json` formats a tool call for the next turn.
     pub fn into_reply(
-        self,
+        mut self,
         end: Result<Finish, Failure>,
         call_json: impl Fn(ToolCallText) -> Option<Value>,
     ) -> Reply {
         let usage = self.usage();
+        if self
+            .choices
+            .iter()
+            .any(|choice| choice.splitter.has_found())
+        {
+            self.note(AnomalyKind::ReasoningMarkers);
+        }
+        let facts = ReplyFacts {
+            // A reply that is not streamed has no events.
+            reasoning_received: self
+                .choices
+                .iter()
+                .any(|choice| choice.reasoning_received || choice.pending.reasoning),
+            characters: self.characters,
+            replacement_characters: self.replacement_characters,
+            anomalies: std::mem::take(&mut self.anomalies),
+            weights_counted: false,
+        };
         let mut text = None;
         let mut message = None;
-        if self.keep_text {
+        let event_texts = self.event_texts();
+        if self.options.keep_text {
             let collected = text.insert(String::new());
             self.choices
                 .iter()
@@ -448,7 +757,7 @@ impl Accumulator {
                     .next()
                     .unwrap_or_default()
                     .text
-                    .into_message(call_json),
+                    .into_message(&self.options.markers, call_json),
             );
         }
         Reply {
@@ -456,10 +765,12 @@ impl Accumulator {
             usage,
             id: self.id,
             text,
+            event_texts,
             message,
             server: self.server_times,
             items: None,
             silent: !self.has_content,
+            facts,
         }
     }
 
@@ -471,6 +782,29 @@ impl Accumulator {
         }
         reply
     }
+}
+
+fn choice_in(choices: &mut Vec<ChoiceState>, index: u32) -> Result<&mut ChoiceState, Failure> {
+    let place = choices.partition_point(|choice| choice.index < index);
+    if choices
+        .get(place)
+        .is_none_or(|choice| choice.index != index)
+    {
+        if choices.len() == MAX_CHOICES {
+            return Err(Failure::new(
+                FailureKind::Decode,
+                format!("more than {MAX_CHOICES} choices in one response"),
+            ));
+        }
+        choices.insert(
+            place,
+            ChoiceState {
+                index,
+                ..ChoiceState::default()
+            },
+        );
+    }
+    Ok(&mut choices[place])
 }
 
 /// The end of a complete response. A response without content is successful if it has a finish reason.
@@ -492,9 +826,17 @@ pub fn finish(reason: Option<&str>, has_content: bool) -> Result<Finish, Failure
 mod tests {
     use super::*;
 
+    const KEEP: fn() -> DecodeOptions = || DecodeOptions {
+        keep_text: true,
+        ..DecodeOptions::default()
+    };
+
     /// Events with content of choice 0 and this running count.
     fn weights(counts: &[Option<u64>]) -> Vec<u32> {
-        let (mut accumulator, mut events) = (Accumulator::new(false), Events::default());
+        let (mut accumulator, mut events) = (
+            Accumulator::new(DecodeOptions::default()),
+            Events::default(),
+        );
         for count in counts {
             accumulator.mark(0, ContentKind::Answer).unwrap();
             accumulator
@@ -509,7 +851,8 @@ mod tests {
             accumulator.emit_pending(&mut events);
         }
         assert_eq!(events.content as usize, counts.len());
-        accumulator.weights()
+        accumulator.close(&mut events);
+        events.weights
     }
 
     #[test]
@@ -523,7 +866,7 @@ mod tests {
 
     #[test]
     fn the_number_of_choices_is_limited() {
-        let mut accumulator = Accumulator::new(false);
+        let mut accumulator = Accumulator::new(DecodeOptions::default());
         (0..1024).for_each(|choice| accumulator.choice(choice).map(drop).unwrap());
         assert!(accumulator.choice(3).is_ok());
         assert_eq!(
@@ -534,7 +877,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_all_choices_and_the_message_that_of_the_first() {
-        let mut accumulator = Accumulator::new(true);
+        let mut accumulator = Accumulator::new(KEEP());
         for (choice, kind, text) in [
             (1, ContentKind::Answer, "x"),
             (0, ContentKind::Answer, "b"),
@@ -572,8 +915,9 @@ mod tests {
                 .map(|(index, call)| (index, call.name.as_str())),
             Some((1, "g"))
         );
-        let message =
-            text.into_message(|call| (call.name == "g").then_some(Value::String(call.input)));
+        let message = text.into_message(&Markers::default(), |call| {
+            (call.name == "g").then_some(Value::String(call.input))
+        });
         assert_eq!(
             (message.content.as_str(), message.reasoning.as_str()),
             ("a", "r")
@@ -583,29 +927,13 @@ mod tests {
             refusal: "no".into(),
             ..MessageText::default()
         }
-        .into_message(|_| None);
+        .into_message(&Markers::default(), |_| None);
         assert_eq!(
             refused,
             Message {
                 content: "no".into(),
                 ..Message::default()
             }
-        );
-    }
-
-    #[test]
-    fn lists_of_parts_are_collected() {
-        let mut text = MessageText::default();
-        for raw in [
-            r#"[{"type":"thinking","thinking":[{"type":"text","text":"r"}]},{"type":"text","text":"a"}]"#,
-            r#"[{"type":"text","text":"b"},{"type":"image_url","image_url":{}},7]"#,
-            r#""c""#,
-        ] {
-            text.push_json(ContentKind::Answer, serde_json::from_str(raw).unwrap());
-        }
-        assert_eq!(
-            (text.reasoning.as_str(), text.content.as_str()),
-            ("r", "abc")
         );
     }
 }

@@ -1,15 +1,17 @@
 //! Anthropic messages.
 
-use crate::accumulator::{ContentKind, MessageText, ToolCallText, finish};
+use crate::accumulator::{Accumulator, ContentKind, MessageText, ToolCallText};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, has_text, parse_count};
-use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::usage::has_negative_count;
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
+use llmscen_core::outcome::{AnomalyKind, Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// The API version sent in requests.
 const VERSION: &str = "2023-06-01";
@@ -30,9 +32,9 @@ impl Protocol for Anthropic {
             .collect()
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let blocks = Blocks {
-            keep_text,
+            accumulator: Accumulator::new(options.clone()),
             ..Blocks::default()
         };
         decoder_for(shape, blocks)
@@ -149,62 +151,62 @@ impl Tokens {
 /// The state of one response.
 #[derive(Debug, Default)]
 struct Blocks {
-    keep_text: bool,
-    id: Option<String>,
-    text: MessageText,
-    content: bool,
-    reason: Option<String>,
+    accumulator: Accumulator,
     tokens: Tokens,
     /// The end of the message was received.
     stopped: bool,
 }
 
 impl Blocks {
-    fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
-        let kind = step.kind.map(decode_string).unwrap_or_default();
-        if kind == "error" || step.error.is_some() {
+    /// `name`: that of the event, for servers whose messages have no `type`.
+    fn step(&mut self, step: &Step, name: &str, json: &[u8]) -> Result<(), Failure> {
+        let kind = step.kind.map_or(Cow::Borrowed(name), decode_string);
+        if kind == "error" || is_error(step.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         if let Some(head) = &step.message {
-            self.head(head);
+            self.head(head)?;
             // The output count of the first event does not count generated content.
             self.tokens.output = None;
         }
-        self.tokens.add(step.usage);
+        self.count(step.usage);
         let index = parse_count(step.index)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
         for block in step.content_block.iter().chain(&step.delta) {
-            match self.block(index, block) {
-                None => {}
-                Some(ContentKind::Reasoning) => events.reasoning_token(0),
-                Some(_) => events.token(0),
-            }
+            self.block(index, block)?;
         }
-        if kind == "message_stop" {
-            (self.stopped, events.done) = (true, true);
+        if let Some(tokens) = self.tokens.output.filter(|_| step.usage.is_some()) {
+            self.accumulator.set_output_tokens(0, tokens)?;
         }
+        self.stopped |= kind == "message_stop";
         Ok(())
     }
 
     /// Reads a message: its beginning, or a reply.
-    fn head(&mut self, head: &Head) {
-        if let Some(id) = head.id {
-            self.id = Some(decode_string(id).into_owned());
-        }
-        self.stop(head.stop_reason);
-        self.tokens.add(head.usage);
+    fn head(&mut self, head: &Head) -> Result<(), Failure> {
+        self.accumulator.set_id(head.id);
+        self.stop(head.stop_reason)?;
+        self.count(head.usage);
+        Ok(())
     }
 
-    fn stop(&mut self, reason: Raw) {
-        if let Some(reason) = reason {
-            self.reason = Some(decode_string(reason).into_owned());
+    fn count(&mut self, usage: Raw) {
+        self.tokens.add(usage);
+        if usage.is_some_and(has_negative_count) {
+            self.accumulator.note(AnomalyKind::InvalidCount);
         }
     }
 
-    /// Reads a block or an addition to one; returns the kind of its generated content, if any.
-    fn block(&mut self, index: u32, block: &Block) -> Option<ContentKind> {
-        self.stop(block.stop_reason);
+    fn stop(&mut self, reason: Raw) -> Result<(), Failure> {
+        let reason = reason.map(decode_string).unwrap_or_default();
+        self.accumulator.choice(0)?.set_finish_reason(&reason);
+        Ok(())
+    }
+
+    /// Reads a block or an addition to one.
+    fn block(&mut self, index: u32, block: &Block) -> Result<(), Failure> {
+        self.stop(block.stop_reason)?;
         let kind = block.kind.map(decode_string).unwrap_or_default();
         let call = kind.ends_with("tool_use");
         // The input of a new block is `{}`.
@@ -212,42 +214,44 @@ impl Blocks {
             .partial_json
             .or(block.input.filter(|raw| call && raw.get().contains('"')));
         let name = block.name.filter(|_| call);
-        let full = |raw: Raw| raw.is_some_and(|raw| raw.get().starts_with('{') || has_text(raw));
-        let redacted = block.data.filter(|_| kind == "redacted_thinking");
-        let thought = [block.thinking, redacted].into_iter().any(full);
-        let answer = [block.text, name, input].into_iter().any(full);
-        let content = answer
-            .then_some(ContentKind::Answer)
-            .or(thought.then_some(ContentKind::Reasoning));
-        self.content |= content.is_some();
-        if self.keep_text {
-            self.keep(index, block, input, call.then_some(&kind));
+        let account = &mut self.accumulator;
+        account.add_text(0, ContentKind::Reasoning, block.thinking)?;
+        account.add_text(0, ContentKind::Answer, block.text)?;
+        let is_full = |raw: Raw| raw.is_some_and(|raw| raw.get().len() > 2);
+        if kind == "redacted_thinking" && is_full(block.data) {
+            account.mark(0, ContentKind::Reasoning)?;
         }
-        content
+        if is_full(name) || is_full(input) {
+            account.mark(0, ContentKind::ToolCall)?;
+        }
+        if account.keeps_text() {
+            let kind = call.then_some(&*kind);
+            keep_call(&mut account.choice(0)?.text, index, kind, block, input);
+        }
+        Ok(())
     }
+}
 
-    fn keep(&mut self, index: u32, block: &Block, input: Raw, call: Option<&str>) {
-        let text = |raw: Raw| {
-            raw.map(|raw| decode_string(raw).into_owned())
-                .unwrap_or_default()
+/// Collects a call that a block begins, or an addition to one.
+fn keep_call(message: &mut MessageText, index: u32, kind: Option<&str>, block: &Block, input: Raw) {
+    let text = |raw: Raw| {
+        raw.map(|raw| decode_string(raw).into_owned())
+            .unwrap_or_default()
+    };
+    if let Some(kind) = kind {
+        let opened = ToolCallText {
+            kind: kind.to_owned(),
+            id: text(block.id),
+            name: text(block.name),
+            input: String::new(),
         };
-        self.text.content.push_str(&text(block.text));
-        self.text.reasoning.push_str(&text(block.thinking));
-        if let Some(kind) = call {
-            let opened = ToolCallText {
-                kind: kind.to_owned(),
-                id: text(block.id),
-                name: text(block.name),
-                input: String::new(),
-            };
-            self.text.calls.insert(index, opened);
-        }
-        if let Some(raw) = input {
-            let call = self.text.calls.entry(index).or_default();
-            match raw.get().starts_with('{') {
-                true => call.input.push_str(raw.get()),
-                false => call.input.push_str(&decode_string(raw)),
-            }
+        message.calls.insert(index, opened);
+    }
+    if let Some(raw) = input {
+        let call = message.calls.entry(index).or_default();
+        match raw.get().starts_with('{') {
+            true => call.input.push_str(raw.get()),
+            false => call.input.push_str(&decode_string(raw)),
         }
     }
 }
@@ -273,46 +277,56 @@ impl Assembly for Blocks {
     /// `message_stop` is the end marker, which a complete stream needs.
     fn event(&mut self, event: Event<'_>, events: &mut Events) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(event.data);
-        self.step(&read(&text, event.data)?, event.data, events)
+        let name = String::from_utf8_lossy(event.name);
+        let added = self.step(&read(&text, event.data)?, &name, event.data);
+        self.accumulator.emit_pending(events);
+        events.done |= self.stopped;
+        added
+    }
+
+    /// An end marker may come without data.
+    fn named_event(&mut self, name: &[u8], events: &mut Events) {
+        self.stopped |= name == b"message_stop";
+        events.done |= self.stopped;
     }
 
     fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let head: Head = read(&text, body)?;
-        if head.error.is_some() {
+        if is_error(head.error) {
             return Err(Failure::new(FailureKind::StreamError, error_text(body)));
         }
-        self.head(&head);
+        self.head(&head)?;
         let blocks = head
             .content
             .ok_or_else(|| Failure::new(FailureKind::Decode, "the reply has no content"))?;
-        for (index, block) in (0..).zip(blocks.iter()) {
-            self.block(index, block);
-        }
-        Ok(())
+        (0..)
+            .zip(blocks.iter())
+            .try_for_each(|(index, block)| self.block(index, block))
     }
 
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         let cut = |message| Err(Failure::new(FailureKind::Truncated, message));
-        match &self.reason {
+        match self.accumulator.unfinished_choice() {
             _ if streamed && !self.stopped => cut("the stream ended before `message_stop`"),
-            None if streamed => cut("the stream ended without a stop reason"),
-            reason => finish(reason.as_deref(), self.content),
+            Some(_) if streamed => cut("the stream ended without a stop reason"),
+            _ => self.accumulator.ending(),
         }
     }
 
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
+    }
+
+    fn counted_tokens(&self) -> u64 {
+        self.tokens.output.unwrap_or(0)
+    }
+
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let (text, message) = self.text.into_kept(self.keep_text, call_json);
-        let (usage, server) = (self.tokens.usage(), ServerTimes::default());
+        let usage = self.tokens.usage();
         Reply {
-            end,
             usage,
-            id: self.id,
-            text,
-            message,
-            server,
-            items: None,
-            silent: !self.content,
+            ..self.accumulator.into_reply(end, call_json)
         }
     }
 }

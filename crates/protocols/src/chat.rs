@@ -5,13 +5,14 @@ use crate::chunk::{Choice, Chunk, ToolCall};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_text};
-use crate::usage::{max_times, parse_timings, parse_usage};
-use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish};
+use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, is_text};
+use crate::usage::{max_times, parse_timed_counts, parse_timings, parse_usage_metadata};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
+use llmscen_core::outcome::{AnomalyKind, Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// `POST /v1/chat/completions`.
 pub struct Chat;
@@ -31,8 +32,8 @@ impl Protocol for Chat {
         }
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        decoder_for(shape, ChatMessages::new(keep_text))
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        decoder_for(shape, ChatMessages::new(options))
     }
 }
 
@@ -53,8 +54,8 @@ impl Protocol for Completions {
     }
 
     /// The messages differ from chat by one field, `text`, which the chat decoder reads too.
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        Chat.decoder(shape, keep_text)
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        Chat.decoder(shape, options)
     }
 }
 
@@ -68,9 +69,9 @@ pub struct ChatMessages {
 }
 
 impl ChatMessages {
-    pub fn new(keep_text: bool) -> ChatMessages {
+    pub fn new(options: &DecodeOptions) -> ChatMessages {
         ChatMessages {
-            accumulator: Accumulator::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
             ..ChatMessages::default()
         }
     }
@@ -82,24 +83,17 @@ impl ChatMessages {
         if self.add_by_pattern(json, events) {
             return Ok(());
         }
-        match (
-            serde_json::from_slice::<Chunk>(json),
-            std::str::from_utf8(json),
-        ) {
-            (Ok(chunk), _) => {
-                let added = self.add(&chunk, json, events);
-                self.learn_pattern(&chunk, json, added.is_ok());
-                added
-            }
-            (Err(error), Ok(_)) => Err(decode_failure(&error, json)),
-            // The SSE standard decodes a stream as UTF-8 with replacement characters.
-            (Err(_), Err(_)) => {
-                let text = String::from_utf8_lossy(json);
-                let chunk = serde_json::from_str::<Chunk>(&text)
-                    .map_err(|error| decode_failure(&error, json))?;
-                self.add(&chunk, json, events)
-            }
+        // Checked once, the text needs no check per string. The SSE standard decodes a stream with replacement characters.
+        let text =
+            str::from_utf8(json).map_or_else(|_| String::from_utf8_lossy(json), Cow::Borrowed);
+        let chunk =
+            serde_json::from_str::<Chunk>(&text).map_err(|error| decode_failure(&error, json))?;
+        let added = self.add(&chunk, json, events);
+        match text {
+            Cow::Borrowed(_) => self.learn_pattern(&chunk, json, added.is_ok()),
+            Cow::Owned(_) => self.pattern.forget(),
         }
+        added
     }
 
     /// Fast path: adds an event that differs from the pattern only in its text; false if it may differ in more.
@@ -108,38 +102,41 @@ impl ChatMessages {
         else {
             return false;
         };
-        let keep_text = self.accumulator.keeps_text();
-        if keep_text || !is_plain(text) {
-            let Some(raw) = parse_string(text) else {
-                return false;
-            };
-            match self.accumulator.choice(index) {
-                Ok(choice) if keep_text => choice.text.push_json(kind, raw),
-                _ => {}
-            }
+        let inner = text
+            .strip_prefix(b"\"")
+            .and_then(|text| text.strip_suffix(b"\""));
+        let plain = inner.filter(|inner| !inner.is_empty() && self.accumulator.is_plain(inner));
+        if let Some(plain) = plain
+            && self.accumulator.add_plain_event(index, kind, plain, events)
+        {
+            return true;
         }
-        self.accumulator.emit(index, kind, None, events);
-        true
+        let added = match plain.and_then(|plain| str::from_utf8(plain).ok()) {
+            Some(plain) => self.accumulator.add_str(index, kind, plain),
+            None => match parse_string(text) {
+                Some(raw) => self.accumulator.add_text(index, kind, Some(raw)),
+                None => return false,
+            },
+        };
+        self.accumulator.emit_pending(events);
+        added.is_ok()
     }
 
     /// Stores an event as the pattern if it has a single text of one choice and nothing else.
     fn learn_pattern(&mut self, chunk: &Chunk, json: &[u8], good: bool) {
         let mut choices = chunk.choices.iter().flat_map(OneOrMany::iter);
-        let alone = choices.next().filter(|_| {
-            choices.next().is_none() && good && chunk.usage.is_none() && chunk.timings.is_none()
+        let alone = choices.next().filter(|choice| {
+            let has_counts = chunk.usage.is_some()
+                || chunk.usage_metadata.is_some()
+                || chunk.x_groq.is_some()
+                || chunk.timings.is_some();
+            choices.next().is_none() && good && !has_counts && choice.finish_reason.is_none()
         });
         let pattern = alone
-            .filter(|choice| choice.finish_reason.is_none())
-            .and_then(|choice| {
-                let mut parts = choice.parts();
-                let (kind, raw) = parts.next().filter(|_| parts.next().is_none())?;
-                let is_pattern = matches!(kind, ContentKind::Answer | ContentKind::Reasoning)
-                    && is_text(raw)
-                    && !choice.has_calls();
-                is_pattern.then(|| (choice_index(choice), kind, raw))
-            });
+            .filter(|choice| !choice.has_whole_message())
+            .and_then(|choice| Some((choice_index(choice), choice.only_text()?)));
         match pattern {
-            Some((choice, kind, raw)) => {
+            Some((choice, (kind, raw))) => {
                 self.pattern_text = Some((choice, kind));
                 self.pattern.learn(json, raw);
             }
@@ -148,62 +145,110 @@ impl ChatMessages {
     }
 
     fn add(&mut self, chunk: &Chunk, json: &[u8], events: &mut Events) -> Result<(), Failure> {
-        self.accumulator.set_id(chunk.id);
-        let usage = chunk.usage.map(parse_usage);
-        let mut choices = chunk.choices.iter().flat_map(|choices| choices.iter());
-        let first = choices.next();
-        let second = choices.next();
-        let only = first.filter(|_| second.is_none()).map(choice_index);
-        for choice in first.into_iter().chain(second).chain(choices) {
-            if let Some(kind) = self.add_choice(choice, json)? {
-                let count = only.and(usage).and_then(|usage| usage.output);
-                self.accumulator
-                    .emit(choice_index(choice), kind, count, events);
+        let added = self.add_chunk(chunk, json);
+        self.accumulator.emit_pending(events);
+        added?;
+        let choice_errors = chunk
+            .choices
+            .iter()
+            .flat_map(OneOrMany::iter)
+            .map(|choice| choice.error);
+        let groq = chunk.x_groq.as_ref().and_then(|groq| groq.error);
+        let mut errors = choice_errors.chain([chunk.error, groq]);
+        let is_error_object = chunk
+            .object
+            .is_some_and(|object| object.get() == r#""error""#);
+        match errors.find(|error| is_error(*error)) {
+            Some(Some(error)) if chunk.error.is_none() => {
+                let words = error_text(error.get().as_bytes());
+                Err(Failure::new(FailureKind::StreamError, words))
             }
+            None if !is_error_object => Ok(()),
+            _ => Err(Failure::new(FailureKind::StreamError, error_text(json))),
         }
-        if let Some(usage) = usage {
-            self.accumulator.add_usage(only, usage)?;
-        }
+    }
+
+    fn add_chunk(&mut self, chunk: &Chunk, json: &[u8]) -> Result<(), Failure> {
+        self.accumulator.set_id(chunk.id);
+        let choices = || chunk.choices.iter().flat_map(OneOrMany::iter);
+        let only = choices().next().filter(|_| choices().nth(1).is_none());
+        let only = only.map(choice_index);
+        choices().try_for_each(|choice| self.add_choice(choice, json))?;
         if let Some(raw) = chunk.timings {
             self.accumulator.server_times =
                 max_times(self.accumulator.server_times, parse_timings(raw));
         }
-        match chunk.error.is_some()
-            || chunk
-                .object
-                .is_some_and(|object| object.get() == r#""error""#)
-        {
-            true => Err(Failure::new(FailureKind::StreamError, error_text(json))),
-            false => Ok(()),
-        }
+        let groq = chunk.x_groq.as_ref().and_then(|groq| groq.usage);
+        let usage = chunk.usage.filter(|raw| raw.get().len() > 2).or(groq);
+        let usage = match (usage, chunk.usage_metadata, chunk.timings) {
+            (None, Some(metadata), _) => parse_usage_metadata(metadata),
+            (None, None, Some(timings)) => parse_timed_counts(timings),
+            (usage, ..) => return self.accumulator.add_usage_json(only, usage),
+        };
+        self.accumulator.add_usage(only, usage)
     }
 
-    /// The generated content of the choice: [`ContentKind::Reasoning`] if there is no other.
-    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<Option<ContentKind>, Failure> {
-        let keep_text = self.accumulator.keeps_text();
-        let state = self.accumulator.choice(choice_index(choice))?;
+    /// Adds the content of a choice. A whole message after parts of it repeats them.
+    fn add_choice(&mut self, choice: &Choice, json: &[u8]) -> Result<(), Failure> {
+        let index = choice_index(choice);
+        let state = self.accumulator.choice(index)?;
         if let Some(reason) = choice.finish_reason {
             state.set_finish_reason(&decode_string(reason));
         }
+        let is_final = choice.finish_reason.is_some();
+        let has_calls = state.has_calls();
         let calls = choice
             .calls()
             .map_err(|error| decode_failure(&error, json))?;
-        let calls = || calls.iter().flat_map(OneOrMany::iter);
-        if keep_text {
-            choice
-                .parts()
-                .for_each(|(kind, raw)| state.text.push_json(kind, raw));
-            calls().for_each(|call| keep_call(&mut state.text, call));
+        let is_whole = choice.has_whole_message();
+        let mut added = Ok(());
+        choice.pieces(&mut |piece| {
+            if added.is_ok() {
+                added = match piece.text {
+                    Some(text) if is_whole => self.add_whole_text(index, piece.kind, text),
+                    Some(_) => self.accumulator.add_text(index, piece.kind, piece.text),
+                    None => self.accumulator.mark(index, piece.kind),
+                };
+            }
+        });
+        added?;
+        match is_whole && is_final && has_calls {
+            true => self.accumulator.note(AnomalyKind::RepeatedMessage),
+            false => {
+                for call in calls.iter().flat_map(OneOrMany::iter) {
+                    self.add_call(index, call)?;
+                }
+            }
         }
-        let called = calls()
-            .any(|call| call.name().or(call.input()).is_some())
-            .then_some(ContentKind::ToolCall);
-        let mut kinds = choice.parts().map(|(kind, _)| kind);
-        let first = kinds.next();
-        Ok(kinds
-            .find(|_| first == Some(ContentKind::Reasoning))
-            .or(called)
-            .or(first))
+        self.accumulator.add_usage_json(Some(index), choice.usage())
+    }
+
+    /// Adds the text of a whole message, of which earlier messages may have the beginning.
+    fn add_whole_text(
+        &mut self,
+        index: u32,
+        kind: ContentKind,
+        raw: &RawValue,
+    ) -> Result<(), Failure> {
+        let text = decode_string(raw);
+        match self.accumulator.choice(index)?.new_text(kind, &text) {
+            Some("") => {
+                self.accumulator.note(AnomalyKind::RepeatedMessage);
+                Ok(())
+            }
+            Some(new) => self.accumulator.add_str(index, kind, new),
+            None => self.accumulator.add_str(index, kind, &text),
+        }
+    }
+
+    fn add_call(&mut self, index: u32, call: &ToolCall) -> Result<(), Failure> {
+        for text in [call.name(), call.input()].into_iter().flatten() {
+            self.accumulator.mark_call(index, text)?;
+        }
+        if self.accumulator.keeps_text() {
+            keep_call(&mut self.accumulator.choice(index)?.text, call);
+        }
+        Ok(())
     }
 }
 
@@ -226,8 +271,12 @@ fn keep_call(text: &mut MessageText, piece: &ToolCall) {
     set_once(&mut call.id, piece.id);
     set_once(&mut call.kind, piece.kind);
     set_once(&mut call.name, piece.name());
-    call.input
-        .push_str(&piece.input().map(decode_string).unwrap_or_default());
+    match piece.input() {
+        // Some servers send the object itself, not its text.
+        Some(raw) if raw.get().starts_with('{') => call.input.push_str(raw.get()),
+        Some(raw) => call.input.push_str(&decode_string(raw)),
+        None => {}
+    }
 }
 
 /// The index of a call without one: a new id starts a new call, anything else continues the latest.
@@ -280,8 +329,12 @@ impl Assembly for ChatMessages {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.accumulator.weights()
+    fn counted_tokens(&self) -> u64 {
+        self.accumulator.counted_tokens()
+    }
+
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
@@ -338,24 +391,6 @@ impl EventPattern {
 fn parse_string(json: &[u8]) -> Option<&RawValue> {
     let raw: &RawValue = serde_json::from_slice(json).ok()?;
     (is_text(raw) && raw.get().len() == json.len()).then_some(raw)
-}
-
-/// Whether this is a non-empty JSON string of printable ASCII without escapes, which needs no parsing.
-fn is_plain(json: &[u8]) -> bool {
-    let inner = json
-        .strip_prefix(b"\"")
-        .and_then(|json| json.strip_suffix(b"\""));
-    inner.is_some_and(|inner| {
-        !inner.is_empty()
-            && inner
-                .iter()
-                .fold(true, |plain, &byte| plain & is_letter(byte))
-    })
-}
-
-/// Whether a character needs no escape in a JSON string (RFC 8259, section 7).
-fn is_letter(byte: u8) -> bool {
-    (0x20..0x7f).contains(&byte) && byte != b'"' && byte != b'\\'
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! that is half a surrogate pair still counts.
 
 use crate::accumulator::ContentKind;
-use crate::raw_json::{OneOrMany, Raw, has_text};
+use crate::raw_json::{OneOrMany, Raw, is_text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -23,12 +23,29 @@ pub struct Chunk<'a> {
     /// Token counts.
     #[serde(borrow)]
     pub usage: Raw<'a>,
+    /// Token counts of Gemini, in either case.
+    #[serde(borrow, alias = "usageMetadata")]
+    pub usage_metadata: Raw<'a>,
+    /// Token counts or an error of Groq.
+    #[serde(borrow)]
+    pub x_groq: Option<Groq<'a>>,
     /// An error under status 200.
     #[serde(borrow)]
     pub error: Raw<'a>,
-    /// Times measured by llama.cpp.
+    /// Times and token counts of llama.cpp.
     #[serde(borrow)]
     pub timings: Raw<'a>,
+}
+
+/// What Groq adds to an event.
+#[derive(Deserialize)]
+pub struct Groq<'a> {
+    /// Token counts.
+    #[serde(borrow)]
+    pub usage: Raw<'a>,
+    /// An error.
+    #[serde(borrow)]
+    pub error: Raw<'a>,
 }
 
 /// One of `n` choices.
@@ -48,6 +65,12 @@ pub struct Choice<'a> {
     /// Finish reason; absent, null or empty before the end.
     #[serde(borrow)]
     pub finish_reason: Raw<'a>,
+    /// Token counts of Moonshot.
+    #[serde(borrow)]
+    usage: Raw<'a>,
+    /// An error of OpenRouter.
+    #[serde(borrow)]
+    pub error: Raw<'a>,
 }
 
 /// Rare fields stay raw to keep the struct small, because every event moves it.
@@ -60,6 +83,12 @@ struct Message<'a> {
     #[serde(borrow)]
     reasoning: Raw<'a>,
     #[serde(borrow)]
+    reasoning_details: Raw<'a>,
+    #[serde(borrow)]
+    reasoning_text: Raw<'a>,
+    #[serde(borrow)]
+    thinking: Raw<'a>,
+    #[serde(borrow)]
     refusal: Raw<'a>,
     #[serde(borrow)]
     tool_calls: Raw<'a>,
@@ -67,6 +96,10 @@ struct Message<'a> {
     function_call: Raw<'a>,
     #[serde(borrow)]
     audio: Raw<'a>,
+    #[serde(borrow)]
+    images: Raw<'a>,
+    #[serde(borrow)]
+    usage: Raw<'a>,
 }
 
 /// A tool call, or a part of one.
@@ -104,13 +137,70 @@ struct Audio<'a> {
     data: Raw<'a>,
 }
 
+/// A part of a list of contents or of reasoning details. A signature or encrypted reasoning is no token.
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow)]
+    text: Raw<'a>,
+    #[serde(borrow)]
+    summary: Raw<'a>,
+    /// A text, or a list of parts.
+    #[serde(borrow)]
+    thinking: Raw<'a>,
+    #[serde(borrow)]
+    refusal: Raw<'a>,
+}
+
+/// A piece of generated content.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    /// Its kind.
+    pub kind: ContentKind,
+    /// Its text, a non-empty JSON string; None: content that is no text.
+    pub text: Raw<'a>,
+}
+
 impl<'a> Choice<'a> {
-    /// The non-empty generated texts, without tool calls.
-    pub fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
-        let text = self.text.map(|raw| (ContentKind::Answer, raw));
-        text.into_iter()
-            .chain(self.content().into_iter().flat_map(Message::parts))
-            .filter(|(_, raw)| has_text(raw))
+    /// Passes each piece of generated content to `sink`, without tool calls. The same text in two fields is passed once.
+    pub fn pieces(&self, sink: &mut dyn FnMut(Piece<'a>)) {
+        match self.content() {
+            Some(message) => message.pieces(self.text, sink),
+            None => texts(ContentKind::Answer, self.text, sink),
+        }
+    }
+
+    /// The text of the choice, if it has one string of content or of reasoning and nothing else.
+    pub fn only_text(&self) -> Option<(ContentKind, &'a RawValue)> {
+        let mut pieces = 0;
+        let mut only = None;
+        self.pieces(&mut |piece| {
+            pieces += 1;
+            only = Some(piece);
+        });
+        let piece = only.filter(|_| pieces == 1 && !self.has_calls() && self.usage().is_none())?;
+        let fields = [
+            self.text,
+            self.content().and_then(|message| message.content),
+            self.content().and_then(Message::reasoning_text),
+        ];
+        // A text in a list of parts, or one that another field repeats, is not alone.
+        let mut fields = fields
+            .into_iter()
+            .flatten()
+            .filter(|raw| raw.get().len() > 2);
+        let text = piece.text?;
+        let alone = fields
+            .next()
+            .is_some_and(|field| std::ptr::eq(field.get(), text.get()))
+            && fields.next().is_none();
+        alone.then_some((piece.kind, text))
+    }
+
+    /// Whether it has a whole message in place of an addition to one.
+    pub fn has_whole_message(&self) -> bool {
+        self.delta.is_none() && self.message.is_some()
     }
 
     /// The tool calls.
@@ -121,8 +211,16 @@ impl<'a> Choice<'a> {
         raw.map(|raw| serde_json::from_str(raw.get())).transpose()
     }
 
-    /// Whether there is a field for tool calls.
-    pub fn has_calls(&self) -> bool {
+    /// The token counts in the choice or in its message.
+    pub fn usage(&self) -> Raw<'a> {
+        let messages = [&self.delta, &self.message].into_iter().flatten();
+        let mut places = [self.usage]
+            .into_iter()
+            .chain(messages.map(|message| message.usage));
+        places.find_map(|usage| usage.filter(|raw| raw.get().len() > 2))
+    }
+
+    fn has_calls(&self) -> bool {
         self.content()
             .is_some_and(|message| message.tool_calls.is_some())
     }
@@ -133,46 +231,124 @@ impl<'a> Choice<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn parts(&self) -> impl Iterator<Item = (ContentKind, &'a RawValue)> {
-        // Some servers send the same reasoning under both names.
-        let reasoning = self
-            .reasoning_content
-            .filter(|raw| has_text(raw))
-            .or(self.reasoning);
-        let texts = [
-            (ContentKind::Reasoning, reasoning),
-            (ContentKind::Answer, self.content),
-            (ContentKind::Refusal, self.refusal),
-        ];
-        let rare = self
-            .function_call
-            .into_iter()
-            .flat_map(function)
-            .chain(self.audio.into_iter().flat_map(audio));
-        texts
-            .into_iter()
-            .chain(rare)
-            .filter_map(|(part, raw)| Some((part, raw?)))
+    /// Servers send the same reasoning under several names.
+    fn reasoning_text(&self) -> Raw<'a> {
+        [
+            self.reasoning_content,
+            self.reasoning,
+            self.reasoning_text,
+            self.thinking,
+        ]
+        .into_iter()
+        .flatten()
+        .find(|raw| is_text(raw))
+    }
+
+    fn pieces(&self, completion: Raw<'a>, sink: &mut dyn FnMut(Piece<'a>)) {
+        let reasoning = self.reasoning_text();
+        match (reasoning, self.reasoning_details) {
+            (Some(_), _) => texts(ContentKind::Reasoning, reasoning, sink),
+            (None, details) => parts(ContentKind::Reasoning, details, sink),
+        }
+        let answer = self
+            .content
+            .filter(|raw| raw.get().len() > 2)
+            .or(completion);
+        let same = |raw: &RawValue| reasoning.is_some_and(|other| other.get() == raw.get());
+        // A copy of the reasoning is no answer.
+        texts(ContentKind::Answer, answer.filter(|raw| !same(raw)), sink);
+        texts(ContentKind::Refusal, self.refusal, sink);
+        if let Some(raw) = self.function_call {
+            function(raw, sink);
+        }
+        if let Some(raw) = self.audio {
+            audio(raw, sink);
+        }
+        if self.images.is_some_and(|raw| raw.get().len() > 2) {
+            sink(Piece {
+                kind: ContentKind::Media,
+                text: None,
+            });
+        }
     }
 }
 
-fn function(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
-    let (name, arguments) = serde_json::from_str::<Function>(raw.get())
-        .map_or((None, None), |function| (function.name, function.arguments));
-    [
-        (ContentKind::ToolCall, name),
-        (ContentKind::ToolCall, arguments),
-    ]
+/// Passes on a non-empty text, or those of a list of parts.
+fn texts<'a>(kind: ContentKind, raw: Raw<'a>, sink: &mut dyn FnMut(Piece<'a>)) {
+    match raw {
+        Some(raw) if is_text(raw) => sink(Piece {
+            kind,
+            text: Some(raw),
+        }),
+        Some(raw) if raw.get().starts_with('[') => parts(kind, Some(raw), sink),
+        _ => {}
+    }
+}
+
+/// Passes on the contents of a list of parts. A list that cannot be read has none.
+fn parts<'a>(kind: ContentKind, raw: Raw<'a>, sink: &mut dyn FnMut(Piece<'a>)) {
+    let Some(list) = raw.and_then(|raw| serde_json::from_str::<OneOrMany<Part>>(raw.get()).ok())
+    else {
+        return;
+    };
+    for part in list.iter() {
+        let name = part.kind.map(RawValue::get).unwrap_or_default();
+        let kind = match name {
+            r#""thinking""# | r#""reasoning""# => ContentKind::Reasoning,
+            _ => kind,
+        };
+        // A part of reasoning has text or a list of texts in its own field.
+        let thinking = part.thinking.filter(|raw| raw.get().len() > 2);
+        match thinking {
+            Some(raw) if raw.get().starts_with('[') => {
+                parts(ContentKind::Reasoning, Some(raw), sink);
+            }
+            Some(_) => string(ContentKind::Reasoning, thinking, sink),
+            None => {}
+        }
+        string(kind, part.text, sink);
+        string(ContentKind::Summary, part.summary, sink);
+        string(ContentKind::Refusal, part.refusal, sink);
+        if ["image", "audio", "video"]
+            .iter()
+            .any(|media| name.contains(media))
+        {
+            sink(Piece {
+                kind: ContentKind::Media,
+                text: None,
+            });
+        }
+    }
+}
+
+fn string<'a>(kind: ContentKind, raw: Raw<'a>, sink: &mut dyn FnMut(Piece<'a>)) {
+    if let Some(raw) = raw.filter(|raw| is_text(raw)) {
+        sink(Piece {
+            kind,
+            text: Some(raw),
+        });
+    }
+}
+
+fn function<'a>(raw: &'a RawValue, sink: &mut dyn FnMut(Piece<'a>)) {
+    if let Ok(function) = serde_json::from_str::<Function>(raw.get()) {
+        string(ContentKind::ToolCall, function.name, sink);
+        string(ContentKind::ToolCall, function.arguments, sink);
+    }
 }
 
 /// Audio is an object with a transcript, or the data itself.
-fn audio(raw: &RawValue) -> [(ContentKind, Raw<'_>); 2] {
-    match serde_json::from_str::<Audio>(raw.get()) {
-        Ok(audio) => [
-            (ContentKind::Answer, audio.transcript),
-            (ContentKind::Audio, audio.data),
-        ],
-        Err(_) => [(ContentKind::Audio, Some(raw)), (ContentKind::Audio, None)],
+fn audio<'a>(raw: &'a RawValue, sink: &mut dyn FnMut(Piece<'a>)) {
+    let (transcript, data) = match serde_json::from_str::<Audio>(raw.get()) {
+        Ok(audio) => (audio.transcript, audio.data),
+        Err(_) => (None, Some(raw)),
+    };
+    string(ContentKind::Answer, transcript, sink);
+    if data.is_some_and(is_text) {
+        sink(Piece {
+            kind: ContentKind::Media,
+            text: None,
+        });
     }
 }
 
@@ -181,14 +357,14 @@ impl<'a> ToolCall<'a> {
     pub fn name(&self) -> Raw<'a> {
         self.tool()
             .and_then(|tool| tool.name)
-            .filter(|raw| has_text(raw))
+            .filter(|raw| is_text(raw))
     }
 
-    /// The arguments in this part, if not empty.
+    /// The arguments in this part, if not empty: a text, or the object itself.
     pub fn input(&self) -> Raw<'a> {
         self.tool()
             .and_then(|tool| tool.arguments.or(tool.input))
-            .filter(|raw| has_text(raw))
+            .filter(|raw| is_text(raw) || raw.get().starts_with('{'))
     }
 
     fn tool(&self) -> Option<&Function<'a>> {
@@ -209,12 +385,16 @@ mod tests {
             .flat_map(OneOrMany::iter)
             .flat_map(|call| [call.name(), call.input()])
             .flatten();
-        choice
-            .parts()
-            .map(|(_, raw)| raw)
-            .chain(calls)
-            .map(|raw| decode_string(raw).into_owned())
-            .collect()
+        let mut texts = Vec::new();
+        choice.pieces(&mut |piece| {
+            texts.push(
+                piece
+                    .text
+                    .map_or("-".into(), |raw| decode_string(raw).into_owned()),
+            )
+        });
+        texts.extend(calls.map(|raw| decode_string(raw).into_owned()));
+        texts
     }
 
     #[test]
@@ -268,9 +448,14 @@ mod tests {
             ),
             (
                 r#"{"delta":{"audio":{"data":"AAAA","transcript":""}}}"#,
-                vec!["AAAA"],
+                vec!["-"],
             ),
-            (r#"{"delta":{"audio":"AAAA"}}"#, vec!["AAAA"]),
+            (r#"{"delta":{"audio":"AAAA"}}"#, vec!["-"]),
+            (
+                r#"{"delta":{"content":null,"images":[{"type":"image_url"}]}}"#,
+                vec!["-"],
+            ),
+            (r#"{"text":"a","delta":{"content":"a"}}"#, vec!["a"]),
             (r#"{"delta":{"audio":{"id":"a","expires_at":7}}}"#, vec![]),
         ] {
             assert_eq!(texts(choice), expected, "{choice}");
@@ -278,12 +463,65 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_parts_is_content() {
-        assert_eq!(
-            texts(r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#),
-            [""]
-        );
-        assert_eq!(texts(r#"{"delta":{"content":[]}}"#), [""; 0]);
+    fn reasoning_has_several_fields_and_counts_once() {
+        let kinds = |delta: &str| {
+            let json = format!(r#"{{"delta":{delta}}}"#);
+            let choice: Choice = serde_json::from_str(&json).unwrap();
+            let mut kinds = Vec::new();
+            choice.pieces(&mut |piece| {
+                kinds.push((piece.kind, decode_string(piece.text.unwrap()).into_owned()))
+            });
+            kinds
+        };
+        let reasoning = || (ContentKind::Reasoning, "hm".to_owned());
+        let answer = || (ContentKind::Answer, "yes".to_owned());
+        for delta in [
+            r#"{"reasoning_content":"hm"}"#,
+            r#"{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm"}]}"#,
+            r#"{"content":"","reasoning_details":[{"type":"reasoning.text","index":0,"text":"hm"}]}"#,
+            r#"{"thinking":"hm"}"#,
+            r#"{"reasoning_text":"hm","content":"hm"}"#,
+            r#"{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}"#,
+            r#"{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":""}]}"#,
+            r#"{"content":[{"type":"reasoning","text":"hm"}]}"#,
+        ] {
+            assert_eq!(kinds(delta), [reasoning()], "{delta}");
+        }
+        let summary = r#"{"reasoning_details":[{"type":"reasoning.summary","summary":"hm"},{"type":"reasoning.encrypted","data":"eA=="}]}"#;
+        assert_eq!(kinds(summary), [(ContentKind::Summary, "hm".to_owned())]);
+        let list =
+            r#"{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"yes"}]}"#;
+        assert_eq!(kinds(list), [reasoning(), answer()]);
+        for nothing in [
+            r#"{"reasoning_details":[{"type":"reasoning.encrypted","data":"eA=="}]}"#,
+            r#"{"reasoning_details":[{"type":"reasoning.text","text":"","signature":"s"}]}"#,
+            r#"{"content":[]}"#,
+            r#"{"content":[{"type":"reference","reference_ids":[1]}]}"#,
+        ] {
+            assert_eq!(kinds(nothing), [], "{nothing}");
+        }
+    }
+
+    #[test]
+    fn only_a_text_of_one_field_is_a_pattern() {
+        let only = |choice: &str| {
+            let choice: Choice = serde_json::from_str(choice).unwrap();
+            choice
+                .only_text()
+                .map(|(kind, raw)| (kind, decode_string(raw).into_owned()))
+        };
+        for alone in [r#"{"text":"a"}"#, r#"{"delta":{"content":"a"}}"#] {
+            assert_eq!(only(alone), Some((ContentKind::Answer, "a".into())));
+        }
+        for other in [
+            r#"{"delta":{"content":[{"type":"text","text":"a"}]}}"#,
+            r#"{"text":"a","delta":{"content":"a"}}"#,
+            r#"{"delta":{"content":"a","reasoning":"b"}}"#,
+            r#"{"delta":{"content":"a"},"usage":{"completion_tokens":1}}"#,
+            r#"{"delta":{"content":"a","tool_calls":[]}}"#,
+        ] {
+            assert_eq!(only(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! `api: custom`: any API with JSON messages. The scenario's template is the request, its JSONPaths decode the response.
 
-use crate::accumulator::{Accumulator, ContentKind, MAX_CHOICES};
+use crate::accumulator::{Accumulator, MAX_CHOICES};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::{Decoder, Events, Protocol, Reply, framing_of_content_type};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply, framing_of_content_type};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::{Extract, Framing};
 use paths::{End, MAX_DOCUMENT_VALUES, MAX_EVENT_VALUES, Path, Paths, parse_tree};
@@ -53,8 +53,12 @@ impl Protocol for Custom {
         }
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let extracted = Extracted::new(Arc::clone(&self.paths), keep_text);
+    fn has_fixed_framing(&self) -> bool {
+        self.framing.is_some()
+    }
+
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        let extracted = Extracted::new(Arc::clone(&self.paths), options);
         decoder_for(shape, extracted)
     }
 }
@@ -100,10 +104,10 @@ impl Choices {
 
 impl Extracted {
     /// The state of a new response.
-    pub fn new(paths: Arc<Paths>, keep_text: bool) -> Extracted {
+    pub fn new(paths: Arc<Paths>, options: &DecodeOptions) -> Extracted {
         Extracted {
             paths,
-            accumulator: Accumulator::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
             done: false,
         }
     }
@@ -114,12 +118,11 @@ impl Extracted {
         if let Some(id) = paths.id.as_ref().and_then(|path| path.first(value)) {
             self.accumulator.set_id_text(&value_text(id));
         }
-        for node in paths.text.iter().flat_map(|path| path.select(value)) {
-            let text = value_text(node.val);
-            if !text.is_empty() {
-                let choice = choices.find(&node.path);
-                self.accumulator.mark(choice, ContentKind::Answer)?;
-                self.accumulator.keep(choice, ContentKind::Answer, &text)?;
+        for (path, kind) in &paths.text {
+            for node in path.select(value) {
+                let text = value_text(node.val);
+                self.accumulator
+                    .add_str(choices.find(&node.path), *kind, &text)?;
             }
         }
         for node in paths
@@ -273,8 +276,12 @@ impl Assembly for Extracted {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.accumulator.weights()
+    fn counted_tokens(&self) -> u64 {
+        self.accumulator.counted_tokens()
+    }
+
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {

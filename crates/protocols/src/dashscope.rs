@@ -8,11 +8,12 @@ use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{Raw, decode_failure, decode_string, is_text};
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::usage::parse_usage;
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use cumulative_text::CumulativeTexts;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
-use message::{Call, Choice, Function, Message, Output, Packet, parse_usage};
+use message::{Call, Choice, Function, Message, Output, Packet};
 use serde_json::{Value, json};
 
 /// `POST /api/v1/services/aigc/text-generation/generation`, and `multimodal-generation`, whose contents are lists.
@@ -35,8 +36,8 @@ impl Protocol for Dashscope {
             .collect()
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let results = Results::new(keep_text);
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        let results = Results::new(options);
         decoder_for(shape, results)
     }
 }
@@ -74,10 +75,10 @@ struct EventContext {
 }
 
 impl Results {
-    fn new(keep_text: bool) -> Results {
+    fn new(options: &DecodeOptions) -> Results {
         Results {
-            accumulator: Accumulator::new(keep_text),
-            texts: CumulativeTexts::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
+            texts: CumulativeTexts::new(options.keep_text),
             calls: Vec::new(),
             output: None,
         }
@@ -164,13 +165,10 @@ impl Results {
                     .filter_map(|part| part.text)
                     .map(decode_string)
                     .collect();
+                self.take_str(context, place(ContentKind::Answer), &text)?;
                 // A part without text is an image or audio.
-                if self
-                    .texts
-                    .take(place(ContentKind::Answer), &text, context.more)
-                    || parts.iter().any(|part| part.text.is_none())
-                {
-                    self.accumulator.mark(context.choice, ContentKind::Answer)?;
+                if parts.iter().any(|part| part.text.is_none()) {
+                    self.accumulator.mark(context.choice, ContentKind::Media)?;
                 }
             }
         }
@@ -178,7 +176,7 @@ impl Results {
         calls.try_for_each(|call| self.add_call(context, call))
     }
 
-    /// Adds the text of one position. A text that is not needed is not decoded.
+    /// Adds the text of one position.
     fn take_text(
         &mut self,
         context: &EventContext,
@@ -186,22 +184,34 @@ impl Results {
         raw: Raw<'_>,
     ) -> Result<(), Failure> {
         match raw.filter(|raw| is_text(raw)) {
-            Some(raw)
-                if self.texts.is_blind()
-                    || self.texts.take(place, &decode_string(raw), context.more) =>
-            {
-                let part = match place {
-                    TextPosition::Text { part, .. } => part,
-                    TextPosition::Arguments { .. } => ContentKind::ToolCall,
-                };
-                self.accumulator.mark(context.choice, part)
-            }
-            _ => Ok(()),
+            Some(raw) => self.take_str(context, place, &decode_string(raw)),
+            None => Ok(()),
+        }
+    }
+
+    fn take_str(
+        &mut self,
+        context: &EventContext,
+        place: TextPosition,
+        text: &str,
+    ) -> Result<(), Failure> {
+        let kind = match place {
+            TextPosition::Text { part, .. } => part,
+            TextPosition::Arguments { .. } => ContentKind::ToolCall,
+        };
+        match self.texts.take(place, text, context.more) {
+            Some(new) => self
+                .accumulator
+                .receive_text(context.choice, kind, new)
+                .map(drop),
+            None => Ok(()),
         }
     }
 
     fn add_call(&mut self, context: &EventContext, call: &Call<'_>) -> Result<(), Failure> {
-        let index = call.index.unwrap_or(0);
+        let index = call
+            .index
+            .unwrap_or_else(|| self.number_call(context.choice, call));
         let found = self
             .calls
             .iter()
@@ -232,6 +242,19 @@ impl Results {
                 .mark(context.choice, ContentKind::ToolCall)?;
         }
         self.take_text(context, TextPosition::Arguments { call: place }, arguments)
+    }
+
+    /// The index of a call without one: that of its id, of a new call for a new id, or of the latest call without an id.
+    fn number_call(&self, choice: u32, call: &Call<'_>) -> u32 {
+        let id = call.id.map(decode_string).unwrap_or_default();
+        let known = || self.calls.iter().filter(|known| known.choice == choice);
+        let latest = known().map(|known| known.index).max();
+        let same = known().find(|known| !id.is_empty() && known.id == id);
+        match (same, latest) {
+            (Some(same), _) => same.index,
+            (None, Some(latest)) if !id.is_empty() => latest.saturating_add(1),
+            (None, latest) => latest.unwrap_or(0),
+        }
     }
 
     /// Moves the texts to their choices, and returns the tool calls of choice 0.
@@ -301,8 +324,12 @@ impl Assembly for Results {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.accumulator.weights()
+    fn counted_tokens(&self) -> u64 {
+        self.accumulator.counted_tokens()
+    }
+
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
     }
 
     fn reply(mut self, end: Result<Finish, Failure>) -> Reply {

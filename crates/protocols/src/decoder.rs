@@ -1,10 +1,11 @@
 //! Decoding of responses: streams of events up to the end marker, and single JSON documents.
 
 use crate::error::error_text;
-use crate::framing::{Event, Framer, Lines, Sse};
+use crate::framing::{Beginning, Event, Framer, Lines, Sse, sniff};
 use crate::{Decoder, Events, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
+use serde_json::Value;
 
 /// Maximum size of an event, bytes: hundreds of times a token with log probabilities. A server that never ends an event must not
 /// fill the memory.
@@ -18,8 +19,10 @@ pub struct Stream<A> {
 
 struct State<A> {
     assembly: A,
-    seen: u32,
     done: bool,
+    progress: u32,
+    /// Tokens that the server has counted, and whether it has finished.
+    reported: (u64, bool),
     failure: Option<Failure>,
 }
 
@@ -29,8 +32,9 @@ impl<A: Assembly> Stream<A> {
             framer,
             state: State {
                 assembly,
-                seen: 0,
                 done: false,
+                progress: 0,
+                reported: (0, false),
                 failure: None,
             },
         }
@@ -51,13 +55,17 @@ impl<A: Assembly> Decoder for Stream<A> {
             );
             state.fail(
                 Failure::new(FailureKind::Decode, message)
-                    .at(format!("after {} events", state.seen)),
+                    .at(format!("after {} events", events.total)),
             );
         }
     }
 
     fn has_failed(&self) -> bool {
         self.state.failure.is_some()
+    }
+
+    fn progress(&self) -> u32 {
+        self.state.progress
     }
 
     fn finish(self: Box<Self>, events: &mut Events, broken: Option<Failure>) -> Reply {
@@ -70,11 +78,8 @@ impl<A: Assembly> Decoder for Stream<A> {
             framer.finish(|event| state.take(event, events));
             state.failure = earlier.or(state.failure.take().map(as_truncated));
         }
-        let end = state.ending(broken);
-        let weights = state.assembly.weights();
-        if !weights.is_empty() {
-            events.weights = weights;
-        }
+        let end = state.ending(broken, &framer, events.total);
+        state.assembly.close(events);
         state.assembly.reply(end)
     }
 }
@@ -98,24 +103,39 @@ impl<A: Assembly> State<A> {
         if self.done {
             return;
         }
-        self.seen = self.seen.saturating_add(1);
         events.total = events.total.saturating_add(1);
+        let (content, audio) = (events.content, events.audio.map(|audio| audio.bytes));
         let data = event.data.trim_ascii();
         if event.name == b"error" {
-            self.fail_here(Failure::new(FailureKind::StreamError, error_text(data)));
+            let failure = Failure::new(FailureKind::StreamError, error_text(data));
+            self.fail_here(failure, events.total);
         } else if !data.is_empty() {
             if let Err(failure) = self.assembly.event(Event { data, ..event }, events) {
-                self.fail_here(failure);
+                self.fail_here(failure, events.total);
             }
             self.done = events.done;
         } else {
             self.assembly.named_event(event.name, events);
             self.done = events.done;
         }
+        let is_progress = events.content != content
+            || self.done
+            || events.audio.map(|audio| audio.bytes) != audio
+            || self.has_new_report();
+        self.progress = self.progress.saturating_add(is_progress.into());
     }
 
-    fn fail_here(&mut self, failure: Failure) {
-        let position = format!("event {}", self.seen);
+    /// Whether an event without content changed what the server reports.
+    fn has_new_report(&mut self) -> bool {
+        let now = (
+            self.assembly.counted_tokens(),
+            self.assembly.ending(true).is_ok(),
+        );
+        std::mem::replace(&mut self.reported, now) != now
+    }
+
+    fn fail_here(&mut self, failure: Failure, event: u32) {
+        let position = format!("event {event}");
         self.fail(failure.at(position));
     }
 
@@ -124,19 +144,60 @@ impl<A: Assembly> State<A> {
         self.failure.get_or_insert(failure);
     }
 
-    fn ending(&mut self, broken: Option<Failure>) -> Result<Finish, Failure> {
+    fn ending(
+        &mut self,
+        broken: Option<Failure>,
+        framer: &Framer,
+        seen: u32,
+    ) -> Result<Finish, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let position = format!("after {} events", self.seen);
+        let position = format!("after {seen} events");
+        // What follows the end marker is not read.
+        let stray = if self.done {
+            b""
+        } else {
+            framer.stray_text().trim_ascii()
+        };
+        if is_error_document(stray) {
+            let failure = Failure::new(FailureKind::StreamError, error_text(stray));
+            return Err(failure.at(position));
+        }
         match broken.filter(|_| !self.done) {
             Some(failure) if failure.at.is_empty() => Err(failure.at(position)),
             Some(failure) => Err(failure),
             None => self
                 .assembly
                 .ending(true)
-                .map_err(|failure| failure.at(position)),
+                .map_err(|failure| quote_stray(failure, stray).at(position)),
         }
+    }
+}
+
+/// Whether this is a JSON document with an error, sent as it is into a stream.
+fn is_error_document(text: &[u8]) -> bool {
+    text.starts_with(b"{")
+        && serde_json::from_slice::<Value>(text).is_ok_and(|document| {
+            let is_set = |field: &Value| !matches!(field, Value::Null | Value::Bool(false));
+            let has = |name: &str| document.get(name).is_some_and(is_set);
+            has("error") || has("detail") || has("message") || document["object"] == "error"
+        })
+}
+
+/// Adds the text outside of events to the failure of a stream that is not complete.
+fn quote_stray(failure: Failure, stray: &[u8]) -> Failure {
+    match (failure.kind, stray) {
+        (_, b"") => failure,
+        (FailureKind::Truncated | FailureKind::Empty, stray) => {
+            let message = format!(
+                "{}; the server sent: {}",
+                failure.message,
+                error_text(stray)
+            );
+            Failure::new(failure.kind, message)
+        }
+        _ => failure,
     }
 }
 
@@ -159,9 +220,12 @@ pub trait Assembly: Send {
     /// # Errors `truncated`, `decode`, `empty` or `stream_error`, if something required by the API is missing.
     fn ending(&self, streamed: bool) -> Result<Finish, Failure>;
 
-    /// The tokens in each content event so far, if the server reports a running count with every event; otherwise empty.
-    fn weights(&self) -> Vec<u32> {
-        Vec::new()
+    /// Completes the events of a stream at its end: their tokens and their kinds.
+    fn close(&self, _events: &mut Events) {}
+
+    /// The output tokens that the server has reported so far; 0 if it does not report them with every event.
+    fn counted_tokens(&self) -> u64 {
+        0
     }
 
     /// The reply, with this end.
@@ -279,6 +343,21 @@ pub fn framing_of_content_type(
     }
 }
 
+/// The framing of a body by its first bytes, where they show another one than its `content-type`; None if more bytes are needed.
+///
+/// # Errors
+/// Those of the `content-type`.
+pub fn sniff_framing(
+    declared: &Result<Framing, Failure>,
+    beginning: &[u8],
+) -> Option<Result<Framing, Failure>> {
+    Some(match (declared, sniff(beginning)?) {
+        (Ok(Framing::Json | Framing::Ndjson) | Err(_), Beginning::Events) => Ok(Framing::Sse),
+        (Ok(Framing::Sse) | Err(_), Beginning::Json) => Ok(Framing::Json),
+        _ => declared.clone(),
+    })
+}
+
 /// The framing of an API that never streams: the `content-type`, if any, must be JSON.
 ///
 /// # Errors
@@ -299,8 +378,8 @@ pub fn require_json(content_type: Option<&str>) -> Result<Framing, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol;
     use crate::replay::{cut_up, decode};
+    use crate::{DecodeOptions, protocol};
     use llmscen_core::api::Api;
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
@@ -459,6 +538,84 @@ mod tests {
         );
     }
 
+    /// Number of events with progress after each piece of a stream.
+    fn progress(api: Api, framing: Framing, pieces: &[&str]) -> Vec<u32> {
+        let options = DecodeOptions::default();
+        let mut decoder = protocol(api, None).unwrap().decoder(framing, &options);
+        let mut events = Events::default();
+        let after = |piece: &&str| {
+            decoder.push(piece.as_bytes(), &mut events);
+            decoder.progress()
+        };
+        pieces.iter().map(after).collect()
+    }
+
+    #[test]
+    fn heartbeats_are_no_progress() {
+        let empty = "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":null}\n\n";
+        let counted = |tokens: u32| {
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}}}}],\"usage\":{{\"completion_tokens\":{tokens}}}}}\n\n"
+            )
+        };
+        let chat = [
+            (ROLE, 0),
+            (HI, 1),
+            (": ping\n\n", 1),
+            ("data:\n\n", 1),
+            ("event: ping\ndata: {}\n\n", 1),
+            (empty, 1),
+            (&counted(2), 2),
+            (&counted(2), 2),
+            (&counted(3), 3),
+            (STOP, 4),
+            (empty, 4),
+            (USAGE, 5),
+            (DONE, 6),
+        ];
+        let (pieces, expected): (Vec<&str>, Vec<u32>) = chat.into_iter().unzip();
+        assert_eq!(progress(Api::OpenaiChat, Framing::Sse, &pieces), expected);
+        let anthropic = [
+            (
+                "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"hi\"}}\n\n",
+                1,
+            ),
+            ("event: ping\ndata: {\"type\": \"ping\"}\n\n", 1),
+            (
+                "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":1}}\n\n",
+                2,
+            ),
+            ("event: ping\ndata: {\"type\": \"ping\"}\n\n", 2),
+            ("data: {\"type\":\"message_stop\"}\n\n", 3),
+        ];
+        let (pieces, expected): (Vec<&str>, Vec<u32>) = anthropic.into_iter().unzip();
+        assert_eq!(progress(Api::Anthropic, Framing::Sse, &pieces), expected);
+        let realtime = [
+            (
+                "{\"type\":\"response.output_audio.delta\",\"delta\":\"AAAA\"}\n",
+                1,
+            ),
+            ("{\"type\":\"rate_limits.updated\"}\n", 1),
+            ("\n", 1),
+            (
+                "{\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n",
+                2,
+            ),
+        ];
+        let (pieces, expected): (Vec<&str>, Vec<u32>) = realtime.into_iter().unzip();
+        assert_eq!(
+            progress(Api::OpenaiRealtime, Framing::Ndjson, &pieces),
+            expected
+        );
+        let ollama = [
+            ("{\"message\":{\"content\":\"hi\"},\"done\":false}\n", 1),
+            ("{\"message\":{\"content\":\"\"},\"done\":false}\n\n", 1),
+            ("{\"done\":true,\"done_reason\":\"stop\"}\n", 2),
+        ];
+        let (pieces, expected): (Vec<&str>, Vec<u32>) = ollama.into_iter().unzip();
+        assert_eq!(progress(Api::Ollama, Framing::Ndjson, &pieces), expected);
+    }
+
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic_and_splits_change_nothing(
@@ -497,7 +654,7 @@ mod tests {
     fn text_is_collected_only_on_request() {
         let mut decoder = protocol(Api::OpenaiChat, None)
             .unwrap()
-            .decoder(Framing::Sse, false);
+            .decoder(Framing::Sse, &DecodeOptions::default());
         let mut events = Events::default();
         decoder.push([HI, STOP].concat().as_bytes(), &mut events);
         assert_eq!(decoder.finish(&mut events, None).text, None);
@@ -515,6 +672,7 @@ mod tests {
 #[cfg(test)]
 mod unary_tests {
     use super::*;
+    use crate::DecodeOptions;
     use crate::replay::decode;
     use llmscen_core::api::Api;
 
@@ -582,7 +740,7 @@ mod unary_tests {
     fn a_body_past_the_bound_is_dropped() {
         let mut whole = Box::new(Unary::with_limit(
             3 << 20,
-            crate::chat::ChatMessages::new(false),
+            crate::chat::ChatMessages::new(&DecodeOptions::default()),
         ));
         let mut events = Events::default();
         whole.push(&[b' '; 2 << 20], &mut events);

@@ -5,7 +5,7 @@ use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string};
 use crate::usage::parse_usage;
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
@@ -27,7 +27,11 @@ impl Protocol for Embeddings {
         require_json(content_type)
     }
 
-    fn decoder(&self, _shape: Framing, _keep_text: bool) -> Box<dyn Decoder> {
+    fn has_fixed_framing(&self) -> bool {
+        true
+    }
+
+    fn decoder(&self, _shape: Framing, _options: &DecodeOptions) -> Box<dyn Decoder> {
         Box::new(Unary::with_limit(MAX_BODY_BYTES, Vectors::default()))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::replay::decode;
 use crate::spec::end;
-use crate::{Events, protocol};
+use crate::{DecodeOptions, Events, protocol};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::FailureKind;
 use llmscen_core::request::Framing::{Json, Ndjson, Sse};
@@ -140,7 +140,7 @@ fn a_custom_reply_is_good_with_what_its_finish_path_finds() {
         };
         let mut decoder = protocol(Api::Custom, Some(&request))
             .unwrap()
-            .decoder(Json, false);
+            .decoder(Json, &DecodeOptions::default());
         let mut events = Events::default();
         decoder.push(body.as_bytes(), &mut events);
         decoder

@@ -4,6 +4,34 @@ use memchr::{memchr, memchr2};
 use std::mem;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
+/// Bytes of text outside of events that are kept for a message.
+const MAX_STRAY: usize = 8 << 10;
+/// White space before a body; more is no beginning of a framing.
+const MAX_SPACE: usize = 1 << 10;
+
+/// What the first bytes of a body show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// A field or a comment of server-sent events.
+    Events,
+    /// A JSON object or list.
+    Json,
+    /// Anything else.
+    Other,
+}
+
+/// What the first bytes of a body show; None if more bytes are needed.
+pub fn sniff(bytes: &[u8]) -> Option<Beginning> {
+    let text = bytes.strip_prefix(BOM).unwrap_or(bytes).trim_ascii_start();
+    let fields = [&b"data:"[..], b"event:", b"id:", b"retry:", b":"];
+    match text {
+        [b'{' | b'[', ..] => Some(Beginning::Json),
+        _ if fields.iter().any(|field| text.starts_with(field)) => Some(Beginning::Events),
+        _ if BOM.starts_with(bytes) => None,
+        _ if fields.iter().any(|field| field.starts_with(text)) && bytes.len() <= MAX_SPACE => None,
+        _ => Some(Beginning::Other),
+    }
+}
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +59,8 @@ pub struct Sse {
     /// The last byte was a CR, so that a following LF belongs to it.
     after_cr: bool,
     overflowed: bool,
+    /// The beginning of the lines that are no part of an event, such as an error that a proxy writes into the stream.
+    stray: Vec<u8>,
 }
 
 impl Sse {
@@ -45,6 +75,7 @@ impl Sse {
             begun: false,
             after_cr: false,
             overflowed: false,
+            stray: Vec::new(),
         }
     }
 
@@ -129,7 +160,11 @@ impl Sse {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            _ => {}
+            b"" | b"id" | b"retry" => {}
+            _ => {
+                let free = MAX_STRAY.saturating_sub(self.stray.len());
+                self.stray.extend(line.iter().chain(b"\n").take(free));
+            }
         }
     }
 
@@ -246,6 +281,14 @@ pub enum Framer {
 }
 
 impl Framer {
+    /// The beginning of the text that is no part of an event.
+    pub fn stray_text(&self) -> &[u8] {
+        match self {
+            Framer::Sse(sse) => &sse.stray,
+            Framer::Lines(_) => b"",
+        }
+    }
+
     /// Whether the size limit of an event was exceeded. Nothing is decoded or kept after that.
     pub fn overflowed(&self) -> bool {
         match self {
@@ -421,6 +464,50 @@ mod tests {
         }
         let just = b"data: 456789ABCD\n\ndata: 1234567\ndata: 12345678\n\n";
         assert!(!decode(16, [&just[..]]).1);
+    }
+
+    #[test]
+    fn text_outside_of_events_is_kept() {
+        let stray = |bytes: &[u8]| {
+            let mut sse = Sse::new(1 << 10);
+            sse.push(bytes, |_| {});
+            sse.finish(|_| {});
+            String::from_utf8(Framer::Sse(sse).stray_text().to_vec()).unwrap()
+        };
+        assert_eq!(
+            stray(b"data: a\n\n{\"error\":\n  \"full\"}"),
+            "{\"error\":\n  \"full\"}\n"
+        );
+        assert_eq!(stray(b": ping\nid: 7\nretry: 5\nevent: x\ndata: a\n\n"), "");
+        assert_eq!(stray(&b"x\n".repeat(9000)).len(), MAX_STRAY);
+    }
+
+    #[test]
+    fn the_first_bytes_show_the_framing() {
+        for (body, expected) in [
+            ("data: a", Beginning::Events),
+            ("\n\n event:x", Beginning::Events),
+            (": ping", Beginning::Events),
+            ("\u{feff}id: 7", Beginning::Events),
+            ("retry: 5", Beginning::Events),
+            (" {\"a\":1}", Beginning::Json),
+            ("[1]", Beginning::Json),
+            ("<html>", Beginning::Other),
+            ("database", Beginning::Other),
+            ("RIFF", Beginning::Other),
+        ] {
+            let first = (1..=body.len()).find_map(|end| sniff(&body.as_bytes()[..end]));
+            assert_eq!(
+                (first, sniff(body.as_bytes())),
+                (Some(expected), Some(expected)),
+                "{body}"
+            );
+        }
+        assert_eq!(
+            [sniff(b""), sniff(b"  "), sniff(b"\xEF"), sniff(b"dat")],
+            [None; 4]
+        );
+        assert_eq!(sniff(&[b' '; 2000]), Some(Beginning::Other));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod embeddings;
 mod error;
 mod framing;
 mod images;
+mod markers;
 mod ollama;
 mod plausible;
 mod raw_json;
@@ -47,14 +48,17 @@ mod spec;
 
 pub use custom::check_path;
 use decoder::framing_of_content_type;
+pub use decoder::sniff_framing;
 pub use error::error_message;
-pub use plausible::discard_implausible;
+pub use markers::Markers;
+pub use plausible::correct_counts;
 
 use llmscen_core::api::Api;
-use llmscen_core::outcome::{Failure, Finish, ServerTimes, Usage};
+use llmscen_core::outcome::{Failure, Finish, ReplyFacts, ServerTimes, Usage};
 use llmscen_core::request::{Framing, RequestSpec};
 use llmscen_core::units::Nanos;
 use serde_json::Value;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One API: how requests are written, and how responses are read.
@@ -76,8 +80,22 @@ pub trait Protocol: Send + Sync {
         framing_of_content_type(content_type, asked_stream)
     }
 
-    /// A decoder for one response with this framing. `keep_text`: collect the generated text.
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder>;
+    /// Whether the framing is that of [`Protocol::framing`], whatever the first bytes of a body show.
+    fn has_fixed_framing(&self) -> bool {
+        false
+    }
+
+    /// A decoder for one response with this framing.
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder>;
+}
+
+/// How responses are decoded.
+#[derive(Clone, Debug, Default)]
+pub struct DecodeOptions {
+    /// Collect the generated text.
+    pub keep_text: bool,
+    /// The markers of reasoning in the text of an answer.
+    pub markers: Markers,
 }
 
 /// The implementation of an API for requests of this specification; None: its default body.
@@ -122,6 +140,12 @@ pub trait Decoder: Send {
         false
     }
 
+    /// Number of events of a stream that advanced the response: content, audio, a finish reason, or a higher token count.
+    /// Heartbeats do not.
+    fn progress(&self) -> u32 {
+        0
+    }
+
     /// Ends the response. `broken` is the failure that interrupted it, such as a reset or a timeout; None: the body is complete.
     ///
     /// A last event without its blank line is added to `events` if the body is complete. The response takes precedence over
@@ -138,7 +162,7 @@ pub struct Events {
     /// Number of events with non-empty generated content: text, reasoning, refusal, name or arguments of a tool call. An event
     /// with content of several choices counts once per choice.
     pub content: u32,
-    /// Number of content events before the first one with non-reasoning content.
+    /// Number of content events before the first one with non-reasoning content. Set at the end.
     pub reasoning: u32,
     /// The choice of each content event; empty while all belong to choice 0.
     pub choices: Vec<u32>,
@@ -180,11 +204,12 @@ impl Events {
         }
         self.content = self.content.saturating_add(1);
     }
+}
 
-    /// Adds a content event of a choice with reasoning only.
-    pub fn reasoning_token(&mut self, choice: u32) {
-        self.reasoning += u32::from(self.reasoning == self.content);
-        self.token(choice);
+impl Default for Reply {
+    /// That of a request without a response.
+    fn default() -> Reply {
+        Reply::without_text(Ok(Finish::default()), Usage::default())
     }
 }
 
@@ -201,6 +226,8 @@ pub struct Reply {
     pub id: Option<String>,
     /// All generated text (reasoning, content, refusal, tool calls), choice by choice; None: not collected.
     pub text: Option<String>,
+    /// The bytes of each token event in `text`; empty if text is not collected, or an event has content that is not in one place of it.
+    pub event_texts: Vec<Range<u32>>,
     /// The message of the first choice, for the next turn of a conversation; None: not collected.
     pub message: Option<Message>,
     /// Times reported by the server.
@@ -209,6 +236,8 @@ pub struct Reply {
     pub items: Option<u64>,
     /// No content was received, even if the server counts tokens.
     pub silent: bool,
+    /// Facts about its text.
+    pub facts: ReplyFacts,
 }
 
 impl Reply {
@@ -219,10 +248,12 @@ impl Reply {
             usage,
             id: None,
             text: None,
+            event_texts: Vec::new(),
             message: None,
             server: ServerTimes::default(),
             items: None,
             silent: false,
+            facts: ReplyFacts::default(),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{Raw, decode_failure, decode_string, parse_count};
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
 use llmscen_core::request::Framing;
 use llmscen_core::units::Nanos;
@@ -21,9 +21,9 @@ impl Protocol for Ollama {
         json!({ "model": "{{ model }}", "messages": "{{ messages }}", "stream": stream })
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let messages = OllamaMessages {
-            accumulator: Accumulator::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
             calls: Vec::new(),
             done: false,
         };
@@ -186,8 +186,8 @@ impl Assembly for OllamaMessages {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.accumulator.weights()
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::replay::decode;
     use crate::spec::{Spec, end};
-    use crate::{Message, protocol};
+    use crate::{DecodeOptions, Message, protocol};
     use llmscen_core::api::Api;
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         let spec = Spec::of("ollama.tools.ndjson");
         let mut decoder = protocol(Api::Ollama, None)
             .unwrap()
-            .decoder(spec.shape, false);
+            .decoder(spec.shape, &DecodeOptions::default());
         let mut events = Events::default();
         decoder.push(&spec.body, &mut events);
         let reply = decoder.finish(&mut events, None);

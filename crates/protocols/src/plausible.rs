@@ -1,6 +1,6 @@
-//! Plausibility of reported counts: a token count that the transferred bytes cannot contain is discarded.
+//! Plausibility of reported counts: a token count that cannot be true is corrected or discarded, and noted in the outcome.
 
-use llmscen_core::outcome::{Outcome, ServerTimes, Usage};
+use llmscen_core::outcome::{Anomaly, AnomalyKind, Outcome, ServerTimes, Usage};
 use llmscen_core::units::Nanos;
 use std::collections::BTreeSet;
 
@@ -21,21 +21,54 @@ const MAX_PROMPT_OUTSIDE_BODY: u64 = 10_000_000;
 /// Tolerance for times reported by the server.
 const CLOCK_TOLERANCE: Nanos = Nanos::from_millis(1000);
 
-/// What replaces the reported output tokens.
-const COUNTED: &str = "they are counted by the tokenizer or by content events instead";
-
-/// Removes implausible counts and times from an outcome; returns a note on what the server reported, if any. `packed`: the body
-/// was compressed.
-pub fn discard_implausible(outcome: &mut Outcome, packed: bool) -> Option<String> {
+/// Corrects counts and times of an outcome that cannot be true, and adds each to its anomalies. `packed`: the body was compressed.
+pub fn correct_counts(outcome: &mut Outcome, packed: bool) {
     let found = [
+        zero_output(outcome),
+        zero_prompt(outcome),
         implausible_output(outcome, packed),
         implausible_prompt(outcome),
+        reasoning_above_output(outcome),
         implausible_times(outcome),
     ];
-    found.into_iter().flatten().next()
+    outcome.reply.anomalies.extend(found.into_iter().flatten());
 }
 
-fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
+/// Whether the reply has text, streamed or not.
+fn has_text(outcome: &Outcome) -> bool {
+    !outcome.timeline.tokens.is_empty() || outcome.reply.characters > 0
+}
+
+fn zero_output(outcome: &mut Outcome) -> Option<Anomaly> {
+    if outcome.usage.output != Some(0) || !has_text(outcome) {
+        return None;
+    }
+    (outcome.usage.output, outcome.usage.reasoning) = (None, None);
+    Some(Anomaly::bare(AnomalyKind::ZeroOutput))
+}
+
+fn zero_prompt(outcome: &mut Outcome) -> Option<Anomaly> {
+    let has_results = outcome.end.is_ok() && outcome.items.is_some_and(|items| items > 0);
+    if outcome.usage.prompt != Some(0) || !(has_results || has_text(outcome)) {
+        return None;
+    }
+    outcome.usage.prompt = None;
+    Some(Anomaly::bare(AnomalyKind::ZeroPrompt))
+}
+
+fn reasoning_above_output(outcome: &mut Outcome) -> Option<Anomaly> {
+    let (output, reasoning) = (outcome.usage.output?, outcome.usage.reasoning?);
+    if reasoning <= output {
+        return None;
+    }
+    outcome.usage.reasoning = Some(output);
+    Some(Anomaly {
+        kind: AnomalyKind::ReasoningAboveOutput,
+        reported: reasoning,
+    })
+}
+
+fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<Anomaly> {
     let Usage {
         output, reasoning, ..
     } = outcome.usage;
@@ -83,19 +116,16 @@ fn implausible_output(outcome: &mut Outcome, packed: bool) -> Option<String> {
     {
         return None;
     }
-    let why = match outcome.max_tokens {
-        Some(max_tokens) => format!("with max_tokens {max_tokens}"),
-        None => format!("whose reply has {} bytes", outcome.bytes_in),
-    };
     let reported = greatest.max(reasoning).unwrap_or(0);
     (
         outcome.usage.output,
         outcome.usage.reasoning,
         outcome.timeline.weights,
     ) = (None, None, Vec::new());
-    Some(format!(
-        "the server reported {reported} output tokens for a request {why}; {COUNTED}"
-    ))
+    Some(Anomaly {
+        kind: AnomalyKind::ImpossibleOutput,
+        reported,
+    })
 }
 
 /// The number of choices of a reply.
@@ -109,32 +139,28 @@ fn choices(outcome: &Outcome) -> u64 {
         .max(1) as u64
 }
 
-fn implausible_prompt(outcome: &mut Outcome) -> Option<String> {
+fn implausible_prompt(outcome: &mut Outcome) -> Option<Anomaly> {
     let most = outcome
         .bytes_out
         .saturating_mul(TOKENS_PER_BYTE)
         .saturating_add(MAX_PROMPT_OUTSIDE_BODY);
-    let Usage { prompt, cached, .. } = outcome.usage;
-    let (prompt, sent) = (prompt.filter(|tokens| *tokens <= most), outcome.bytes_out);
-    if prompt != outcome.usage.prompt {
-        let reported = std::mem::replace(&mut outcome.usage.prompt, prompt).unwrap_or(0);
-        outcome.usage.cached = None;
-        return Some(format!(
-            "the server reported {reported} prompt tokens for a request of {sent} bytes"
-        ));
+    let Usage { prompt, cached, .. } = &mut outcome.usage;
+    if let Some(reported) = prompt.filter(|tokens| *tokens > most) {
+        (*prompt, *cached) = (None, None);
+        return Some(Anomaly {
+            kind: AnomalyKind::ImpossiblePrompt,
+            reported,
+        });
     }
-    let cached = cached.filter(|tokens| *tokens > prompt.unwrap_or(most))?;
-    outcome.usage.cached = None;
-    let subject = prompt.map_or_else(
-        || format!("a request of {sent} bytes"),
-        |prompt| format!("a prompt of {prompt} tokens"),
-    );
-    Some(format!(
-        "the server reported {cached} cached tokens for {subject}"
-    ))
+    let reported = cached.filter(|tokens| *tokens > prompt.unwrap_or(most))?;
+    *cached = None;
+    Some(Anomaly {
+        kind: AnomalyKind::CachedAbovePrompt,
+        reported,
+    })
 }
 
-fn implausible_times(outcome: &mut Outcome) -> Option<String> {
+fn implausible_times(outcome: &mut Outcome) -> Option<Anomaly> {
     let began = outcome.timeline.sent.unwrap_or_default();
     let took = outcome.timeline.end.since(began);
     let most = took + took + CLOCK_TOLERANCE;
@@ -151,10 +177,10 @@ fn implausible_times(outcome: &mut Outcome) -> Option<String> {
         .max()
         .filter(|span| *span > most)?;
     outcome.server = ServerTimes::default();
-    let (reported, took) = (longest.secs(), took.secs());
-    Some(format!(
-        "the server reported a duration of {reported:.3} s for a request that took {took:.3} s"
-    ))
+    Some(Anomaly {
+        kind: AnomalyKind::ImpossibleTimes,
+        reported: longest.0,
+    })
 }
 
 #[cfg(test)]
@@ -182,9 +208,17 @@ mod tests {
         outcome
     }
 
-    fn judged(mut outcome: Outcome) -> (Usage, Option<String>) {
-        let note = discard_implausible(&mut outcome, false);
-        (outcome.usage, note)
+    /// The usage after the correction, and the anomalies.
+    fn judged(mut outcome: Outcome) -> (Usage, String) {
+        let found = correct(&mut outcome);
+        (outcome.usage, found)
+    }
+
+    fn correct(outcome: &mut Outcome) -> String {
+        correct_counts(outcome, false);
+        let found = std::mem::take(&mut outcome.reply.anomalies);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        found.join(" ")
     }
 
     #[test]
@@ -220,27 +254,22 @@ mod tests {
         ];
         for outcome in known {
             let usage = outcome.usage;
-            assert_eq!(judged(outcome), (usage, None));
+            assert_eq!(judged(outcome), (usage, String::new()));
         }
     }
 
     #[test]
     fn counts_beyond_max_tokens_or_the_bytes_are_not() {
-        for (max_tokens, output, why) in [
-            (Some(16), u64::MAX, "with max_tokens 16"),
-            (Some(16), 1_000_000_000_000_000_000, "with max_tokens 16"),
-            (Some(16), 900, "with max_tokens 16"),
-            (None, u64::MAX, "whose reply has 1000 bytes"),
-            (None, 200_000, "whose reply has 1000 bytes"),
+        for (max_tokens, output) in [
+            (Some(16), u64::MAX),
+            (Some(16), 1_000_000_000_000_000_000),
+            (Some(16), 900),
+            (None, u64::MAX),
+            (None, 200_000),
         ] {
-            let (usage, note) = judged(five(max_tokens, output));
+            let (usage, found) = judged(five(max_tokens, output));
             assert_eq!((usage.prompt, usage.output), (Some(20), None));
-            assert_eq!(
-                note.unwrap(),
-                format!(
-                    "the server reported {output} output tokens for a request {why}; {COUNTED}"
-                )
-            );
+            assert_eq!(found, format!("impossible_output={output}"));
         }
         let mut reasoned = five(Some(16), u64::MAX);
         reasoned.usage.reasoning = Some(u64::MAX - 5);
@@ -254,22 +283,63 @@ mod tests {
         let mut all = five(Some(16), u64::MAX);
         (all.usage.prompt, all.usage.cached, all.server.total) =
             (Some(u64::MAX), Some(u64::MAX), Some(Nanos(u64::MAX)));
-        assert!(
-            discard_implausible(&mut all, false).is_some_and(|note| note.contains("output tokens"))
+        let max = u64::MAX;
+        assert_eq!(
+            correct(&mut all),
+            format!("impossible_output={max} impossible_prompt={max} impossible_times={max}")
         );
         assert_eq!(
             (all.usage, all.server),
-            (Usage::default(), ServerTimes::default()),
-            "the first one found is not the only one"
+            (Usage::default(), ServerTimes::default())
         );
         let mut running = five(Some(16), 5);
         (running.usage.output, running.timeline.weights) = (None, vec![1, 1, 1, 1, u32::MAX]);
-        let note = discard_implausible(&mut running, false).unwrap();
-        assert!(
-            note.starts_with("the server reported 4294967299 output tokens"),
-            "{note}"
-        );
+        assert_eq!(correct(&mut running), "impossible_output=4294967299");
         assert!(running.timeline.weights.is_empty());
+    }
+
+    #[test]
+    fn more_reasoning_than_output_is_all_of_it() {
+        let mut outcome = five(None, 23_870);
+        outcome.bytes_in = 100_000;
+        outcome.usage.reasoning = Some(23_871);
+        let (usage, found) = judged(outcome);
+        assert_eq!(
+            (usage.output, usage.reasoning),
+            (Some(23_870), Some(23_870))
+        );
+        assert_eq!(found, "reasoning_above_output=23871");
+    }
+
+    #[test]
+    fn zeros_beside_content_are_not_used() {
+        let mut zeros = five(None, 0);
+        (zeros.usage.prompt, zeros.usage.reasoning) = (Some(0), Some(0));
+        assert_eq!(
+            judged(zeros.clone()),
+            (Usage::default(), "zero_output zero_prompt".into())
+        );
+        zeros.usage.output = Some(5);
+        assert_eq!(judged(zeros.clone()).1, "zero_prompt");
+        zeros.usage.prompt = Some(20);
+        zeros.usage.output = Some(0);
+        zeros.timeline.tokens.clear();
+        let usage = zeros.usage;
+        assert_eq!(
+            judged(zeros.clone()),
+            (usage, String::new()),
+            "an empty reply"
+        );
+        zeros.reply.characters = 3;
+        assert_eq!(
+            judged(zeros).1,
+            "zero_output",
+            "a reply that is not streamed"
+        );
+        let mut embedding = five(None, 0);
+        embedding.timeline.tokens.clear();
+        (embedding.items, embedding.usage.prompt) = (Some(3), Some(0));
+        assert_eq!(judged(embedding).1, "zero_prompt");
     }
 
     #[test]
@@ -277,38 +347,25 @@ mod tests {
         let of = |prompt, cached| {
             let mut outcome = five(None, 5);
             (outcome.usage.prompt, outcome.usage.cached) = (prompt, cached);
-            let (usage, note) = judged(outcome);
-            (usage.prompt, usage.cached, note.unwrap())
+            let (usage, found) = judged(outcome);
+            (usage.prompt, usage.cached, found)
         };
         let max = u64::MAX;
-        let note = |text: &str| text.to_owned();
         assert_eq!(
             of(Some(max), Some(max)),
-            (
-                None,
-                None,
-                note(
-                    "the server reported 18446744073709551615 prompt tokens for a request of 100 bytes"
-                )
-            )
+            (None, None, format!("impossible_prompt={max}"))
         );
         assert_eq!(
             of(Some(20), Some(21)),
-            (
-                Some(20),
-                None,
-                note("the server reported 21 cached tokens for a prompt of 20 tokens")
-            )
+            (Some(20), None, "cached_above_prompt=21".into())
         );
         assert_eq!(of(None, Some(max)).1, None);
         let mut slow = five(None, 5);
         slow.timeline.end = Nanos::from_millis(2000);
         slow.server.total = Some(Nanos::from_millis(4900));
-        assert_eq!(discard_implausible(&mut slow, false), None);
+        assert_eq!(correct(&mut slow), "");
         slow.server.load = Some(Nanos(u64::MAX));
-        let why =
-            "the server reported a duration of 18446744073.710 s for a request that took 2.000 s";
-        assert_eq!(discard_implausible(&mut slow, false).as_deref(), Some(why));
+        assert_eq!(correct(&mut slow), format!("impossible_times={max}"));
         assert_eq!(slow.server, ServerTimes::default());
     }
 }

@@ -25,12 +25,6 @@ pub fn is_text(raw: &RawValue) -> bool {
     raw.get().starts_with('"') && raw.get().len() > 2
 }
 
-/// Whether it is a non-empty string or list of content parts.
-pub fn has_text(raw: &RawValue) -> bool {
-    let json = raw.get();
-    json.len() > 2 && (json.starts_with('"') || json.starts_with('['))
-}
-
 /// The text of a JSON string; empty for other values. Invalid escapes are kept verbatim.
 pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
     let Some(inner) = raw
@@ -46,9 +40,21 @@ pub fn decode_string(raw: &RawValue) -> Cow<'_, str> {
     }
 }
 
-/// A count, if it is a non-negative integer.
+/// A count, if it is a non-negative whole number: `25`, and `25.0` of servers whose numbers are floats.
 pub fn parse_count(raw: Raw) -> Option<u64> {
-    raw?.get().parse().ok()
+    let number = raw?.get();
+    // Above 2^53 a float is not exact.
+    let whole = |number: &f64| *number >= 0.0 && *number < 9e15 && number.fract() == 0.0;
+    let float = || number.parse::<f64>().ok().filter(whole);
+    number
+        .parse()
+        .ok()
+        .or_else(|| float().map(|number| number as u64))
+}
+
+/// Whether a field holds an error: servers may set it to null, false, 0, or an empty text, list or object.
+pub fn is_error(raw: Raw) -> bool {
+    raw.is_some_and(|raw| !matches!(raw.get(), "false" | "0" | "\"\"" | "[]" | "{}"))
 }
 
 /// Maximum number of elements of a [`OneOrMany`]: more than any batch of documents or vectors that a server accepts.

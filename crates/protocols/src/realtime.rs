@@ -5,7 +5,7 @@ use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{Raw, decode_failure, decode_string};
 use crate::responses::Steps;
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::api::SPEECH_RATE;
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
@@ -29,8 +29,8 @@ impl Protocol for Realtime {
         })
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        let steps = Steps::new(keep_text);
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        let steps = Steps::new(options);
         decoder_for(shape, ServerEvents { steps })
     }
 }
@@ -127,6 +127,10 @@ impl Assembly for ServerEvents {
 
     fn ending(&self, streamed: bool) -> Result<Finish, Failure> {
         self.steps.ending(streamed)
+    }
+
+    fn close(&self, events: &mut Events) {
+        self.steps.close(events);
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {

@@ -1,7 +1,7 @@
 //! Every recorded response of `tests/wire`, decoded in one piece, byte by byte and in arbitrary splits.
 
 use crate::recordings::{self, Recording};
-use crate::{Events, Reply, error_message, framing_of_content_type, protocol};
+use crate::{DecodeOptions, Events, Reply, error_message, framing_of_content_type, protocol};
 use llmscen_core::api::Api;
 use llmscen_core::outcome::{Failure, FailureKind};
 use llmscen_core::request::Framing;
@@ -26,14 +26,14 @@ const REPLIES: &[(&str, u32, u32, &str, &str)] = &[
         6,
         3,
         "length",
-        "- - - -",
+        "15 3 - 14",
     ),
     (
         "llama_server.chat_stream_logprobs",
         5,
         2,
         "length",
-        "- - - -",
+        "15 2 - 14",
     ),
     (
         "llama_server.chat_stream_max_completion_tokens",
@@ -48,7 +48,7 @@ const REPLIES: &[(&str, u32, u32, &str, &str)] = &[
         7,
         4,
         "length",
-        "- - - -",
+        "15 5 - 14",
     ),
     ("llama_server.chat_stream_usage", 9, 5, "length", "15 5 - 0"),
     ("llama_server.completions_stream", 6, 4, "length", "2 4 - 0"),
@@ -59,7 +59,7 @@ const REPLIES: &[(&str, u32, u32, &str, &str)] = &[
         "length",
         "3 2 - 0",
     ),
-    ("llama_server.err_badmodel", 6, 3, "length", "- - - -"),
+    ("llama_server.err_badmodel", 6, 3, "length", "15 3 - 14"),
     (
         "llama_server.killed_midstream_kill9",
         21,
@@ -67,7 +67,13 @@ const REPLIES: &[(&str, u32, u32, &str, &str)] = &[
         "truncated",
         "- - - -",
     ),
-    ("llama_server.ping_while_queued", 5, 2, "length", "- - - -"),
+    (
+        "llama_server.ping_while_queued",
+        5,
+        2,
+        "length",
+        "14 2 - 13",
+    ),
     (
         "llama_server.responses_stream",
         12,
@@ -398,8 +404,12 @@ pub fn decode<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     broken: Option<Failure>,
 ) -> (Events, Reply) {
+    let options = DecodeOptions {
+        keep_text: true,
+        ..DecodeOptions::default()
+    };
     let (mut decoder, mut events) = (
-        protocol(api, None).unwrap().decoder(shape, true),
+        protocol(api, None).unwrap().decoder(shape, &options),
         Events::default(),
     );
     for piece in pieces {

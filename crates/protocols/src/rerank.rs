@@ -4,7 +4,7 @@ use crate::decoder::{Assembly, decoder_for, require_json};
 use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
@@ -22,7 +22,11 @@ impl Protocol for Rerank {
         require_json(content_type)
     }
 
-    fn decoder(&self, _shape: Framing, _keep_text: bool) -> Box<dyn Decoder> {
+    fn has_fixed_framing(&self) -> bool {
+        true
+    }
+
+    fn decoder(&self, _shape: Framing, _options: &DecodeOptions) -> Box<dyn Decoder> {
         decoder_for(Framing::Json, Ranking::default())
     }
 }

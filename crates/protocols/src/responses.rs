@@ -1,17 +1,18 @@
 //! OpenAI responses.
 
-use crate::accumulator::{MessageText, ToolCallText, finish};
+use crate::accumulator::{Accumulator, ContentKind, ToolCallText, finish};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, parse_count};
-use crate::usage::{merge_latest, parse_timings, parse_usage};
-use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::raw_json::{Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::usage::parse_timings;
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
+use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// `POST /v1/responses`.
 pub struct Responses;
@@ -22,8 +23,8 @@ impl Protocol for Responses {
         json!({ "model": "{{ model }}", "input": "{{ messages }}", "stream": stream })
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
-        decoder_for(shape, Steps::new(keep_text))
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
+        decoder_for(shape, Steps::new(options))
     }
 }
 
@@ -76,46 +77,47 @@ struct Incomplete<'a> {
 /// The state of one response.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    keep_text: bool,
-    id: Option<String>,
-    text: MessageText,
-    content: bool,
+    accumulator: Accumulator,
     /// The finish reason, once the final event was received.
     pub end: Option<String>,
-    usage: Usage,
-    server: ServerTimes,
 }
 
 impl Steps {
-    /// A response before its first event. `keep_text`: collect the generated text.
-    pub fn new(keep_text: bool) -> Steps {
+    /// A response before its first event.
+    pub fn new(options: &DecodeOptions) -> Steps {
         Steps {
-            keep_text,
+            accumulator: Accumulator::new(options.clone()),
             ..Steps::default()
         }
     }
 
     /// Records content that is no text.
     pub fn receive_content(&mut self) {
-        self.content = true;
+        self.accumulator.receive_content();
     }
 
-    fn step(&mut self, step: &Step, json: &[u8], events: &mut Events) -> Result<(), Failure> {
-        let kind = step.kind.map(decode_string).unwrap_or_default();
-        if step.error.is_some() || kind == "error" {
+    /// `name`: that of the event, for servers whose messages have no `type`.
+    fn step(
+        &mut self,
+        step: &Step,
+        name: &str,
+        json: &[u8],
+        events: &mut Events,
+    ) -> Result<(), Failure> {
+        let kind = step.kind.map_or(Cow::Borrowed(name), decode_string);
+        if is_error(step.error) || kind == "error" {
             return Err(Failure::new(FailureKind::StreamError, error_text(json)));
         }
         if let Some(raw) = step.timings {
-            self.server = parse_timings(raw);
+            self.accumulator.server_times = parse_timings(raw);
         }
         match kind.strip_prefix("response.").unwrap_or(&kind) {
             word @ ("completed" | "incomplete" | "failed" | "cancelled") => {
                 events.done = true;
                 self.conclude(word, step.response, json)
             }
-            "output_item.added" | "output_item.done" if self.keep_text => {
-                self.open(parse_count(step.output_index), step.item);
-                Ok(())
+            "output_item.added" | "output_item.done" if self.accumulator.keeps_text() => {
+                self.open(parse_count(step.output_index), step.item)
             }
             // The events before the first delta contain the response so far.
             word => {
@@ -124,18 +126,17 @@ impl Steps {
                     .filter(|_| word.ends_with(".delta"))
                     .or(step.partial_image_b64);
                 if let Some(raw) = piece.filter(|raw| is_full(raw)) {
-                    self.content = true;
-                    match word.starts_with("reasoning") {
-                        true => events.reasoning_token(0),
-                        false => events.token(0),
-                    }
-                    self.keep(word, parse_count(step.output_index), raw);
-                } else if let (None, Some(raw)) = (&self.id, step.response) {
-                    self.id = read::<Response>(raw.get(), json)?
-                        .id
-                        .map(|id| decode_string(id).into_owned());
+                    self.add_piece(word, parse_count(step.output_index), raw)?;
+                    // Usage so far, of servers that report it with every event.
+                    let usage = step.response.and_then(response_usage);
+                    self.accumulator.add_usage_json(Some(0), usage)
+                } else if let Some(raw) = step.response {
+                    let id = read::<Response>(raw.get(), json)?.id;
+                    self.accumulator.set_id(id);
+                    Ok(())
+                } else {
+                    Ok(())
                 }
-                Ok(())
             }
         }
     }
@@ -144,18 +145,13 @@ impl Steps {
     pub fn conclude(&mut self, word: &str, raw: Raw, json: &[u8]) -> Result<(), Failure> {
         let raw = raw.map_or("{}", RawValue::get);
         let response: Response = read(raw, json)?;
-        if let Some(id) = response.id {
-            self.id = Some(decode_string(id).into_owned());
-        }
-        self.usage = merge_latest(
-            self.usage,
-            response.usage.map(parse_usage).unwrap_or_default(),
-        );
+        self.accumulator.set_id(response.id);
+        self.accumulator.add_usage_json(None, response.usage)?;
         if let Some(raw) = response.timings {
-            self.server = parse_timings(raw);
+            self.accumulator.server_times = parse_timings(raw);
         }
-        if let (false, Some(output)) = (self.content, response.output) {
-            self.take_output(&serde_json::from_str(output.get()).unwrap_or_default());
+        if let (false, Some(output)) = (self.accumulator.has_content(), response.output) {
+            self.take_output(&serde_json::from_str(output.get()).unwrap_or_default())?;
         }
         // vLLM sends `response.completed` for a response with status `incomplete`.
         let status = response.status.map(decode_string).unwrap_or_default();
@@ -187,52 +183,63 @@ impl Steps {
         }
     }
 
-    /// Collects one piece of text, by its event type.
-    fn keep(&mut self, word: &str, index: Option<u64>, raw: &RawValue) {
-        if !self.keep_text {
-            return;
-        }
-        let text = decode_string(raw);
+    /// Adds one piece of content, by its event type.
+    fn add_piece(&mut self, word: &str, index: Option<u64>, raw: &RawValue) -> Result<(), Failure> {
+        let account = &mut self.accumulator;
         match word {
-            "output_text.delta" | "audio.transcript.delta" | "output_audio_transcript.delta" => {
-                self.text.content.push_str(&text)
+            "output_text.delta"
+            | "text.delta"
+            | "audio.transcript.delta"
+            | "output_audio_transcript.delta" => {
+                account.add_text(0, ContentKind::Answer, Some(raw))
             }
-            "refusal.delta" => self.text.refusal.push_str(&text),
-            "audio.delta" | "output_audio.delta" => {}
-            _ if word.starts_with("reasoning") => self.text.reasoning.push_str(&text),
-            _ if word.ends_with(".delta") => self
-                .call(index, false)
-                .input
-                .push_str(if text.is_empty() { raw.get() } else { &text }),
-            _ => {}
+            "refusal.delta" => account.add_text(0, ContentKind::Refusal, Some(raw)),
+            _ if word.starts_with("reasoning_summary") => {
+                account.add_text(0, ContentKind::Summary, Some(raw))
+            }
+            _ if word.starts_with("reasoning") => {
+                account.add_text(0, ContentKind::Reasoning, Some(raw))
+            }
+            "audio.delta" | "output_audio.delta" => account.mark(0, ContentKind::Media),
+            _ if word.ends_with(".delta") => {
+                account.mark(0, ContentKind::ToolCall)?;
+                if account.keeps_text() {
+                    let text = decode_string(raw);
+                    let text = if text.is_empty() { raw.get() } else { &text };
+                    self.call(index, false)?.input.push_str(text);
+                }
+                Ok(())
+            }
+            _ => account.mark(0, ContentKind::Media),
         }
     }
 
     /// Collects the fields of a call that deltas do not have: its name, and its arguments if there were no deltas.
-    fn open(&mut self, index: Option<u64>, item: Raw) {
+    fn open(&mut self, index: Option<u64>, item: Raw) -> Result<(), Failure> {
         let item: Value = item
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default();
         let Some(item) = parse_call(&item) else {
-            return;
+            return Ok(());
         };
-        let known = self
-            .text
-            .calls
+        let calls = &self.accumulator.choice(0)?.text.calls;
+        let known = calls
             .values()
             .any(|call| !call.id.is_empty() && call.id == item.id);
-        let call = self.call(index, !known);
+        let call = self.call(index, !known)?;
         let input = if call.input.is_empty() {
             item.input
         } else {
             std::mem::take(&mut call.input)
         };
         *call = ToolCallText { input, ..item };
+        Ok(())
     }
 
     /// The call with this index; without an index, the latest or a new one.
-    fn call(&mut self, index: Option<u64>, new: bool) -> &mut ToolCallText {
-        let latest = self.text.latest_call().map(|(latest, _)| latest);
+    fn call(&mut self, index: Option<u64>, new: bool) -> Result<&mut ToolCallText, Failure> {
+        let text = &mut self.accumulator.choice(0)?.text;
+        let latest = text.latest_call().map(|(latest, _)| latest);
         let next = latest.map_or(0, |latest| {
             if new {
                 latest.saturating_add(1)
@@ -243,44 +250,46 @@ impl Steps {
         let index = index
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(next);
-        self.text.calls.entry(index).or_default()
+        Ok(text.calls.entry(index).or_default())
     }
 
     /// Reads the output of a reply, or of a final event without preceding deltas.
-    fn take_output(&mut self, output: &Value) {
-        let mut message = MessageText::default();
-        let mut image = false;
+    fn take_output(&mut self, output: &Value) -> Result<(), Failure> {
+        let account = &mut self.accumulator;
         for (index, item) in (0..).zip(output.as_array().into_iter().flatten()) {
-            let reasons = item["type"] == "reasoning";
+            let kind = match item["type"] == "reasoning" {
+                true => ContentKind::Reasoning,
+                false => ContentKind::Answer,
+            };
             let pieces = [&item["summary"], &item["content"]]
                 .into_iter()
                 .filter_map(Value::as_array)
                 .flatten();
             for piece in pieces {
-                let text = piece["text"]
-                    .as_str()
-                    .or(piece["transcript"].as_str())
-                    .unwrap_or_default();
-                if reasons {
-                    &mut message.reasoning
-                } else {
-                    &mut message.content
-                }
-                .push_str(text);
-                message
-                    .refusal
-                    .push_str(piece["refusal"].as_str().unwrap_or_default());
+                let text = piece["text"].as_str().or(piece["transcript"].as_str());
+                account.add_str(0, kind, text.unwrap_or_default())?;
+                let refusal = piece["refusal"].as_str().unwrap_or_default();
+                account.add_str(0, ContentKind::Refusal, refusal)?;
             }
-            image |= item["result"].as_str().is_some_and(|data| !data.is_empty());
-            message
-                .calls
-                .extend(parse_call(item).map(|call| (index, call)));
+            if item["result"].as_str().is_some_and(|data| !data.is_empty()) {
+                account.mark(0, ContentKind::Media)?;
+            }
+            if let Some(call) = parse_call(item) {
+                if !call.name.is_empty() || !call.input.is_empty() {
+                    account.mark(0, ContentKind::ToolCall)?;
+                }
+                if account.keeps_text() {
+                    account.choice(0)?.text.calls.insert(index, call);
+                }
+            }
         }
-        self.content = image || !message.is_empty();
-        if self.keep_text {
-            self.text = message;
-        }
+        Ok(())
     }
+}
+
+/// The token counts in the response of an event before the final one.
+fn response_usage(raw: &RawValue) -> Raw<'_> {
+    serde_json::from_str::<Response>(raw.get()).ok()?.usage
 }
 
 /// Reads an item that is a call.
@@ -332,17 +341,23 @@ impl Assembly for Steps {
             return Ok(());
         }
         let text = String::from_utf8_lossy(event.data);
-        self.step(&read(&text, event.data)?, event.data, events)
+        let name = String::from_utf8_lossy(event.name);
+        let step: Step = read(&text, event.data)?;
+        let added = self.step(&step, &name, event.data, events);
+        self.accumulator.emit_pending(events);
+        added
     }
 
     fn document(&mut self, body: &[u8]) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(body);
         let raw: &RawValue = read(&text, body)?;
         let response: Response = read(raw.get(), body)?;
-        match (response.error, response.output) {
-            (Some(_), _) => Err(Failure::new(FailureKind::StreamError, error_text(body))),
-            (None, None) => Err(Failure::new(FailureKind::Decode, "the reply has no output")),
-            (None, Some(_)) => self.conclude("", Some(raw), body),
+        match response.output {
+            _ if is_error(response.error) => {
+                Err(Failure::new(FailureKind::StreamError, error_text(body)))
+            }
+            None => Err(Failure::new(FailureKind::Decode, "the reply has no output")),
+            Some(_) => self.conclude("", Some(raw), body),
         }
     }
 
@@ -352,22 +367,16 @@ impl Assembly for Steps {
                 FailureKind::Truncated,
                 "the stream ended before its final event",
             )),
-            Some(reason) => finish(Some(reason), self.content),
+            Some(reason) => finish(Some(reason), self.accumulator.has_content()),
         }
     }
 
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
+    }
+
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
-        let (text, message) = self.text.into_kept(self.keep_text, call_json);
-        Reply {
-            end,
-            usage: self.usage,
-            id: self.id,
-            text,
-            message,
-            server: self.server,
-            items: None,
-            silent: !self.content,
-        }
+        self.accumulator.into_reply(end, call_json)
     }
 }
 

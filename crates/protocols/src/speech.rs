@@ -5,7 +5,7 @@ use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{Raw, decode_failure, decode_string};
 use crate::usage::parse_usage;
-use crate::{AudioReceived, Decoder, Events, Protocol, Reply};
+use crate::{AudioReceived, DecodeOptions, Decoder, Events, Protocol, Reply};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
@@ -83,7 +83,11 @@ impl Protocol for Speech {
         }
     }
 
-    fn decoder(&self, shape: Framing, _keep_text: bool) -> Box<dyn Decoder> {
+    fn has_fixed_framing(&self) -> bool {
+        true
+    }
+
+    fn decoder(&self, shape: Framing, _options: &DecodeOptions) -> Box<dyn Decoder> {
         match shape {
             Framing::Audio { samples_rate } => Box::new(AudioBody(AudioFormat::new(samples_rate))),
             _ => decoder_for(

@@ -5,7 +5,7 @@ use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
 use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, parse_count};
-use crate::{Decoder, Events, Protocol, Reply};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish, Usage};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
@@ -21,9 +21,9 @@ impl Protocol for Tgi {
         json!({ "inputs": "{{ prompt }}", "parameters": { "details": true }, "stream": stream })
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let steps = Steps {
-            accumulator: Accumulator::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
             tokens: 0,
             done: false,
         };
@@ -163,8 +163,8 @@ impl Assembly for Steps {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.accumulator.weights()
+    fn close(&self, events: &mut Events) {
+        self.accumulator.close(events);
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {

@@ -1,14 +1,13 @@
 //! OpenAI transcriptions and translations of audio. vLLM streams them as chat completions.
 
-use crate::accumulator::MessageText;
+use crate::accumulator::{Accumulator, ContentKind};
 use crate::chat::ChatMessages;
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, is_text};
-use crate::usage::parse_usage;
-use crate::{Decoder, Events, Protocol, Reply};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Usage};
+use crate::raw_json::{Raw, decode_failure, decode_string};
+use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
+use llmscen_core::outcome::{Failure, FailureKind, Finish};
 use llmscen_core::request::Framing;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,10 +21,10 @@ impl Protocol for Transcriptions {
         json!({ "model": "{{ model }}", "response_format": "json", "stream": stream })
     }
 
-    fn decoder(&self, shape: Framing, keep_text: bool) -> Box<dyn Decoder> {
+    fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let transcript = Transcript {
-            keep_text,
-            chat: ChatMessages::new(keep_text),
+            accumulator: Accumulator::new(options.clone()),
+            chat: ChatMessages::new(options),
             ..Transcript::default()
         };
         decoder_for(shape, transcript)
@@ -52,12 +51,9 @@ struct Message<'a> {
 /// The state of one response.
 #[derive(Debug, Default)]
 struct Transcript {
-    keep_text: bool,
-    text: MessageText,
-    has_text: bool,
+    accumulator: Accumulator,
     /// The final event, or the reply, was received.
     complete: bool,
-    usage: Usage,
     /// The state of a stream of chat completions, which has choices.
     chat: ChatMessages,
     is_chat: bool,
@@ -65,20 +61,14 @@ struct Transcript {
 
 impl Transcript {
     /// Sets the complete text and the token counts.
-    fn conclude(&mut self, message: &Message<'_>) {
+    fn conclude(&mut self, message: &Message<'_>) -> Result<(), Failure> {
         self.complete = true;
-        self.usage = message.usage.map(parse_usage).unwrap_or_default();
-        if !self.has_text
-            && let Some(text) = message.text.filter(|raw| is_text(raw))
-        {
-            self.add_text(&decode_string(text));
-        }
-    }
-
-    fn add_text(&mut self, text: &str) {
-        self.has_text = true;
-        if self.keep_text {
-            self.text.content.push_str(text);
+        self.accumulator.add_usage_json(None, message.usage)?;
+        match self.accumulator.has_content() {
+            true => Ok(()),
+            false => self
+                .accumulator
+                .add_text(0, ContentKind::Answer, message.text),
         }
     }
 }
@@ -108,13 +98,12 @@ impl Assembly for Transcript {
         }
         match &*kind {
             "transcript.text.delta" => {
-                if let Some(delta) = message.delta.filter(|raw| is_text(raw)) {
-                    events.token(0);
-                    self.add_text(&decode_string(delta));
-                }
+                self.accumulator
+                    .add_text(0, ContentKind::Answer, message.delta)?;
+                self.accumulator.emit_pending(events);
             }
             "transcript.text.done" => {
-                self.conclude(&message);
+                self.conclude(&message)?;
                 events.done = true;
             }
             // Segments with speakers repeat the text of deltas.
@@ -130,10 +119,7 @@ impl Assembly for Transcript {
         match (message.error, message.text) {
             (Some(_), _) => Err(Failure::new(FailureKind::StreamError, error_text(body))),
             (None, None) => Err(Failure::new(FailureKind::Decode, "the reply has no text")),
-            (None, Some(_)) => {
-                self.conclude(&message);
-                Ok(())
-            }
+            (None, Some(_)) => self.conclude(&message),
         }
     }
 
@@ -149,25 +135,18 @@ impl Assembly for Transcript {
         }
     }
 
-    fn weights(&self) -> Vec<u32> {
-        self.chat.weights()
+    fn close(&self, events: &mut Events) {
+        match self.is_chat {
+            true => self.chat.close(events),
+            false => self.accumulator.close(events),
+        }
     }
 
     fn reply(self, end: Result<Finish, Failure>) -> Reply {
         if self.is_chat {
             return self.chat.reply(end);
         }
-        let (text, message) = self.text.into_kept(self.keep_text, |_| None);
-        Reply {
-            end,
-            usage: self.usage,
-            id: None,
-            text,
-            message,
-            server: ServerTimes::default(),
-            items: None,
-            silent: !self.has_text,
-        }
+        self.accumulator.into_reply(end, |_| None)
     }
 }
 
@@ -176,6 +155,7 @@ mod tests {
     use super::*;
     use crate::replay::decode;
     use llmscen_core::api::Api;
+    use llmscen_core::outcome::Usage;
 
     fn run(framing: Framing, body: &str) -> (Events, Reply) {
         let api = Api::OpenaiTranscriptions;

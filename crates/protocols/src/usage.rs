@@ -4,11 +4,12 @@ use crate::raw_json::{Raw, parse_count};
 use llmscen_core::outcome::{ServerTimes, Usage};
 use llmscen_core::units::Nanos;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// Field names differ: the responses API counts input and output, Realtime has `input_token_details`, DeepSeek reports cached tokens outside of the details, and
-/// Moonshot and SGLang report details beside the totals.
+/// Field names differ: the responses API counts input and output, Realtime has `input_token_details`, DeepSeek reports cached tokens
+/// outside of the details, and Moonshot and SGLang report details beside the totals.
 #[derive(Deserialize)]
 struct Counts<'a> {
     #[serde(borrow)]
@@ -54,6 +55,7 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
     let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
         return Usage::default();
     };
+    let first = |fields: &[Raw]| fields.iter().find_map(|raw| parse_count(*raw));
     let generated = counts
         .completion_tokens_details
         .or(counts.output_tokens_details)
@@ -62,24 +64,68 @@ pub fn parse_usage(raw: &RawValue) -> Usage {
         .prompt_tokens_details
         .or(counts.input_tokens_details)
         .or(counts.input_token_details);
-    let reasoning = generated.and_then(|details| parse_count(details.reasoning_tokens));
-    let cached = prompt.and_then(|details| parse_count(details.cached_tokens));
-    let reasoning = reasoning.or(parse_count(counts.reasoning_tokens));
-    let prompt_tokens = parse_count(counts.prompt_tokens).or(parse_count(counts.input_tokens));
-    let output = parse_count(counts.completion_tokens).or(parse_count(counts.output_tokens));
+    let reasoning = first(&[
+        generated.and_then(|details| details.reasoning_tokens),
+        counts.reasoning_tokens,
+    ]);
+    let prompt_tokens = first(&[counts.prompt_tokens, counts.input_tokens]);
+    let output = first(&[counts.completion_tokens, counts.output_tokens]);
+    let total = parse_count(counts.total_tokens);
     Usage {
         prompt: prompt_tokens,
-        output: with_reasoning(
-            prompt_tokens,
-            output,
-            reasoning,
-            parse_count(counts.total_tokens),
-        ),
+        output: with_reasoning(prompt_tokens, output, reasoning, total),
         reasoning,
-        cached: cached
-            .or(parse_count(counts.prompt_cache_hit_tokens))
-            .or(parse_count(counts.cached_tokens)),
+        cached: first(&[
+            prompt.and_then(|details| details.cached_tokens),
+            counts.prompt_cache_hit_tokens,
+            counts.cached_tokens,
+        ]),
     }
+}
+
+/// Gemini's counts, in either case.
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow, alias = "promptTokenCount")]
+    prompt_token_count: Raw<'a>,
+    #[serde(borrow, alias = "candidatesTokenCount")]
+    candidates_token_count: Raw<'a>,
+    #[serde(borrow, alias = "thoughtsTokenCount")]
+    thoughts_token_count: Raw<'a>,
+    #[serde(borrow, alias = "cachedContentTokenCount")]
+    cached_content_token_count: Raw<'a>,
+    #[serde(borrow, alias = "totalTokenCount")]
+    total_token_count: Raw<'a>,
+}
+
+/// Reads a `usage_metadata` object.
+pub fn parse_usage_metadata(raw: &RawValue) -> Usage {
+    let Ok(counts) = serde_json::from_str::<Metadata>(raw.get()) else {
+        return Usage::default();
+    };
+    let prompt = parse_count(counts.prompt_token_count);
+    let reasoning = parse_count(counts.thoughts_token_count);
+    let output = parse_count(counts.candidates_token_count);
+    let total = parse_count(counts.total_token_count);
+    Usage {
+        prompt,
+        output: with_reasoning(prompt, output, reasoning, total),
+        reasoning,
+        cached: parse_count(counts.cached_content_token_count),
+    }
+}
+
+/// Whether a `usage` object has a negative number.
+pub fn has_negative_count(raw: &RawValue) -> bool {
+    fn is_negative(value: &Value) -> bool {
+        match value {
+            Value::Number(number) => number.as_f64().is_some_and(|number| number < 0.0),
+            Value::Object(fields) => fields.values().any(is_negative),
+            _ => false,
+        }
+    }
+    raw.get().contains('-')
+        && serde_json::from_str(raw.get()).is_ok_and(|value: Value| is_negative(&value))
 }
 
 /// Output tokens including reasoning. Some servers (xAI) exclude reasoning from the output count, which only the total reveals.
@@ -94,13 +140,18 @@ fn with_reasoning(
     if apart { Some(together) } else { output }
 }
 
-/// Merges two running reports: the later value, or the earlier one if it is None.
+/// Merges two running reports: the later value, or the earlier one if it is None. Counts only grow, so that a 0 after a count is no
+/// report.
 pub fn merge_latest(earlier: Usage, later: Usage) -> Usage {
+    let latest = |earlier: Option<u64>, later: Option<u64>| match later {
+        None | Some(0) => earlier.or(later),
+        later => later,
+    };
     Usage {
-        prompt: later.prompt.or(earlier.prompt),
-        output: later.output.or(earlier.output),
-        reasoning: later.reasoning.or(earlier.reasoning),
-        cached: later.cached.or(earlier.cached),
+        prompt: latest(earlier.prompt, later.prompt),
+        output: latest(earlier.output, later.output),
+        reasoning: latest(earlier.reasoning, later.reasoning),
+        cached: latest(earlier.cached, later.cached),
     }
 }
 
@@ -131,6 +182,33 @@ pub fn sum_choices(one: Usage, other: Usage) -> Usage {
 struct Timings {
     prompt_ms: Option<f64>,
     predicted_ms: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct TimedCounts<'a> {
+    #[serde(borrow)]
+    prompt_n: Raw<'a>,
+    #[serde(borrow)]
+    predicted_n: Raw<'a>,
+    #[serde(borrow)]
+    cache_n: Raw<'a>,
+}
+
+/// The token counts in a `timings` object of llama.cpp, which are there without `include_usage`. `prompt_n` excludes cached tokens.
+pub fn parse_timed_counts(raw: &RawValue) -> Usage {
+    let Ok(counts) = serde_json::from_str::<TimedCounts>(raw.get()) else {
+        return Usage::default();
+    };
+    let cached = parse_count(counts.cache_n);
+    Usage {
+        // Without the number of cached tokens the prompt may have more tokens than were processed.
+        prompt: parse_count(counts.prompt_n)
+            .zip(cached)
+            .map(|(processed, cached)| processed.saturating_add(cached)),
+        output: parse_count(counts.predicted_n),
+        reasoning: None,
+        cached,
+    }
 }
 
 /// Reads a `timings` object with times in milliseconds. Invalid times are None.
@@ -173,10 +251,10 @@ pub struct RunningCounts {
 impl RunningCounts {
     /// Adds a content event of a choice with its running count.
     pub fn add(&mut self, choice: u32, count: Option<u64>) {
-        match count
-            .and_then(|count| u32::try_from(count).ok())
-            .filter(|_| !self.broken)
-        {
+        if self.broken {
+            return;
+        }
+        match count.and_then(|count| u32::try_from(count).ok()) {
             Some(count) => self.counts.push((choice, count)),
             None => {
                 *self = RunningCounts {
@@ -192,11 +270,17 @@ impl RunningCounts {
     /// Tokens without text, such as half a character, belong to the next event with text; those after the last text are not
     /// counted.
     pub fn weights(&self, total: Option<u64>) -> Vec<u32> {
-        match self.count_the_request(total) {
+        let steps = match self.count_the_request(total) {
             true => self.request_steps(),
             false => self.choice_steps(),
-        }
-        .unwrap_or_default()
+        };
+        // A count that never rises after its first event is no running count.
+        steps
+            .filter(|steps| {
+                let rising = usize::from(steps.len() > 1);
+                steps.iter().skip(rising).any(|step| *step > 0)
+            })
+            .unwrap_or_default()
     }
 
     /// Whether the running counts are of the request and not per choice.

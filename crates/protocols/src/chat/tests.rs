@@ -12,8 +12,21 @@ fn add(messages: &mut ChatMessages, events: &[&str]) -> Events {
     seen
 }
 
+fn options(keep_text: bool) -> DecodeOptions {
+    DecodeOptions {
+        keep_text,
+        ..DecodeOptions::default()
+    }
+}
+
+fn weights(messages: &ChatMessages) -> Vec<u32> {
+    let mut events = Events::default();
+    messages.close(&mut events);
+    events.weights
+}
+
 fn messages(events: &[&str]) -> ChatMessages {
-    let mut messages = ChatMessages::new(true);
+    let mut messages = ChatMessages::new(&options(true));
     add(&mut messages, events);
     messages
 }
@@ -63,7 +76,7 @@ fn usage_is_the_last_one_or_the_sum_of_one_a_choice() {
 
 #[test]
 fn every_choice_with_content_is_an_event_of_its_own() {
-    let mut messages = ChatMessages::new(false);
+    let mut messages = ChatMessages::new(&options(false));
     let seen = add(
         &mut messages,
         &[
@@ -74,8 +87,8 @@ fn every_choice_with_content_is_an_event_of_its_own() {
         ],
     );
     assert_eq!(
-        (seen.content, seen.choices, messages.weights()),
-        (5, vec![0, 1, 0, 1, 2], vec![])
+        (seen.content, seen.choices, weights(&messages)),
+        (5, vec![0, 0, 1, 1, 2], vec![])
     );
 }
 
@@ -93,7 +106,7 @@ fn running_counts_weigh_the_events_whoever_they_count() {
             .collect();
         events.push(last.to_owned());
         let messages = messages(&events.iter().map(String::as_str).collect::<Vec<_>>());
-        (messages.weights(), messages.accumulator.usage().output)
+        (weights(&messages), messages.accumulator.usage().output)
     };
     let nothing = r#"{"choices":[]}"#;
     assert_eq!(read(&[(0, 1), (0, 4)], nothing), (vec![1, 3], Some(4)));
@@ -225,7 +238,7 @@ fn every_choice_needs_a_reason_that_is_none_of_giving_up() {
 
 #[test]
 fn too_many_choices_are_an_error() {
-    let (mut messages, mut events) = (ChatMessages::new(false), Events::default());
+    let (mut messages, mut events) = (ChatMessages::new(&options(false)), Events::default());
     let mut add = |index: usize| {
         messages.add_json(
             format!(r#"{{"choices":[{{"index":{index},"text":"a"}}]}}"#).as_bytes(),
@@ -245,7 +258,7 @@ fn too_many_choices_are_an_error() {
 
 #[test]
 fn bytes_that_are_no_utf8_are_replaced() {
-    let (mut messages, mut events) = (ChatMessages::new(true), Events::default());
+    let (mut messages, mut events) = (ChatMessages::new(&options(true)), Events::default());
     assert_eq!(
         messages.add_json(b"{\"choices\":[{\"text\":\"a\xFFb\"}]}", &mut events),
         Ok(())
@@ -263,6 +276,12 @@ fn keys_fit() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
     use proptest::sample::select;
     let text = select(vec![
         "a",
+        "a text of more than thirty-two bytes, plain",
+        " and more",
+        "<think>",
+        "</think>",
+        "<",
+        "[THINK]",
         "",
         "\\n",
         "é",
@@ -304,14 +323,14 @@ proptest::proptest! {
         events in proptest::collection::vec(keys_fit(), 0..30),
         keep in proptest::prelude::any::<bool>(),
     ) {
-        let (mut quick, mut slow) = (ChatMessages::new(keep), ChatMessages::new(keep));
+        let (mut quick, mut slow) = (ChatMessages::new(&options(keep)), ChatMessages::new(&options(keep)));
         let (mut seen, mut expected) = (Events::default(), Events::default());
         for event in &events {
             slow.pattern.forget();
             proptest::prop_assert_eq!(quick.add_json(event, &mut seen), slow.add_json(event, &mut expected));
         }
         proptest::prop_assert_eq!(seen, expected);
-        proptest::prop_assert_eq!(quick.weights(), slow.weights());
+        proptest::prop_assert_eq!(weights(&quick), weights(&slow));
         proptest::prop_assert_eq!(quick.reply(Ok(Finish::default())), slow.reply(Ok(Finish::default())));
     }
 }
@@ -323,7 +342,7 @@ fn an_event_of_the_usual_kind_is_known_by_the_one_before_it() {
             r#"{{"id":"r","choices":[{{"index":0,"delta":{{"content":"{text}"}},"usage":null}}]}}"#
         )
     };
-    let mut messages = ChatMessages::new(true);
+    let mut messages = ChatMessages::new(&options(true));
     let events = add(&mut messages, &[&event("a")]);
     assert!(messages.add_by_pattern(event("\\u00e9 b").as_bytes(), &mut events.clone()));
     assert!(!messages.add_by_pattern(event("").as_bytes(), &mut events.clone()));
@@ -357,18 +376,12 @@ fn an_event_follows_the_pattern_only_where_all_but_the_text_is_equal() {
 }
 
 #[test]
-fn a_plain_string_is_one_in_json_too() {
-    for (json, plain) in [
-        ("\" a~\"", true),
-        ("\"\"", false),
-        ("\"", false),
-        ("\"\\n\"", false),
-        ("\"é\"", false),
-        ("7", false),
-    ] {
-        assert_eq!(is_plain(json.as_bytes()), plain, "{json}");
+fn a_plain_text_is_its_own_json() {
+    let is_plain = |text: &str| Accumulator::default().is_plain(text.as_bytes());
+    for (text, plain) in [(" a~[", true), ("\\n", false), ("é", false), ("a<b", false)] {
+        assert_eq!(is_plain(text), plain, "{text}");
     }
-    assert!(!is_plain(b"\"a\x7f\"") && !is_plain(b"\"a\n\"") && !is_plain(b"\"a\",\"b\""));
+    assert!(!is_plain("a\x7f") && !is_plain("a\n") && !is_plain("a\",\"b"));
 }
 
 #[test]

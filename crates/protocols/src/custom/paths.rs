@@ -1,5 +1,6 @@
 //! The JSONPaths (RFC 9535) of a scenario's `extract`, and the JSON trees that they select from.
 
+use crate::accumulator::ContentKind;
 use crate::raw_json::decode_failure;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
@@ -67,8 +68,8 @@ pub enum End {
 /// The compiled paths of `extract`.
 #[derive(Debug)]
 pub struct Paths {
-    /// Generated texts.
-    pub text: Vec<Path>,
+    /// Generated texts, each with its kind.
+    pub text: Vec<(Path, ContentKind)>,
     /// Choice indices.
     pub choice: Option<Path>,
     /// Token counts: prompt, output, reasoning, cached.
@@ -81,6 +82,14 @@ pub struct Paths {
     pub error: Option<Path>,
     /// The end marker.
     pub done: Option<End>,
+}
+
+/// The kind of the texts at this path: reasoning, if one of its names says so.
+fn kind_of(path: &str) -> ContentKind {
+    match path.contains("reason") || path.contains("think") {
+        true => ContentKind::Reasoning,
+        false => ContentKind::Answer,
+    }
 }
 
 impl Paths {
@@ -104,8 +113,8 @@ impl Paths {
             text: extract
                 .text
                 .iter()
-                .map(|path| one("text", path))
-                .collect::<Result<_, _>>()?,
+                .map(|path| Ok((one("text", path)?, kind_of(path))))
+                .collect::<Result<_, String>>()?,
             choice: maybe("choice", &extract.choice)?,
             usage: [
                 maybe("usage.prompt", &usage.prompt)?,

@@ -35,16 +35,11 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
         }
     }
 
-    /// Whether every non-empty text is new and not stored, so that it need not be decoded.
-    pub fn is_blind(&self) -> bool {
-        self.pieces && !self.keep
-    }
-
-    /// Adds the text of a position in one event; returns whether it has new content. `more`: the token count increased since the
+    /// Adds the text of a position in one event; returns its new content, if any. `more`: the token count increased since the
     /// previous event, and this is not the last event.
-    pub fn take(&mut self, place: P, text: &str, more: bool) -> bool {
+    pub fn take<'a>(&mut self, place: P, text: &'a str, more: bool) -> Option<&'a str> {
         if text.is_empty() {
-            return false;
+            return None;
         }
         let known = self
             .texts
@@ -68,14 +63,18 @@ impl<P: Copy + PartialEq> CumulativeTexts<P> {
                 before.text.push_str(new);
                 before.lengths.push(before.text.len());
                 self.grew |= !first && !new.is_empty();
-                !new.is_empty() || (more && !self.grew)
+                match new {
+                    "" if more && !self.grew => Some(text),
+                    "" => None,
+                    new => Some(new),
+                }
             }
             None => {
                 self.split();
                 if self.keep {
                     self.texts[known].text.push_str(text);
                 }
-                true
+                Some(text)
             }
         }
     }
@@ -113,7 +112,10 @@ mod tests {
         let mut growth = CumulativeTexts::new(true);
         let new = texts
             .iter()
-            .map(|text| growth.take(0, text.trim_start_matches('+'), text.starts_with('+')))
+            .map(|text| {
+                let more = text.starts_with('+');
+                growth.take(0, text.trim_start_matches('+'), more).is_some()
+            })
             .collect();
         let whole = growth.texts().map(|(_, text)| text).collect();
         (new, whole)
@@ -153,9 +155,10 @@ mod tests {
     fn what_one_text_shows_holds_for_all() {
         let mut growth = CumulativeTexts::new(true);
         let new = [(0, "a"), (0, "ab"), (1, "x"), (1, "x"), (0, "ab")]
-            .map(|(place, text)| growth.take(place, text, true));
+            .map(|(place, text)| growth.take(place, text, true).is_some());
         assert_eq!(new, [true, true, true, false, false]);
-        assert!(growth.take(1, "y", true) && growth.take(0, "ab", true));
+        assert_eq!(growth.take(1, "y", true), Some("y"));
+        assert_eq!(growth.take(0, "ab", true), Some("ab"));
         assert_eq!(
             growth.texts().collect::<Vec<_>>(),
             [(0, "aababab"), (1, "xxy")]
@@ -165,7 +168,8 @@ mod tests {
     #[test]
     fn pieces_that_are_not_kept_hold_no_memory() {
         let mut growth = CumulativeTexts::new(false);
-        assert!(growth.take(0, "a", true) && growth.take(0, "b", true) && growth.is_blind());
+        assert_eq!(growth.take(0, "a", true), Some("a"));
+        assert_eq!(growth.take(0, "b", true), Some("b"));
         assert_eq!(growth.texts().collect::<Vec<_>>(), [(0, "")]);
     }
 }

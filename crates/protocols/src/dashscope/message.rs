@@ -1,7 +1,7 @@
 //! The JSON of DashScope: one event of a stream, or one reply.
 
-use crate::raw_json::{OneOrMany, Raw, decode_failure, parse_count};
-use llmscen_core::outcome::{Failure, Usage};
+use crate::raw_json::{OneOrMany, Raw, decode_failure};
+use llmscen_core::outcome::Failure;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -111,41 +111,4 @@ pub struct Function<'a> {
     /// Arguments as JSON, in parts if streamed.
     #[serde(borrow)]
     pub arguments: Raw<'a>,
-}
-
-#[derive(Deserialize)]
-struct Counts<'a> {
-    #[serde(borrow)]
-    input_tokens: Raw<'a>,
-    #[serde(borrow)]
-    output_tokens: Raw<'a>,
-    #[serde(borrow)]
-    prompt_tokens_details: Option<Details<'a>>,
-    #[serde(borrow)]
-    output_tokens_details: Option<Details<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Details<'a> {
-    #[serde(borrow)]
-    cached_tokens: Raw<'a>,
-    #[serde(borrow)]
-    reasoning_tokens: Raw<'a>,
-}
-
-/// Reads a `usage` object. Missing, null and non-integer counts are None: bad counts never fail a response.
-pub fn parse_usage(raw: &RawValue) -> Usage {
-    let Ok(counts) = serde_json::from_str::<Counts>(raw.get()) else {
-        return Usage::default();
-    };
-    Usage {
-        prompt: parse_count(counts.input_tokens),
-        output: parse_count(counts.output_tokens),
-        reasoning: counts
-            .output_tokens_details
-            .and_then(|details| parse_count(details.reasoning_tokens)),
-        cached: counts
-            .prompt_tokens_details
-            .and_then(|details| parse_count(details.cached_tokens)),
-    }
 }

@@ -223,3 +223,24 @@ fn a_call_too_many_is_refused() {
     );
     assert_eq!(events.content, 1, "what was good is kept");
 }
+
+#[test]
+fn calls_without_an_index_are_distinguished_by_their_ids() {
+    let call = |id: &str, arguments: &str| json!({ "id": id, "function": { "name": format!("f{id}"), "arguments": arguments } });
+    let event = |calls: Value, reason: &str| {
+        let message = json!({ "content": "", "tool_calls": calls });
+        let choice = json!({ "message": message, "finish_reason": reason });
+        json!({ "output": { "choices": [choice] } }).to_string()
+    };
+    let first = event(json!([call("a", "{}")]), "null");
+    let both = event(json!([call("a", "{}"), call("b", "[1]")]), "tool_calls");
+    let (_, reply) = run(&[&first, &both]);
+    let calls = reply.message.unwrap().tool_calls;
+    let names: Vec<&str> = calls
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["function"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["fa", "fb"]);
+}

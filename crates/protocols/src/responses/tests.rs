@@ -235,8 +235,8 @@ fn output_that_no_delta_brought_is_in_the_final_event() {
     let (events, reply) = run(&[CREATED, &format!("data: {last}\n\n")]);
     assert_eq!(
         (events.content, reply.end.is_ok(), reply.text.as_deref()),
-        (0, true, Some("hi")),
-        "it has no time of its own"
+        (1, true, Some("hi")),
+        "it arrived with that event"
     );
 }
 
