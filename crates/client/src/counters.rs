@@ -1,9 +1,7 @@
 //! Counters for the live display: one worker writes them, any thread reads them.
 
 use crate::stalls::Stalls;
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Running totals of one worker.
 #[derive(Debug, Default)]
@@ -14,34 +12,8 @@ pub struct LiveCounters {
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     unstreamed: AtomicU64,
-    absurd: Mutex<Option<ImplausibleCounts>>,
     /// Event-loop stalls of the worker.
     pub stalls: Stalls,
-}
-
-/// Replies with impossible token counts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImplausibleCounts {
-    /// Number of replies.
-    pub replies: u64,
-    /// What the server reported in one of them.
-    pub example: String,
-}
-
-impl ImplausibleCounts {
-    /// The sum of two workers or two rounds, with the first example.
-    pub fn joined(
-        one: Option<ImplausibleCounts>,
-        other: Option<ImplausibleCounts>,
-    ) -> Option<ImplausibleCounts> {
-        match (one, other) {
-            (Some(one), Some(other)) => Some(ImplausibleCounts {
-                replies: one.replies + other.replies,
-                ..one
-            }),
-            (one, other) => one.or(other),
-        }
-    }
 }
 
 /// Totals of all workers at one instant.
@@ -76,26 +48,6 @@ impl LiveCounters {
     /// Counts a successful reply that was not streamed although the request set `stream: true`.
     pub fn count_unstreamed(&self) {
         self.unstreamed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a reply with impossible token counts; `example` is what the server reported.
-    pub fn count_implausible(&self, example: String) {
-        let mut absurd = self.absurd.lock().unwrap_or_else(PoisonError::into_inner);
-        *absurd = ImplausibleCounts::joined(
-            absurd.take(),
-            Some(ImplausibleCounts {
-                replies: 1,
-                example,
-            }),
-        );
-    }
-
-    /// The replies with impossible token counts so far.
-    pub fn absurd(&self) -> Option<ImplausibleCounts> {
-        self.absurd
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 
     /// Counts received bytes and the token events in them.

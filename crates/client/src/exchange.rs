@@ -16,11 +16,13 @@ use crate::stalls::{Moment, Overrun, StallAwareLimit, fired, overrun, timeout_fa
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, Method, Request, Response, Version};
-use llmscen_core::outcome::{Failure, FailureKind, Finish, ServerTimes, Timeline, Usage};
+use llmscen_core::outcome::{Anomaly, AnomalyKind, Failure, FailureKind, Finish, Timeline};
 use llmscen_core::request::Framing;
 use llmscen_core::target::Timeouts;
 use llmscen_core::units::Nanos;
-use llmscen_protocols::{Decoder, Events, Message, Protocol, error_message};
+use llmscen_protocols::{
+    DecodeOptions, Decoder, Events, Protocol, Reply, error_message, sniff_framing,
+};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ pub(super) struct TargetContext {
     pub timeouts: Timeouts,
     pub clock: Clock,
     pub gauges: Arc<LiveCounters>,
-    pub keep_text: bool,
+    pub decode_options: DecodeOptions,
     pub keep_bodies: bool,
     pub response_headers: ResponseHeaders,
 }
@@ -100,14 +102,10 @@ pub(super) struct AttemptTrace {
     pub streamed: Option<bool>,
     /// The body is compressed.
     pub compressed: bool,
-    pub usage: Usage,
-    pub response_id: Option<String>,
-    pub text: Option<String>,
+    /// The decoded reply; None before its end. Boxed: a waiting call has none.
+    pub reply: Option<Box<Reply>>,
     /// The reply was complete and had no content.
     pub empty: bool,
-    pub message: Option<Message>,
-    pub server: ServerTimes,
-    pub items: Option<u64>,
     /// The audio of the response, if it has any.
     pub audio: Option<Box<AudioReceiver>>,
     /// The response body, if bodies are kept.
@@ -215,40 +213,36 @@ impl Exchange<'_> {
                 .headers()
                 .get(CONTENT_TYPE)
                 .and_then(|value| value.to_str().ok());
-            let framing = match self.target.protocol.framing(content_type, streamed) {
-                Ok(framing) => framing,
-                // The page of a login or a proxy is kept, to find out what responded.
-                Err(failure) if self.target.keep_bodies => {
-                    return Err(tokio::select! {
-                        biased;
-                        _ = Box::pin(self.read_error_response(lease, response)) => failure,
-                        failure = stop => failure,
-                    });
-                }
-                Err(failure) => return Err(failure),
-            };
-            self.trace.streamed = Some(matches!(framing, Framing::Sse | Framing::Ndjson));
+            let declared = self.target.protocol.framing(content_type, streamed);
             let content_decoder = ContentDecoder::from_headers(response.headers())?;
             self.trace.compressed = !content_decoder.is_plain();
-            self.body_reader(content_decoder, framing)
+            let decoding = match self.target.protocol.has_fixed_framing() {
+                true => Decoding::start(self.target, declared),
+                false => Decoding::Undecided {
+                    declared,
+                    beginning: Vec::new(),
+                },
+            };
+            self.body_reader(content_decoder, decoding)
         };
         self.receive_body(lease, reader, stop).await
     }
 
     /// Reads the messages of a WebSocket: each one is an event.
     fn message_reader(&mut self) -> Result<Box<BodyReader>, Failure> {
-        self.trace.streamed = Some(true);
         let plain = ContentDecoder::from_headers(&HeaderMap::new())?;
-        let mut reader = self.body_reader(plain, Framing::Ndjson);
+        let decoding = Decoding::start(self.target, Ok(Framing::Ndjson));
+        let mut reader = self.body_reader(plain, decoding);
         reader.messages = true;
         Ok(reader)
     }
 
     /// Boxed: a waiting call would hold it more than once.
-    fn body_reader(&self, content_decoder: ContentDecoder, framing: Framing) -> Box<BodyReader> {
+    fn body_reader(&self, content_decoder: ContentDecoder, decoding: Decoding) -> Box<BodyReader> {
         Box::new(BodyReader {
             content_decoder,
-            decoder: self.target.protocol.decoder(framing, self.target.keep_text),
+            decoding,
+            wrong_content_type: false,
             messages: false,
             events: Events::default(),
             captured: self.target.keep_bodies.then(CapturedBody::default),
@@ -293,7 +287,7 @@ impl Exchange<'_> {
             let sent = tokio::select! {
                 biased;
                 sent = sending => sent,
-                overrun = overrun(&self.target.gauges.stalls, (self.target.timeouts.read + self.playback).into(), since) => return Err(self.read_timeout(overrun)),
+                overrun = overrun(&self.target.gauges.stalls, (self.target.timeouts.read + self.playback).into(), since) => return Err(self.target.read_timeout(overrun)),
             };
             let error = match sent {
                 Ok(response) => return Ok((lease, response)),
@@ -388,15 +382,6 @@ impl Exchange<'_> {
         self.trace.bytes_in += bytes.len() as u64;
         (bytes, complete)
     }
-
-    fn read_timeout(&self, overrun: Overrun) -> Failure {
-        let limit = Duration::from(self.target.timeouts.read);
-        timeout_failure(
-            overrun,
-            FailureKind::TimeoutRead,
-            &format!("no byte for {limit:?}"),
-        )
-    }
 }
 
 /// The failure of a request with invalid headers.
@@ -423,10 +408,58 @@ fn decode_error_body(mut decoder: ContentDecoder, bytes: &[u8]) -> Vec<u8> {
 /// the worker's slot is free.
 const BODY_END_WAIT: Duration = Duration::from_millis(2);
 
+/// How a body is decoded.
+enum Decoding {
+    /// Its first bytes have not shown its framing.
+    Undecided {
+        /// The framing by its `content-type`.
+        declared: Result<Framing, Failure>,
+        beginning: Vec<u8>,
+    },
+    /// By this decoder.
+    Decoder {
+        decoder: Box<dyn Decoder>,
+        /// Its events are decoded as they arrive.
+        streamed: bool,
+    },
+    /// Not at all: it is no response of the API.
+    Refused(Failure),
+}
+
+impl Decoding {
+    fn start(target: &TargetContext, framing: Result<Framing, Failure>) -> Decoding {
+        match framing {
+            Ok(framing) => Decoding::Decoder {
+                decoder: target.protocol.decoder(framing, &target.decode_options),
+                streamed: matches!(framing, Framing::Sse | Framing::Ndjson),
+            },
+            Err(failure) => Decoding::Refused(failure),
+        }
+    }
+
+    /// The number of events so far that carried something.
+    fn progress(&self) -> u32 {
+        match self {
+            Decoding::Decoder { decoder, .. } => decoder.progress(),
+            Decoding::Undecided { .. } | Decoding::Refused(_) => 0,
+        }
+    }
+
+    /// Whether its events are decoded as they arrive; None before its framing is known.
+    fn is_streamed(&self) -> Option<bool> {
+        match self {
+            Decoding::Decoder { streamed, .. } => Some(*streamed),
+            Decoding::Undecided { .. } | Decoding::Refused(_) => None,
+        }
+    }
+}
+
 /// Turns the bytes of a body into events.
 struct BodyReader {
     content_decoder: ContentDecoder,
-    decoder: Box<dyn Decoder>,
+    decoding: Decoding,
+    /// The first bytes showed another framing than the `content-type`.
+    wrong_content_type: bool,
     /// Each read is a message of a WebSocket, which becomes a line.
     messages: bool,
     events: Events,
@@ -466,30 +499,55 @@ impl Exchange<'_> {
         broken: Option<Failure>,
     ) -> Result<Finish, Failure> {
         let BodyReader {
-            decoder,
+            decoding,
             mut events,
             captured,
+            wrong_content_type,
             ..
         } = reader;
         self.trace.response = captured.unwrap_or_default();
+        // A body that ended before its first bytes showed its framing has that of its `content-type`.
+        let decoding = match decoding {
+            Decoding::Undecided {
+                declared,
+                beginning,
+            } => {
+                let mut decoding = Decoding::start(self.target, declared);
+                if let Decoding::Decoder { decoder, .. } = &mut decoding {
+                    decoder.push(&beginning, &mut events);
+                }
+                decoding
+            }
+            decided => decided,
+        };
+        self.trace.streamed = decoding.is_streamed();
+        let decoder = match decoding {
+            Decoding::Decoder { decoder, .. } => decoder,
+            Decoding::Refused(failure) => {
+                // A refused page has no events: it is shown as one body.
+                self.trace.response.reads.clear();
+                return Err(failure);
+            }
+            Decoding::Undecided { .. } => return Ok(Finish::default()),
+        };
         // Events that the end of the body completes arrived with its last read.
         let before = events.content;
-        let reply = decoder.finish(&mut events, broken);
+        let mut reply = Box::new(decoder.finish(&mut events, broken));
         self.record_events(&events, before, self.trace.end);
         self.record_audio(&events, self.trace.end);
-        self.trace.usage = reply.usage;
-        self.trace.empty = reply.end.is_ok() && reply.silent;
-        self.trace.response_id = reply.id;
-        self.trace.text = reply.text;
-        self.trace.message = reply.message;
-        self.trace.server = reply.server;
-        self.trace.items = reply.items;
+        if wrong_content_type {
+            let anomaly = Anomaly::bare(AnomalyKind::ContentType);
+            reply.facts.anomalies.push(anomaly);
+        }
+        let end = std::mem::replace(&mut reply.end, Ok(Finish::default()));
+        self.trace.empty = end.is_ok() && reply.silent;
+        self.trace.reply = Some(reply);
         // Kept to the end of the run, so the copy drops excess capacity; `shrink_to_fit` need not free any.
         self.trace.timeline.tokens = self.trace.timeline.tokens.as_slice().into();
         self.trace.timeline.choices = events.choices;
         self.trace.timeline.weights = events.weights;
         self.trace.timeline.reasoning = events.reasoning;
-        reply.end
+        end
     }
 
     /// Reads and decodes the body until it ends.
@@ -502,7 +560,10 @@ impl Exchange<'_> {
         let target = self.target;
         let exclusive = lease.is_exclusive();
         let socket_read = lease.socket_read.clone();
-        let mut read_timer = ReadTimer::new(target.timeouts.read);
+        let mut read_timer = ReadTimer::new(&target.timeouts);
+        // The end of the last read with progress, once there is content.
+        let mut last_event = None;
+        let mut progress = 0;
         loop {
             // On a shared connection, only bytes for this request restart its read timeout.
             let last_own_read = self
@@ -525,24 +586,32 @@ impl Exchange<'_> {
             let mut sink = |data: &[u8]| {
                 received.bytes += data.len() as u64;
                 if decoded.is_ok() {
-                    decoded = reader.decode(data);
+                    decoded = reader.decode(target, data);
                 }
             };
             let status = tokio::select! {
                 biased;
                 status = lease.read_body(&mut sink) => status,
-                overrun = read_timer.expire(target, last_read) => return BodyEnd::Broken(self.read_timeout(overrun)),
+                failure = read_timer.expire(target, last_read, last_event) => return BodyEnd::Broken(failure),
                 failure = stop.as_mut() => return BodyEnd::Broken(failure),
             };
             let at = socket_read.latest();
+            self.trace.streamed = reader.decoding.is_streamed();
             self.record_read(at, &reader.events, received);
+            let has_begun = !self.trace.timeline.tokens.is_empty() || self.trace.audio.is_some();
+            if reader.decoding.progress() != progress && has_begun {
+                progress = reader.decoding.progress();
+                if last_event.replace(at).is_none() {
+                    read_timer.start_events();
+                }
+            }
             if let Some(captured) = &mut reader.captured {
                 captured.mark(at);
             }
             if reader.events.done {
                 return BodyEnd::Marker;
             }
-            if reader.messages && reader.decoder.has_failed() {
+            if reader.is_over() {
                 return BodyEnd::Failed;
             }
             match (decoded, status) {
@@ -618,10 +687,11 @@ struct Received {
 }
 
 impl BodyReader {
-    fn decode(&mut self, data: &[u8]) -> Result<(), Failure> {
+    fn decode(&mut self, target: &TargetContext, data: &[u8]) -> Result<(), Failure> {
         let BodyReader {
             content_decoder,
-            decoder,
+            decoding,
+            wrong_content_type,
             messages,
             events,
             captured,
@@ -630,7 +700,24 @@ impl BodyReader {
             if let Some(captured) = captured {
                 captured.add(plain);
             }
-            decoder.push(plain, events);
+            match decoding {
+                Decoding::Decoder { decoder, .. } => decoder.push(plain, events),
+                Decoding::Undecided {
+                    declared,
+                    beginning,
+                } => {
+                    beginning.extend_from_slice(plain);
+                    if let Some(framing) = sniff_framing(declared, beginning) {
+                        *wrong_content_type = framing != *declared;
+                        let mut decided = Decoding::start(target, framing);
+                        if let Decoding::Decoder { decoder, .. } = &mut decided {
+                            decoder.push(beginning, events);
+                        }
+                        *decoding = decided;
+                    }
+                }
+                Decoding::Refused(_) => {}
+            }
         };
         if !*messages {
             return content_decoder.push(data, &mut push);
@@ -645,6 +732,19 @@ impl BodyReader {
         push(b"\n");
         Ok(())
     }
+
+    /// Whether the rest of the body is not needed. The page of a login or a proxy is read where bodies are kept, to find out what
+    /// responded.
+    fn is_over(&self) -> bool {
+        match &self.decoding {
+            Decoding::Decoder { decoder, .. } => self.messages && decoder.has_failed(),
+            Decoding::Refused(_) => self
+                .captured
+                .as_ref()
+                .is_none_or(|captured| captured.bytes.len() >= MAX_ERROR_BODY),
+            Decoding::Undecided { .. } => false,
+        }
+    }
 }
 
 /// How reading a body ended.
@@ -653,44 +753,86 @@ enum BodyEnd {
     Marker,
     /// The end of the body.
     Body,
-    /// A message that is an error, or that cannot be decoded: nothing of the response needs to follow.
+    /// An error, or what cannot be decoded: nothing of the response needs to follow.
     Failed,
     /// The transport failed, or the call was cancelled.
     Broken(Failure),
 }
 
-/// The read timeout of a body: one timer, reset only when it fires.
+/// The limits on silence in a body: one timer, reset only when it fires.
 struct ReadTimer {
-    limit: StallAwareLimit,
+    byte: StallAwareLimit,
+    event: Option<(StallAwareLimit, Duration)>,
     timer: Pin<Box<Sleep>>,
 }
 
 impl ReadTimer {
-    fn new(limit: Nanos) -> ReadTimer {
+    fn new(timeouts: &Timeouts) -> ReadTimer {
+        let read = Duration::from(timeouts.read);
+        let event = timeouts.event.map(Duration::from);
         ReadTimer {
-            limit: StallAwareLimit::new(limit.into()),
-            timer: Box::pin(tokio::time::sleep(limit.into())),
+            byte: StallAwareLimit::new(read),
+            event: event.map(|limit| (StallAwareLimit::new(limit), limit)),
+            timer: Box::pin(tokio::time::sleep(read)),
         }
     }
 
-    /// Resolves when the limit has passed since `last_read`, not counting stalls of the worker.
-    async fn expire(&mut self, target: &TargetContext, last_read: impl Fn() -> Nanos) -> Overrun {
+    /// Starts the limit on silence between events.
+    fn start_events(&mut self) {
+        if let Some((_, limit)) = &self.event {
+            let deadline = self.timer.deadline();
+            let due = tokio::time::Instant::now() + *limit;
+            self.timer.as_mut().reset(due.min(deadline));
+        }
+    }
+
+    /// Resolves when a limit has passed since `last_read` or `last_event`, not counting stalls of the worker.
+    async fn expire(
+        &mut self,
+        target: &TargetContext,
+        last_read: impl Fn() -> Nanos,
+        last_event: Option<Nanos>,
+    ) -> Failure {
+        let stalls = &target.gauges.stalls;
         loop {
             fired(self.timer.as_mut()).await;
             let now = Moment::now();
-            match self.limit.remaining(
-                &target.gauges.stalls,
-                target.clock.instant(last_read()),
-                now,
-            ) {
-                Ok(remaining) => self.timer.as_mut().reset((now.at + remaining).into()),
-                Err(overrun) => return overrun,
+            let last_read = last_read();
+            let since = |at: Nanos| target.clock.instant(at);
+            let mut remaining = match self.byte.remaining(stalls, since(last_read), now) {
+                Ok(remaining) => remaining,
+                Err(overrun) => return target.read_timeout(overrun),
+            };
+            if let (Some((event, limit)), Some(at)) = (&mut self.event, last_event) {
+                match event.remaining(stalls, since(at), now) {
+                    Ok(left) => remaining = remaining.min(left),
+                    Err(overrun) => {
+                        return event_timeout(overrun, *limit, at < last_read);
+                    }
+                }
             }
+            self.timer.as_mut().reset((now.at + remaining).into());
         }
     }
 }
 
+/// The failure of a stream without an event for `limit`; `heartbeats`: other bytes arrived.
+fn event_timeout(overrun: Overrun, limit: Duration, heartbeats: bool) -> Failure {
+    let heartbeats = if heartbeats { " (only heartbeats)" } else { "" };
+    let why = format!("no event for {limit:?}{heartbeats}");
+    timeout_failure(overrun, FailureKind::TimeoutRead, &why)
+}
+
 impl TargetContext {
+    fn read_timeout(&self, overrun: Overrun) -> Failure {
+        let limit = Duration::from(self.timeouts.read);
+        timeout_failure(
+            overrun,
+            FailureKind::TimeoutRead,
+            &format!("no byte for {limit:?}"),
+        )
+    }
+
     /// After the end marker, waits briefly for the end of the body, so that the connection can carry the next request. Returns
     /// when the wait was over; None if there was none.
     async fn finish_body(&self, mut lease: Lease, session: Option<u64>) -> Option<Nanos> {

@@ -435,7 +435,7 @@ mod tests {
     use llmscen_core::request::Framing;
     use llmscen_core::target::{Compression, HttpVersion};
     use llmscen_core::units::Nanos;
-    use llmscen_protocols::Decoder;
+    use llmscen_protocols::{DecodeOptions, Decoder};
     use serde_json::Value;
     use std::collections::BTreeMap;
 
@@ -454,7 +454,7 @@ mod tests {
                 .collect()
         }
 
-        fn decoder(&self, _: Framing, _: bool) -> Box<dyn Decoder> {
+        fn decoder(&self, _: Framing, _: &DecodeOptions) -> Box<dyn Decoder> {
             unreachable!("no response is decoded")
         }
     }

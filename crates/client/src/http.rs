@@ -26,8 +26,9 @@ use llmscen_core::request::ClientCancel;
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::Target;
 use llmscen_core::units::Nanos;
-use llmscen_protocols::{Message, Protocol, discard_implausible};
+use llmscen_protocols::{DecodeOptions, Message, Protocol, correct_counts};
 use serde_json::Value;
+use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,8 +43,8 @@ pub struct HttpOptions {
     pub counters: Arc<LiveCounters>,
     /// The API.
     pub protocol: Arc<dyn Protocol>,
-    /// Keep the generated text, to count its tokens, to check it, or for the next turn.
-    pub keep_text: bool,
+    /// How responses are decoded; texts are kept to count their tokens, to check them, or for the next turn.
+    pub decode_options: DecodeOptions,
     /// Keep the bodies of requests and responses.
     pub keep_bodies: bool,
     /// Request ids and retries.
@@ -57,6 +58,8 @@ pub struct CompletedCall {
     pub outcome: Outcome,
     /// The generated text, if texts are kept.
     pub text: Option<String>,
+    /// The bytes of each token event in the text; empty if they are not known.
+    pub event_texts: Vec<Range<u32>>,
     /// The reply for the next turn of a conversation, if texts are kept.
     pub message: Option<Message>,
     /// The header with the token of the session for its next turn, if the response had one.
@@ -73,6 +76,7 @@ impl CompletedCall {
         CompletedCall {
             outcome,
             text: None,
+            event_texts: Vec::new(),
             message: None,
             session_token: None,
             captured: None,
@@ -161,7 +165,7 @@ impl HttpClient {
             timeouts: target.timeouts,
             clock: setting.clock,
             gauges: setting.counters,
-            keep_text: setting.keep_text,
+            decode_options: setting.decode_options,
             keep_bodies: setting.keep_bodies,
             response_headers: ResponseHeaders {
                 keep: target
@@ -348,9 +352,7 @@ impl HttpClient {
         });
         let compressed = trace.compressed;
         let mut finished = self.fill_outcome(outcome, trace);
-        if let Some(example) = discard_implausible(&mut finished.outcome, compressed) {
-            self.target.gauges.count_implausible(example);
-        }
+        correct_counts(&mut finished.outcome, compressed);
         CompletedCall {
             captured: copy,
             truths,
@@ -489,18 +491,20 @@ impl HttpClient {
         outcome.reconnects = trace.reconnects;
         outcome.attempts = trace.attempts;
         outcome.endpoint = self.endpoint.clone().filter(|_| trace.attempts > 0);
-        outcome.usage = trace.usage;
+        let reply = trace.reply.map(|reply| *reply).unwrap_or_default();
+        outcome.usage = reply.usage;
         if trace.empty {
             // An empty text has no token in any tokenizer.
             outcome.counted.output = Some(0);
         }
-        outcome.server = trace.server;
+        outcome.server = reply.server;
+        outcome.reply = reply.facts;
         // The number in the request counts: a reply may list fewer, such as the best three of a hundred documents.
-        outcome.items = trace.items.map(|listed| outcome.items.unwrap_or(listed));
+        outcome.items = reply.items.map(|listed| outcome.items.unwrap_or(listed));
         if let Some(audio) = trace.audio {
             outcome.audio = Some(Box::new(audio.into_audio()));
         }
-        outcome.response_id = trace.response_id.map(|id| self.redactor.redact(id));
+        outcome.response_id = reply.id.map(|id| self.redactor.redact(id));
         outcome.request_id = trace.request_id;
         outcome.kept_headers = trace
             .kept_headers
@@ -508,8 +512,9 @@ impl HttpClient {
         outcome.streamed = trace.streamed.unwrap_or(outcome.streamed);
         outcome.timeline = trace.timeline;
         CompletedCall {
-            text: trace.text,
-            message: trace.message,
+            text: reply.text,
+            event_texts: reply.event_texts,
+            message: reply.message,
             session_token: self.token_header.clone().zip(trace.session_token),
             ..CompletedCall::bare(outcome)
         }

@@ -86,7 +86,7 @@ fn is_retried(retry: &Retry, status: Option<u16>, kind: FailureKind) -> bool {
 }
 
 /// The delay of a `Retry-After` at `now`: seconds, or a date in any form of RFC 9110 (10.2.3, 5.6.7). It is 0 for a past date.
-pub(super) fn parse_retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
+pub fn parse_retry_after(value: &str, now: SystemTime) -> Option<Nanos> {
     let value = value.trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(Duration::from_secs(value.parse().unwrap_or(u64::from(u32::MAX))).into());

@@ -25,6 +25,7 @@ pub fn target() -> Target {
         timeouts: Timeouts {
             connect: limit,
             read: limit,
+            event: None,
             total: limit,
         },
         tls: Default::default(),
@@ -58,7 +59,7 @@ pub fn client_of(target: &Target, route: &Route) -> HttpClient {
         clock,
         counters: gauges,
         protocol,
-        keep_text: false,
+        decode_options: Default::default(),
         keep_bodies: false,
         policy: manners,
     };
