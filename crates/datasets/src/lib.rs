@@ -90,7 +90,7 @@ pub trait Prompts: Send + Sync {
         None
     }
 
-    /// Notes for the report on rows that were left out, up to the last requested session.
+    /// Notes for plan and report on the rows: which were left out, up to the last requested session, and how they are read.
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }

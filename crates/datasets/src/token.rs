@@ -19,6 +19,7 @@ pub use template_offset::{MARK, Slot};
 
 use llmscen_core::bounds;
 use serde_json::{Map, Value, json};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
 use tokenizers::models::bpe::{BPE, Merges, Vocab};
@@ -132,6 +133,21 @@ impl Tokenizer {
             .encode_fast(text, false)
             .ok()
             .map(|encoding| encoding.len() as u64)
+    }
+
+    /// Number of tokens in each of these byte ranges of `text`, without special tokens: a token is in the range that has its last byte.
+    /// None where the tokenizer rejects the text.
+    pub fn count_ranges(&self, text: &str, ranges: &[Range<u32>]) -> Option<Vec<u32>> {
+        let encoding = self.inner.encode(text, false).ok()?;
+        let mut ends: Vec<usize> = encoding
+            .get_offsets()
+            .iter()
+            .map(|(from, to)| to.max(&(from + 1)) - 1)
+            .collect();
+        ends.sort_unstable();
+        let until = |byte: u32| ends.partition_point(|end| *end < byte as usize);
+        let count = |range: &Range<u32>| until(range.end).saturating_sub(until(range.start));
+        Some(ranges.iter().map(|range| count(range) as u32).collect())
     }
 
     /// Number of tokens of a prompt, with the special tokens that a server adds.

@@ -4,11 +4,12 @@
 //! texts: each pass over it has different random texts of the same lengths, so no prompt is repeated. The text of a later turn is
 //! generated when the turn is rendered.
 //!
-//! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns: each has its logged
-//! prompt, complete with the logged history, and is sent after the turns that it awaits.
+//! Each request is sent by itself at its logged time. With `dataset.turns`, requests of a session are its turns, each sent after the
+//! turns that it awaits: with its logged prompt, complete with the logged history, or with what the row adds to a conversation.
 
 mod layout;
 mod log;
+mod meaning;
 mod otel;
 mod sessions;
 #[cfg(test)]
@@ -23,10 +24,11 @@ use super::message::{last_user, tokens_of};
 use super::{Prompts, Setting};
 use crate::token::{TokenError, Tokenizer};
 use layout::{Entry, LoggedRequest};
-use llmscen_core::dataset::{OnExhausted, Prompt, Session, TraceSpec, TurnLinks};
+use llmscen_core::dataset::{OnExhausted, Prompt, Session, TraceRows, TraceSpec, TurnLinks};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use log::{Reading, Rows, Turn};
+use meaning::Meaning;
 use serde_json::{Map, Value, json};
 use sessions::Wait;
 use std::path::Path;
@@ -41,6 +43,10 @@ struct Trace {
     has_think_time: bool,
     /// Generates text of the logged lengths; None where the log contains request bodies.
     text: Option<TraceText>,
+    /// Generates text of later turns that continue the conversation; None where each has a whole prompt.
+    later_text: Option<TraceText>,
+    /// What the rows of sessions are, and why.
+    statement: Option<String>,
     /// Tokens of the leading blocks of each row that rows before it have, where the log has block ids.
     repeated_tokens: Option<Vec<u64>>,
     /// Why a first turn has no text.
@@ -81,10 +87,16 @@ pub fn open(
         notes.push("the log has no output lengths: `match_output_length` has no effect".into());
     }
     let block_tokens = rows.block_tokens(spec.block_tokens)?;
+    let meaning = describe_rows(&rows, spec, block_tokens, reading.sessions)?;
+    let continues = reading.sessions && meaning.rows == TraceRows::Delta;
     let text = if rows.are_lengths() {
-        Some(open_text(&rows, block_tokens, setting, notes)?)
+        Some(open_text(&rows, block_tokens, continues, setting, notes)?)
     } else {
         None
+    };
+    let later_text = match continues {
+        true => Some(TraceText::after_reply(setting.tokenizer(), block_tokens)?),
+        false => None,
     };
     if setting
         .spec
@@ -102,7 +114,11 @@ pub fn open(
         rows.filter(|entry| setting.admits(tokens(entry)), notes)?;
     }
     let limit = setting.spec.turns.as_ref().and_then(|turns| turns.max);
-    let sent = limit.map_or(usize::MAX, |limit| limit as usize);
+    let sent = match continues {
+        // The history of later turns has the replies of the server.
+        true => 1,
+        false => limit.map_or(usize::MAX, |limit| limit as usize),
+    };
     let trace = Trace {
         arrivals: rows.arrivals(),
         // Without a tokenizer the tokens are not counted.
@@ -119,6 +135,8 @@ pub fn open(
             .as_ref()
             .is_some_and(|turns| turns.think_time.is_some()),
         text,
+        later_text,
+        statement: meaning.statement,
         tokenizer: setting.tokenizer.clone(),
         seed: setting.seed.child("trace"),
         first: setting.first,
@@ -128,10 +146,50 @@ pub fn open(
     Ok(trace)
 }
 
-/// The generator of texts for a log of lengths. Adds notes on lengths that are not exact.
+/// What the rows of sessions are. Without `dataset.turns` the requests are sent as they are, so only deltas need a statement.
+fn describe_rows(
+    rows: &Rows,
+    spec: &TraceSpec,
+    block_tokens: u64,
+    sessions: bool,
+) -> Result<Meaning, PromptError> {
+    let whole = Meaning {
+        rows: TraceRows::Whole,
+        statement: None,
+    };
+    if !rows.may_be_deltas() {
+        return Ok(whole);
+    }
+    if sessions && (spec.rows.is_some() || rows.detects_deltas()) {
+        return rows.meaning(spec.rows, block_tokens);
+    }
+    let Ok(Meaning {
+        rows: TraceRows::Delta,
+        statement: Some(statement),
+    }) = rows.meaning(None, block_tokens)
+    else {
+        return Ok(whole);
+    };
+    let advice = match sessions {
+        true => {
+            "this layout has whole prompts, so they are sent without a history; set `dataset.trace.rows: delta` to send it"
+        }
+        false => {
+            "they are sent by themselves; set `dataset.turns: {}` to send each with the history of its session"
+        }
+    };
+    Ok(Meaning {
+        statement: Some(format!("it seems that {statement}; {advice}")),
+        ..whole
+    })
+}
+
+/// The generator of texts for a log of lengths. Adds notes on lengths that are not exact. `continues`: rows after the first of a
+/// session add to the history.
 fn open_text(
     rows: &Rows,
     block_tokens: u64,
+    continues: bool,
     setting: &Setting<'_>,
     notes: &mut Vec<String>,
 ) -> Result<TraceText, PromptError> {
@@ -148,16 +206,17 @@ fn open_text(
     )?;
     let base_tokens = text.base_tokens();
     let is_short = |entry: &Entry<'_>| matches!(entry.request, LoggedRequest::Lengths { input, .. } if input <= base_tokens);
+    let turns = if continues { 1 } else { usize::MAX };
     let short = if base_tokens == 0 {
         0
     } else {
-        rows.entries().filter(is_short).count()
+        rows.entries(turns).filter(is_short).count()
     };
     if short > 0 {
         notes.push(format!(
             "{short} of {} prompts of the log have no more tokens than system message and chat template ({base_tokens}): \
              they are sent with 1 token more",
-            rows.entries().count()
+            rows.entries(turns).count()
         ));
     }
     Ok(text)
@@ -166,7 +225,7 @@ fn open_text(
 impl Trace {
     /// Checks that a text of the first length can be generated.
     fn check(&self) -> Result<(), PromptError> {
-        let first = self.rows.entries().next().map(|entry| entry.request);
+        let first = self.rows.entries(1).next().map(|entry| entry.request);
         match (&self.text, first) {
             (Some(text), Some(LoggedRequest::Lengths { input, .. })) => Ok(text
                 .generate(text.planned_tokens(input), self.seed)
@@ -180,9 +239,9 @@ impl Trace {
         let turns = self.rows.session(self.number(index))?;
         let is_single = turns.len() == 1;
         let turn = |(turn, logged): (u32, Turn<'_>)| {
-            let mut prompt = self.prompt(&logged)?;
+            let mut prompt = self.prompt(turn, &logged)?;
             if turn == 0 {
-                let written = self.write(&logged.entry, self.seeds(index, turn), &mut prompt);
+                let written = self.write(turn, &logged.entry, self.seeds(index, turn), &mut prompt);
                 if let Err(error) = written {
                     self.fault.get_or_init(|| Arc::new(error.into()));
                     return None;
@@ -193,11 +252,13 @@ impl Trace {
                     Wait::Logged(wait) => Some(wait),
                     Wait::SinceStart(wait) => (!self.has_think_time).then_some(wait),
                 };
-                // The prompt is complete, so it continues no history.
-                prompt.links = Some(Box::new(TurnLinks {
-                    after: logged.after.to_vec(),
-                    ..TurnLinks::default()
-                }));
+                // A whole prompt continues no history.
+                prompt.links = self.later_text.is_none().then(|| {
+                    Box::new(TurnLinks {
+                        after: logged.after.to_vec(),
+                        ..TurnLinks::default()
+                    })
+                });
             }
             Some(prompt)
         };
@@ -226,14 +287,21 @@ impl Trace {
         }
     }
 
+    /// The generator of the text of a turn; None where the log contains request bodies.
+    fn generator(&self, turn: u32) -> Option<&TraceText> {
+        let later = self.later_text.as_ref().filter(|_| turn > 0);
+        later.or(self.text.as_ref())
+    }
+
     /// The request of a turn, without a generated text.
-    fn prompt(&self, turn: &Turn<'_>) -> Option<Prompt> {
+    fn prompt(&self, number: u32, turn: &Turn<'_>) -> Option<Prompt> {
         let mapped = |model: Option<&str>| self.spec.model_mapping.get(model?).cloned();
         match &turn.entry.request {
             LoggedRequest::Lengths { input, output, .. } => {
-                let generator = self.text.as_ref()?;
+                let generator = self.generator(number)?;
                 let tokens = generator.planned_tokens(*input);
-                let repeated = self.repeated_tokens.as_ref();
+                let continues = self.later_text.is_some() && number > 0;
+                let repeated = self.repeated_tokens.as_ref().filter(|_| !continues);
                 Some(Prompt {
                     tokens: Some(tokens),
                     approximate: generator.tokenizer.approximate(),
@@ -278,12 +346,13 @@ impl Trace {
     /// Writes the text of a request of which the log has the lengths.
     fn write(
         &self,
+        turn: u32,
         entry: &Entry<'_>,
         seeds: TextSeeds,
         prompt: &mut Prompt,
     ) -> Result<(), TokenError> {
         if let (Some(generator), LoggedRequest::Lengths { input, blocks, .. }) =
-            (&self.text, &entry.request)
+            (self.generator(turn), &entry.request)
         {
             let (text, tokens) =
                 generator.generate_with_blocks(*input, blocks, seeds.blocks, seeds.row)?;
@@ -339,7 +408,7 @@ impl Prompts for Trace {
     fn write_turn(&self, seq: u64, turn: u32, prompt: &mut Prompt) -> Result<(), PromptError> {
         let index = self.first.wrapping_add(seq);
         match self.rows.turn_of_session(self.number(index), turn) {
-            Some(logged) => Ok(self.write(&logged.entry, self.seeds(index, turn), prompt)?),
+            Some(logged) => Ok(self.write(turn, &logged.entry, self.seeds(index, turn), prompt)?),
             None => Ok(()),
         }
     }
@@ -354,7 +423,8 @@ impl Prompts for Trace {
     }
 
     fn problems(&self) -> Vec<String> {
-        self.rows.problem().map(str::to_owned).into_iter().collect()
+        let invalid = self.rows.problem().map(str::to_owned);
+        invalid.into_iter().chain(self.statement.clone()).collect()
     }
 
     fn dropped(&self) -> u64 {

@@ -5,9 +5,10 @@
 //!            | signal "." stat op value [ unit ]                       signal := "server.waiting", "gpu.power", …
 //!            | "server" "[" quoted name "]" [ labels ] "." ( "rate" | "mean" | "min" | "max" ) op value
 //!            | "goodput" "(" limit { "," limit } ")" op ( percent | multiple )
+//!            | "finish" "{" reason { "," tag "=" value } "}" "." "share" op ( percent | multiple )
 //! multiple  := [ factor "*" ] ( "baseline" | "reference" | case | value )     with `<`, `<=`, `>` or `>=`
 //! case      := "case" "(" path "=" value { "," path "=" value } ")" [ "." value ]
-//! value     := metric [ tags ] [ "." stat ] | "goodput" "(" limit { "," limit } ")"
+//! value     := metric [ tags ] [ "." stat ] | "goodput" "(" limit { "," limit } ")" | "finish" …
 //! limit     := metric op value [ unit ]
 //! tags      := "{" tag "=" value { "," tag "=" value } "}"           tag := "model" | "round" | "turn" | "group" | "endpoint" | a kept header with a hyphen
 //! labels    := "{" label "=" value { "," label "=" value } "}"       of the page, for example engine=0
@@ -57,6 +58,9 @@ fn parse_left(
 ) -> Result<Subject, CheckError> {
     if name == "goodput" && cursor.peek() == Some('(') {
         return parse_goodput(cursor);
+    }
+    if name == FINISH {
+        return parse_finish(cursor, at);
     }
     if name == "server" && cursor.eat('[') {
         return parse_series(cursor).map(Subject::PageMetric);
@@ -123,6 +127,7 @@ fn name_of(subject: &Subject) -> &str {
     match subject {
         Subject::Metric { metric, .. } => metric.name(),
         Subject::Goodput(_) => "goodput",
+        Subject::Finish { .. } => FINISH,
         Subject::Signal { signal, .. } => signal.name(),
         Subject::PageMetric(series) => &series.name,
     }
@@ -152,7 +157,7 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
     let names = Metric::ALL
         .iter()
         .map(|metric| metric.name())
-        .chain(["goodput(…)"]);
+        .chain(["goodput(…)", "finish{…}.share"]);
     let exist = format!(
         "Metrics are {}, and signals such as `server.waiting`.",
         list(names, "and")
@@ -180,15 +185,18 @@ fn parse_metric(name: &str, at: Range<usize>, cursor: &Cursor<'_>) -> Result<Met
 /// Tags that a metric can be restricted by.
 const TAGS: [&str; 5] = ["model", "round", "turn", "group", "endpoint"];
 
-fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
-    parse_pairs(cursor, |tag| {
-        (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
-            (
-                meant_or(nearest(tag, TAGS), "does not exist"),
-                "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and response headers of `target.keep_headers` whose name has a hyphen. A kept header without a hyphen cannot be a tag.",
-            )
-        })
+/// The label and the help of an unknown tag.
+fn unknown_tag(tag: &str) -> Option<(String, &'static str)> {
+    (!TAGS.contains(&tag) && !tag.contains('-')).then(|| {
+        (
+            meant_or(nearest(tag, TAGS), "does not exist"),
+            "Tags are `model`, `round`, `turn` (1, 2, … or first, later), `group`, `endpoint`, and response headers of `target.keep_headers` whose name has a hyphen. A kept header without a hyphen cannot be a tag.",
+        )
     })
+}
+
+fn parse_tags(cursor: &mut Cursor<'_>) -> Result<Vec<(String, String)>, CheckError> {
+    parse_pairs(cursor, unknown_tag)
 }
 
 /// Parses `{tag=value,…}`. `fault`: the label and the help of an unknown tag.
@@ -201,28 +209,101 @@ fn parse_pairs(
         return Ok(tags);
     }
     loop {
-        let (tag, at) = cursor.tag();
-        if let Some((label, help)) = fault(tag) {
-            return Err(
-                CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label)
-                    .help(help),
-            );
-        }
-        cursor.expect('=', "between a tag and its value")?;
-        let (value, at) = cursor.until(&[',', '}']);
-        if value.is_empty() {
-            return Err(CheckError::new(
-                cursor.visible(at),
-                format!("`{tag}` has no value"),
-                "expected a value",
-            ));
-        }
-        tags.push((tag.to_owned(), value.to_owned()));
+        tags.push(parse_pair(cursor, &fault)?);
         if !cursor.eat(',') {
             cursor.expect('}', "after the tags")?;
             return Ok(tags);
         }
     }
+}
+
+/// Parses `tag=value`.
+fn parse_pair(
+    cursor: &mut Cursor<'_>,
+    fault: impl Fn(&str) -> Option<(String, &'static str)>,
+) -> Result<(String, String), CheckError> {
+    let (tag, at) = cursor.tag();
+    if let Some((label, help)) = fault(tag) {
+        let error = CheckError::new(cursor.visible(at), format!("unknown tag `{tag}`"), label);
+        return Err(error.help(help));
+    }
+    cursor.expect('=', "between a tag and its value")?;
+    let (value, at) = cursor.until(&[',', '}']);
+    if value.is_empty() {
+        return Err(CheckError::new(
+            cursor.visible(at),
+            format!("`{tag}` has no value"),
+            "expected a value",
+        ));
+    }
+    Ok((tag.to_owned(), value.to_owned()))
+}
+
+/// The name of the share of replies with a finish reason.
+pub(crate) const FINISH: &str = "finish";
+
+const FINISH_HELP: &str = "Write for example `finish{length}.share <= 5%`; tags such as `group=chat` may follow the reason. A reason is the word that the server sends; `length`, `stop`, `tool_calls` and `content_filter` also match the words of other servers.";
+
+/// Parses what follows `finish`, whose range is `at`: `{length,group=chat}.share`.
+fn parse_finish(cursor: &mut Cursor<'_>, at: Range<usize>) -> Result<Subject, CheckError> {
+    let wrong = |at: Range<usize>, message: &str, label: &str| {
+        CheckError::new(at, message, label).help(FINISH_HELP)
+    };
+    if !cursor.eat('{') {
+        return Err(wrong(at, "`finish` needs a finish reason", "which reason?"));
+    }
+    let mut reason: Option<&str> = None;
+    let mut tags = Vec::new();
+    loop {
+        let start = *cursor;
+        let (word, word_at) = cursor.until(&[',', '}', '=', '<', '>']);
+        if cursor.peek() == Some('=') {
+            *cursor = start;
+            let fault = |tag: &str| unknown_tag(tag).map(|(label, _)| (label, FINISH_HELP));
+            tags.push(parse_pair(cursor, fault)?);
+        } else if word.is_empty() {
+            let at = cursor.visible(word_at);
+            return Err(wrong(
+                at,
+                "`finish{}` has no finish reason",
+                "expected a reason",
+            ));
+        } else if reason.replace(word).is_some() {
+            return Err(wrong(
+                word_at,
+                "two finish reasons in one limit",
+                "the second one",
+            ));
+        }
+        if !cursor.eat(',') {
+            break;
+        }
+    }
+    cursor.expect('}', "after the finish reason")?;
+    let Some(reason) = reason else {
+        return Err(wrong(
+            at,
+            "`finish` needs a finish reason",
+            "has tags alone",
+        ));
+    };
+    if !cursor.eat('.') {
+        let message = format!("`finish{{{reason}}}` needs `.share`");
+        return Err(wrong(
+            at,
+            &message,
+            "the share of the replies with this reason",
+        ));
+    }
+    let (word, word_at) = cursor.stat();
+    if word != "share" {
+        let message = format!("unknown statistic `{word}`");
+        return Err(wrong(cursor.visible(word_at), &message, "expected `share`"));
+    }
+    Ok(Subject::Finish {
+        reason: reason.to_owned(),
+        tags,
+    })
 }
 
 fn parse_goodput(cursor: &mut Cursor<'_>) -> Result<Subject, CheckError> {

@@ -101,6 +101,9 @@ pub(crate) fn merge(tree: Tree, source: &Source<'_>, review: &mut Review) -> Mer
         merge::replace(&mut root, objectives);
     }
     patches::normalize(&mut root);
+    if review.sources.stored && source.objectives.is_none() {
+        slo::default_limit::keep_stored(&mut root);
+    }
     Merged { root }
 }
 

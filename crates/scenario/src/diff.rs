@@ -22,6 +22,7 @@ const HARMLESS: &[&str] = &[
     "target.cost",
     "target.local",
     "slo",
+    "slo_defaults",
     "audit",
     "telemetry",
     "baseline",

@@ -205,7 +205,7 @@ fn add_base(
 }
 
 /// Keys that a file of objectives may override.
-const OBJECTIVES: [&str; 4] = ["slo", "presets", "baseline", "reference"];
+const OBJECTIVES: [&str; 5] = ["slo", "slo_defaults", "presets", "baseline", "reference"];
 /// Keys that only a scenario has.
 const SCENARIOS_OWN: [&str; 5] = ["extends", "target", "dataset", "load", "mix"];
 

@@ -1,5 +1,6 @@
 //! Tests of the compilation from text to plan.
 
+mod default_limit;
 mod faults;
 mod hub_data;
 mod limits;

@@ -4,6 +4,7 @@
 //! counted in its place. Only the text nearby is tokenized again; this is valid if the tokens at its far ends are unchanged.
 
 use super::{TokenError, Tokenizer};
+use serde_json::json;
 
 /// Placeholder of the text in messages from which a [`Slot`] is made.
 pub const MARK: &str = "Slot7f3a9c";
@@ -66,6 +67,34 @@ impl Tokenizer {
             }),
             _ => Err(TokenError::Refused {
                 reason: "its output does not contain the user's text unchanged".into(),
+            }),
+        }
+    }
+
+    /// The place of [`MARK`] in a message of the user after a reply, without what is before the end of the reply.
+    ///
+    /// # Errors
+    /// As of [`Tokenizer::slot`].
+    pub fn slot_after_reply(&self) -> Result<Slot, TokenError> {
+        const REPLY: &str = "Reply5e1b8d";
+        let message = |role: &str, content: &str| json!({ "role": role, "content": content });
+        let whole = self.chat(
+            &[
+                message("user", "a"),
+                message("assistant", REPLY),
+                message("user", MARK),
+            ],
+            None,
+        )?;
+        let after_reply = whole.rsplit_once(REPLY).map(|(_, after)| after);
+        match after_reply.and_then(|after| after.split_once(MARK)) {
+            Some((before, after)) => Ok(Slot {
+                before: before.to_owned(),
+                after: after.to_owned(),
+                ..Slot::default()
+            }),
+            None => Err(TokenError::Refused {
+                reason: "its output does not contain the texts of a conversation unchanged".into(),
             }),
         }
     }
@@ -181,7 +210,7 @@ mod tests {
     use crate::token::trained::{ALL, CHATML, CHATS};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     fn rng(seed: u64) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(seed)

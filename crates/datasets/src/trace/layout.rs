@@ -124,6 +124,15 @@ impl LogFormat {
         }
     }
 
+    /// Whether rows name their session.
+    pub fn names_sessions(self) -> bool {
+        match self {
+            LogFormat::Mooncake => true,
+            LogFormat::Csv(columns) => columns.session.is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether the first line is a header.
     pub fn has_header(self) -> bool {
         matches!(self, LogFormat::Csv(_))

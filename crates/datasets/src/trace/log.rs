@@ -1,13 +1,14 @@
 //! The requests of a log in the order of their times, single or in sessions.
 
 use super::layout::{EXPECTED, Entry, LogFormat, LoggedRequest};
+use super::meaning::{Meaning, Signs};
 use super::sessions::{
     self, ChainedTurn, ChildTurn, LoggedSession, SessionError, TimedRequest, Unit, Wait,
 };
 use super::{otel, weka};
 use crate::error::PromptError;
 use crate::file;
-use llmscen_core::dataset::{Layout, TraceSpec};
+use llmscen_core::dataset::{Layout, TraceRows, TraceSpec};
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
 use serde_json::value::RawValue;
@@ -682,6 +683,44 @@ impl Rows {
         Ok(block_tokens)
     }
 
+    /// What the rows of sessions are: whole prompts, or what is new. `stated`: by the scenario.
+    ///
+    /// # Errors
+    /// The rows contradict each other, or the scenario.
+    pub fn meaning(
+        &self,
+        stated: Option<TraceRows>,
+        block_tokens: u64,
+    ) -> Result<Meaning, PromptError> {
+        let mut signs = Signs::default();
+        for (index, row) in self.rows.iter().enumerate() {
+            if let Some(entry) = self.entry(index) {
+                signs.add(&entry, row.start, block_tokens);
+            }
+        }
+        let line = |offset| line_at(&self.text, offset);
+        let error = |(offset, problem)| {
+            row_error(&self.path, &self.text, offset, problem, sessions::EXPECTED)
+        };
+        let meaning = signs.judge(stated, &line).map_err(error)?;
+        // What is new is sent after one reply.
+        let mut turns = self.sessions().flat_map(|rows| (0..).zip(rows));
+        let overlaps = |&(turn, row): &(u32, usize)| {
+            let expected = Vec::from_iter(turn.checked_sub(1));
+            self.turn(row).is_some_and(|turn| turn.after != expected)
+        };
+        match turns
+            .find(overlaps)
+            .filter(|_| meaning.rows == TraceRows::Delta)
+        {
+            Some((_, row)) => {
+                let problem = "`dataset.trace.rows: delta` needs sessions whose requests follow one another, and this one overlaps another";
+                Err(error((self.rows[row].start, problem.into())))
+            }
+            None => Ok(meaning),
+        }
+    }
+
     fn check_blocks(&self, block_tokens: u64) -> Result<(), PromptError> {
         let counts = || {
             (0..self.rows.len()).filter_map(|index| match self.entry(index)?.request {
@@ -745,9 +784,20 @@ impl Rows {
         self.format.parse_entry(&self.text[span]).ok()
     }
 
-    /// All requests, session by session.
-    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.sessions().flatten().filter_map(|row| self.entry(row))
+    /// The first `turns` requests of each session.
+    pub fn entries(&self, turns: usize) -> impl Iterator<Item = Entry<'_>> {
+        let rows = self.sessions().flat_map(move |rows| rows.take(turns));
+        rows.filter_map(|row| self.entry(row))
+    }
+
+    /// Whether rows name their session, so that they may be deltas.
+    pub fn may_be_deltas(&self) -> bool {
+        self.format.names_sessions()
+    }
+
+    /// Whether logs of this layout have rows of both kinds.
+    pub fn detects_deltas(&self) -> bool {
+        matches!(self.format, LogFormat::Mooncake)
     }
 
     /// The rows of each session.
@@ -828,7 +878,7 @@ impl Rows {
     pub fn has_output_lengths(&self) -> bool {
         let known =
             |entry: Entry<'_>| !matches!(entry.request, LoggedRequest::Body { output: None, .. });
-        self.entries().any(known)
+        self.entries(usize::MAX).any(known)
     }
 }
 

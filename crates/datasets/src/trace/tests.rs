@@ -2,7 +2,7 @@ use super::log::{Reading, Rows};
 use super::*;
 use crate::testing::written;
 use crate::{CacheDir, Opened, open as open_any};
-use llmscen_core::dataset::{DatasetSpec, Layout, Source, Turns};
+use llmscen_core::dataset::{DatasetSpec, Layout, Source, TraceRows, Turns};
 use llmscen_core::distribution::Distribution;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
@@ -524,8 +524,8 @@ fn chain(waits: &[f64]) -> Vec<(Vec<u32>, f64)> {
 fn a_mooncake_session_waits_for_its_delays() {
     let log = r#"{"session_id": "a", "timestamp": 50, "input_length": 9, "output_length": 5}
 {"session_id": "b", "timestamp": 90, "input_length": 9, "output_length": 5}
-{"session_id": "a", "input_length": 9, "output_length": 5, "delay": 250.5}
-{"session_id": "b", "timestamp": 100, "input_length": 9, "output_length": 5}
+{"session_id": "a", "input_length": 20, "output_length": 5, "delay": 250.5}
+{"session_id": "b", "timestamp": 100, "input_length": 20, "output_length": 5}
 {"timestamp": 10, "input_length": 9, "output_length": 5}
 "#;
     let opened = sessions(log, TraceSpec::default()).unwrap();
@@ -534,6 +534,229 @@ fn a_mooncake_session_waits_for_its_delays() {
     assert_eq!(links(opened.prompts.as_ref(), 1), chain(&[250.5]));
     assert_eq!(links(opened.prompts.as_ref(), 2), chain(&[10.0]));
     assert!(opened.notes[0].starts_with("the log has no delay before some turns"));
+}
+
+/// A Mooncake log of sessions: name, prompt and output tokens, and block ids.
+fn mooncake(rows: &[(&str, u64, u64, &str)]) -> String {
+    let row = |(at, (name, input, output, ids)): (usize, &(&str, u64, u64, &str))| {
+        format!(
+            "{{\"session_id\": \"{name}\", \"timestamp\": {at}, \"input_length\": {input}, \"output_length\": {output}, \
+             \"hash_ids\": [{ids}]}}\n"
+        )
+    };
+    rows.iter().enumerate().map(row).collect()
+}
+
+/// What a log of sessions states about its rows.
+fn statement(rows: &[(&str, u64, u64, &str)], stated: Option<TraceRows>) -> String {
+    let trace = TraceSpec {
+        rows: stated,
+        ..TraceSpec::default()
+    };
+    match sessions(&mooncake(rows), trace) {
+        Ok(opened) => opened.prompts.problems().join(" | "),
+        Err(error) => {
+            let error = error.to_string();
+            let (_, problem) = error.split_once("t.log:").unwrap();
+            problem.split("; expected").next().unwrap().to_owned()
+        }
+    }
+}
+
+const WHOLE: &str = "the rows of the log are whole prompts, history included: ";
+const DELTA: &str =
+    "the rows of the log add to the history of their session, which is sent with them: ";
+
+#[test]
+fn lengths_and_block_ids_tell_deltas_from_whole_prompts() {
+    let of = |rows: &[(&str, u64, u64, &str)]| statement(rows, None);
+    let deltas = [("a", 500, 50, ""), ("a", 300, 50, ""), ("a", 300, 50, "")];
+    assert_eq!(
+        of(&deltas),
+        format!("{DELTA}2 of 2 later rows (line 2: 300 tokens after a prompt of 500)")
+    );
+    assert_eq!(
+        of(&[
+            ("a", 500, 50, ""),
+            ("b", 9, 9, ""),
+            ("a", 550, 50, ""),
+            ("a", 800, 50, "")
+        ]),
+        format!("{WHOLE}each later row is long enough for the prompt and the reply before it")
+    );
+    // Longer than the prompt before it, but not by its reply.
+    let between = of(&[("a", 500, 50, ""), ("a", 549, 50, "")]);
+    let known = format!(
+        "{WHOLE}assumed, since each is longer than the one before it. Some cannot have the reply too (line 2: 549 \
+                         tokens after a prompt of 500 and a reply of 50)"
+    );
+    assert!(between.starts_with(&known), "{between}");
+    // Ids decide where a long row may be both.
+    assert_eq!(
+        of(&[("a", 600, 50, "1, 2"), ("a", 700, 50, "3, 4")]),
+        format!(
+            "{DELTA}1 of 1 later rows (line 2: its first block id is not that of an earlier row)"
+        )
+    );
+    assert_eq!(
+        of(&[("a", 600, 50, "1, 2"), ("a", 590, 50, "1, 3")]),
+        format!(
+            "{WHOLE}1 of 1 later rows (line 2: its block ids begin like an earlier row of its session)"
+        )
+    );
+    // The only block of the first row is not full, so that a longer prompt does not repeat its id.
+    assert!(of(&[("a", 100, 50, "1"), ("a", 700, 50, "2, 3")]).starts_with(WHOLE));
+    assert_eq!(
+        of(&[("a", 9, 9, ""), ("b", 9, 9, ""), ("b", 20, 9, "")])
+            .matches("line")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn rows_that_contradict_the_scenario_or_each_other_are_errors() {
+    let deltas = [("a", 500, 50, ""), ("a", 300, 50, ""), ("a", 300, 50, "")];
+    assert_eq!(
+        statement(&deltas, Some(TraceRows::Whole)),
+        "2: `dataset.trace.rows: whole` does not fit 2 of 2 later rows (line 2: 300 tokens after a prompt of 500); set `rows: delta` \
+         if each row adds to the history"
+    );
+    let whole = [("a", 600, 50, "1, 2"), ("a", 700, 50, "1, 3")];
+    assert_eq!(
+        statement(&whole, Some(TraceRows::Delta)),
+        "2: `dataset.trace.rows: delta` does not fit 1 of 1 later rows (line 2: its block ids begin like an earlier row of its \
+         session); set `rows: whole` if each row is a whole prompt"
+    );
+    let both = [&whole[..], &[("b", 500, 50, ""), ("b", 300, 50, "")]].concat();
+    assert_eq!(
+        statement(&both, None),
+        "4: the rows of sessions have two meanings: whole prompts in 1 of 2 later rows (line 2: its block ids begin like an earlier \
+         row of its session), what is new in 1 of 2 later rows (line 4: 300 tokens after a prompt of 500); set \
+         `dataset.trace.rows: whole` or `delta`, or split the log"
+    );
+    for (stated, meaning) in [(TraceRows::Whole, WHOLE), (TraceRows::Delta, DELTA)] {
+        assert!(statement(&both, Some(stated)).starts_with(meaning));
+    }
+    // A history that is shortened now and then.
+    let mut shortened: Vec<(&str, u64, u64, &str)> =
+        (1..7).map(|turn| ("a", turn * 200, 50, "")).collect();
+    shortened.insert(3, ("a", 100, 50, ""));
+    let known = format!(
+        "{WHOLE}each later row is long enough for the prompt and the reply before it. The history seems to be shortened in 1 \
+                         of 6 later rows (line 4: 100 tokens after a prompt of 600)"
+    );
+    assert_eq!(statement(&shortened, None), known);
+    assert_eq!(
+        statement(&deltas, Some(TraceRows::Delta)),
+        format!("{DELTA}`dataset.trace.rows`")
+    );
+}
+
+#[test]
+fn deltas_continue_the_conversation() {
+    let log = mooncake(&[
+        ("a", 600, 50, "1, 2"),
+        ("b", 9, 9, ""),
+        ("a", 300, 40, "7"),
+        ("a", 300, 30, "7"),
+    ]);
+    let opened = sessions(&log, TraceSpec::default()).unwrap();
+    let session = written(opened.prompts.as_ref(), 0);
+    assert_eq!(session.dependencies(), None, "a conversation");
+    let builtin = Tokenizer::builtin();
+    let lengths = session.turns.iter().map(|turn| builtin.count(&turn.text));
+    assert_eq!(
+        lengths.collect::<Vec<_>>(),
+        [600, 299, 299].map(Some),
+        "a line end between two messages is a token"
+    );
+    let outputs = session.turns.iter().map(|turn| turn.max_tokens);
+    assert_eq!(outputs.collect::<Vec<_>>(), [50, 40, 30].map(Some));
+    assert_eq!(
+        session.turns[1].text, session.turns[2].text,
+        "equal ids are equal text"
+    );
+    let continued = (0..)
+        .zip(&session.turns)
+        .map(|(index, turn)| turn.continued_turn(index));
+    assert_eq!(continued.collect::<Vec<_>>(), [None, Some(0), Some(1)]);
+}
+
+#[test]
+fn a_delta_has_its_logged_tokens_after_a_reply() {
+    use crate::token::trained::CHATML;
+    let folder = CHATML.folder("byte-level");
+    let log = file(mooncake(&[("a", 60, 5, ""), ("a", 40, 5, "")]));
+    let opened = opened(&DatasetSpec {
+        turns: Some(Turns::default()),
+        tokenizer: Some(folder.path().display().to_string()),
+        system: Some("Be terse.".into()),
+        ..spec(&log, TraceSpec::default())
+    })
+    .unwrap();
+    let tokenizer = opened.tokenizer.unwrap();
+    let turns = written(opened.prompts.as_ref(), 0).turns;
+    let message = |role: &str, content: &str| json!({ "role": role, "content": content });
+    let mut messages = vec![
+        message("system", "Be terse."),
+        message("user", &turns[0].text),
+    ];
+    let first = tokenizer.count_messages(&messages);
+    messages.push(message("assistant", "yes"));
+    messages.push(message("user", &turns[1].text));
+    let reply = tokenizer.count("yes").unwrap();
+    assert_eq!(
+        (first, tokenizer.count_messages(&messages)),
+        (Some(60), Some(60 + reply + 40))
+    );
+}
+
+#[test]
+fn a_log_of_deltas_without_sessions_says_so() {
+    let log = file(mooncake(&[("a", 500, 50, ""), ("a", 300, 50, "")]));
+    let opened = opened(&spec(&log, TraceSpec::default())).unwrap();
+    let notes = opened.prompts.problems();
+    assert!(
+        notes[0].starts_with(&format!("it seems that {DELTA}1 of 1 later rows (line 2:"))
+            && notes[0]
+                .ends_with("set `dataset.turns: {}` to send each with the history of its session"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn burstgpt_sessions_are_deltas_only_where_the_scenario_says_so() {
+    let log = "Timestamp,Session ID,Model,Request tokens,Response tokens\n1,x,m,90,10\n2,x,m,30,10\n3,x,m,30,10\n";
+    let open = |rows| {
+        let trace = TraceSpec {
+            rows,
+            ..TraceSpec::default()
+        };
+        sessions(log, trace).unwrap().prompts
+    };
+    let whole = open(None);
+    assert_eq!(links(whole.as_ref(), 0)[1].0, [0]);
+    let notes = whole.problems().join(" ");
+    assert!(
+        notes.contains("set `dataset.trace.rows: delta` to send it"),
+        "{notes}"
+    );
+    let delta = open(Some(TraceRows::Delta));
+    assert_eq!(delta.session(0).unwrap().dependencies(), None);
+    let overlapping = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens\n\
+                       5,x,1,m,9,1\n8,x,3,m,9,1\n9,x,3,m,9,1\n";
+    let trace = TraceSpec {
+        rows: Some(TraceRows::Delta),
+        ..TraceSpec::default()
+    };
+    let error = sessions(overlapping, trace).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            ":4: `dataset.trace.rows: delta` needs sessions whose requests follow one another"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

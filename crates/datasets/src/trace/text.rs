@@ -38,7 +38,7 @@ struct Block {
 }
 
 impl TraceText {
-    /// Text for messages with this system message, in blocks of `block_tokens`.
+    /// Text for whole prompts with this system message, in blocks of `block_tokens`.
     ///
     /// # Errors
     /// The chat template rejects such messages.
@@ -48,12 +48,28 @@ impl TraceText {
         block_tokens: u64,
     ) -> Result<TraceText, PromptError> {
         let slot = prompt_slot(&Default::default(), &tokenizer, system)?;
-        Ok(TraceText {
+        Ok(TraceText::at(slot, tokenizer, block_tokens))
+    }
+
+    /// Text for messages that continue a conversation.
+    ///
+    /// # Errors
+    /// The chat template rejects such messages.
+    pub fn after_reply(
+        tokenizer: Arc<Tokenizer>,
+        block_tokens: u64,
+    ) -> Result<TraceText, PromptError> {
+        let slot = tokenizer.slot_after_reply()?;
+        Ok(TraceText::at(slot, tokenizer, block_tokens))
+    }
+
+    fn at(slot: Slot, tokenizer: Arc<Tokenizer>, block_tokens: u64) -> TraceText {
+        TraceText {
             tokenizer,
             slot,
             blocks: Mutex::default(),
             block_tokens,
-        })
+        }
     }
 
     /// Tokens of system message and chat template.

@@ -21,6 +21,7 @@ fn check(assertion: Assertion) -> Check {
         of: RequestSet::Ok,
         no_data: NoData::Fail,
         abort: None,
+        is_default: false,
     }
 }
 
@@ -120,6 +121,90 @@ fn tags_and_goodput_are_parsed() {
             relative: None
         }
     );
+}
+
+#[test]
+fn finish_reasons_are_words_of_the_server() {
+    let finish = |reason: &str, tags: &[(&str, &str)]| Subject::Finish {
+        reason: reason.to_owned(),
+        tags: tags
+            .iter()
+            .map(|(tag, value)| ((*tag).to_owned(), (*value).to_owned()))
+            .collect(),
+    };
+    for (text, subject, shown) in [
+        (
+            "finish{length}.share <= 5%",
+            finish("length", &[]),
+            "finish{length}.share",
+        ),
+        (
+            "finish { eos_token , group = chat } . share <= 5%",
+            finish("eos_token", &[("group", "chat")]),
+            "finish{eos_token,group=chat}.share",
+        ),
+        (
+            "finish{group=a,turn=first,STOP: user}.share <= 5%",
+            finish("STOP: user", &[("group", "a"), ("turn", "first")]),
+            "finish{STOP: user,group=a,turn=first}.share",
+        ),
+    ] {
+        let parsed = parse(text).unwrap();
+        assert_eq!((&parsed.subject, parsed.limit), (&subject, 0.05), "{text}");
+        assert_eq!(subject.to_string(), shown);
+        assert_eq!(parse_subject(shown).unwrap(), subject);
+    }
+    let relative = parse("finish{stop}.share >= 0.98 * baseline").unwrap();
+    assert_eq!(relative.relative.unwrap().factor, 0.98);
+    for (text, underlined, message) in [
+        (
+            "finish.share <= 5%",
+            "finish",
+            "`finish` needs a finish reason",
+        ),
+        ("finish <= 5%", "finish", "`finish` needs a finish reason"),
+        (
+            "finish{}.share <= 5%",
+            "}",
+            "`finish{}` has no finish reason",
+        ),
+        (
+            "finish{group=a}.share <= 5%",
+            "finish",
+            "`finish` needs a finish reason",
+        ),
+        (
+            "finish{length} <= 5%",
+            "finish",
+            "`finish{length}` needs `.share`",
+        ),
+        ("finish{length}.p95 <= 5%", "p95", "unknown statistic `p95`"),
+        (
+            "finish{length,stop}.share <= 5%",
+            "stop",
+            "two finish reasons in one limit",
+        ),
+        (
+            "finish{length,color=red}.share <= 5%",
+            "color",
+            "unknown tag `color`",
+        ),
+        (
+            "finish{reason=length}.share <= 5%",
+            "reason",
+            "unknown tag `reason`",
+        ),
+        ("finish{length}.share <= 5", "5", "missing unit"),
+        (
+            "finish{length.share <= 5%",
+            "<",
+            "`}` is missing after the finish reason",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        let found = (&text[error.range.clone()], error.message.as_str());
+        assert_eq!(found, (underlined, message), "{text}");
+    }
 }
 
 #[test]
@@ -425,8 +510,13 @@ fn limits() -> impl Strategy<Value = RequestLimit> {
         .copied()
         .filter(|metric| metric.per() != Scope::Case)
         .collect();
-    (proptest::sample::select(metrics), ops(), values())
-        .prop_map(|(metric, op, limit)| RequestLimit { metric, op, limit })
+    (proptest::sample::select(metrics), ops(), values()).prop_map(|(metric, op, value)| {
+        let limit = match metric.unit() {
+            Unit::Share => (value.fract() * 1e4).round() / 1e4,
+            _ => value,
+        };
+        RequestLimit { metric, op, limit }
+    })
 }
 
 fn ops() -> impl Strategy<Value = Op> {

@@ -6,6 +6,7 @@ use llmscen_core::api::Api;
 use llmscen_core::dataset::Prompt;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// Converts the messages of a request to the format of the protocol.
 ///
@@ -15,7 +16,7 @@ use std::borrow::Cow;
 /// | `openai-responses` | `input_text`, `output_text`, `input_image` | separate items |
 /// | `openai-realtime` | the same, always as a list | separate items |
 /// | `dashscope` | `text`, `image` | as in chat |
-/// | `ollama` | texts joined, images in `images` | as in chat, arguments as a mapping |
+/// | `ollama` | texts joined, images in `images` | as in chat, arguments as a mapping, results with `tool_name` |
 ///
 /// Anthropic rejects messages without content and unknown keys of a message, so an assistant message without text and calls is
 /// omitted, and so are keys other than role and content. Reasoning is sent back where the protocol accepts it without a
@@ -29,7 +30,13 @@ pub fn spoken(api: Api, messages: Vec<Value>) -> Vec<Value> {
             .into_iter()
             .map(|message| parts(message, dashscope))
             .collect(),
-        Api::Ollama => messages.into_iter().map(ollama).collect(),
+        Api::Ollama => {
+            let mut names = HashMap::new();
+            let converted = messages
+                .into_iter()
+                .map(|message| ollama(message, &mut names));
+            converted.collect()
+        }
         _ => messages,
     }
 }
@@ -225,8 +232,15 @@ fn dashscope(part: Value) -> Value {
     }
 }
 
-/// Splits parts into text and images. Images that are URLs are sent as such; the server rejects them.
-fn ollama(mut message: Value) -> Value {
+/// Splits parts into text and images. Images that are URLs are sent as such; the server rejects them. `names`: of the tools of earlier
+/// calls, by id.
+fn ollama(mut message: Value, names: &mut HashMap<Value, Value>) -> Value {
+    if has(&message, "role", "tool") && message.get("tool_name").is_none() {
+        let called = message.get("tool_call_id").and_then(|id| names.get(id));
+        if let Some(name) = called.or(message.get("name")).cloned() {
+            message["tool_name"] = name;
+        }
+    }
     if message.get("reasoning_content").is_some() {
         message["thinking"] = take(&mut message, "reasoning_content");
     }
@@ -236,6 +250,9 @@ fn ollama(mut message: Value) -> Value {
         .into_iter()
         .flatten()
     {
+        if let Some((id, name, _)) = function(call) {
+            names.insert(id.clone(), name.clone());
+        }
         if let Some(arguments) = call.pointer_mut("/function/arguments") {
             *arguments = input(arguments);
         }

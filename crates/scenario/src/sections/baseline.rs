@@ -467,6 +467,7 @@ mod tests {
             of: llmscen_core::check::RequestSet::Ok,
             no_data: llmscen_core::check::NoData::Fail,
             abort: None,
+            is_default: false,
         };
         let mut normal = Normal(7);
         let mut run = |level: f64| level * (0.03 * normal.next()).exp();

@@ -19,7 +19,7 @@ use llmscen_core::api::{Api, SPEECH_RATE};
 use llmscen_core::dataset::{
     AtLimit, AudioSpec, BeginAt, CommandSpec, ContextLimit, DatasetSpec, Generated,
     GeneratedSessions, ImagesSpec, Layout, OnExhausted, Order, Replies, SentHistory, ShapeMode,
-    Source, TextShape, TraceSpec, Turns, VideoSpec,
+    Source, TextShape, TraceRows, TraceSpec, Turns, VideoSpec,
 };
 use llmscen_core::distribution::{Bin, Distribution, Family, Weighted};
 use llmscen_core::redact::Secret;
@@ -707,6 +707,33 @@ static TRACE: Block = Block {
         .reason("has no effect")
         .beside("this layout has no `hash_ids`")
         .help("Remove it.")]),
+        field(
+            "rows",
+            Kind::Choice(
+                &[
+                    ("whole", "Each is a whole prompt, history included"),
+                    (
+                        "delta",
+                        "Each has what is new since the reply before it: it is sent with the prompts and replies of its session so far, and its `hash_ids` are those of the new part",
+                    ),
+                ],
+                &[],
+            ),
+            "What the rows of a session are. By default detected from lengths and `hash_ids` in `mooncake`, which `llmscen plan` states; the other layouts have whole prompts.",
+        )
+        .example("delta")
+        .rules(&[
+            requires(&["dataset.turns"])
+                .reason("concerns sessions")
+                .help("Set `dataset.turns: {}`."),
+            unused_with(
+                &["dataset.trace.layout"],
+                &["bailian", "weka", "azure", "servegen", "otel", "workload"],
+            )
+            .reason("has no effect")
+            .beside("this layout has whole prompts")
+            .help("Remove it."),
+        ]),
     ],
 };
 
@@ -826,10 +853,10 @@ static TURNS: Block = Block {
                 .reason("the protocol requires signed reasoning")
                 .beside("this protocol")
                 .help("Remove `keep_reasoning`: replies are sent back without their reasoning."),
-            unused_with(&["dataset.kind"], &["trace"])
+            unused_with(&["dataset.trace.rows"], &["whole"])
                 .when("true")
                 .reason("concerns the replies of the server")
-                .help("Remove it: a trace has whole prompts."),
+                .help("Remove it: the rows are whole prompts."),
             unused_with(&["replies"], &["recorded"])
                 .when("true")
                 .reason("concerns the replies of the server")
@@ -958,6 +985,11 @@ pub(crate) fn decode_log(draft: &Draft<'_>, path: &str, review: &mut Review) -> 
         block_tokens: node("block_tokens")
             .and_then(Node::integer)
             .and_then(|tokens| u64::try_from(tokens).ok()),
+        rows: match draft.text(&format!("{path}.rows")).as_deref() {
+            Some("whole") => Some(TraceRows::Whole),
+            Some("delta") => Some(TraceRows::Delta),
+            _ => None,
+        },
     }
 }
 

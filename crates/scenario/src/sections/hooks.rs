@@ -203,14 +203,15 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
             if entry.value.get(key).is_some() {
                 return Some(plain(&format!("on_fail.{key}"), review));
             }
-            let path = engine_path(name, &entry.value, draft, PROFILER_HELP, review)?;
+            let timeout = PROFILE_TIMEOUT;
+            let path = engine_path((name, timeout), &entry.value, draft, PROFILER_HELP, review)?;
             let action = |url| Action {
                 step: Step::Call {
                     method: Method::Post,
                     url,
                     body: None,
                 },
-                timeout: PROFILE_TIMEOUT,
+                timeout,
             };
             let urls = urls_of(&path, &entry.value, target, "on_fail", review)?;
             Some(urls.into_iter().map(action).collect())
@@ -317,6 +318,7 @@ fn decode_actions(
     };
     let node = item.get(key)?;
     let text = node.string()?;
+    let timeout = item.read("timeout", duration)?;
     let steps = match *key {
         "run" => vec![Step::Run(text)],
         key => {
@@ -325,7 +327,7 @@ fn decode_actions(
                 "post" => (Method::Post, text),
                 _ => (
                     Method::Post,
-                    engine_path(&text, node, draft, ACTION_HELP, review)?,
+                    engine_path((&text, timeout), node, draft, ACTION_HELP, review)?,
                 ),
             };
             let call = |url| Step::Call {
@@ -337,14 +339,13 @@ fn decode_actions(
             urls.into_iter().map(call).collect()
         }
     };
-    let timeout = item.read("timeout", duration)?;
     let action = |step| Action { step, timeout };
     Some(steps.into_iter().map(action).collect())
 }
 
-/// The path of a named action of the engine.
+/// The path of a named action of the engine, with this time limit.
 fn engine_path(
-    name: &str,
+    (name, timeout): (&str, Nanos),
     node: &Node,
     draft: &Draft<'_>,
     help: &str,
@@ -354,7 +355,7 @@ fn engine_path(
     let path = preset
         .as_deref()
         .and_then(find_preset)
-        .and_then(|preset| preset.action(name));
+        .and_then(|preset| preset.action(name, timeout));
     if path.is_none() {
         let label = match &preset {
             Some(preset) => format!("`{preset}` has no such endpoint"),
@@ -363,7 +364,7 @@ fn engine_path(
         let mistake = Mistake::new(node.at, format!("no endpoint for `{name}`"), label);
         review.push(mistake.help(help));
     }
-    path.map(str::to_owned)
+    path
 }
 
 /// The URL of a path on each server of the target. Reports a target without one.

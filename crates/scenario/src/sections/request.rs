@@ -15,7 +15,7 @@ use crate::values::distribution::{QUANTITY, WAIT, quantity, wait};
 use crate::values::jsonpath::{DONE, PATH, PATHS, done, paths};
 use crate::values::number::{SHARE, share};
 use crate::values::target::{CAUSES, causes};
-use crate::values::text::{FLAG_OR_COUNT, TEXTS};
+use crate::values::text::{FLAG_OR_COUNT, MARKERS, TEXTS, markers};
 use crate::values::time::{SPAN, duration};
 use llmscen_core::api::Api;
 use llmscen_core::expect::Expect;
@@ -107,6 +107,16 @@ pub(crate) static REQUEST: Block = Block {
             required_with(&["target.api"], &["custom"])
                 .help("The path of the text in a response, for example `extract: { text: $.response }`."),
         ]),
+        field(
+            "reasoning",
+            Kind::Block(&REASONING),
+            "How reasoning in the text of an answer is recognized, if the server does not separate it.",
+        )
+        .example("{ markers: [\"<plan>\", \"</plan>\"] }")
+        .rules(&[unused_with(&["target.api"], &WITHOUT_STREAM)
+            .reason("nothing is generated")
+            .beside("this protocol")
+            .help("Remove it.")]),
         field("retry", Kind::Block(&RETRY), "Retries; none by default.")
             .example("{ on: [429, 503], max: 2 }")
             .rules(&[WITHOUT_LOCAL]),
@@ -189,6 +199,9 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         sampling,
         extra: extra.map(json_object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
+        markers: draft
+            .read("request.reasoning.markers", |node| markers(node))
+            .unwrap_or_default(),
         retry: decode_retry(draft, review),
         cancel: decode_cancel(draft, review),
         expect: decode_expect(draft, review),
@@ -413,7 +426,7 @@ pub(crate) static EXTRACT: Block = Block {
     short: None,
     fields: &[
         field("framing", FRAMING, "Framing of the body; from its `content-type` by default.").example("ndjson"),
-        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; all selected texts count.")
+        field("text", Kind::Leaf(&PATHS), "Generated text: a path, or a list of them; all selected texts count. Text of a path with `reason` or `think` in it is reasoning.")
             .required()
             .example("$.choices[*].delta.content"),
         field("choice", Kind::Leaf(&PATH), "Index of the choice that the texts belong to; a single choice by default.")
@@ -482,6 +495,18 @@ pub(super) static RETRY: Block = Block {
         .default("1s")
         .example("250ms"),
     ],
+};
+
+static REASONING: Block = Block {
+    doc: "Reasoning between markers in the text of an answer. It counts as reasoning, and `expect` does not check it. Later turns leave it out unless `dataset.turns.keep_reasoning` includes it.",
+    short: None,
+    fields: &[field(
+        "markers",
+        Kind::Leaf(&MARKERS),
+        "`auto` knows `<think>`, `<thinking>`, `<thought>`, `<reasoning>`, `<mm:think>`, `<seed:think>`, `[THINK]`, `<|START_THINKING|>`, `◁think▷` and the channels of Harmony. They count at the beginning of the answer. A closing marker alone ends reasoning that the chat template began. `none`: the whole text is the answer.",
+    )
+    .default("auto")
+    .example("[\"<plan>\", \"</plan>\"]")],
 };
 
 pub(super) static CANCEL: Block = Block {
@@ -577,7 +602,16 @@ mod tests {
     #[test]
     fn every_field_is_a_sampling_field_or_has_its_own_block() {
         let others = [
-            "template", "prompt", "stream", "keep", "extra", "extract", "retry", "cancel", "expect",
+            "template",
+            "prompt",
+            "stream",
+            "keep",
+            "extra",
+            "extract",
+            "reasoning",
+            "retry",
+            "cancel",
+            "expect",
         ];
         let placed = REQUEST.names().filter(|name| !others.contains(name));
         assert_eq!(placed.collect::<Vec<_>>(), FIELDS);

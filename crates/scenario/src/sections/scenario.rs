@@ -73,6 +73,9 @@ pub(crate) static SCENARIO: Block = Block {
         field("pause", Kind::Leaf(&DURATION), "Pause between cases.").default("0s").example("5s"),
         field("slo", Kind::List(&Kind::Block(&slo::SLO)), "The objectives of the run.")
             .example("[\"ttft.p95 < 500ms\"]"),
+        field("slo_defaults", Kind::Block(&slo::default_limit::SLO_DEFAULTS), "The default objective: a limit on failures where no objective of a case limits them.")
+            .defaults(Default::With("slo", "{}"))
+            .example("{ error_rate: 5% }"),
         field("search", Kind::Block(&search::SEARCH), "Finds the largest load that meets all limits.")
             .example("{ vary: load.concurrency, range: [1, 1024] }"),
         field("hooks", Kind::Block(&hooks::HOOKS), "Actions around the load: reset a cache, load an adapter, profile, run a command.")

@@ -473,7 +473,10 @@ pub(crate) fn check_limits(root: &Node, cases: &[Case], review: &mut Review) {
             .checks
             .iter()
             .any(|check| matches!(check.subject, Subject::Goodput(_))),
-        false => case.checks.iter().any(|check| !check.is_easier_with_load()),
+        false => case
+            .checks
+            .iter()
+            .any(|check| !check.is_default && !check.is_easier_with_load()),
     };
     if review.is_section_clean("slo") && !cases.iter().all(has_goal) {
         let (message, help) = match is_goodput {

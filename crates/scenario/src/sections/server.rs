@@ -512,7 +512,7 @@ pub(crate) struct Preset {
     ready: &'static str,
     /// Path of its metrics.
     metrics: Option<&'static str>,
-    /// Paths of its actions, by name, for POST.
+    /// Paths of its actions, by name, for POST; `SECONDS` is half of the action's time limit.
     actions: &'static [(&'static str, &'static str)],
 }
 
@@ -523,7 +523,8 @@ const VLLM_ACTIONS: &[(&str, &str)] = &[
     ("stop_profile", "/stop_profile"),
 ];
 const SGLANG_ACTIONS: &[(&str, &str)] = &[
-    ("reset_cache", "/flush_cache"),
+    // The server waits until it is idle; without the parameter it refuses at once (400).
+    ("reset_cache", "/flush_cache?timeout=SECONDS"),
     ("start_profile", "/start_profile"),
     ("stop_profile", "/stop_profile"),
 ];
@@ -621,10 +622,10 @@ static PRESETS: [Preset; 11] = [
 ];
 
 impl Preset {
-    /// The path of an action, if the engine has it.
-    pub fn action(&self, name: &str) -> Option<&'static str> {
-        let action = self.actions.iter().find(|(own, _)| *own == name);
-        action.map(|(_, path)| *path)
+    /// The path of an action with this time limit, if the engine has it.
+    pub fn action(&self, name: &str, timeout: Nanos) -> Option<String> {
+        let (_, path) = self.actions.iter().find(|(own, _)| *own == name)?;
+        Some(path.replace("SECONDS", &(timeout.secs() / 2.0).to_string()))
     }
 
     fn command(&self, on: &Endpoint<'_>) -> Vec<String> {

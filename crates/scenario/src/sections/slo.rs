@@ -1,10 +1,11 @@
 //! `slo`: the objectives of the run; `presets`: named objectives.
 
+pub(crate) mod default_limit;
 mod limit;
 mod measurable;
 mod relative;
 
-use crate::check;
+use crate::check::{self, FINISH};
 use crate::fault::{Mistake, Review};
 use crate::schema_table::{Block, Kind, Leaf, field};
 use crate::sections::condition::Condition;
@@ -71,7 +72,7 @@ pub(crate) static SLO: Block = Block {
     doc: "An objective. A plain text is short for `{ expr: … }`.",
     short: Some("expr"),
     fields: &[
-        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or signal.stat op value unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
+        field("expr", Kind::Leaf(&EXPR), "metric[{tag=value}][.stat] op value unit, or goodput(limits) op percent, or finish{reason}.share op percent, or signal.stat op value unit, as in `server.waiting.max < 10`, or a metric of the server's page by its own name: `server[\"vllm:x\"].rate > 0`. The right side may be `1.10 * baseline`, `0.95 * reference`, or another case of the same run: `1.5 * case(variant=base)`, `2 * case(workload=chat).ttft.p50`.")
             .required_unless("preset")
             .example("ttft.p95 < 500ms"),
         field("when", Kind::Map(&Kind::Json), "Only for cases with these matrix values, and `hardware.gpu` with the name of the GPUs of the target. A value may be a band (`64..256`, `>= 64`) or a pattern (`MI3*`). `load.stage: 2` is the second stage of a staged load, `all` the whole case; by default a limit applies to the case and to each of its stages.").example("{ load.concurrency: 64 }"),
@@ -131,6 +132,7 @@ fn decode_limit<'a>(
             _ => NoData::Fail,
         },
         abort: node.read("abort", decode_abort),
+        is_default: false,
     };
     if check.relative.is_none() {
         check_abort(node, &check, review);
@@ -268,6 +270,7 @@ pub(crate) fn assign(
         case.checks.extend(checks);
         case.stage_checks.extend(stage_checks);
     }
+    default_limit::add(context.root, cases);
 }
 
 /// The checks of the limit for stages of a case; None where it does not apply to any.
@@ -404,28 +407,36 @@ fn with_group(mut limit: Node, name: &str, review: &mut Review) -> Option<Node> 
     // Errors of its syntax were reported.
     let subject = check::parse(&text).ok()?.subject;
     let tag = format!("group={name}");
-    let Subject::Metric { metric, tags, .. } = subject else {
-        let mistake = Mistake::new(
-            at,
-            "a limit of an entry needs a metric of its requests",
-            "has no tags",
-        );
-        review
-            .push(mistake.help("Write it into the top-level `slo`, where it is for all entries."));
-        return None;
+    let (name, tags) = match &subject {
+        Subject::Metric { metric, tags, .. } => (metric.name(), tags),
+        Subject::Finish { tags, .. } => (FINISH, tags),
+        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => {
+            return report_without_tags(at, review);
+        }
     };
     if tags.iter().any(|(tag, _)| tag == "group") {
         let mistake = Mistake::new(at, "a limit of an entry has its own group", "names a group");
         review.push(mistake.help(format!("Remove the tag: it is `{tag}`.")));
         return None;
     }
-    let (head, rest) = text.trim_start().split_at(metric.name().len());
+    let (head, rest) = text.trim_start().split_at(name.len());
     let text = match rest.trim_start().strip_prefix('{') {
         Some(tags) => format!("{head}{{{tag},{tags}"),
         None => format!("{head}{{{tag}}}{rest}"),
     };
     limit.set("expr", at, Node::new(at, Data::Text(text)));
     Some(limit)
+}
+
+/// Reports a limit of a mix entry that is about no requests of its own.
+fn report_without_tags(at: Span, review: &mut Review) -> Option<Node> {
+    let mistake = Mistake::new(
+        at,
+        "a limit of an entry needs a metric of its requests",
+        "has no tags",
+    );
+    review.push(mistake.help("Write it into the top-level `slo`, where it is for all entries."));
+    None
 }
 
 fn expand_item(item: &Node, presets: &[Entry], review: &mut Review) -> Vec<Node> {

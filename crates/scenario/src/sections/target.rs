@@ -139,6 +139,13 @@ static TIMEOUTS: Block = Block {
         .default("120s")
         .example("60s")
         .rules(&[WITHOUT_LOCAL]),
+        field(
+            "event",
+            Kind::Leaf(&SPAN),
+            "The longest wait for the next event of a stream that has begun: content, a finish reason, or more counted tokens. Heartbeats, such as comments and pings, are none. The wait for the first content is limited by `read` and `total`. No limit by default.",
+        )
+        .example("30s")
+        .rules(&[WITHOUT_LOCAL]),
         field("total", Kind::Leaf(&SPAN), "From send to the end of the response.").default("600s").example("2m"),
     ],
 };
@@ -952,6 +959,7 @@ fn decode_timeouts(node: &Node) -> Option<Timeouts> {
     Some(Timeouts {
         connect: span("connect")?,
         read: span("read")?,
+        event: span("event"),
         total: span("total")?,
     })
 }

@@ -11,6 +11,7 @@ fn exprs(plan: &Plan) -> Vec<String> {
     plan.cases[0]
         .checks
         .iter()
+        .filter(|check| !check.is_default)
         .map(|check| check.expr.clone())
         .collect()
 }
@@ -185,14 +186,14 @@ fn stages_have_their_own_counterparts() {
             .iter()
             .map(|check| check.limit)
             .collect::<Vec<_>>(),
-        [75.0]
+        [75.0, 0.01]
     );
     let stages: Vec<Vec<f64>> = plan.cases[0]
         .stages()
         .iter()
         .map(|stage| stage.case.checks.iter().map(|check| check.limit).collect())
         .collect();
-    assert_eq!(stages, [[50.0], [100.0]]);
+    assert_eq!(stages, [[50.0, 0.01], [100.0, 0.01]]);
 }
 
 #[test]

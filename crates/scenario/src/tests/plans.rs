@@ -3,8 +3,8 @@
 use super::{load_with, messages, plan, reloaded};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
-    BeginAt, DatasetSpec, ImagesSpec, Layout, Replies, ShapeMode, Source, TextShape, TraceSpec,
-    Turns,
+    BeginAt, DatasetSpec, ImagesSpec, Layout, Replies, ShapeMode, Source, TextShape, TraceRows,
+    TraceSpec, Turns,
 };
 use llmscen_core::distribution::Distribution;
 use llmscen_core::load::{Arrival, AtLimit, MaxInFlight, Shape, Warmup};
@@ -284,6 +284,23 @@ fn every_dataset_kind_is_decoded() {
 }
 
 #[test]
+fn the_rows_of_a_log_may_be_deltas() {
+    let rows = |text: &str| {
+        let load = "{concurrency: 1, sessions: 1}";
+        match case("{url: simulator}", "{}", text, load).dataset.source {
+            Source::Trace(TraceSpec { rows, .. }) => rows,
+            other => panic!("{other:?}"),
+        }
+    };
+    let trace = |settings: &str| format!("{{kind: trace, path: builtin, {settings}}}");
+    assert_eq!(
+        ["trace: {rows: whole}", "trace: {rows: delta}", "trace: {}"]
+            .map(|settings| rows(&trace(&format!("turns: {{}}, {settings}")))),
+        [Some(TraceRows::Whole), Some(TraceRows::Delta), None]
+    );
+}
+
+#[test]
 fn dataset_options_are_decoded() {
     let spec = dataset(
         "{kind: trace, path: builtin, strict: true, cache_bust: true, columns: {prompt: a.b}, tokenizer: Qwen/Qwen2.5-7B, \
@@ -296,6 +313,7 @@ fn dataset_options_are_decoded() {
         model_mapping: [("a".to_owned(), "b".to_owned())].into(),
         match_output_length: true,
         block_tokens: None,
+        rows: None,
     };
     assert_eq!(
         (spec.source, spec.strict, spec.cache_bust),

@@ -82,14 +82,14 @@ fn a_cell_is_the_scenario_with_its_variant_and_workload() {
     assert_eq!(
         facts,
         [
-            (None, "openqa", 20, 1),
-            (None, "openqa", 32, 1),
+            (None, "openqa", 20, 2),
+            (None, "openqa", 32, 2),
             (None, "random", 20, 0),
             (None, "random", 32, 0),
-            (Some(8), "openqa", 7, 1),
             (Some(8), "openqa", 7, 2),
+            (Some(8), "openqa", 7, 3),
             (Some(8), "random", 7, 0),
-            (Some(8), "random", 7, 1),
+            (Some(8), "random", 7, 2),
         ]
     );
     let again = crate::tests::plan(&plan.resolved);

@@ -6,6 +6,7 @@ use crate::tree::{Data, Node};
 use crate::values::number::percent;
 use crate::values::{expect, expect_some};
 use llmscen_core::check::Confidence;
+use llmscen_core::request::ReasoningMarkers;
 use serde_json::json;
 
 const NAME_EXPECTED: &str = "a name of `a` to `z`, `0` to `9` and `-`";
@@ -55,6 +56,32 @@ pub(crate) static FLAG_OR_COUNT: Leaf = Leaf {
         }
     },
 };
+
+const MARKERS_EXPECTED: &str = "`auto`, `none`, or the opening and the closing marker";
+
+/// The markers of reasoning in an answer.
+pub(crate) static MARKERS: Leaf = Leaf {
+    expected: MARKERS_EXPECTED,
+    sweepable: false,
+    schema: || json!({ "anyOf": [{ "enum": ["auto", "none"] }, { "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 2, "maxItems": 2 }] }),
+    check: |node, review| {
+        let example = " Write them as a list: `[\"<think>\", \"</think>\"]`.";
+        expect_some(markers(node), node, MARKERS_EXPECTED, example, review);
+    },
+};
+
+pub(crate) fn markers(node: &Node) -> Option<ReasoningMarkers> {
+    match (node.text().as_deref(), node.items()) {
+        (Some("auto"), _) => Some(ReasoningMarkers::Auto),
+        (Some("none"), _) => Some(ReasoningMarkers::None),
+        (None, [open, close]) => {
+            let pair = [open.text()?.into_owned(), close.text()?.into_owned()];
+            let is_pair = pair.iter().all(|marker| !marker.is_empty()) && pair[0] != pair[1];
+            is_pair.then_some(ReasoningMarkers::Pair(pair))
+        }
+        _ => None,
+    }
+}
 
 pub(crate) fn confidence(node: &Node) -> Option<Confidence> {
     let level = match (node.number(), node.text()) {

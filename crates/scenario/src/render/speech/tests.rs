@@ -158,6 +158,10 @@ fn tool_calls_and_results_are_converted_to_each_protocol() {
         ),
         (&json!({}), &json!("ok"))
     );
+    let names = [&ollama[2], &ollama[3]].map(|result| &result["tool_name"]);
+    assert_eq!(names, ["f", "f"]);
+    let named = json!([{ "role": "tool", "name": "g", "content": "22 C" }]);
+    assert_eq!(say(Api::Ollama, named)[0]["tool_name"], "g");
 }
 
 #[test]

@@ -86,6 +86,22 @@ fn preset_fills_in_missing_keys() {
 }
 
 #[test]
+fn a_cache_reset_of_sglang_waits_for_half_of_its_time_limit() {
+    let steps = |preset: &str, action: &str| -> Vec<String> {
+        let target = format!("{URL}, server: {{ preset: {preset} }}");
+        let plan = plan(&target, &format!("hooks: {{ before_case: [{action}] }}\n"));
+        let actions = plan.cases[0].hooks.before_case.iter();
+        actions.map(|action| action.step.describe()).collect()
+    };
+    let flush = "POST http://127.0.0.1:8000/flush_cache?timeout=";
+    assert_eq!(steps("sglang", "reset_cache"), [format!("{flush}30")]);
+    let short = "{ action: reset_cache, timeout: 5s }";
+    assert_eq!(steps("sglang", short), [format!("{flush}2.5")]);
+    let reset = "POST http://127.0.0.1:8000/reset_prefix_cache";
+    assert_eq!(steps("vllm", "reset_cache"), [reset]);
+}
+
+#[test]
 fn matrix_varies_arguments_that_the_scenario_omits() {
     let matrix = "matrix: { target.server.args.max_num_seqs: [64, 128] }\n";
     let plan = plan(

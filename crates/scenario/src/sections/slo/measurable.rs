@@ -1,5 +1,6 @@
 //! Whether a case can measure what a limit is about.
 
+use crate::check::FINISH;
 use crate::fault::{Mistake, Review};
 use crate::render;
 use crate::sections::slo::limit::{Limit, word_span};
@@ -10,6 +11,7 @@ use llmscen_core::dataset::Source;
 use llmscen_core::expect::Expect;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::plan::Case;
+use llmscen_core::requested_length::RequestedLength;
 use llmscen_core::signal::Signal;
 use llmscen_core::telemetry::{Hardware, TelemetrySpec};
 use std::collections::BTreeSet;
@@ -43,9 +45,13 @@ fn check_subject(
     spec: &TelemetrySpec,
     review: &mut Review,
 ) {
-    let (metrics, tags): (Vec<Metric>, &[(String, String)]) = match subject {
-        Subject::Metric { metric, tags, .. } => (vec![*metric], tags),
-        Subject::Goodput(limits) => (limits.iter().map(|limit| limit.metric).collect(), &[]),
+    let metrics: Vec<Metric> = match subject {
+        Subject::Metric { metric, .. } => vec![*metric],
+        Subject::Goodput(limits) => limits.iter().map(|limit| limit.metric).collect(),
+        Subject::Finish { .. } => {
+            check_finish(limit, case, review);
+            Vec::new()
+        }
         Subject::Signal { signal, role, .. } => {
             let why = why_unsampled(*signal, case, spec);
             report_unsampled(limit, signal.name(), why, case, review);
@@ -72,6 +78,7 @@ fn check_subject(
             return;
         }
     };
+    let tags = subject.tags();
     tags.iter()
         .for_each(|(tag, value)| check_tag(limit, case, tag, value, rounds, review));
     let lines = case.classes_for_group(subject.tag("group"));
@@ -94,6 +101,18 @@ fn check_subject(
                 "{remedy}, or restrict the limit with `when`. Available: {exist}."
             )));
         }
+    }
+}
+
+/// Reports a share of finish reasons for replies that have none.
+fn check_finish(limit: &Limit<'_>, case: &Case, review: &mut Review) {
+    if !case.target.api.generates() {
+        let at = word_span(limit, FINISH, review);
+        let message = "`finish` is not available: the API generates no text";
+        let label = format!("{} has none", case_name(case));
+        review.push(
+            Mistake::new(at, message, label).help("Remove the limit, or restrict it with `when`."),
+        );
     }
 }
 
@@ -164,9 +183,13 @@ pub(super) fn case_name(case: &Case) -> String {
 }
 
 /// Metrics of generated text, streamed or not.
-const GENERATED: [Metric; 10] = [
+const GENERATED: [Metric; 14] = [
     Metric::CostPerMillionOutputTokens,
     Metric::OutputTokens,
+    Metric::BilledTokens,
+    Metric::HiddenTokens,
+    Metric::ReplacementShare,
+    Metric::BilledTps,
     Metric::ReasoningTokens,
     Metric::Ntpot,
     Metric::OutputTpsPerRequest,
@@ -212,6 +235,9 @@ fn case_lacks(
         }
         Requires::Tokenizer if case.dataset.tokenizer.is_none() => {
             Some(("prompt tokens are not counted", "Set `dataset.tokenizer`"))
+        }
+        Requires::OutputTokenizer if case.dataset.tokenizer.is_none() => {
+            Some(("output tokens are not counted", "Set `dataset.tokenizer`"))
         }
         Requires::Items if generates || case.target.api == Api::OpenaiSpeech => Some((
             "a request has one input",
@@ -260,10 +286,15 @@ fn case_lacks(
             "answers are not compared with a truth",
             "Set `request.expect`, for example `contains: item.answer`",
         )),
-        Requires::AnswerLength if !expects(case, |expect| expect.exact_length) => Some((
-            "the lengths of answers are not checked",
-            "Set `request.expect.length: exact`",
-        )),
+        Requires::AnswerLength
+            if !expects(case, |expect| expect.exact_length)
+                && case.requested_length(None) != Some(RequestedLength::Exact) =>
+        {
+            Some((
+                "requests ask for no exact length",
+                "Set `request.ignore_eos: true` and `max_tokens`, or `request.expect.length: exact`",
+            ))
+        }
         Requires::Hardware => missing_hardware(metric, case.target.hardware.as_ref()),
         _ => None,
     }
