@@ -187,10 +187,11 @@ fn token_bins(rows: &[RequestRow<'_>]) -> Series {
     let width = end / bins as f64;
     let mut tokens = vec![0.0; bins];
     for row in streams() {
+        let event_tokens = row.event_tokens();
         for (index, &event) in row.events().iter().enumerate() {
             let bin = ((secs(event) / width) as usize).min(bins - 1);
             if let Some(tokens) = tokens.get_mut(bin) {
-                *tokens += row.tokens_of_event(index);
+                *tokens += event_tokens.sum(index..index + 1);
             }
         }
     }

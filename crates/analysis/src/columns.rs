@@ -424,6 +424,17 @@ fn failed_check<'a>(row: &TaggedOutcome<'a>) -> Option<&'a FailedCheck> {
     answer(row)?.failed.as_ref()
 }
 
+/// The anomalies of a reply, separated by spaces.
+fn anomalies(outcome: &Outcome) -> Option<String> {
+    let texts: Vec<String> = outcome
+        .reply
+        .anomalies
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
 fn finish_reason(outcome: &Outcome) -> Option<&str> {
     outcome
         .end
@@ -495,6 +506,11 @@ columns! {
     failed_check Dictionary = s::FAILED_CHECK, |row| failed_check(row).map(|failed| failed.check.name());
     failed_reason Texts = s::FAILED_REASON, |row| failed_check(row).map(|failed| failed.reason.as_str());
     failed_answer Texts = s::FAILED_ANSWER, |row| answer(row).and_then(|answer| answer.text.as_deref());
+    reasoning_received Numbers<bool> = s::REASONING_RECEIVED, |row| Some(row.outcome.reply.reasoning_received);
+    characters Numbers<u64> = s::CHARACTERS, |row| Some(row.outcome.reply.characters);
+    replacement_characters Numbers<u64> = s::REPLACEMENT_CHARACTERS, |row| Some(row.outcome.reply.replacement_characters);
+    weights_counted Numbers<bool> = s::WEIGHTS_COUNTED, |row| Some(row.outcome.reply.weights_counted);
+    anomalies Texts = s::ANOMALIES, |row| anomalies(row.outcome).as_deref();
 }
 
 impl Columns {

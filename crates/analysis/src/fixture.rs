@@ -70,6 +70,7 @@ pub(super) fn outcome(seq: u64) -> Outcome {
         end: Ok(Finish {
             reason: "stop".into(),
         }),
+        reply: Default::default(),
     }
 }
 
@@ -166,6 +167,7 @@ fn target() -> Target {
         timeouts: Timeouts {
             connect: ms(1),
             read: ms(1),
+            event: None,
             total: ms(1),
         },
         tls: Tls::default(),
@@ -205,8 +207,10 @@ pub(super) struct TestRequest {
     pub group: Option<String>,
     pub model: String,
     pub endpoint: Option<String>,
+    pub finish_reason: Option<String>,
     pub ok: bool,
     pub left: bool,
+    pub reasoning_alone: bool,
     pub scheduled_s: f64,
     pub busy_ms: f64,
     pub output_tokens: Option<f64>,
@@ -237,8 +241,10 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 ref group,
                 ref model,
                 ref endpoint,
+                ref finish_reason,
                 ok,
                 left,
+                reasoning_alone,
                 scheduled_s,
                 busy_ms,
                 ..
@@ -253,8 +259,10 @@ impl FromIterator<TestRequest> for MeasuredRequests {
                 model,
                 endpoint: endpoint.as_deref(),
                 kept_headers: None,
+                finish_reason: finish_reason.as_deref(),
                 ok,
                 left,
+                reasoning_alone,
                 scheduled_s,
                 busy_ms,
             };

@@ -240,7 +240,8 @@ fn tokens_in_spans(row: &RequestRow<'_>, spans: &[(u64, u64)]) -> f64 {
         .skip(spans.partition_point(|span| span.1 < first))
         .take_while(|span| span.0 < last);
     let until = |at: u64| row.events().partition_point(|&event| event <= at);
-    near.map(|&(from, to)| row.tokens_of_events(until(from)..until(to)))
+    let tokens = row.event_tokens();
+    near.map(|&(from, to)| tokens.sum(until(from)..until(to)))
         .sum()
 }
 

@@ -188,10 +188,7 @@ fn row_lateness(row: &RequestRow<'_>, stalls: &Stalls, accepted: Accepted) -> Re
 
 fn tpot_lateness(row: &RequestRow<'_>, stalls: &Stalls) -> (f64, f64) {
     let spans = row.choice_spans();
-    let steps = row
-        .output_tokens()
-        .and_then(|tokens| tokens.checked_sub(spans.len() as u64))
-        .unwrap_or(0);
+    let steps = row.decoded_tokens().unwrap_or(0);
     let sum = |stamp: fn(&(u64, u64)) -> u64| {
         spans.iter().map(|span| stalls.at(stamp(span))).sum::<f64>() / steps as f64
     };

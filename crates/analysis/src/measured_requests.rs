@@ -1,11 +1,14 @@
 //! The measured requests of a case in columns: what summaries and verdicts are computed from.
 
 use crate::columns::{Columns, Dictionary, Lists, TaggedOutcome};
+use crate::output_lengths;
 use crate::request_row::{RequestRow, meets_limit};
-use llmscen_core::check::{RequestLimit, parse_turns};
+use llmscen_core::check::{RequestLimit, Subject, parse_turns};
+use llmscen_core::finish_reason;
 use llmscen_core::metric::{Metric, Scope};
 use llmscen_core::mix::is_in_group;
 use llmscen_core::outcome::Outcome;
+use llmscen_core::requested_length::RequestedLength;
 use std::collections::HashSet;
 
 /// One vector per field, in the order of the requests.
@@ -19,8 +22,10 @@ pub struct MeasuredRequests {
     models: Dictionary,
     endpoints: Dictionary,
     kept_headers: Dictionary,
+    finish_reasons: Dictionary,
     ok: Vec<bool>,
     left: Vec<bool>,
+    reasoning_alone: Vec<bool>,
     scheduled_s: Vec<f64>,
     busy_ms: Vec<f64>,
     /// A column per metric, in the order of [`Metric::ALL`]. NaN is null; an empty column has nulls alone.
@@ -47,10 +52,14 @@ pub struct RequestFields<'a> {
     pub endpoint: Option<&'a str>,
     /// The kept headers of its response, each as a line `name: value`.
     pub kept_headers: Option<&'a str>,
+    /// Its finish reason, as sent by the server.
+    pub finish_reason: Option<&'a str>,
     /// It succeeded.
     pub ok: bool,
     /// Its client cancelled it, as the scenario asked for: neither a success nor an error.
     pub left: bool,
+    /// Its reply is reasoning without any answer.
+    pub reasoning_alone: bool,
     /// Scheduled send in seconds after the start of its round's window.
     pub scheduled_s: f64,
     /// `end` − `sent` in milliseconds, whatever the result; 0 where it was never sent.
@@ -91,8 +100,10 @@ impl MeasuredRequests {
         self.models.push(Some(fields.model));
         self.endpoints.push(fields.endpoint);
         self.kept_headers.push(fields.kept_headers);
+        self.finish_reasons.push(fields.finish_reason);
         self.ok.push(fields.ok);
         self.left.push(fields.left);
+        self.reasoning_alone.push(fields.reasoning_alone);
         self.scheduled_s.push(fields.scheduled_s);
         self.busy_ms.push(fields.busy_ms);
         self.gaps.push(gaps.into_iter());
@@ -114,8 +125,10 @@ impl MeasuredRequests {
             model: row.model(),
             endpoint: row.endpoint().map(|endpoint| &**endpoint),
             kept_headers: row.kept_headers().map(|lines| &**lines),
+            finish_reason: row.finish_reason(),
             ok: row.ok(),
             left: row.left(),
+            reasoning_alone: row.is_reasoning_alone(),
             scheduled_s,
             busy_ms: row.busy_ms(),
         };
@@ -127,8 +140,12 @@ impl MeasuredRequests {
         self.push(fields, value, gaps);
     }
 
-    /// The one request of this outcome, while its case still runs.
-    pub fn of_outcome(outcome: &Outcome, round: u32) -> MeasuredRequests {
+    /// The one request of this outcome, while its case still runs. `requested`: the output length that it asks for.
+    pub fn of_outcome(
+        outcome: &Outcome,
+        round: u32,
+        requested: Option<RequestedLength>,
+    ) -> MeasuredRequests {
         let mut columns = Columns::default();
         columns.push(&TaggedOutcome {
             case: "",
@@ -137,7 +154,10 @@ impl MeasuredRequests {
             outcome,
         });
         let mut requests = MeasuredRequests::default();
-        requests.push_row(&RequestRow::new(&columns, 0), 0.0, |_| true);
+        let row = RequestRow::new(&columns, 0);
+        requests.push_row(&row, 0.0, |metric| {
+            output_lengths::applies(metric, &row, requested)
+        });
         requests
     }
 
@@ -258,6 +278,12 @@ impl<'a> MeasuredRequest<'a> {
         lines.map(|lines| &**lines)
     }
 
+    /// Its finish reason, as sent by the server; None where it sent none, or the request failed.
+    pub fn finish_reason(self) -> Option<&'a str> {
+        let reason = self.requests.finish_reasons.get(self.row);
+        reason.map(|reason| &**reason)
+    }
+
     /// Whether it succeeded.
     pub fn ok(self) -> bool {
         at(&self.requests.ok, self.row)
@@ -266,6 +292,11 @@ impl<'a> MeasuredRequest<'a> {
     /// Whether its client cancelled it, as the scenario asked for: neither a success nor an error.
     pub fn left(self) -> bool {
         at(&self.requests.left, self.row)
+    }
+
+    /// Whether its reply is reasoning without any answer.
+    pub(super) fn is_reasoning_alone(self) -> bool {
+        at(&self.requests.reasoning_alone, self.row)
     }
 
     /// Scheduled send in seconds after the start of its round's window.
@@ -342,20 +373,37 @@ impl<'a> MeasuredRequest<'a> {
         }
     }
 
+    /// Whether it counts towards the share that a check is about. None where the share does not apply to it, and for a check about
+    /// no share.
+    pub(super) fn is_hit_of(self, subject: &Subject) -> Option<bool> {
+        match subject {
+            Subject::Goodput(limits) => (!self.left()).then(|| self.meets(limits)),
+            Subject::Finish { reason, .. } => self.ok().then(|| {
+                self.finish_reason()
+                    .is_some_and(|sent| finish_reason::matches(reason, sent))
+            }),
+            Subject::Metric {
+                metric, stat: None, ..
+            } => self.is_hit(*metric),
+            Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        }
+    }
+
     /// What it adds to a throughput: 1 to requests, its tokens to token rates, nothing where it failed. None where its tokens
     /// are unknown, and for every other metric.
     pub(super) fn credit(self, throughput: Metric) -> Option<f64> {
         let output_tokens = self.value(Metric::OutputTokens);
+        let billed = || self.value(Metric::BilledTokens).or(output_tokens);
+        let with_prompt = |output: Option<f64>| Some(self.value(Metric::PromptTokens)? + output?);
         let amount = match throughput.undivided() {
             Metric::RequestThroughput => Some(1.0),
             Metric::InputTps => self.value(Metric::PromptTokens),
             Metric::OutputTps => output_tokens,
             Metric::ItemThroughput => self.value(Metric::Items),
             Metric::Rtfx => self.value(Metric::AudioDuration),
-            Metric::TotalTps => self
-                .value(Metric::PromptTokens)
-                .zip(output_tokens)
-                .map(|(prompt, output)| prompt + output),
+            Metric::TotalTps => with_prompt(output_tokens),
+            Metric::BilledTps => billed(),
+            Metric::BilledTotalTps => with_prompt(billed()),
             _ => return None,
         };
         if self.ok() { amount } else { Some(0.0) }

@@ -1,9 +1,12 @@
 //! The source of token counts, and notes about token counts and gaps.
 
 use crate::CaseFacts;
+use crate::output_lengths;
+use crate::reply_account::{account, account_notes, ok_rows};
 use crate::request_row::RequestRow;
 use crate::sending;
 use crate::table::Table;
+use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
 use llmscen_core::report::{PromptLengths, TokenSource};
 
@@ -11,6 +14,8 @@ use llmscen_core::report::{PromptLengths, TokenSource};
 const MAX_DIFFERENCE: f64 = 0.02;
 /// Share of token events in the same read as their predecessor above which a note is shown.
 const MAX_SAME_READ: f64 = 0.01;
+/// Share of U+FFFD among the characters above which a note is shown.
+const MAX_REPLACED: f64 = 0.01;
 /// Mean tokens per token event above which a note is shown.
 const MAX_TOKENS_PER_EVENT: f64 = 1.05;
 
@@ -50,20 +55,16 @@ pub fn token_notes(table: &Table, facts: &CaseFacts<'_>) -> Vec<String> {
         missing_prompt_counts(&ok),
         approximate_counts(&ok),
         differing_counts(&ok),
+        replaced_characters(&ok),
         differing_prompt_lengths(&ok),
         batched_chunks(&ok),
         several_tokens_per_event(&ok),
         missing_choices(&ok, facts.case),
+        output_lengths::short_replies(&ok, facts.case),
+        output_lengths::cut_replies(&ok),
     ];
-    notes.into_iter().flatten().collect()
-}
-
-fn ok_rows<'a>(table: &'a Table, case: &str) -> Vec<RequestRow<'a>> {
-    table
-        .rows_of_case(case)
-        .into_iter()
-        .filter(|row| row.measured() && row.ok())
-        .collect()
+    let account = account_notes(&account(&ok));
+    notes.into_iter().flatten().chain(account).collect()
 }
 
 fn least_reliable_source(ok: &[RequestRow<'_>]) -> Option<TokenSource> {
@@ -130,11 +131,8 @@ fn approximate_counts(ok: &[RequestRow<'_>]) -> Option<String> {
 fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
     let both = ok
         .iter()
-        .filter(|row| !row.approximate())
-        .filter_map(|row| {
-            row.usage_output()
-                .zip(row.counted_output().filter(|n| *n > 0))
-        });
+        .filter(|row| row.metric(Metric::CountMismatch).is_some())
+        .filter_map(|row| row.output_tokens().zip(row.counted_output()));
     let (usage, counted) = both.fold((0u64, 0u64), |sum, (usage, counted)| {
         (sum.0.saturating_add(usage), sum.1.saturating_add(counted))
     });
@@ -143,6 +141,23 @@ fn differing_counts(ok: &[RequestRow<'_>]) -> Option<String> {
         let percent = off * 100.0;
         format!(
             "Output token counts differ by {percent:.1} %: {usage} by server usage, {counted} by the local tokenizer. Server usage is used."
+        )
+    })
+}
+
+/// Bytes that are no text in the replies.
+fn replaced_characters(ok: &[RequestRow<'_>]) -> Option<String> {
+    let (mut replaced, mut all) = (0u64, 0u64);
+    for row in ok {
+        replaced = replaced.saturating_add(row.replacement_characters().unwrap_or(0));
+        all = all.saturating_add(row.characters().unwrap_or(0));
+    }
+    let share = replaced as f64 / all.max(1) as f64;
+    (share > MAX_REPLACED).then(|| {
+        format!(
+            "{:.1} % of the characters are U+FFFD, which replaces bytes that are no text: the model or its detokenizer may be \
+             broken.",
+            share * 100.0
         )
     })
 }
@@ -175,7 +190,8 @@ fn differing_prompt_lengths(ok: &[RequestRow<'_>]) -> Option<String> {
 fn batched_chunks(ok: &[RequestRow<'_>]) -> Option<String> {
     let mut zeros = 0;
     let mut all = 0;
-    for gaps in ok.iter().map(RequestRow::gaps) {
+    let paced = ok.iter().filter(|row| !row.arrived_at_once());
+    for gaps in paced.map(RequestRow::gaps) {
         zeros += gaps.iter().filter(|&&gap| gap == 0.0).count();
         all += gaps.len();
     }
@@ -193,7 +209,7 @@ fn batched_chunks(ok: &[RequestRow<'_>]) -> Option<String> {
 fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
     let known = ok
         .iter()
-        .filter(|row| !row.events().is_empty())
+        .filter(|row| !row.events().is_empty() && !row.arrived_at_once())
         .filter_map(|row| Some((row.output_tokens()?, row.events())));
     let (tokens, events) = known.fold((0.0, 0.0), |sum, (tokens, events)| {
         (sum.0 + tokens as f64, sum.1 + events.len() as f64)
@@ -209,12 +225,7 @@ fn several_tokens_per_event(ok: &[RequestRow<'_>]) -> Option<String> {
 
 /// Streams with fewer choices than requested.
 fn missing_choices(ok: &[RequestRow<'_>], case: &Case) -> Option<String> {
-    let requested = case
-        .request
-        .extra
-        .get("n")
-        .or(case.request.sampling.get("n"))?
-        .as_u64()?;
+    let requested = case.request.choices()?;
     let streams = || ok.iter().filter(|row| !row.events().is_empty());
     let fewer = streams()
         .filter(|row| (row.choice_spans().len() as u64) < requested)
@@ -270,7 +281,7 @@ mod tests {
         let source = |rows: &[Outcome]| token_source(&table("a", rows), "a");
         assert_eq!(source(&[outcome(0)]), Some(TokenSource::Usage));
         assert_eq!(
-            source(&[outcome(0), counted(bare.clone(), 1, 1, false)]),
+            source(&[outcome(0), counted(bare.clone(), 1, 2, false)]),
             Some(TokenSource::Tokenizer)
         );
         assert_eq!(

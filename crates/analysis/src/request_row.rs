@@ -5,15 +5,17 @@
 
 use crate::columns::{Columns, text_array};
 use crate::error::TableError;
+use crate::output_lengths;
 use crate::schema::{self as s, OUTSIDE_STAGE, SETTLING, phase_name};
 use llmscen_core::check::RequestLimit;
 use llmscen_core::expect::AnswerCheck;
 use llmscen_core::metric::Metric;
-use llmscen_core::outcome::{Failure, FailureKind, Phase};
+use llmscen_core::outcome::{Anomaly, Failure, FailureKind, Phase};
 use llmscen_core::report::TokenSource;
+use llmscen_core::token_account::TokenAccount;
 use llmscen_parquet::{Kind, ParquetError, list_array};
 use polars_arrow::array::{Array, PrimitiveArray};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,9 +100,14 @@ accessors! {
     server_decode: Option<u64>;
     server_total: Option<u64>;
     status: Option<u32>;
+    max_tokens: Option<u64>;
     valid: Option<bool>;
     matches: Option<bool>;
     length_exact: Option<bool>;
+    reasoning_received: Option<bool>;
+    characters: Option<u64>;
+    replacement_characters: Option<u64>;
+    weights_counted: bool;
 }
 
 impl<'a> RequestRow<'a> {
@@ -137,6 +144,14 @@ impl<'a> RequestRow<'a> {
 
     pub(super) fn kept_headers(&self) -> Option<&'a Arc<str>> {
         self.columns.kept_headers.get(self.index())
+    }
+
+    /// Why a successful response ended, as sent by the server; None where it sent no reason.
+    pub(super) fn finish_reason(&self) -> Option<&'a str> {
+        let reason = self.columns.finish.get(self.index());
+        reason
+            .map(|reason| &**reason)
+            .filter(|reason| !reason.is_empty() && self.ok())
     }
 
     fn phase(&self) -> &'a str {
@@ -189,12 +204,24 @@ impl<'a> RequestRow<'a> {
         }
     }
 
-    /// The tokens of each token event; empty where the server did not report them.
-    pub(super) fn weights(&self) -> &'a [u32] {
-        if self.streamed() {
-            self.columns.weights.get(self.index())
-        } else {
-            &[]
+    /// The tokens of each token event; empty where the server did not report them. The first one may have hidden reasoning in it, the
+    /// others are tokens that arrived.
+    fn weights(&self) -> &'a [u32] {
+        let weights = match self.streamed() {
+            true => self.columns.weights.get(self.index()),
+            false => &[],
+        };
+        let after_first: u64 = weights
+            .iter()
+            .skip(1)
+            .map(|weight| u64::from(*weight))
+            .sum();
+        match self
+            .output_tokens()
+            .is_some_and(|tokens| after_first <= tokens)
+        {
+            true => weights,
+            false => &[],
         }
     }
 
@@ -289,6 +316,36 @@ pub(super) fn check_texts(columns: &Columns) -> Result<(), TableError> {
     }
 }
 
+/// The output tokens of each token event of a reply; together they are the tokens that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventTokens<'a> {
+    /// The running counts of the server or the counts of the tokenizer; empty without them.
+    weights: &'a [u32],
+    /// The tokens of an event per weight, or per event without weights.
+    share: f64,
+    /// The difference of the tokens that arrived and of the running counts. Hidden reasoning is in the count of the first event, and
+    /// tokens without text after the last event are in no count.
+    difference: f64,
+    last: usize,
+}
+
+impl EventTokens<'_> {
+    /// The tokens of a range of events.
+    pub(super) fn sum(&self, events: Range<usize>) -> f64 {
+        let known = self.weights.get(events.clone()).unwrap_or_default();
+        if self.weights.is_empty() {
+            return events.len() as f64 * self.share;
+        }
+        let corrected = if self.difference < 0.0 { 0 } else { self.last };
+        let rest = if events.contains(&corrected) {
+            self.difference
+        } else {
+            0.0
+        };
+        known.iter().copied().map(f64::from).sum::<f64>() * self.share + rest
+    }
+}
+
 /// An answer with a check that failed.
 pub(super) struct FailedAnswer<'a> {
     pub(super) check: AnswerCheck,
@@ -309,7 +366,7 @@ fn ms(earlier: u64, later: u64) -> f64 {
     later.saturating_sub(earlier) as f64 / 1e6
 }
 
-impl RequestRow<'_> {
+impl<'a> RequestRow<'a> {
     /// The value of a per-request metric; None where it does not exist for this request.
     pub(super) fn metric(&self, metric: Metric) -> Option<f64> {
         let span = |from: Option<u64>, to: Option<u64>| Some(ms(from?, to?));
@@ -342,7 +399,17 @@ impl RequestRow<'_> {
             Metric::ScheduleLag => span(self.held_until().or(intended), self.sent()),
             Metric::PromptTokens => count(self.prompt_tokens()),
             Metric::OutputTokens => count(self.output_tokens()),
+            Metric::BilledTokens => count(self.billed_tokens()),
             Metric::ReasoningTokens => count(self.usage_reasoning()),
+            Metric::HiddenTokens => count(self.token_account().hidden()),
+            Metric::CountMismatch => self
+                .token_account()
+                .mismatch()
+                .filter(|_| !self.approximate()),
+            Metric::ReplacementShare => over(
+                count(self.replacement_characters()),
+                count(self.characters()),
+            ),
             Metric::CachedTokens => count(self.usage_cached()),
             Metric::CacheableTokens => count(self.cacheable_tokens()),
             Metric::PrefillTps => over(
@@ -390,7 +457,10 @@ impl RequestRow<'_> {
             }
             Metric::ValidRate => flag(self.valid()),
             Metric::MatchRate => flag(self.matches()),
-            Metric::LengthExact => flag(self.length_exact()),
+            Metric::LengthExact => flag(
+                self.length_exact()
+                    .or_else(|| output_lengths::is_exact(self)),
+            ),
             _ => None,
         }
     }
@@ -457,13 +527,34 @@ impl RequestRow<'_> {
     /// Time per output token over all choices, each from its first to its last token. None where the reply arrived in a
     /// single read: its TPOT was not observed, it is not 0 ms.
     fn tpot(&self) -> Option<f64> {
+        let steps = self.decoded_tokens().filter(|&steps| steps > 0)?;
         let spans = self.choice_spans();
-        let steps = self
-            .output_tokens()?
-            .checked_sub(spans.len() as u64)
-            .filter(|&steps| steps > 0)?;
         let time: f64 = spans.iter().map(|(first, last)| ms(*first, *last)).sum();
         (time > 0.0).then(|| time / steps as f64)
+    }
+
+    /// The tokens that arrived in the spans of the choices: those of every event but the first of its choice. By a running count of the
+    /// server they are its increase in the span. Otherwise the events after the first of their choice have all tokens but those of the
+    /// first ones, which the tokenizer counts, or which are one token each.
+    pub(super) fn decoded_tokens(&self) -> Option<u64> {
+        let weights = self.weights();
+        if weights.is_empty() {
+            return self
+                .output_tokens()?
+                .checked_sub(self.choice_spans().len() as u64);
+        }
+        let mut begun = BTreeSet::new();
+        let (mut first, mut rest) = (0, 0);
+        for (event, weight) in weights.iter().enumerate() {
+            match begun.insert(self.choice(event)) {
+                true => first += u64::from(*weight),
+                false => rest += u64::from(*weight),
+            }
+        }
+        match self.weights_counted() {
+            true => self.output_tokens()?.checked_sub(first),
+            false => Some(rest),
+        }
     }
 
     /// The server's count, else the local tokenizer's.
@@ -471,22 +562,56 @@ impl RequestRow<'_> {
         self.usage_prompt().or(self.counted_prompt())
     }
 
-    /// The server's count, else the local tokenizer's, else the number of content events.
-    pub(super) fn output_tokens(&self) -> Option<u64> {
-        match self.token_source()? {
-            TokenSource::Usage => self.usage_output(),
-            TokenSource::Tokenizer => self.counted_output(),
-            TokenSource::Events => Some(self.events().len() as u64),
+    /// The counts of the reply. Files of earlier versions know only of reasoning before the answer.
+    pub(super) fn token_account(&self) -> TokenAccount {
+        TokenAccount {
+            billed: self.usage_output(),
+            reasoning: self.usage_reasoning(),
+            reasoning_received: self.reasoning_received().unwrap_or(false)
+                || self.characters().unwrap_or(0) == 0
+                    && self.reasoning().is_some_and(|events| events > 0),
+            counted: self.counted_output(),
+            events: self.events().len() as u64,
         }
+    }
+
+    /// The output tokens that arrived.
+    pub(super) fn output_tokens(&self) -> Option<u64> {
+        Some(self.token_account().visible()?.0)
     }
 
     /// The source of [`RequestRow::output_tokens`].
     pub(super) fn token_source(&self) -> Option<TokenSource> {
-        match (self.usage_output(), self.counted_output()) {
-            (Some(_), _) => Some(TokenSource::Usage),
-            (None, Some(_)) => Some(TokenSource::Tokenizer),
-            (None, None) => (!self.events().is_empty()).then_some(TokenSource::Events),
-        }
+        Some(self.token_account().visible()?.1)
+    }
+
+    /// The server's count with hidden reasoning, else the tokens that arrived.
+    pub(super) fn billed_tokens(&self) -> Option<u64> {
+        self.usage_output().or(self.output_tokens())
+    }
+
+    /// Whether it succeeded with reasoning and without any answer.
+    pub(super) fn is_reasoning_alone(&self) -> bool {
+        let events = self.events().len() as u32;
+        self.ok() && events > 0 && self.reasoning() == Some(events)
+    }
+
+    /// Whether it has several tokens of a choice, and all of them arrived in one read.
+    pub(super) fn arrived_at_once(&self) -> bool {
+        let spans = self.choice_spans();
+        let has_several = self
+            .output_tokens()
+            .is_some_and(|tokens| tokens > spans.len() as u64);
+        !spans.is_empty() && has_several && spans.iter().all(|(first, last)| first == last)
+    }
+
+    /// What was not as the API describes it.
+    pub(super) fn anomalies(&self) -> impl Iterator<Item = Anomaly> + 'a {
+        let texts = self.columns.anomalies.get(self.index());
+        texts
+            .unwrap_or_default()
+            .split(' ')
+            .filter_map(Anomaly::parse)
     }
 
     /// Gaps between consecutive token events of a choice in milliseconds; 0 within one socket read.
@@ -509,21 +634,20 @@ impl RequestRow<'_> {
             .collect()
     }
 
-    /// Output tokens of a token event: the server's count, else an equal share.
-    pub(super) fn tokens_of_event(&self, event: usize) -> f64 {
-        match self.weights().get(event) {
-            Some(&tokens) => f64::from(tokens),
-            None => self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
-        }
-    }
-
-    /// Output tokens of a range of token events.
-    pub(super) fn tokens_of_events(&self, events: Range<usize>) -> f64 {
-        match self.weights().get(events.clone()) {
-            Some(weights) if !self.weights().is_empty() => {
-                weights.iter().copied().map(f64::from).sum()
-            }
-            _ => events.len() as f64 * self.metric(Metric::TokensPerEvent).unwrap_or(0.0),
+    /// The output tokens of the token events.
+    pub(super) fn event_tokens(&self) -> EventTokens<'a> {
+        let (tokens, weights) = (self.output_tokens().unwrap_or(0) as f64, self.weights());
+        let known = weights.iter().copied().map(f64::from).sum::<f64>();
+        let (share, difference) = match (weights.is_empty(), self.weights_counted()) {
+            (true, _) => (tokens / self.events().len().max(1) as f64, 0.0),
+            (false, true) => (tokens / known.max(1.0), 0.0),
+            (false, false) => (1.0, tokens - known),
+        };
+        EventTokens {
+            weights,
+            share,
+            difference,
+            last: self.events().len().saturating_sub(1),
         }
     }
 

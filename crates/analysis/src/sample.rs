@@ -1,6 +1,7 @@
 //! The measured requests of a case with all figures taken from them, and an example of each kind of failure.
 
 use crate::measured_requests::{MeasuredRequest, MeasuredRequests};
+use crate::output_lengths;
 use crate::request_row::RequestRow;
 use crate::round::{Round, cancelled_by_stop, rounds};
 use crate::scalars::{hardware_scalars, scalars};
@@ -162,7 +163,10 @@ fn measured_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Measure
         } else {
             |_| true
         };
-        requests.push_row(row, scheduled_s, counts);
+        let requested = output_lengths::requested(row, facts.case);
+        requests.push_row(row, scheduled_s, |metric| {
+            counts(metric) && output_lengths::applies(metric, row, requested)
+        });
     }
     requests
 }

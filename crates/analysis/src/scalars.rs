@@ -51,7 +51,9 @@ pub(super) fn scalars(
         .gpus
         .filter(|&gpus| gpus > 0)
         .map(f64::from);
-    put(Metric::InputTps, rate(Metric::InputTps));
+    for metric in [Metric::InputTps, Metric::BilledTps, Metric::BilledTotalTps] {
+        put(metric, rate(metric));
+    }
     for metric in [
         Metric::InputTpsPerGpu,
         Metric::OutputTpsPerGpu,
@@ -291,7 +293,7 @@ fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64>
         .iter()
         .find_map(|check| match &check.subject {
             Subject::Goodput(limits) => Some(limits.as_slice()),
-            Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+            _ => None,
         })?;
     let good_in_round = |round: &Round<'_, '_>| {
         let window = throughput_window(round, facts).unwrap_or_default();
@@ -356,7 +358,7 @@ pub(super) fn hardware_scalars(
     (facts, telemetry_of_rounds): (&CaseFacts<'_>, &[RoundTelemetry<'_>]),
 ) -> Vec<(Metric, f64)> {
     let seconds: f64 = rounds.iter().map(Round::length).sum();
-    let tokens = rate_with_drain(requests, Metric::OutputTps, seconds)
+    let tokens = rate_with_drain(requests, Metric::BilledTps, seconds)
         .map(|tps| tps * seconds)
         .filter(|tokens| *tokens > 0.0);
     let windows = rounds.iter().filter(|round| round.window.is_some()).count();
@@ -395,8 +397,8 @@ pub(super) fn hardware_scalars(
 
 /// Computed tokens per second: all tokens without the prompt tokens that the server reported as cached.
 fn computed_tokens(requests: &[MeasuredRequest<'_>], seconds: f64) -> Option<f64> {
-    let total = rate_with_drain(requests, Metric::TotalTps, seconds)?;
-    let counted = [Metric::PromptTokens, Metric::OutputTokens];
+    let total = rate_with_drain(requests, Metric::BilledTotalTps, seconds)?;
+    let counted = [Metric::PromptTokens, Metric::BilledTokens];
     let known = requests.iter().filter(|request| {
         request.ok() && counted.iter().all(|&count| request.value(count).is_some())
     });
@@ -417,7 +419,7 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
         let decoding: Vec<&RequestRow<'_>> = round.measured().filter(has_tpot).collect();
         for row in &decoding {
             let spans = row.choice_spans();
-            steps += row.metric(Metric::OutputTokens)? - spans.len() as f64;
+            steps += row.decoded_tokens()? as f64;
             time += spans
                 .iter()
                 .map(|(first, last)| (last - first) as f64 / 1e9)
@@ -438,11 +440,13 @@ fn bytes_read(rounds: &[Round<'_, '_>], hardware: &Hardware) -> Option<f64> {
     context.map(|tokens| weights + hardware.kv_bytes_per_token * tokens / (busy as f64 / 1e9))
 }
 
-/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens.
+/// Context tokens over all decoding steps of a request: step k reads the prompt and k tokens. The last step reads all but the last token.
 fn context_read(row: &RequestRow<'_>) -> Option<f64> {
     let choices = row.choice_spans().len() as f64;
     let each = row.metric(Metric::OutputTokens)? / choices;
-    Some(choices * (each - 1.0) * (row.metric(Metric::PromptTokens)? + each / 2.0))
+    let steps = row.decoded_tokens()? as f64 / choices;
+    let mean = each - (steps + 1.0) / 2.0;
+    Some(choices * steps * (row.metric(Metric::PromptTokens)? + mean))
 }
 
 /// Length of the union of spans, in nanoseconds.

@@ -78,6 +78,11 @@ columns! {
     FAILED_CHECK "failed_check" Text;
     FAILED_REASON "failed_reason" Text;
     FAILED_ANSWER "failed_answer" Text;
+    REASONING_RECEIVED "reasoning_received" Flag;
+    CHARACTERS "characters" U64;
+    REPLACEMENT_CHARACTERS "replacement_characters" U64;
+    ANOMALIES "anomalies" Text;
+    WEIGHTS_COUNTED "token_weights_counted" Flag;
 }
 
 /// Source of the output token count; derived.
@@ -149,6 +154,11 @@ pub(super) fn optional_columns() -> impl Iterator<Item = (&'static str, Kind)> {
         (FIRST_AUDIO, Kind::U64),
         (PLAYBACK_UNDERRUNS, Kind::U32),
         (PLAYBACK_STALLED, Kind::U64),
+        (REASONING_RECEIVED, Kind::Flag),
+        (CHARACTERS, Kind::U64),
+        (REPLACEMENT_CHARACTERS, Kind::U64),
+        (ANOMALIES, Kind::Text),
+        (WEIGHTS_COUNTED, Kind::Flag),
     ])
 }
 

@@ -171,6 +171,10 @@ pub struct Amounts {
     pub input: f64,
     /// Prompt and output tokens.
     pub total: f64,
+    /// Billed output tokens.
+    pub billed: f64,
+    /// Prompt and billed output tokens.
+    pub billed_total: f64,
 }
 
 impl Amounts {
@@ -183,6 +187,8 @@ impl Amounts {
         self.output += other.output;
         self.input += other.input;
         self.total += other.total;
+        self.billed += other.billed;
+        self.billed_total += other.billed_total;
     }
 
     /// What counts towards this throughput; 0 for every other metric.
@@ -194,6 +200,8 @@ impl Amounts {
             Metric::InputTps => self.input,
             Metric::OutputTps => self.output,
             Metric::TotalTps => self.total,
+            Metric::BilledTps => self.billed,
+            Metric::BilledTotalTps => self.billed_total,
             _ => 0.0,
         }
     }
@@ -253,8 +261,16 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
     // Without one of the two, a request has no total tokens.
     let counts_total = if prompt.is_some() { 1.0 } else { 0.0 };
     let prompt_tokens = prompt.filter(|_| output.is_some()).unwrap_or(0.0);
+    let billed = row.billed_tokens().map_or(0.0, |tokens| tokens as f64);
+    let hidden = (billed - output.unwrap_or(0.0)).max(0.0);
     if let Some(bin) = bin(row.end(), window) {
         let at_end = output.filter(|_| events.is_empty()).unwrap_or(0.0);
+        let billed_at_end = if events.is_empty() { billed } else { 0.0 };
+        let prompt_at_end = if events.is_empty() {
+            prompt_tokens
+        } else {
+            0.0
+        };
         let ok = Amounts {
             ended: 1.0,
             requests: 1.0,
@@ -262,12 +278,9 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             audio: row.audio_seconds().unwrap_or(0.0),
             output: at_end,
             input: prompt.filter(|_| events.is_empty()).unwrap_or(0.0),
-            total: at_end * counts_total
-                + if events.is_empty() {
-                    prompt_tokens
-                } else {
-                    0.0
-                },
+            total: at_end * counts_total + prompt_at_end,
+            billed: billed_at_end,
+            billed_total: billed_at_end * counts_total + prompt_at_end,
         };
         add(
             bin,
@@ -290,6 +303,8 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
             Amounts {
                 input: prompt.unwrap_or(0.0),
                 total: prompt_tokens,
+                billed: hidden,
+                billed_total: prompt_tokens + hidden * counts_total,
                 ..Amounts::default()
             },
         );
@@ -297,6 +312,7 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
     if output.is_none() {
         return;
     }
+    let event_tokens = row.event_tokens();
     let mut from = events.partition_point(|event| *event <= window.start);
     while let Some(bin_of_event) = events.get(from).and_then(|event| bin(*event, window)) {
         let until = from
@@ -304,12 +320,14 @@ fn add_arrivals(row: &RequestRow<'_>, window: &Range<u64>, add: &mut impl FnMut(
                 .get(from..)
                 .unwrap_or_default()
                 .partition_point(|event| bin(*event, window) == Some(bin_of_event));
-        let tokens = row.tokens_of_events(from..until);
+        let tokens = event_tokens.sum(from..until);
         add(
             bin_of_event,
             Amounts {
                 output: tokens,
                 total: tokens * counts_total,
+                billed: tokens,
+                billed_total: tokens * counts_total,
                 ..Amounts::default()
             },
         );

@@ -15,7 +15,8 @@ use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::{Metric, Scope, Stat};
 use llmscen_core::outcome::{
-    Audio, Counted, Failure, FailureKind, Outcome, Playback, ServerTimes, Timeline, Usage,
+    Audio, Counted, Failure, FailureKind, Outcome, Playback, ReplyFacts, ServerTimes, Timeline,
+    Usage,
 };
 use llmscen_core::seed::Seed;
 use llmscen_core::target::Startup;
@@ -43,11 +44,14 @@ fn request(cells: &[&str]) -> Outcome {
         first_chunk: stamp(cells[4]),
         tokens: cells[5].split_whitespace().filter_map(stamp).collect(),
         end: stamp(cells[6]).unwrap(),
-        // Each token event of the request with reasoning holds one token.
-        reasoning: cells[9].parse().unwrap_or_default(),
+        // Each token event of the request that streams its reasoning has one token.
+        reasoning: match cells[9].ends_with("hidden") {
+            true => 0,
+            false => cells[9].parse().unwrap_or_default(),
+        },
         ..Timeline::default()
     };
-    let count = |place: usize| cells[place].parse().ok();
+    let count = |place: usize| cells[place].split_whitespace().next()?.parse().ok();
     let mut counted = cells[15]
         .split_whitespace()
         .map(|tokens| tokens.parse().ok());
@@ -104,9 +108,21 @@ fn request(cells: &[&str]) -> Outcome {
         usage,
         counted: Counted {
             prompt: counted.next().flatten(),
+            output: counted.nth(1).flatten(),
             ..Counted::default()
         },
-        cacheable_tokens: counted.next().flatten(),
+        cacheable_tokens: cells[15]
+            .split_whitespace()
+            .nth(1)
+            .and_then(|count| count.parse().ok()),
+        reply: ReplyFacts {
+            characters: count(19).unwrap_or_default(),
+            replacement_characters: cells[19]
+                .split_whitespace()
+                .nth(1)
+                .map_or(0, |count| count.parse().unwrap()),
+            ..ReplyFacts::default()
+        },
         session_duration: stamp(cells[16]),
         held_until: stamp(cells[18]),
         items: count(11),
@@ -171,6 +187,7 @@ fn example(shape: Shape) -> Sample {
         no_data: NoData::Fail,
         relative: None,
         abort: None,
+        is_default: false,
     });
     let power = |at_ms: i64, value: f64| TelemetrySample {
         at_ns: at_ms * 1_000_000,
@@ -237,7 +254,7 @@ fn the_page_says_what_the_code_computes_of_a_case() {
         arrival: Arrival::Constant,
     });
     let results = cells("<!-- results -->");
-    assert_eq!((seen.requests.len(), results.len()), (5, 51));
+    assert_eq!((seen.requests.len(), results.len()), (5, 53));
     for result in results {
         let computed = figure(
             if result[0] == "rate_offered" {
@@ -390,18 +407,77 @@ fn the_servers_own_count_of_an_event_is_its_weight() {
     (reply.usage.output, reply.timeline.weights) = (Some(10), vec![1, 7, 2]);
     let table = table("a", &[reply]);
     let facts = table.rows_of_case("a");
+    let tokens = facts[0].event_tokens();
     assert_eq!(
-        (0..3)
-            .map(|event| facts[0].tokens_of_event(event))
-            .collect::<Vec<_>>(),
+        [0, 1, 2].map(|event| tokens.sum(event..event + 1)),
         [1.0, 7.0, 2.0]
     );
+    assert_eq!((tokens.sum(0..2), tokens.sum(0..0)), (8.0, 0.0));
+}
+
+#[test]
+fn the_tokens_of_the_events_are_those_that_arrived() {
+    let each = |reply: Outcome| {
+        let table = table("a", &[reply]);
+        let tokens = table.rows_of_case("a")[0].event_tokens();
+        [0, 1, 2].map(|event| tokens.sum(event..event + 1))
+    };
+    let mut hidden = stream(0, 0, &[100, 200, 300]);
+    (hidden.usage.output, hidden.usage.reasoning) = (Some(1003), Some(1000));
+    hidden.timeline.weights = vec![1001, 1, 1];
     assert_eq!(
-        (
-            facts[0].tokens_of_events(0..2),
-            facts[0].tokens_of_events(0..0)
-        ),
-        (8.0, 0.0)
+        each(hidden.clone()),
+        [1.0, 1.0, 1.0],
+        "hidden reasoning is in the first count"
+    );
+    hidden.timeline.weights = vec![1, 1, 1];
+    assert_eq!(each(hidden.clone()), [1.0, 1.0, 1.0], "or in none");
+    let mut trailing = stream(0, 0, &[100, 200, 300]);
+    (trailing.usage.output, trailing.timeline.weights) = (Some(5), vec![1, 1, 1]);
+    assert_eq!(
+        each(trailing),
+        [1.0, 1.0, 3.0],
+        "tokens without text at the end"
+    );
+    hidden.timeline.weights = vec![1, 500, 2];
+    assert_eq!(each(hidden), [1.0, 1.0, 1.0], "counts that cannot be");
+}
+
+#[test]
+fn the_window_of_tpot_holds_the_tokens_that_it_is_divided_by() {
+    let tpot = |reply: &Outcome| {
+        table("a", std::slice::from_ref(reply)).rows_of_case("a")[0].metric(Metric::Tpot)
+    };
+    // Twenty of forty tokens are in the first event.
+    let mut bundled = stream(
+        0,
+        0,
+        &(0..=20).map(|event| 100 + 21 * event).collect::<Vec<_>>(),
+    );
+    bundled.usage.output = Some(40);
+    bundled.timeline.weights = std::iter::once(20).chain([1; 20]).collect();
+    assert_eq!(tpot(&bundled), Some(21.0));
+    bundled.usage.output = Some(41);
+    assert_eq!(
+        tpot(&bundled),
+        Some(21.0),
+        "a token without text after the last event"
+    );
+    let mut hidden = stream(
+        0,
+        0,
+        &(0..20).map(|event| 100 + 10 * event).collect::<Vec<_>>(),
+    );
+    (hidden.usage.output, hidden.usage.reasoning) = (Some(1020), Some(1000));
+    assert_eq!(tpot(&hidden), Some(10.0));
+    let running = std::iter::once(1001).chain([1; 19]).collect::<Vec<_>>();
+    hidden.timeline.weights = running;
+    assert_eq!(tpot(&hidden), Some(10.0));
+    (hidden.timeline.choices, hidden.timeline.weights) = ([0, 1].repeat(10), vec![1; 20]);
+    assert_eq!(
+        tpot(&hidden),
+        Some(20.0),
+        "nine tokens of each choice in 180 ms"
     );
 }
 

@@ -124,9 +124,9 @@ impl<'a> TimedRequest<'a> {
         self.get(Metric::PromptTokens)
     }
 
-    /// Output tokens, where known.
+    /// Output tokens as other tools count them, hidden reasoning among them; None where unknown.
     pub fn output_tokens(&self) -> Option<f64> {
-        self.get(Metric::OutputTokens)
+        self.get(Metric::BilledTokens)
     }
 
     /// Gaps between its token events, in milliseconds; none where it failed.

@@ -9,7 +9,7 @@ use crate::table::Emphasis;
 use llmscen_core::check::{Ruling, Subject, Verdict};
 use llmscen_core::label::{Labels, describe};
 use llmscen_core::metric::{Metric, Scope};
-use llmscen_core::report::{CaseReport, Report};
+use llmscen_core::report::{CaseReport, OutputLengths, Report};
 use llmscen_core::signal::Signal;
 use llmscen_core::units::Unit;
 use std::collections::BTreeMap;
@@ -53,6 +53,7 @@ pub(crate) fn findings(report: &Report) -> Vec<Finding> {
     }
     all.extend(failed_requests(report));
     all.extend(silent_endpoints(report));
+    all.extend(short_replies(report));
     all.extend(saturation(report));
     all.extend(full_cache(report));
     all.extend(throttling(report));
@@ -408,6 +409,25 @@ fn silent_endpoints(report: &Report) -> Vec<Finding> {
         warn(text, Emphasis::Fail, first)
     };
     lines.into_iter().map(finding).collect()
+}
+
+/// Replies that are shorter than their requests ask for.
+fn short_replies(report: &Report) -> Option<Finding> {
+    let short = |case: &&CaseReport| {
+        let lengths = case.output_lengths.filter(OutputLengths::are_ignored);
+        !case.is_stage() && lengths.is_some()
+    };
+    let cases: Vec<&CaseReport> = report.cases.iter().filter(short).collect();
+    let lengths = || cases.iter().filter_map(|case| case.output_lengths);
+    let sum = |count: fn(OutputLengths) -> u64| lengths().map(count).sum::<u64>();
+    let first = cases.first()?;
+    let text = format!(
+        "{} of {} replies have fewer output tokens than requested{}: the server may ignore the requested length.",
+        sum(|it| it.shorter),
+        sum(|it| it.n),
+        place(report, &cases)
+    );
+    Some(warn(text, Emphasis::Fail, index(report, first)))
 }
 
 /// When the requests of a case failed; None for several rounds, whose failures are not all known by time.
@@ -783,7 +803,7 @@ fn correlated(report: &Report) -> Option<Finding> {
 fn subject(verdict: &Verdict) -> Option<Metric> {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => Some(*metric),
-        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        _ => None,
     }
 }
 

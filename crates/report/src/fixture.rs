@@ -278,6 +278,7 @@ fn check(expr: String, subject: Subject, limit: f64) -> Check {
         of: RequestSet::Ok,
         no_data: NoData::Fail,
         abort: None,
+        is_default: false,
     }
 }
 

@@ -188,12 +188,15 @@ fn bytes_in(value: f64, significant: i32) -> String {
     )
 }
 
-/// The check as the scenario wrote it; `of scheduled` is added where failed requests count too.
+/// The check as the scenario wrote it; `of scheduled` is added where failed requests count too, and `(default)` where the scenario
+/// did not write it.
 pub fn check_title(check: &Check) -> String {
-    match check.of {
-        RequestSet::Ok => check.expr.clone(),
-        RequestSet::Scheduled => format!("{} of scheduled", check.expr),
-    }
+    let suffix = match check.of {
+        RequestSet::Ok if check.is_default => " (default)",
+        RequestSet::Ok => "",
+        RequestSet::Scheduled => " of scheduled",
+    };
+    format!("{}{suffix}", check.expr)
 }
 
 /// Whether the metric is computed from the number of output tokens.

@@ -15,7 +15,7 @@ use crate::objectives::{objectives, objectives_of_case};
 use crate::table::{Table, case_anchor, prose_html};
 use crate::{
     ViewError, answers, audit, capacity, cases, commands, findings, headline, local, markdown,
-    notes, percentiles, repeats, search, server, shards, telemetry, workers,
+    notes, percentiles, repeats, replies, search, server, shards, telemetry, workers,
 };
 use lead::Tile;
 use llmscen_core::check::Ruling;
@@ -89,7 +89,10 @@ struct Page<'a> {
     sections: Vec<Section>,
     failures: String,
     failures_folded: bool,
+    reply_accounts: String,
     answers: Vec<String>,
+    output_lengths: String,
+    finish_reasons: String,
     retries: String,
     servers: String,
     commands: String,
@@ -233,6 +236,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
             .collect(),
         failures_folded: failures.rows.len() > MAX_UNFOLDED_FAILURES,
         failures: failures.html("Failures"),
+        reply_accounts: cases::reply_accounts(all()).html("Replies"),
         answers: [
             (answers::shares(all()), "Checked answers"),
             (answers::failed_checks(all()), "Failed checks"),
@@ -242,6 +246,8 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
         .filter(|(table, _)| !table.rows.is_empty())
         .map(|(table, label)| table.html(label))
         .collect(),
+        output_lengths: replies::output_lengths(all()).html("Output lengths"),
+        finish_reasons: replies::finish_reasons(all()).html("Finish reasons"),
         retries: cases::retries(report).html("Retries and client cancellations"),
         servers: server::starts_table(report).html("Server starts"),
         commands: commands::table(report).html("Commands after the load"),

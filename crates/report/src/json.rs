@@ -78,7 +78,10 @@ fn case_json(case: &CaseReport) -> Result<Value, ViewError> {
         "steady_from_s": case.timelines.steady.map(|steady| steady.0),
         "steady_until_s": case.timelines.steady.map(|steady| steady.1),
         "token_source": case.token_source,
+        "replies": case.account,
         "prompt_lengths": case.prompt_lengths,
+        "output_lengths": case.output_lengths,
+        "finish_reasons": case.finish_reasons,
         "dataset_end": case.dataset_end,
         "discarded": case.discarded,
         "counts": case.counts,
@@ -183,6 +186,7 @@ pub(super) fn slo_json(verdict: &Verdict) -> Value {
     };
     json!({
         "expr": verdict.check.expr,
+        "default": verdict.check.is_default,
         "verdict": verdict.ruling,
         "observed": verdict.observed,
         "bound": verdict.bound,
@@ -421,7 +425,7 @@ mod tests {
     fn a_verdict_is_in_the_unit_it_names() {
         let slo = &rendered(&sweep(1))["cases"][0]["slo"];
         let errors = json!({
-            "expr": "error_rate < 1%", "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
+            "expr": "error_rate < 1%", "default": false, "verdict": "inconclusive", "observed": 0.0, "bound": 0.0124, "limit": 0.01,
             "relative": null, "unit": "share", "n": 240, "effective_n": null, "need": 299, "note": null
         });
         assert_eq!(

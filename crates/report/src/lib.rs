@@ -34,6 +34,7 @@ mod objectives;
 mod percentiles;
 mod plan;
 pub mod repeats;
+mod replies;
 pub mod screen;
 mod search;
 mod server;

@@ -7,7 +7,7 @@ use crate::objectives::objectives;
 use crate::table::{Cell, Column, Row, Table};
 use crate::{
     ViewError, answers, audit, capacity, cases, commands, findings, headline, local, notes,
-    percentiles, repeats, search, server, shards, telemetry, workers,
+    percentiles, repeats, replies, search, server, shards, telemetry, workers,
 };
 use llmscen_core::check::Ruling;
 use llmscen_core::report::{CaseReport, Report};
@@ -45,7 +45,10 @@ struct Page {
     cases: String,
     case_count: usize,
     steady: String,
+    reply_accounts: String,
     prompt_lengths: String,
+    output_lengths: String,
+    finish_reasons: String,
     repeats: String,
     restarts: Option<String>,
     endpoints: String,
@@ -142,7 +145,10 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         cases: cases::cases_without_groups(report).markdown(),
         case_count: report.cases.len(),
         steady: cases::steady_states(report).markdown(),
+        reply_accounts: cases::reply_accounts(all()).markdown(),
         prompt_lengths: cases::prompt_lengths(report).markdown(),
+        output_lengths: replies::output_lengths(all()).markdown(),
+        finish_reasons: replies::finish_reasons(all()).markdown(),
         repeats: repeats::rounds_table(report).markdown(),
         restarts: repeats::restarts(report),
         endpoints: cases::endpoints(all()).markdown(),

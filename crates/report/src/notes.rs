@@ -113,6 +113,7 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         }
         Requires::Reasoning => "needs streamed responses with reasoning",
         Requires::Turns => "needs conversations (`dataset.turns`)",
+        Requires::OutputTokenizer => "needs `dataset.tokenizer`, and token counts of the server",
         Requires::Tokenizer => {
             "needs `dataset.tokenizer`, and prompts whose beginning earlier requests contain"
         }
@@ -129,7 +130,9 @@ fn missing_reason(case: &CaseReport, metric: Metric) -> &'static str {
         Requires::Endpoints => "needs several URLs in `target.url`",
         Requires::AnswerFormat => "needs a check of the format in `request.expect`",
         Requires::AnswerTruth => "needs a truth in `request.expect`",
-        Requires::AnswerLength => "needs `request.expect.length`, and token counts",
+        Requires::AnswerLength => {
+            "needs requests that ask for a length (`ignore_eos`), or `request.expect.length`, and token counts"
+        }
         Requires::Nothing => "not reported by the server, and cannot be counted",
     }
 }
@@ -245,7 +248,7 @@ pub fn correlation_lines(report: &Report) -> Vec<String> {
 fn metric(verdict: &Verdict) -> Option<Metric> {
     match &verdict.check.subject {
         Subject::Metric { metric, .. } => Some(*metric),
-        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        _ => None,
     }
 }
 

@@ -141,7 +141,7 @@ pub(crate) fn subject_mark(case: &CaseReport, verdict: &Verdict) -> &'static str
             .map(|limit| mark(case, limit.metric))
             .max()
             .unwrap_or(""),
-        Subject::Signal { .. } | Subject::PageMetric(_) => "",
+        Subject::Finish { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => "",
     }
 }
 

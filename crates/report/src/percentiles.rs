@@ -39,7 +39,7 @@ pub(crate) fn is_main(case: &CaseReport, column: &str) -> bool {
     let judged = |verdict: &Verdict| match &verdict.check.subject {
         Subject::Metric { metric, .. } => metric.column() == column,
         Subject::Goodput(limits) => limits.iter().any(|limit| limit.metric.column() == column),
-        Subject::Signal { .. } | Subject::PageMetric(_) => false,
+        _ => false,
     };
     [Metric::Ttft, Metric::Itl, Metric::Tpot, Metric::E2e]
         .iter()

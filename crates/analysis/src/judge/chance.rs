@@ -1,6 +1,6 @@
 //! The probability that a case passes, by which a capacity search weighs its probes.
 
-use crate::judge::evidence::{Evidence, goodput_flags};
+use crate::judge::evidence::Evidence;
 use crate::judge::{Conditions, LoadKind, rule};
 use crate::sample::Sample;
 use llmscen_core::check::{Check, Confidence, Ruling, Subject};
@@ -75,27 +75,12 @@ fn probability(ruling: Ruling, level: f64) -> f64 {
 fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
     let ceiling = check.op.is_ceiling();
     let (flags, tail): (Vec<bool>, f64) = match &check.subject {
-        Subject::Goodput(limits) => {
-            let flags = goodput_flags(&sample.requests, limits);
-            (
-                flags.into_iter().map(|good| good == ceiling).collect(),
-                if ceiling {
-                    check.limit
-                } else {
-                    1.0 - check.limit
-                },
-            )
-        }
-        Subject::Metric {
-            metric,
-            tags,
-            stat: None,
-        } if metric.is_request_share() => {
-            let tagged = sample
+        subject if subject.is_share() => {
+            let selected = sample
                 .requests
                 .iter()
-                .filter(|request| request.tags().match_all(tags));
-            let hits = tagged.filter_map(|request| request.is_hit(*metric));
+                .filter(|request| request.tags().match_all(subject.tags()));
+            let hits = selected.filter_map(|request| request.is_hit_of(subject));
             let flags = hits.map(|hit| hit == ceiling);
             (
                 flags.collect(),
@@ -118,7 +103,7 @@ fn breaking_flags(check: &Check, sample: &Sample) -> Option<(Vec<bool>, f64)> {
             }
             _ => return None,
         },
-        Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => return None,
+        _ => return None,
     };
     (0.0 < tail && tail < 1.0).then_some((flags, tail))
 }

@@ -101,14 +101,10 @@ fn severity(request: MeasuredRequest<'_>, limits: &[RequestLimit]) -> f64 {
 
 /// The requests that a check is about, ordered by round and scheduled send.
 fn requests<'a>(check: &Check, sample: &'a Sample) -> Vec<MeasuredRequest<'a>> {
-    let tags: &[(String, String)] = match &check.subject {
-        Subject::Metric { tags, .. } => tags,
-        Subject::Goodput(_) | Subject::Signal { .. } | Subject::PageMetric(_) => &[],
-    };
     let mut requests: Vec<MeasuredRequest<'_>> = sample
         .requests
         .iter()
-        .filter(|request| request.tags().match_all(tags))
+        .filter(|request| request.tags().match_all(check.subject.tags()))
         .collect();
     requests.sort_by(|a, b| {
         a.round()
@@ -152,13 +148,8 @@ fn beyond(check: &Check, request: MeasuredRequest<'_>, value: f64) -> Option<Uni
 
 /// Whether a request counts towards the share that a check is about; None where the share does not apply to it.
 fn hit(check: &Check, request: MeasuredRequest<'_>) -> Option<Unit> {
-    let hit = match &check.subject {
-        Subject::Goodput(limits) => (!request.left()).then(|| request.meets(limits)),
-        Subject::Metric { metric, .. } => request.is_hit(*metric),
-        Subject::Signal { .. } | Subject::PageMetric(_) => None,
-    };
     Some(Unit {
-        amount: f64::from(u8::from(hit?)),
+        amount: f64::from(u8::from(request.is_hit_of(&check.subject)?)),
         weight: 1.0,
     })
 }

@@ -36,7 +36,8 @@ impl Evidence {
                 let (value, n) = sample.page.get(metric).copied().unzip();
                 Evidence::Figure(value, n.unwrap_or_default())
             }
-            Subject::Goodput(limits) => share(goodput_flags(&sample.requests, limits).into_iter()),
+            subject if subject.is_share() => share_evidence(subject, sample),
+            Subject::Goodput(_) | Subject::Finish { .. } => Evidence::Figure(None, 0),
             Subject::Metric { metric, stat, tags } => {
                 let requests: Vec<MeasuredRequest<'_>> = sample
                     .requests
@@ -56,11 +57,6 @@ impl Evidence {
                     (_, Some(stat)) => {
                         Evidence::Values(limited_values(&requests, *metric, check), *stat)
                     }
-                    (metric, None) if metric.is_request_share() => share(
-                        requests
-                            .iter()
-                            .filter_map(|request| request.is_hit(*metric)),
-                    ),
                     (metric, None) => figure(&requests, *metric, sample, tags),
                 }
             }
@@ -100,7 +96,15 @@ fn kept<'a>(
     requests.filter(|request| !request.left())
 }
 
-fn share(flags: impl Iterator<Item = bool>) -> Evidence {
+/// The share of the requests that a check selects. A server that sends no finish reason at all has no shares of them.
+fn share_evidence(subject: &Subject, sample: &Sample) -> Evidence {
+    let selected = || {
+        let requests = sample.requests.iter();
+        requests.filter(|request| request.tags().match_all(subject.tags()))
+    };
+    let is_known = !matches!(subject, Subject::Finish { .. })
+        || selected().any(|request| request.finish_reason().is_some());
+    let flags = selected().filter_map(|request| request.is_hit_of(subject).filter(|_| is_known));
     let (hits, n) = flags.fold((0, 0), |(hits, n), flag| (hits + u64::from(flag), n + 1));
     Evidence::Share { hits, n }
 }
@@ -119,12 +123,14 @@ pub(super) fn exceeds_any_limit(
             ..
         }
     );
-    !request.ok()
-        && !request.left()
-        && (check.of == RequestSet::Scheduled
-            || is_quantile
-                && metric.sensitivity() == Sensitivity::Latency
-                && request.was_held_to_the_end())
+    let never_answered = metric == Metric::TimeToFirstAnswer && request.is_reasoning_alone();
+    never_answered
+        || !request.ok()
+            && !request.left()
+            && (check.of == RequestSet::Scheduled
+                || is_quantile
+                    && metric.sensitivity() == Sensitivity::Latency
+                    && request.was_held_to_the_end())
 }
 
 /// Values of ok requests; with `of: scheduled` also of failed ones, which exceed any limit. So do arrivals that were held until sending
@@ -296,6 +302,47 @@ mod tests {
         assert_eq!(of(&wanted, rows()), Evidence::Share { hits: 2, n: 3 });
         let wanted = check(Metric::MatchRate, None, Op::AtLeast, 0.5);
         assert_eq!(of(&wanted, rows()), Evidence::Share { hits: 0, n: 0 });
+    }
+
+    #[test]
+    fn a_finish_reason_is_a_share_of_ok_requests() {
+        let ended = |reason: &str| TestRequest {
+            finish_reason: Some(reason.into()).filter(|reason: &String| !reason.is_empty()),
+            ..ok(Metric::Ttft, 1.0)
+        };
+        let left = TestRequest {
+            ok: false,
+            left: true,
+            ..ended("length")
+        };
+        let rows = || {
+            let in_group = TestRequest {
+                group: Some("chat".into()),
+                ..ended("max_tokens")
+            };
+            let others = [ended("length"), ended("stop"), ended(""), failed()];
+            [vec![in_group, left.clone()], others.to_vec()].concat()
+        };
+        let finish = |reason: &str, tags: &[(&str, &str)]| {
+            let tags = tags
+                .iter()
+                .map(|(tag, value)| ((*tag).into(), (*value).into()));
+            Check {
+                subject: Subject::Finish {
+                    reason: reason.into(),
+                    tags: tags.collect(),
+                },
+                ..check(Metric::ErrorRate, None, Op::AtMost, 0.05)
+            }
+        };
+        let share = |hits, n| Evidence::Share { hits, n };
+        assert_eq!(of(&finish("length", &[]), rows()), share(2, 4));
+        assert_eq!(of(&finish("max_tokens", &[]), rows()), share(1, 4));
+        assert_eq!(of(&finish("tool_calls", &[]), rows()), share(0, 4));
+        let of_chat = finish("length", &[("group", "chat")]);
+        assert_eq!(of(&of_chat, rows()), share(1, 1));
+        // A server that sends no reason has no share of one.
+        assert_eq!(of(&finish("stop", &[]), vec![ended("")]), share(0, 0));
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         no_data: NoData::Fail,
         relative: None,
         abort: None,
+        is_default: false,
     }
 }
 

@@ -45,6 +45,7 @@ pub fn required_samples(check: &Check) -> Option<u64> {
             metric, stat: None, ..
         } => is_throughput(*metric).then_some(LEAST as u64),
         Subject::Goodput(_)
+        | Subject::Finish { .. }
         | Subject::Metric { .. }
         | Subject::Signal { .. }
         | Subject::PageMetric(_) => None,

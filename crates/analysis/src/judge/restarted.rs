@@ -104,7 +104,7 @@ pub fn confirm_by_rounds(verdict: Verdict, rounds: &[Sample]) -> Verdict {
 /// Whether each round has a value of the check's subject that more rounds make more precise.
 fn is_replicable(check: &Check) -> bool {
     match &check.subject {
-        Subject::Goodput(_) => true,
+        Subject::Goodput(_) | Subject::Finish { .. } => true,
         Subject::Metric { metric, stat, .. } => {
             is_comparable(Measure {
                 metric: *metric,

@@ -22,6 +22,9 @@ use llmscen_core::telemetry::StatValue;
 /// The note of a verdict that the self-audit invalidates.
 pub const REJECTED: &str = "not judged: the self-audit failed";
 
+/// The note of a default objective that failed.
+const DEFAULT_FAILED: &str = "a default, because no objective in `slo` limits failures; `slo_defaults.error_rate` changes it";
+
 /// A quantile with a tail of at most this share should have [`RARE_TAIL_SAMPLES`] samples.
 const RARE_TAIL: f64 = 0.0100001;
 const RARE_TAIL_SAMPLES: u64 = 1000;
@@ -68,11 +71,80 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
     if let Some(limit) = CostLimit::of(check, sample) {
         return limit.to_cost(assess(&limit.check, sample, conditions));
     }
-    let mut evidence = Evidence::collect(check, sample);
+    let evidence = Evidence::collect(check, sample);
+    match unanswered(check, sample) {
+        0 => assess_evidence(check, sample, conditions, evidence),
+        unanswered => assess_with_unanswered(check, sample, conditions, evidence, unanswered),
+    }
+}
+
+/// Replies of reasoning alone, if the check is on the time to their answer.
+fn unanswered(check: &Check, sample: &Sample) -> usize {
+    let Subject::Metric {
+        metric: Metric::TimeToFirstAnswer,
+        tags,
+        ..
+    } = &check.subject
+    else {
+        return 0;
+    };
+    let requests = sample.requests.iter();
+    requests
+        .filter(|request| request.is_reasoning_alone() && request.tags().match_all(tags))
+        .count()
+}
+
+/// Replies that ended within their reasoning would have answered later, at an unknown time. The ruling stands where it is the same with
+/// and without them; otherwise the limit is not measured.
+fn assess_with_unanswered(
+    check: &Check,
+    sample: &Sample,
+    conditions: &Conditions,
+    evidence: Evidence,
+    unanswered: usize,
+) -> Assessment {
+    let (answered, is_mean) = match evidence.clone() {
+        Evidence::Values(mut values, stat) => {
+            // Failed requests are infinite too.
+            let mut left = unanswered;
+            values.retain(|value| {
+                let is_unanswered = value.is_infinite() && left > 0;
+                left -= usize::from(is_unanswered);
+                !is_unanswered
+            });
+            (Evidence::Values(values, stat), false)
+        }
+        other => (other, true),
+    };
+    let with = assess_evidence(check, sample, conditions, evidence);
+    let without = assess_evidence(check, sample, conditions, answered);
+    if without.observed.is_some() && with.ruling == without.ruling && !is_mean {
+        return with;
+    }
+    let replies = match unanswered {
+        1 => "1 reply is".to_owned(),
+        n => format!("{n} replies are"),
+    };
+    let note = format!("not measured: {replies} reasoning alone, without an answer");
+    Assessment {
+        ruling: Ruling::Inconclusive,
+        bound: None,
+        need: None,
+        note: Some(note),
+        ..without
+    }
+}
+
+fn assess_evidence(
+    check: &Check,
+    sample: &Sample,
+    conditions: &Conditions,
+    mut evidence: Evidence,
+) -> Assessment {
     let (Some(observed), n) = estimate(&mut evidence) else {
         return without_data(check, sample);
     };
-    let on_failed = observed.is_infinite().then_some(
+    let on_failed = (observed.is_infinite() && check.of == RequestSet::Scheduled).then_some(
         "this value falls on a failed request; failed requests exceed any limit (`of: scheduled`)",
     );
     if let Some(relative) = &check.relative {
@@ -125,7 +197,9 @@ fn assess(check: &Check, sample: &Sample, conditions: &Conditions) -> Assessment
         },
     };
     let few = few_samples_note(check, &judged);
-    judged.with_note(on_failed.map(str::to_owned).or(few))
+    let judged = judged.with_note(on_failed.map(str::to_owned).or(few));
+    let unasked = check.is_default && judged.ruling == Ruling::Fail;
+    judged.with_note(unasked.then_some(DEFAULT_FAILED))
 }
 
 /// The note of a verdict on a rare tail from few samples: it is valid, but should not be published.
@@ -211,7 +285,7 @@ fn judge_histogram_bound(check: &Check, seen: StatValue, n: u64) -> Assessment {
     };
     let unit = match &check.subject {
         Subject::Signal { signal, .. } => signal.unit().symbol(),
-        Subject::Metric { .. } | Subject::Goodput(_) | Subject::PageMetric(_) => "",
+        _ => "",
     };
     let shown = format!("{}{} {unit}", seen.sign(), seen.number());
     let note = format!(

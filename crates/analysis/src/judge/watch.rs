@@ -27,14 +27,13 @@ impl Watch {
         let check = &self.check;
         match &check.subject {
             Subject::Signal { .. } | Subject::PageMetric(_) => None,
-            // A request that its client cancelled is neither a success nor an error.
-            Subject::Goodput(_) if request.left() => None,
-            Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
-            Subject::Goodput(limits) => Some(request.meets(limits) == check.op.is_ceiling()),
-            Subject::Metric { tags, .. } if !request.tags().match_all(tags) => None,
-            Subject::Metric { metric, .. } if metric.is_request_share() => request
-                .is_hit(*metric)
+            subject if !request.tags().match_all(subject.tags()) => None,
+            subject if subject.is_share() => request
+                .is_hit_of(subject)
                 .map(|hit| hit == check.op.is_ceiling()),
+            // A request that its client cancelled is neither a success nor an error.
+            Subject::Metric { metric, .. } if request.left() && !request.counts(*metric) => None,
+            Subject::Goodput(_) | Subject::Finish { .. } => None,
             Subject::Metric { .. } if !request.ok() && !request.left() => {
                 (check.of == RequestSet::Scheduled).then_some(true)
             }
@@ -147,6 +146,21 @@ mod tests {
         assert_eq!(
             breaks(&good, [ok(Metric::Ttft, 1.0), slow.clone(), failed()]),
             [false, true, true].map(Some)
+        );
+        let finish = watch(Check {
+            subject: Subject::Finish {
+                reason: "length".into(),
+                tags: Vec::new(),
+            },
+            ..check(Metric::ErrorRate, None, Op::AtMost, 0.05)
+        });
+        let cut = TestRequest {
+            finish_reason: Some("max_tokens".into()),
+            ..slow.clone()
+        };
+        assert_eq!(
+            breaks(&finish, [cut, slow.clone(), failed()]),
+            [Some(true), Some(false), None]
         );
         let gaps = watch(check(Metric::Itl, Some(Stat::Max), Op::Less, 5.0));
         let paced = |gaps: &[f64]| TestRequest {

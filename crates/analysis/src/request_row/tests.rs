@@ -185,7 +185,8 @@ mod derive {
         none.usage.output = Some(0);
         assert_eq!(
             metrics(none, &[Metric::Tpot, Metric::Ntpot, Metric::TokensPerEvent]),
-            [None, None, Some(0.0)]
+            [Some(10.0), Some(30.0), Some(1.0)],
+            "a count of 0 beside events is not used"
         );
     }
 
@@ -232,6 +233,7 @@ mod derive {
 mod live {
     use crate::fixture::{failed, outcome, stream, table};
     use crate::measured_requests::MeasuredRequests;
+    use crate::output_lengths;
     use llmscen_core::outcome::{FailureKind, ServerTimes};
     use llmscen_core::units::Nanos;
 
@@ -256,13 +258,15 @@ mod live {
         let table = table("a", &rows);
         let stored = table.rows_of_case("a").into_iter().map(|row| {
             let mut requests = MeasuredRequests::default();
-            requests.push_row(&row, 0.0, |_| true);
+            requests.push_row(&row, 0.0, |metric| {
+                output_lengths::applies(metric, &row, None)
+            });
             requests
         });
         let shown = |requests: &MeasuredRequests| format!("{requests:?}");
         let live = rows
             .iter()
-            .map(|outcome| MeasuredRequests::of_outcome(outcome, 0));
+            .map(|outcome| MeasuredRequests::of_outcome(outcome, 0, None));
         assert_eq!(
             live.map(|own| shown(&own)).collect::<Vec<_>>(),
             stored.map(|own| shown(&own)).collect::<Vec<_>>()

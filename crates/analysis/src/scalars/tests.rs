@@ -29,6 +29,7 @@ mod scalars {
             no_data: NoData::Fail,
             relative: None,
             abort: None,
+            is_default: false,
         }
     }
 

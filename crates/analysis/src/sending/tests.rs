@@ -169,7 +169,9 @@ mod sending {
                 audio: 0.0,
                 output: 6.0,
                 input: 10.0,
-                total: 16.0
+                total: 16.0,
+                billed: 6.0,
+                billed_total: 16.0
             }
         );
         let seen = sample_case(&table, &facts).scalars;

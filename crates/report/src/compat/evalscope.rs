@@ -142,7 +142,7 @@ fn summary(case: &Measured<'_>) -> Map<String, Value> {
     let over = |amount: Option<f64>| amount.zip(time).map(|(amount, time)| amount / time);
     let (input, output) = (
         case.total(Metric::PromptTokens),
-        case.total(Metric::OutputTokens),
+        case.total(Metric::BilledTokens),
     );
     let streamed = case.ok().filter(|row| row.first_token().is_some()).count() as i64;
     out.figure("Test Duration (s)", "Time taken for tests (s)", time);
@@ -215,7 +215,7 @@ fn summary(case: &Measured<'_>) -> Map<String, Value> {
         out.figure(
             "Avg Output Tokens",
             "Average output tokens per request",
-            mean(case.values(Metric::OutputTokens)),
+            mean(case.values(Metric::BilledTokens)),
         );
         add_conversation_metrics(case, &mut out);
     } else {
@@ -311,7 +311,7 @@ fn columns(case: &Measured<'_>) -> Vec<(&'static str, f64, SortedValues)> {
             ("TPOT (ms)", 1.0, tpots(case)),
             ("TPOT (s)", 1e-3, tpots(case)),
             ("Input tokens", 1.0, case.values(Metric::PromptTokens)),
-            ("Output tokens", 1.0, case.values(Metric::OutputTokens)),
+            ("Output tokens", 1.0, case.values(Metric::BilledTokens)),
             ("Output (tok/s)", 1.0, per_s(|row| row.output_tokens())),
             ("Total (tok/s)", 1.0, per_s(both)),
             (

@@ -126,7 +126,7 @@ fn requests(case: &Measured<'_>) -> Value {
         "failures": failures,
         "incomplete": incomplete,
         "input_length": statistics(case.values(Metric::PromptTokens), "count"),
-        "output_length": statistics(case.values(Metric::OutputTokens), "count"),
+        "output_length": statistics(case.values(Metric::BilledTokens), "count"),
     })
 }
 
@@ -161,7 +161,7 @@ fn throughput(case: &Measured<'_>) -> Value {
     };
     let (input, output) = (
         case.total(Metric::PromptTokens),
-        case.total(Metric::OutputTokens),
+        case.total(Metric::BilledTokens),
     );
     let total = input.zip(output).map(|(input, output)| input + output);
     json!({

@@ -143,7 +143,7 @@ impl CaseValues {
         };
         let (input, output) = (
             case.total(Metric::PromptTokens),
-            case.total(Metric::OutputTokens),
+            case.total(Metric::BilledTokens),
         );
         let mean =
             |metric: Metric| SortedValues::new(case.values(metric)).map(|spread| spread.mean());
@@ -151,7 +151,7 @@ impl CaseValues {
             batch: case.concurrency(),
             requests: case.rows.len(),
             prompt: mean(Metric::PromptTokens),
-            completion: mean(Metric::OutputTokens),
+            completion: mean(Metric::BilledTokens),
             ftl: SortedValues::new(
                 case.values(Metric::TtftService)
                     .into_iter()

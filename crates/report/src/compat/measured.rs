@@ -66,7 +66,7 @@ impl Measured<'_> {
             .iter()
             .find_map(|check| match &check.subject {
                 Subject::Goodput(limits) => Some(limits),
-                Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+                _ => None,
             })?;
         Some(self.rows.iter().filter(|row| row.meets(limits)).count())
     }

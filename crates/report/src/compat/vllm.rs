@@ -144,7 +144,7 @@ fn head(case: &Measured<'_>) -> Map<String, Value> {
     let over = |amount: Option<f64>| amount.zip(window).map(|(amount, window)| amount / window);
     let (input, output) = (
         case.total(Metric::PromptTokens),
-        case.total(Metric::OutputTokens),
+        case.total(Metric::BilledTokens),
     );
     let burstiness = match case.arrival() {
         Some(Arrival::Gamma { burstiness }) => Some(burstiness),
@@ -399,6 +399,7 @@ mod tests {
             no_data: NoData::Fail,
             relative: None,
             abort: None,
+            is_default: false,
         });
         let saved: Value =
             serde_json::from_slice(&files(ExportFormat::Vllm, &limited, rows())[0].bytes).unwrap();

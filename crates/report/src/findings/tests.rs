@@ -47,6 +47,29 @@ fn a_failed_objective_names_the_load_from_which_it_fails() {
 }
 
 #[test]
+fn short_replies_are_found_above_five_percent() {
+    let with = |users: u32, shorter: u64| {
+        let mut case = decided(case(users));
+        case.output_lengths = Some(OutputLengths {
+            n: 100,
+            requested_mean: 64.0,
+            received_mean: 60.0,
+            is_minimum: false,
+            shorter,
+        });
+        case
+    };
+    assert_eq!(of_cases(vec![with(4, 5)]), [""; 0]);
+    assert_eq!(
+        of_cases(vec![with(4, 5), with(8, 6), with(16, 94)]),
+        [
+            "100 of 200 replies have fewer output tokens than requested from concurrency 8 on: the server may ignore the \
+             requested length."
+        ]
+    );
+}
+
+#[test]
 fn a_queue_is_a_cause_only_with_a_measured_queue_time() {
     let waiting = [
         (Signal::ServerWaiting, 40.2, 61.0),

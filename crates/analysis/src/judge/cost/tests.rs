@@ -12,7 +12,7 @@ fn priced() -> Sample {
     let mut sample = sample((0..200).map(|_| ok(Metric::Ttft, 1.0)).collect());
     sample
         .scalars
-        .extend([(Metric::OutputTps, 40.0), (COST, 25.0)]);
+        .extend([(Metric::BilledTps, 40.0), (COST, 25.0)]);
     sample
 }
 
@@ -24,7 +24,7 @@ fn limit(op: Op, limit: f64) -> Check {
 fn a_ceiling_of_a_cost_is_a_floor_of_its_throughput() {
     let sample = priced();
     let inverted = CostLimit::of(&limit(Op::AtMost, 50.0), &sample).unwrap();
-    let expected = check(Metric::OutputTps, None, Op::AtLeast, 20.0);
+    let expected = check(Metric::BilledTps, None, Op::AtLeast, 20.0);
     assert_eq!(
         (
             inverted.check.op,

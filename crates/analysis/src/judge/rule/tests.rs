@@ -45,6 +45,27 @@ mod rule {
     }
 
     #[test]
+    fn a_failed_default_names_its_key() {
+        let rows = |bad: usize| [vec![failed(); bad], latencies([9.0; 99])].concat();
+        let wanted = Check {
+            confidence: Confidence::Point,
+            no_data: NoData::Pass,
+            is_default: true,
+            ..check(Metric::ErrorRate, None, Op::Less, 0.01)
+        };
+        let healthy = ruled(&wanted, rows(0));
+        assert_eq!((healthy.ruling, healthy.note), (Ruling::Pass, None));
+        let verdict = ruled(&wanted, rows(1));
+        assert_eq!(
+            (verdict.ruling, verdict.observed),
+            (Ruling::Fail, Some(0.01))
+        );
+        let note = verdict.note.unwrap();
+        assert!(note.contains("`slo_defaults.error_rate`"), "{note}");
+        assert_eq!(ruled(&wanted, Vec::new()).ruling, Ruling::Pass);
+    }
+
+    #[test]
     fn a_p99_of_fewer_than_a_thousand_samples_says_so() {
         let note = |p: f64, n: u32| {
             let wanted = check(Metric::Ttft, Some(Stat::Quantile(p)), Op::Less, 1e9);
@@ -535,5 +556,49 @@ mod bounded {
             note,
             "the server's histogram only shows that the value is ≥ 10000 ms (it falls in the last bucket)"
         );
+    }
+}
+
+mod unanswered {
+    use super::super::*;
+    use crate::fixture::TestRequest;
+    use crate::judge::fixture::{check, conditions, ok, sample};
+    use llmscen_core::check::Op;
+    use llmscen_core::metric::Stat;
+
+    #[test]
+    fn a_reply_of_reasoning_alone_answers_at_an_unknown_time() {
+        let answered = |value: f64| ok(Metric::TimeToFirstAnswer, value);
+        let alone = TestRequest {
+            ok: true,
+            reasoning_alone: true,
+            ..TestRequest::default()
+        };
+        let judged = |slow: usize, alone_count: usize, stat: Stat| {
+            // Each kind is spread over the run.
+            let rows = (0..1000).map(|request| match request * 619 % 1000 {
+                place if place < alone_count => alone.clone(),
+                place if place < alone_count + slow => answered(9.0),
+                _ => answered(1.0),
+            });
+            let check = check(Metric::TimeToFirstAnswer, Some(stat), Op::Less, 5.0);
+            let verdict = rule(&check, &sample(rows.collect()), &conditions(true));
+            let is_measured = verdict
+                .note
+                .is_none_or(|note| !note.starts_with("not measured: "));
+            (verdict.ruling, is_measured)
+        };
+        let p95 = Stat::Quantile(0.95);
+        assert_eq!(judged(0, 0, p95), (Ruling::Pass, true));
+        assert_eq!(judged(0, 5, p95), (Ruling::Pass, true), "few, however late");
+        assert_eq!(judged(0, 300, p95), (Ruling::Inconclusive, false));
+        assert_eq!(
+            judged(200, 5, p95),
+            (Ruling::Fail, true),
+            "slow without them"
+        );
+        assert_eq!(judged(0, 1000, p95), (Ruling::Inconclusive, false));
+        assert_eq!(judged(0, 1, Stat::Mean), (Ruling::Inconclusive, false));
+        assert_eq!(judged(0, 1, Stat::Max), (Ruling::Inconclusive, false));
     }
 }

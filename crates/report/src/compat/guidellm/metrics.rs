@@ -177,7 +177,7 @@ pub(super) fn metrics(case: &Measured<'_>) -> Vec<NamedMetric> {
             "output_token_count",
             "Token Metrics",
             "Output Tokens",
-            values(Metric::OutputTokens, 1.0),
+            values(Metric::BilledTokens, 1.0),
         ),
         (
             "total_token_count",

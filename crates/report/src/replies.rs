@@ -1,0 +1,100 @@
+//! The tables of output lengths and finish reasons.
+
+use crate::format::{number, percent};
+use crate::table::{Cell, Column, Emphasis, Row, Table};
+use llmscen_core::report::CaseReport;
+
+/// Output lengths as requested and as received, of each case whose requests ask for a length.
+pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::number().documents("Replies"),
+        Column::number().documents("Tokens requested, mean"),
+        Column::number().documents("Tokens received, mean"),
+        Column::number().documents("Shorter replies"),
+        Column::number().documents("Share"),
+    ];
+    let row = |(index, case): (usize, &'a CaseReport)| {
+        let lengths = case.output_lengths?;
+        let minimum = if lengths.is_minimum { "≥ " } else { "" };
+        let requested = lengths.requested_mean;
+        let share = lengths.shorter as f64 / lengths.n.max(1) as f64;
+        let shorter = match lengths.shorter {
+            0 => Emphasis::None,
+            _ => Emphasis::Fail,
+        };
+        let cells = vec![
+            Cell::case(index, &case.id),
+            Cell::count(lengths.n),
+            Cell::figure(format!("{minimum}{}", number(requested)), requested),
+            Cell::number(Some(lengths.received_mean)),
+            Cell::count(lengths.shorter).emphasized(shorter),
+            Cell::figure(percent(share), share),
+        ];
+        Some(Row::new(cells).case(&case.id))
+    };
+    Table::new(columns, cases.filter_map(row).collect())
+}
+
+/// A row for each finish reason of each case.
+pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Finish reason"),
+        Column::number().documents("Replies"),
+        Column::number().documents("Share"),
+    ];
+    let rows = cases.flat_map(|(index, case)| {
+        let all: u64 = case.finish_reasons.iter().map(|it| it.count).sum();
+        case.finish_reasons.iter().map(move |it| {
+            let share = it.count as f64 / all.max(1) as f64;
+            let cells = vec![
+                Cell::case(index, &case.id),
+                match it.reason.as_str() {
+                    "" => Cell::prose("none"),
+                    reason => Cell::code(reason),
+                },
+                Cell::count(it.count),
+                Cell::figure(percent(share), share),
+            ];
+            Row::new(cells).case(&case.id)
+        })
+    });
+    Table::new(columns, rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{case, report_of};
+    use llmscen_core::report::{FinishReasonCount, OutputLengths, RunVerdict};
+
+    #[test]
+    fn every_report_has_the_lengths_and_the_finish_reasons() {
+        let mut short = case(4);
+        short.output_lengths = Some(OutputLengths {
+            n: 100,
+            requested_mean: 64.0,
+            received_mean: 8.8,
+            is_minimum: true,
+            shorter: 92,
+        });
+        let count = |reason: &str, count| FinishReasonCount {
+            reason: reason.into(),
+            count,
+        };
+        short.finish_reasons = vec![count("a|b", 92), count("", 8)];
+        let report = report_of(vec![short, case(8)], RunVerdict::Pass, 0);
+        let markdown = crate::markdown(&report, &[]).unwrap();
+        let from = markdown.find("## Replies").unwrap();
+        let section = &markdown[from..];
+        let to = section[3..].find("\n## ").unwrap() + 3;
+        insta::assert_snapshot!(&section[..to]);
+        let html = crate::html(&report, "").unwrap();
+        assert!(html.contains("id=\"replies\"") && html.contains("a|b"));
+        let json: serde_json::Value = serde_json::from_str(&crate::json(&report).unwrap()).unwrap();
+        let first = &json["cases"][0];
+        assert_eq!(first["output_lengths"]["shorter"], 92);
+        assert_eq!(first["finish_reasons"][1]["count"], 8);
+        assert_eq!(json["cases"][1]["output_lengths"], serde_json::Value::Null);
+    }
+}
