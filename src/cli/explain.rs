@@ -9,7 +9,7 @@ use llmscen_scenario::{FieldHelp, field_help, setting_named};
 use std::fmt::Write;
 
 /// Words with a meaning of their own: name, exit code, meaning, what to do.
-const WORDS: [(&str, &str, &str); 9] = [
+const WORDS: [(&str, &str, &str); 10] = [
     (
         "PASS",
         "Every objective is met at its confidence (95% by default). Exit code 0.",
@@ -39,6 +39,11 @@ const WORDS: [(&str, &str, &str); 9] = [
         "goodput",
         "Share of the scheduled requests that succeed and meet every limit in the parentheses: goodput(ttft < 500ms, tpot < 50ms) >= 95%. Failed and dropped requests count against it.",
         "Look at the distribution of each limit in the report: the first one that bends over load is the one to work on.",
+    ),
+    (
+        "finish",
+        "Share of the successful requests whose reply ended for a reason, in the word that the server sends: finish{length}.share <= 5%. `length`, `stop`, `tool_calls` and `content_filter` also match the words of other servers.",
+        "The report lists the finish reasons of each case. If too many replies end for their length, raise `request.max_tokens`.",
     ),
     (
         "baseline",
@@ -153,6 +158,7 @@ fn metric_text(metric: Metric) -> String {
         Requires::Reasoning => "streamed responses with reasoning and an answer",
         Requires::Turns => "conversations (`dataset.turns`)",
         Requires::Tokenizer => "`dataset.tokenizer`",
+        Requires::OutputTokenizer => "`dataset.tokenizer`, and token counts of the server",
         Requires::Items => "requests with several inputs or results",
         Requires::Audio => "requests that transcribe or generate audio",
         Requires::AudioOutput => {
@@ -168,7 +174,9 @@ fn metric_text(metric: Metric) -> String {
         Requires::Endpoints => "several URLs in `target.url`",
         Requires::AnswerFormat => "a check of the format in `request.expect`",
         Requires::AnswerTruth => "a truth in `request.expect`",
-        Requires::AnswerLength => "`request.expect.length: exact`, and token counts",
+        Requires::AnswerLength => {
+            "`request.ignore_eos: true` and `max_tokens`, or `request.expect.length: exact`, and token counts"
+        }
     };
     if !needs.is_empty() {
         let _ = write!(text, "\n  needs     {needs}");

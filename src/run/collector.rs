@@ -188,6 +188,7 @@ impl CollectorState {
         let CompletedCall {
             mut outcome,
             text,
+            event_texts,
             message,
             captured: copy,
             session_token: _,
@@ -200,6 +201,14 @@ impl CollectorState {
             .find(|(name, _)| name.is_empty() || is_in_group(group, name));
         if let (Some((_, tokenizer)), Some(text)) = (tokenizer, text) {
             outcome.counted.output = tokenizer.count(&text);
+            let has_other_count =
+                outcome.counted.output != Some(outcome.timeline.tokens.len() as u64);
+            // With one token per event the weights are no news.
+            if has_other_count && outcome.timeline.weights.is_empty() && !tokenizer.approximate() {
+                let weights = tokenizer.count_ranges(&text, &event_texts);
+                outcome.timeline.weights = weights.unwrap_or_default();
+                outcome.reply.weights_counted = !outcome.timeline.weights.is_empty();
+            }
         }
         if let (Some(judge), Some(truths)) = (&mut self.answer_judge, truths) {
             let message = message.unwrap_or_default();

@@ -7,9 +7,10 @@ mod tests;
 use crate::run::error::RunError;
 use crate::run::prepare::{RoundExtent, TraceCache};
 use crate::run::requests::conversation::prepare_first_turn;
+use crate::run::requests::tool_results::{MAPPING, has_tool_results};
 use llmscen_analysis::judge;
 use llmscen_core::check::{Check, RequestSet, Subject};
-use llmscen_core::dataset::{DatasetSpec, OnExhausted, Source};
+use llmscen_core::dataset::{DatasetSpec, OnExhausted, Replies, Source};
 use llmscen_core::load::{Arrival, Shape, Warmup};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
@@ -18,7 +19,7 @@ use llmscen_core::schedule::mix;
 use llmscen_core::search::Budget;
 use llmscen_core::seed::Seed;
 use llmscen_core::units::Nanos;
-use llmscen_datasets::{CacheDir, Opened, Progress, PromptError};
+use llmscen_datasets::{CacheDir, Opened, Progress, PromptError, Prompts};
 use llmscen_protocols::protocol;
 use llmscen_report::format::millis;
 use llmscen_scenario::render::{Renderer, describe_form};
@@ -26,6 +27,7 @@ pub use logits::describe_logits;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// The estimates for a plan.
 pub struct Forecast {
@@ -289,6 +291,9 @@ fn first_body(
         .session(0)
         .and_then(|session| session.turns.into_iter().next())
         .ok_or(RunError::NothingToSend)?;
+    if maps_tool_results(&case.dataset, opened.prompts.as_ref()) {
+        notes.push(MAPPING.to_owned());
+    }
     notes.extend(opened.prompts.problems());
     let rendered = renderer.body(&prepare_first_turn(first), 0, seed)?;
     let body = rendered.bytes;
@@ -314,6 +319,28 @@ fn first_body(
         _ if hidden > 0 => format!("{}\n({hidden} more messages)", shown.join("\n")),
         _ => shown.join("\n"),
     })
+}
+
+/// Sessions in which `plan` looks for tool results.
+const READ_SESSIONS: u64 = 200;
+
+/// Whether live replies replace those that tool results of the data answer.
+fn maps_tool_results(spec: &DatasetSpec, prompts: &dyn Prompts) -> bool {
+    let has_messages = match spec.source {
+        Source::Messages | Source::Sharegpt | Source::Rows | Source::LineByLine => true,
+        // The command may print its next row much later.
+        Source::Command(_) => prompts.ready(READ_SESSIONS, Duration::ZERO),
+        _ => false,
+    };
+    let replies = spec.turns.as_ref().map(|turns| turns.replies);
+    let count = prompts
+        .len()
+        .map_or(READ_SESSIONS, |count| count.min(READ_SESSIONS));
+    has_messages
+        && replies == Some(Replies::Live)
+        && (0..count)
+            .map_while(|seq| prompts.session(seq))
+            .any(|session| has_tool_results(&session))
 }
 
 /// Messages of a request that `plan` shows.
@@ -504,7 +531,7 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
         .and_then(|quest| plan.cases.get(quest.first))?;
     let counts_failures = |check: &Check| match &check.subject {
         Subject::Goodput(_) => true,
-        Subject::Signal { .. } | Subject::PageMetric(_) => false,
+        Subject::Finish { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => false,
         Subject::Metric { metric, .. } => {
             *metric == Metric::ErrorRate || check.of == RequestSet::Scheduled
         }
@@ -516,9 +543,10 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
 /// Number of rounds to which an objective applies.
 fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
     match &check.subject {
-        Subject::Metric { tags, .. } if tags.iter().any(|(tag, _)| tag == "round") => 1,
+        subject if subject.tag("round").is_some() => 1,
         Subject::Metric { .. }
         | Subject::Goodput(_)
+        | Subject::Finish { .. }
         | Subject::Signal { .. }
         | Subject::PageMetric(_) => rounds,
     }

@@ -25,7 +25,7 @@ use llmscen_core::units::Nanos;
 use llmscen_core::url_secrets::redact_url;
 use llmscen_datasets::token::Tokenizer;
 use llmscen_datasets::{CacheDir, Log, Prompts};
-use llmscen_protocols::{Protocol, protocol};
+use llmscen_protocols::{DecodeOptions, Markers, Protocol, protocol};
 use llmscen_report::Inconclusive;
 use llmscen_scenario::answers::AnswerChecker;
 use llmscen_scenario::render::Renderer;
@@ -113,6 +113,8 @@ pub struct PreparedCase {
     pub classes: Vec<Arc<TrafficClass>>,
     /// Protocol of the target.
     pub protocol: Arc<dyn Protocol>,
+    /// The markers of reasoning in answers.
+    pub markers: Markers,
     /// Notes on the datasets.
     pub notes: Vec<String>,
     /// Arrivals of a replay.
@@ -237,6 +239,7 @@ impl DatasetCache {
         Ok(PreparedCase {
             classes,
             protocol,
+            markers: Markers::new(&case.request.markers),
             notes,
             arrivals,
             conversations,
@@ -526,7 +529,7 @@ fn http_client(
         clock: Clock::new(start),
         counters: Arc::new(LiveCounters::default()),
         protocol: prepared.protocol.clone(),
-        keep_text: false,
+        decode_options: DecodeOptions::default(),
         keep_bodies: false,
         policy: Default::default(),
     };

@@ -87,7 +87,7 @@ fn wait(target: &Target, awaited: &Awaited, context: &Context) -> Result<(), Run
 fn missing(target: &Target, awaited: &Awaited) -> Vec<String> {
     let mut missing = Vec::new();
     for url in &awaited.urls {
-        if let Err(why) = fetch(target, url).and_then(|fetch| fetch.call(None)) {
+        if let Err(why) = fetch(target, url).and_then(|fetch| fetch.call(None)?.require_success()) {
             missing.push(format!("GET {url}: {why}"));
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod conversation;
 pub(crate) mod row_usage;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod tool_results;
 pub mod traffic_class;
 pub(crate) mod turn_renderer;
 

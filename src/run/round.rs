@@ -22,6 +22,7 @@ use crate::run::execution::stop::{Level, Stop};
 use crate::run::outputs::recover::measured_from;
 use crate::run::prepare::{Context, PreparedCase};
 use crate::run::requests::row_usage::{self, SentRows};
+use crate::run::requests::tool_results::ToolResults;
 use crate::run::requests::traffic_class::{
     ClassSource, MixAssignment, RowStride, strided_prompts, tokenizers,
 };
@@ -43,7 +44,7 @@ use crate::store::{Record, RunDir};
 use async_channel::{Receiver, Sender, bounded};
 use llmscen_analysis::{Builder, Table};
 use llmscen_client::clock::Clock;
-use llmscen_client::counters::{ImplausibleCounts, LiveCounters};
+use llmscen_client::counters::LiveCounters;
 use llmscen_client::http::{CompletedCall, HttpOptions};
 use llmscen_client::retry::RequestPolicy;
 use llmscen_client::route::Route;
@@ -65,6 +66,7 @@ use llmscen_core::telemetry::{TelemetryRecord, TelemetrySample};
 use llmscen_core::units::Nanos;
 use llmscen_datasets::Prompts;
 use llmscen_local::host::Host;
+use llmscen_protocols::DecodeOptions;
 use llmscen_simulator::Truth;
 use llmscen_telemetry::process::memory_peak;
 use std::net::SocketAddr;
@@ -233,7 +235,11 @@ pub fn run_round(
     let (mut readings, notes) = sampler.finish();
     missing_telemetry.extend(notes);
     let queue_end = request_queue.finish();
-    let renderer_end = turn_renderer.map_or(Ok(()), TurnRenderer::finish);
+    let (tool_results, renderer_fault) = match turn_renderer.map(TurnRenderer::finish) {
+        Some(Err(fault)) => (ToolResults::default(), Some(fault)),
+        Some(Ok(tool_results)) => (tool_results, None),
+        None => (ToolResults::default(), None),
+    };
     let mut collected = collector.finish()?;
     drop((simulator, sending));
 
@@ -259,7 +265,7 @@ pub fn run_round(
         collected.fault.take().map(RunError::from),
         workers.fault,
         queue_end.err(),
-        renderer_end.err(),
+        renderer_fault,
         state.logits_writer.take_fault(),
         server_fault,
         panics::first().map(RunError::Defect),
@@ -291,11 +297,7 @@ pub fn run_round(
     Ok(RoundResult {
         part,
         tally,
-        absurd: state
-            .gauges
-            .iter()
-            .map(|gauges| gauges.absurd())
-            .fold(None, ImplausibleCounts::joined),
+        tool_results,
         rows: rows.map(Builder::finish),
         unwritten,
         sent,
@@ -549,11 +551,15 @@ impl<'a> RoundState<'a> {
             clock: self.shared.clock,
             counters: gauges,
             protocol: prepared.protocol.clone(),
-            keep_text: prepared.conversations
-                || prepared.classes.iter().any(|class| {
-                    let answers = class.answers.as_ref();
-                    class.tokenizer.is_some() || answers.is_some_and(|answers| answers.reads_text())
-                }),
+            decode_options: DecodeOptions {
+                keep_text: prepared.conversations
+                    || prepared.classes.iter().any(|class| {
+                        let answers = class.answers.as_ref();
+                        class.tokenizer.is_some()
+                            || answers.is_some_and(|answers| answers.reads_text())
+                    }),
+                markers: prepared.markers.clone(),
+            },
             keep_bodies: bodies != Bodies::None,
             policy: RequestPolicy {
                 retry: prepared
@@ -663,8 +669,8 @@ pub struct RoundResult {
     pub rows: Option<Table>,
     /// Outcomes that may be missing in the journal.
     pub unwritten: Vec<Outcome>,
-    /// Replies with impossible counts.
-    pub absurd: Option<ImplausibleCounts>,
+    /// Tool results of the turns that were sent.
+    pub tool_results: ToolResults,
     /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
     /// Telemetry.

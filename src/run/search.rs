@@ -330,7 +330,7 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
 fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
     let limits = case.checks.iter().find_map(|check| match &check.subject {
         Subject::Goodput(limits) => Some(limits),
-        Subject::Metric { .. } | Subject::Signal { .. } | Subject::PageMetric(_) => None,
+        _ => None,
     })?;
     let window: f64 = sample.windows.iter().sum();
     let n = sample.requests.len() as f64;

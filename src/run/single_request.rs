@@ -28,7 +28,7 @@ use llmscen_core::request::PreparedRequest;
 use llmscen_core::schedule::shard::Shard;
 use llmscen_core::units::Nanos;
 use llmscen_local::host::Host;
-use llmscen_protocols::Message;
+use llmscen_protocols::{DecodeOptions, Message};
 use llmscen_scenario::render::describe_form;
 use std::sync::Arc;
 use std::time::Instant;
@@ -118,7 +118,10 @@ pub fn send_one(
                 clock: Clock::new(Instant::now()),
                 counters: Arc::default(),
                 protocol: prepared.protocol.clone(),
-                keep_text: true,
+                decode_options: DecodeOptions {
+                    keep_text: true,
+                    markers: prepared.markers.clone(),
+                },
                 keep_bodies: true,
                 policy: RequestPolicy {
                     retry: Vec::new(),
@@ -229,6 +232,7 @@ fn describe(
     let CompletedCall {
         outcome,
         text,
+        event_texts: _,
         message,
         captured: copy,
         truths: _,

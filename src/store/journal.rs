@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "journal.bin";
 
 const MAGIC: &[u8; 8] = b"LLMSCENJ";
-const VERSION: u32 = 8;
-/// Still read, with the number of fields that its outcomes lack at their end: `held_until` and the fields after it, in version 6
-/// `endpoint` too.
-const EARLIER_VERSIONS: [(u32, usize); 2] = [(7, 7), (6, 8)];
+const VERSION: u32 = 9;
+/// Still read, with the number of fields that its outcomes lack at their end: the five of `reply`, in version 7 `held_until` and the
+/// fields after it, in version 6 `endpoint` too.
+const EARLIER_VERSIONS: [(u32, usize); 3] = [(8, 5), (7, 12), (6, 13)];
 
 /// One entry of a journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

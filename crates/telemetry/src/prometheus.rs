@@ -17,6 +17,7 @@ use llmscen_core::url_secrets::redact_url;
 use names::FAMILIES;
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    RETRY_AFTER,
 };
 use reqwest::{Certificate, Client, Identity, RequestBuilder, Response, Url, redirect};
 use std::collections::{BTreeSet, HashSet};
@@ -429,6 +430,8 @@ fn table() -> String {
 
 /// Limit of the size of a page.
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum wait for the body of the reply to a call: the status is known by then.
+const BODY_WAIT: Duration = Duration::from_secs(2);
 /// Redirects that are followed, only on the same host, because headers may contain secrets.
 const MAX_REDIRECTS: usize = 3;
 
@@ -571,11 +574,11 @@ impl Fetch {
         self.runtime.block_on(self.endpoint.page())
     }
 
-    /// Sends a GET, or a POST with a JSON body, and reads the response, which must have a status from 200 to 299.
+    /// Sends a GET, or a POST with a JSON body. The reply may have any status.
     ///
     /// # Errors
-    /// The server cannot be reached, answers with another status, or too late.
-    pub fn call(&self, body: Option<String>) -> Result<(), FetchError> {
+    /// The server cannot be reached, or answers too late.
+    pub fn call(&self, body: Option<String>) -> Result<CallReply, FetchError> {
         let Endpoint { client, url, .. } = &self.endpoint;
         let request = match body {
             None => client.get(url.clone()),
@@ -584,10 +587,45 @@ impl Fetch {
                 .header(CONTENT_TYPE, "application/json")
                 .body(body),
         };
-        let response = self.endpoint.in_time(self.endpoint.respond(request));
-        match self.runtime.block_on(response)?.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(FetchError::Status(status.as_u16())),
+        let exchange = async {
+            let response = self.endpoint.respond(request).await?;
+            let status = response.status();
+            let header = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+            let retry_after = header(RETRY_AFTER);
+            let is_json = header(CONTENT_TYPE).is_some_and(|kind| kind.contains("json"));
+            // The body of a success may be a stream without an end.
+            let body = match !status.is_success() || is_json {
+                true => tokio::time::timeout(BODY_WAIT, read_body(response)).await,
+                false => Ok(Ok(Vec::new())),
+            };
+            Ok(CallReply {
+                status: status.as_u16(),
+                retry_after,
+                body: body.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default(),
+            })
+        };
+        self.runtime.block_on(self.endpoint.in_time(exchange))
+    }
+}
+
+/// The reply to a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallReply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The header `Retry-After`.
+    pub retry_after: Option<String>,
+    /// The body of an error, or a JSON body; otherwise empty.
+    pub body: Vec<u8>,
+}
+
+impl CallReply {
+    /// # Errors
+    /// The status is not one from 200 to 299.
+    pub fn require_success(&self) -> Result<(), FetchError> {
+        match self.status {
+            200..=299 => Ok(()),
+            status => Err(FetchError::Status(status)),
         }
     }
 }

@@ -11,6 +11,7 @@ use llmscen_report::format::{against, millis};
 fn sensitivity(check: &Check) -> (Sensitivity, bool) {
     let metric = match &check.subject {
         Subject::Goodput(_) => return (Sensitivity::Latency, false),
+        Subject::Finish { .. } => return (Sensitivity::Fixed, true),
         Subject::Signal { .. } | Subject::PageMetric(_) => return (Sensitivity::Figure, true),
         Subject::Metric { metric, .. } => *metric,
     };

@@ -39,6 +39,7 @@ pub(crate) fn case(url: &str) -> Case {
         timeouts: Timeouts {
             connect: ms(1),
             read: ms(1),
+            event: None,
             total: ms(1),
         },
         tls: Tls::default(),
@@ -101,6 +102,7 @@ pub(crate) fn of_subject(subject: Subject, op: Op, limit: f64) -> Check {
         no_data: NoData::Fail,
         relative: None,
         abort: None,
+        is_default: false,
     }
 }
 

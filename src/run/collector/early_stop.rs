@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The early-stop checks of one round.
 pub struct EarlyStopMonitor {
+    case: Case,
     round: u32,
     limits: Vec<Limit>,
     /// The counts of the objectives for shard 0, which decides; None for a run of one process.
@@ -84,6 +85,7 @@ impl EarlyStopMonitor {
         let planned = measured(case, planned);
         let idle = limits.is_empty() && drift.is_none();
         (!idle).then(|| EarlyStopMonitor {
+            case: case.clone(),
             round,
             counts: (!is_whole).then(|| vec![ObjectiveCounts::default(); limits.len()]),
             limits,
@@ -133,7 +135,11 @@ impl EarlyStopMonitor {
                 .err()
                 .is_none_or(|failure| failure.kind != FailureKind::Cancelled);
         let requests = if counts {
-            MeasuredRequests::of_outcome(outcome, self.round)
+            MeasuredRequests::of_outcome(
+                outcome,
+                self.round,
+                self.case.requested_length(outcome.group.as_deref()),
+            )
         } else {
             MeasuredRequests::default()
         };

@@ -548,7 +548,7 @@ mod tests {
             request(Phase::Measured, &[20], Err(cancelled())),
         ] {
             let spans = RequestSpans::new(&outcome);
-            let requests = MeasuredRequests::of_outcome(&outcome, 0);
+            let requests = MeasuredRequests::of_outcome(&outcome, 0, None);
             let request = requests.iter().next().unwrap();
             let ms = |span: Option<Nanos>| span.map(Nanos::millis);
             assert_eq!(ms(spans.ttft), request.value(Metric::Ttft));

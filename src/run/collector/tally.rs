@@ -1,7 +1,6 @@
 //! Counts over the requests of a round that the run itself needs. The requests are in the journal.
 
 use crate::run::worker::target_health::FailFast;
-use llmscen_client::counters::ImplausibleCounts;
 use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -170,19 +169,6 @@ impl Replies {
     }
 }
 
-/// Notes on impossible counts, one per case.
-pub fn note_absurd_counts(cases: &BTreeMap<String, ImplausibleCounts>) -> Vec<String> {
-    let note = |(case, ImplausibleCounts { replies, example }): (&String, &ImplausibleCounts)| {
-        let replies = if *replies == 1 {
-            "1 reply".to_owned()
-        } else {
-            format!("{replies} replies")
-        };
-        format!("case `{case}`: {example}. Impossible counts or times in {replies} are not used.")
-    };
-    cases.iter().map(note).collect()
-}
-
 /// Whether the reply had no content. A reply that is not streamed has no token events, but its text is counted.
 fn is_empty(outcome: &Outcome) -> bool {
     let no_text = outcome.streamed || outcome.counted.output == Some(0);
@@ -321,31 +307,6 @@ mod tests {
             ]
         );
         assert_eq!(notes(&count(vec![reply(true, 1, "stop")]), 0), [""; 0]);
-    }
-
-    #[test]
-    fn impossible_counts_are_noted_once_per_case() {
-        let absurd = |replies, example: &str| {
-            Some(ImplausibleCounts {
-                replies,
-                example: example.to_owned(),
-            })
-        };
-        let joined = ImplausibleCounts::joined(
-            ImplausibleCounts::joined(None, absurd(1, "one")),
-            absurd(2, "two"),
-        );
-        let cases = [
-            ("a".to_owned(), joined.unwrap()),
-            ("b".to_owned(), absurd(1, "three").unwrap()),
-        ];
-        assert_eq!(
-            note_absurd_counts(&cases.into()),
-            [
-                "case `a`: one. Impossible counts or times in 3 replies are not used.",
-                "case `b`: three. Impossible counts or times in 1 reply are not used."
-            ]
-        );
     }
 
     #[test]

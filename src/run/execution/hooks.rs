@@ -1,8 +1,11 @@
 //! Hooks: actions around the rounds, beside the load, and after the last load of a server.
 
+mod busy;
+
 use crate::run::api_keys::request_headers;
 use crate::run::error::RunError;
 use crate::run::event::{Event, Preparing};
+use crate::run::execution::hooks::busy::{Busy, is_busy, is_cache_reset};
 use crate::run::execution::stop::{Level, Stop};
 use crate::run::prepare::Context;
 use crate::run::process::{POLL, Unfinished, describe_status, wait_for};
@@ -12,7 +15,8 @@ use llmscen_core::hooks::{Action, CommandResult, Method, Repeated, Step};
 use llmscen_core::plan::{Case, Plan};
 use llmscen_core::redact::Redactor;
 use llmscen_core::target::Target;
-use llmscen_telemetry::prometheus::{Fetch, FetchError};
+use llmscen_telemetry::prometheus::{CallReply, Fetch, FetchError};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -29,6 +33,9 @@ const MAX_LINE: u64 = 1 << 20;
 
 /// The failure of a command that a signal ended.
 pub(crate) const INTERRUPTED_COMMAND: &str = "interrupted";
+
+/// The point of the actions beside a load.
+const BESIDE: &str = "beside";
 
 /// Why an action failed.
 #[derive(Debug)]
@@ -314,6 +321,7 @@ impl Runner {
     fn run(&self, point: &str, action: &Action, log: &str) -> Result<(), Failure> {
         let timeout: Duration = action.timeout.into();
         let name = action.step.describe();
+        let failed = |why| Failure::Failed(format!("{name}: {why}"));
         match &action.step {
             Step::Run(command) => {
                 let (status, last) = self.command(point, command, timeout, log)?;
@@ -321,25 +329,70 @@ impl Runner {
                     return Ok(());
                 }
                 let last = last.map(|line| format!(": {line}")).unwrap_or_default();
-                Err(Failure::Failed(format!(
-                    "{name}: {}{last}",
-                    describe_status(status)
-                )))
+                Err(failed(format!("{}{last}", describe_status(status))))
             }
             Step::Call { method, url, body } => {
-                let called = self.call(*method, url, body.as_ref(), timeout);
-                called.map_err(|why| Failure::Failed(format!("{name}: {why}")))
+                // An action beside the load is repeated anyway.
+                let may_wait = point != BESIDE;
+                let called = self.call(*method, url, body.as_ref(), timeout, may_wait);
+                called.map_err(|failure| match failure {
+                    Failure::Failed(why) => failed(why),
+                    Failure::Interrupted => failure,
+                })
             }
         }
     }
 
+    /// Sends an HTTP request, again and again while the server is busy, until the time limit.
     fn call(
         &self,
         method: Method,
         url: &str,
-        body: Option<&serde_json::Value>,
+        body: Option<&Value>,
         timeout: Duration,
-    ) -> Result<(), FetchError> {
+        may_wait: bool,
+    ) -> Result<(), Failure> {
+        let failed = |error: FetchError| Failure::Failed(error.to_string());
+        let is_reset = body.is_none() && is_cache_reset(url);
+        let started = Instant::now();
+        let mut busy = Busy::default();
+        loop {
+            let remaining = timeout.saturating_sub(started.elapsed());
+            let reply = match self.send(method, url, body, remaining) {
+                Err(FetchError::Late(_)) if busy.attempts > 0 => break,
+                reply => reply.map_err(failed)?,
+            };
+            if !is_busy(&reply, is_reset) {
+                return reply.require_success().map_err(failed);
+            }
+            let pause = busy.record(&reply);
+            if !may_wait || started.elapsed() + pause >= timeout {
+                break;
+            }
+            self.pause(pause)?;
+        }
+        Err(Failure::Failed(busy.describe(started.elapsed())))
+    }
+
+    /// Waits before the next attempt.
+    fn pause(&self, pause: Duration) -> Result<(), Failure> {
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if self.stop.level() > Level::Run {
+                return Err(Failure::Interrupted);
+            }
+            sleep(POLL.min(until.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        url: &str,
+        body: Option<&Value>,
+        timeout: Duration,
+    ) -> Result<CallReply, FetchError> {
         let (method, body) = match method {
             Method::Get => ("GET", None),
             Method::Post => (
@@ -440,7 +493,7 @@ impl Runner {
                 continue;
             }
             next = now + every;
-            let result = self.run("beside", &repeated.action, HOOKS_LOG);
+            let result = self.run(BESIDE, &repeated.action, HOOKS_LOG);
             let mut count = count.lock().unwrap_or_else(PoisonError::into_inner);
             count.total += 1;
             if let Err(Failure::Failed(why)) = result {

@@ -2,8 +2,8 @@
 
 use crate::run::collector::tally::Replies;
 use crate::run::requests::row_usage::SentRows;
+use crate::run::requests::tool_results::ToolResults;
 use crate::run::round::RoundResult;
-use llmscen_client::counters::ImplausibleCounts;
 use serde::{Deserialize, Serialize};
 
 /// What a report needs of a round besides its rows and its [`Part`]: of a shard's round, or of a round of a run that goes on.
@@ -13,7 +13,7 @@ pub(crate) struct RoundFacts {
     /// Dataset rows sent, per traffic class.
     pub sent: Vec<SentRows>,
     pub replies: Replies,
-    pub absurd: Option<ImplausibleCounts>,
+    pub tool_results: ToolResults,
     /// Whether a response had status 404.
     pub not_found: bool,
     /// Whether any request got a response.
@@ -25,7 +25,7 @@ impl RoundFacts {
         RoundFacts {
             sent: result.sent.clone(),
             replies: result.tally.replies.clone(),
-            absurd: result.absurd.clone(),
+            tool_results: result.tool_results,
             not_found: result.tally.not_found,
             answered: result.tally.answered,
         }
@@ -36,7 +36,7 @@ impl RoundFacts {
         for (sum, sent) in result.sent.iter_mut().zip(&self.sent) {
             sum.add(sent);
         }
-        result.absurd = ImplausibleCounts::joined(result.absurd.take(), self.absurd);
+        result.tool_results.add(self.tool_results);
         result
             .tally
             .add_shard(&self.replies, self.not_found, self.answered);

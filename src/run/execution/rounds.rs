@@ -1,6 +1,6 @@
 //! The rounds of a run in progress, and their results.
 
-use crate::run::collector::tally::{Replies, note_absurd_counts};
+use crate::run::collector::tally::Replies;
 use crate::run::error::RunError;
 use crate::run::event::Event;
 use crate::run::execution::continuation::{FinishedRound, FinishedRounds, append_facts, has_round};
@@ -17,6 +17,7 @@ use crate::run::outputs::recover::{CaseOutcome, replay, settle_table};
 use crate::run::outputs::summarize::summarize;
 use crate::run::prepare::{Context, PreparedCase, list_models, record_engine};
 use crate::run::requests::row_usage::RowUsage;
+use crate::run::requests::tool_results::ToolResults;
 use crate::run::round::telemetry::{Observer, TelemetryCheckpoint};
 use crate::run::round::{
     PreparedRound, ProbeSize, RoundInput, RoundResult, prepare_round, run_round,
@@ -26,7 +27,6 @@ use crate::run::worker::target_health::FailFast;
 use crate::store::journal::{self, Writer};
 use crate::store::{ROWS, RunDir, StoreError, manifest};
 use llmscen_analysis::Table;
-use llmscen_client::counters::ImplausibleCounts;
 use llmscen_client::route::Route;
 use llmscen_core::api::Api;
 use llmscen_core::artifacts::Bodies;
@@ -67,8 +67,8 @@ pub struct Execution<'a> {
     observer: Arc<Observer>,
     row_usage: RowUsage,
     replies: Replies,
-    /// Replies with impossible counts, by case.
-    absurd: BTreeMap<String, ImplausibleCounts>,
+    /// Tool results that were sent, by case.
+    tool_results: BTreeMap<String, ToolResults>,
     /// Notes that were sent as events already.
     sent_notes: Vec<String>,
     /// Why the run cannot go on.
@@ -141,7 +141,7 @@ impl<'a> Execution<'a> {
             observer,
             row_usage: RowUsage::default(),
             replies: Replies::default(),
-            absurd: BTreeMap::new(),
+            tool_results: BTreeMap::new(),
             sent_notes: manifest.notes.clone(),
             manifest,
             fault: None,
@@ -173,7 +173,7 @@ impl<'a> Execution<'a> {
             let strides = self.row_usage.strides(case, prepared);
             self.row_usage
                 .add_round(prepared, &strides, planned, &facts.sent);
-            self.add_facts(&case.id, facts.replies.clone(), facts.absurd.clone());
+            self.add_facts(&case.id, facts);
             prepared.add_notes(&mut self.manifest.notes);
         }
         let is_profiled = |case: &Case| {
@@ -194,11 +194,10 @@ impl<'a> Execution<'a> {
             .child(u64::from(round))
     }
 
-    fn add_facts(&mut self, case: &str, replies: Replies, absurd: Option<ImplausibleCounts>) {
-        self.replies.add(&replies);
-        if let Some(absurd) = ImplausibleCounts::joined(self.absurd.remove(case), absurd) {
-            self.absurd.insert(case.to_owned(), absurd);
-        }
+    fn add_facts(&mut self, case: &str, facts: &RoundFacts) {
+        self.replies.add(&facts.replies);
+        let tool_results = self.tool_results.entry(case.to_owned()).or_default();
+        tool_results.add(facts.tool_results);
     }
 
     /// Whether a round of an earlier process is kept.
@@ -658,11 +657,7 @@ impl<'a> Execution<'a> {
             round: input.round,
             facts: RoundFacts::new(&result),
         };
-        self.add_facts(
-            &input.case.id,
-            result.tally.replies.clone(),
-            result.absurd.take(),
-        );
+        self.add_facts(&input.case.id, &finished.facts);
         self.journal = Some(result.journal);
         self.manifest.parts.push(result.part);
         input.prepared.add_notes(&mut self.manifest.notes);
@@ -748,7 +743,8 @@ impl<'a> Execution<'a> {
         notes.extend(self.row_usage.notes());
         notes.extend(self.replies.notes());
         notes.extend(replayed.damage.note(journal::FILE));
-        notes.extend(note_absurd_counts(&self.absurd));
+        let tool_results = self.tool_results.iter();
+        notes.extend(tool_results.filter_map(|(case, results)| results.note(case)));
         for note in notes.iter().filter(|note| !self.sent_notes.contains(note)) {
             let _ = self.context.events.send(Event::Note(note.clone()));
         }

@@ -211,6 +211,7 @@ fn all_statistics() -> impl Iterator<Item = Check> {
         of: RequestSet::Ok,
         no_data: NoData::Fail,
         abort: None,
+        is_default: false,
     };
     Metric::ALL.iter().flat_map(statistics).map(check)
 }

@@ -1,5 +1,7 @@
 //! Hints on failed requests: one sentence per cause, the most frequent first.
 
+mod refused_fields;
+
 #[cfg(test)]
 mod tests;
 
@@ -105,13 +107,14 @@ pub fn hint(
         (FailureKind::Decode, _) if message.contains("text/html") => {
             "this is a web page, not an API; check host and path in target.url".to_owned()
         }
-        (
-            FailureKind::TimeoutRead
-            | FailureKind::StreamError
-            | FailureKind::Truncated
-            | FailureKind::Decode,
-            _,
-        ) => return None,
+        (FailureKind::TimeoutRead, _) if message.starts_with("no event for") => {
+            let event = case.target.timeouts.event?.secs();
+            format!("raise target.timeouts.event ({event} s) if healthy replies pause that long")
+        }
+        (FailureKind::StreamError, _) => refused_fields::hint(&message, case)?,
+        (FailureKind::TimeoutRead | FailureKind::Truncated | FailureKind::Decode, _) => {
+            return None;
+        }
         (_, Some(401 | 403)) if case.target.aws().is_some() => {
             "AWS refused the signature or its permissions; compare service and region of target.aws \
              with the service in target.url, and check the keys, their expiry, the policy of their \
@@ -140,9 +143,15 @@ pub fn hint(
                 "the server redirects to another address; set target.url to that address".to_owned()
             }
         },
-        (_, Some(400)) => context_length_hint(&message)?.to_owned(),
+        (_, Some(400)) => match context_length_hint(&message) {
+            Some(help) => help.to_owned(),
+            None => refused_fields::hint(&message, case)?,
+        },
+        (_, Some(500 | 501)) => refused_fields::hint(&message, case)?,
         (_, Some(413 | 422)) => {
-            "the server rejects the request body; preview it with: llmscen plan FILE".to_owned()
+            let refused = refused_fields::hint(&message, case);
+            let other = "the server rejects the request body; preview it with: llmscen plan FILE";
+            refused.unwrap_or_else(|| other.to_owned())
         }
         (_, Some(429)) => {
             "rate limit; lower load.concurrency or load.rate, or enable request.retry".to_owned()

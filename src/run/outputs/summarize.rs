@@ -387,7 +387,10 @@ fn summarize_case(
         endpoints: llmscen_analysis::endpoint_reports(case, &sample),
         headers: llmscen_analysis::header_reports(case, &sample),
         token_source: llmscen_analysis::token_source(table, &case.id),
+        account: llmscen_analysis::reply_account(table, &case.id),
         prompt_lengths: llmscen_analysis::prompt_lengths(table, &case.id),
+        output_lengths: llmscen_analysis::output_lengths(table, facts),
+        finish_reasons: llmscen_analysis::finish_reasons(table, &case.id),
         failures: llmscen_analysis::failure_examples(table, facts),
         answers: llmscen_analysis::answers_report(table, facts, &sample),
         // The report of the case shows stages over time.

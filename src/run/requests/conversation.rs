@@ -1,5 +1,6 @@
 //! The conversation of a session: the history of each turn so far, and the next prompts.
 
+use crate::run::requests::tool_results::{ToolResults, answer_calls, messages_in};
 use llmscen_core::api::Api;
 use llmscen_core::dataset::{
     PreviousResponse, Prompt, Replies, SentHistory, Session, TurnLinks, Turns,
@@ -20,6 +21,8 @@ pub struct Conversation {
     history: SentHistory,
     keep_reasoning: bool,
     group: Option<String>,
+    /// Of the turns rendered since they were last taken.
+    tool_results: ToolResults,
 }
 
 /// The reply of the server to a turn.
@@ -105,6 +108,28 @@ impl History {
                 messages,
             }));
         }
+    }
+
+    /// The reply to a turn, if it is the last message.
+    fn reply_to(&self, turn: u32) -> Option<&Value> {
+        let last = self.last.as_ref().filter(|last| last.turn == turn)?;
+        let is_reply =
+            |message: &&Value| message.get("role").is_some_and(|role| role == "assistant");
+        last.messages.last().filter(is_reply)
+    }
+
+    /// Replaces the last message. Other histories that have it keep it.
+    fn replace_last(&mut self, by: Vec<Value>) {
+        let Some(chunk) = self.last.take() else {
+            return;
+        };
+        let kept = chunk.messages.len().saturating_sub(1);
+        let messages = chunk.messages.iter().take(kept).cloned().chain(by);
+        self.last = Some(Arc::new(Chunk {
+            before: chunk.before.clone(),
+            turn: chunk.turn,
+            messages: Arc::new(messages.collect()),
+        }));
     }
 
     /// Removes the messages of the turns before `oldest`, except a system message at the start.
@@ -215,7 +240,13 @@ impl Conversation {
             history: settings.map(|turns| turns.history).unwrap_or_default(),
             keep_reasoning: settings.is_some_and(|turns| turns.keep_reasoning),
             group,
+            tool_results: ToolResults::default(),
         }
+    }
+
+    /// The tool results of the turns rendered since the last call.
+    pub fn take_tool_results(&mut self) -> ToolResults {
+        std::mem::take(&mut self.tool_results)
     }
 
     /// Adds the turns before `first`, with their replies in the data.
@@ -263,7 +294,7 @@ impl Conversation {
     }
 
     /// The turn that a turn continues, until the turn is rendered.
-    fn continued(&self, turn: u32) -> Option<u32> {
+    pub fn continued(&self, turn: u32) -> Option<u32> {
         let prompt = self.turns.get(turn as usize)?.prompt.as_ref()?;
         prompt.continued_turn(turn)
     }
@@ -319,6 +350,9 @@ impl Conversation {
         {
             added.remove(0);
         }
+        if let (Some(before), Replies::Live) = (links.continues, self.replies) {
+            added = self.answer_calls(turn, before, &mut history, added);
+        }
         history.push(turn, added);
         history.remove_turns_before(prompt.history_from);
         if let Some(system) = &prompt.system
@@ -332,6 +366,43 @@ impl Conversation {
         }
         added_to.history_from = prompt.history_from;
         Some((prompt, history))
+    }
+
+    /// The messages that a turn adds after the live reply to turn `before`, which ends the history.
+    fn answer_calls(
+        &mut self,
+        turn: u32,
+        before: u32,
+        history: &mut History,
+        added: Vec<Value>,
+    ) -> Vec<Value> {
+        let Some(continued) = self.turns.get(before as usize) else {
+            return added;
+        };
+        let keeps_reply =
+            self.api.keeps_conversation() || self.history == SentHistory::PreviousResponseId;
+        let reply = history.reply_to(before);
+        let recorded = &continued.recorded_reply;
+        let answered = answer_calls(turn, reply, recorded, added, keeps_reply);
+        self.tool_results.add(answered.counts);
+        let has_body = self
+            .turns
+            .get(turn as usize)
+            .is_some_and(|turn| turn.has_body);
+        if let Some(reply) = answered.reply {
+            history.replace_last(self.in_form(has_body, vec![reply]));
+        }
+        let mut messages = self.in_form(has_body, answered.inserted);
+        messages.extend(answered.added);
+        messages
+    }
+
+    /// The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
+    fn in_form(&self, has_body: bool, messages: Vec<Value>) -> Vec<Value> {
+        match has_body {
+            true => spoken(self.api, messages),
+            false => messages,
+        }
     }
 
     /// Tokens of the history that a turn continues, which a prefix cache may have; 0 for the first turn of a history. Without its
@@ -376,12 +447,11 @@ impl Conversation {
         if !turn.is_continued {
             return;
         }
-        // The renderer converts a list of messages to the form of the protocol. A complete body must already have that form.
-        let messages = match turn.has_body {
-            true => spoken(self.api, messages),
-            false => messages,
-        };
-        turn.history.push(reply.turn, messages);
+        let has_body = turn.has_body;
+        let messages = self.in_form(has_body, messages);
+        if let Some(turn) = self.turns.get_mut(reply.turn as usize) {
+            turn.history.push(reply.turn, messages);
+        }
     }
 }
 
@@ -395,12 +465,7 @@ fn take_messages(prompt: &mut Prompt) -> Vec<Value> {
 
 /// The messages that a turn adds to the conversation.
 fn messages_of(prompt: &Prompt) -> Vec<Value> {
-    let body = prompt
-        .body
-        .as_ref()
-        .and_then(|body| body.get("messages"))
-        .and_then(Value::as_array);
-    match prompt.messages.as_ref().or(body) {
+    match messages_in(prompt) {
         Some(messages) => messages.clone(),
         None => vec![json!({ "role": "user", "content": prompt.text })],
     }
@@ -772,9 +837,11 @@ mod tests {
             .unwrap()
             .body
             .unwrap();
+        let unanswered = json!({ "type": "tool_result", "tool_use_id": "1", "content": "The tool returned no result." });
+        let unanswered = json!({ "role": "user", "content": [unanswered] });
         assert_eq!(
             last["messages"],
-            json!([user("a"), assistant, user("b"), user("c")]),
+            json!([user("a"), assistant, unanswered, user("b"), user("c")]),
             "an empty reply adds no message"
         );
     }

@@ -315,6 +315,7 @@ mod tests {
         let prepared = PreparedCase {
             classes,
             protocol,
+            markers: Default::default(),
             notes: Vec::new(),
             arrivals: None,
             conversations: false,

@@ -4,10 +4,11 @@ use crate::run::error::RunError;
 use crate::run::execution::stop::Stop;
 use crate::run::requests::client_cancel::draw_client_cancel;
 use crate::run::requests::conversation::{Conversation, NoResponseId, TurnReply};
+use crate::run::requests::tool_results::ToolResults;
 use crate::run::requests::traffic_class::{ClassSource, RequestPosition, TrafficClass, build_call};
 use async_channel::{Receiver, Sender, unbounded};
 use llmscen_core::dataset::Turns;
-use llmscen_core::dataset::{Prompt, Session, Source};
+use llmscen_core::dataset::{Prompt, Session};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::request::sample_length;
 use llmscen_core::schedule::delays::sample_think_time;
@@ -120,10 +121,11 @@ fn render_prompt(
 ) -> Result<Option<Prompt>, NoResponseId> {
     let class = &source.class;
     let of_session = conversation.history_tokens(position.turn, class.tokenizer.as_deref());
+    let continues = conversation.continued(position.turn).is_some();
     let Some(mut prompt) = conversation.render(position.turn)? else {
         return Ok(None);
     };
-    set_lengths(source, &mut prompt, position);
+    set_lengths(source, &mut prompt, position, continues);
     conversation.set_tokens(position.turn, prompt.tokens);
     prompt.cacheable_tokens = class.cacheable_tokens(prompt.cacheable_tokens, of_session);
     Ok(Some(prompt))
@@ -192,13 +194,18 @@ fn render_turn(
     })
 }
 
-/// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone.
-fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosition) {
+/// Sets the lengths of a turn: the tokens of the whole conversation, and a `max_tokens` drawn for this turn alone. `continues`: the
+/// dataset has the tokens of a message alone, otherwise those of a whole prompt.
+fn set_lengths(
+    source: &ClassSource,
+    prompt: &mut Prompt,
+    position: RequestPosition,
+    continues: bool,
+) {
     let TrafficClass {
         case, tokenizer, ..
     } = &*source.class;
-    // A trace has the tokens of whole prompts, other data those of a message alone.
-    if tokenizer.is_some() || !matches!(case.dataset.source, Source::Trace(_)) {
+    if tokenizer.is_some() || continues {
         prompt.tokens = tokenizer
             .as_ref()
             .and_then(|tokenizer| tokens_of(prompt, tokenizer, case.dataset.system.as_deref()));
@@ -225,7 +232,7 @@ fn set_lengths(source: &ClassSource, prompt: &mut Prompt, position: RequestPosit
 pub struct TurnRenderer {
     /// Channel to the thread.
     pub turn_requests: Sender<TurnRequest>,
-    thread: JoinHandle<Result<(), RunError>>,
+    thread: JoinHandle<Result<ToolResults, RunError>>,
 }
 
 impl TurnRenderer {
@@ -244,9 +251,9 @@ impl TurnRenderer {
         })
     }
 
-    /// Waits until the thread ends, which it does once the last worker has ended. An error is that of the first turn that could
-    /// not be rendered.
-    pub fn finish(self) -> Result<(), RunError> {
+    /// Waits until the thread ends, which it does once the last worker has ended. Returns the tool results of the rendered turns. An
+    /// error is that of the first turn that could not be rendered.
+    pub fn finish(self) -> Result<ToolResults, RunError> {
         drop(self.turn_requests);
         self.thread
             .join()
@@ -258,8 +265,9 @@ fn render_turns(
     sources: &[ClassSource],
     queue: &Receiver<TurnRequest>,
     halt: &Stop,
-) -> Result<(), RunError> {
-    let mut first_fault = Ok(());
+) -> Result<ToolResults, RunError> {
+    let mut first_fault = None;
+    let mut tool_results = ToolResults::default();
     while let Ok(TurnRequest {
         position,
         conversation,
@@ -277,23 +285,25 @@ fn render_turns(
         let turn = source
             .and_then(|source| {
                 let mut conversation = conversation.lock().unwrap_or_else(PoisonError::into_inner);
-                render_turn(source, position, &mut conversation, &ended)
+                let turn = render_turn(source, position, &mut conversation, &ended)?;
+                if let Some(conversation) = conversation.as_mut() {
+                    tool_results.add(conversation.take_tool_results());
+                }
+                Ok(turn)
             })
             .map_err(|error| {
                 let message = error.to_string();
                 // A response of the server without an id ends its session only.
                 if !matches!(error, RunError::NoResponseId(_)) {
                     halt.press();
-                    if first_fault.is_ok() {
-                        first_fault = Err(error);
-                    }
+                    first_fault.get_or_insert(error);
                 }
                 message
             });
         // The worker may have left the session meanwhile.
         let _ = rendered.send(turn);
     }
-    first_fault
+    first_fault.map_or(Ok(tool_results), Err)
 }
 
 #[cfg(test)]
@@ -386,6 +396,7 @@ mod tests {
                     turns: 3,
                     ..RequestPosition::default()
                 },
+                true,
             );
             assert_eq!(
                 prompt.tokens, None,
@@ -409,6 +420,7 @@ mod tests {
                 turns: 3,
                 ..RequestPosition::default()
             },
+            true,
         );
         assert_eq!(
             fixed.max_tokens,

@@ -46,7 +46,7 @@ fn needs_gpus(case: &Case) -> bool {
     let subject = |check: &Check| match &check.subject {
         Subject::Signal { signal, .. } => signal.scope() == "gpu",
         Subject::Metric { metric, .. } => metric.needs() == Requires::Power,
-        Subject::Goodput(_) | Subject::PageMetric(_) => false,
+        Subject::Goodput(_) | Subject::Finish { .. } | Subject::PageMetric(_) => false,
     };
     case.target.gpus.is_some() || case.checks.iter().any(subject)
 }

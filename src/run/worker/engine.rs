@@ -70,7 +70,7 @@ impl Engine {
                 gauges: setting.counters,
                 total: target.timeouts.total,
                 seed: setting.policy.seed,
-                keep_text: setting.keep_text,
+                keep_text: setting.decode_options.keep_text,
                 keep_bodies: setting.keep_bodies,
             }));
         }

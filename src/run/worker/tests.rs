@@ -28,6 +28,7 @@ fn worker(
         timeouts: Timeouts {
             connect: MINUTE,
             read: MINUTE,
+            event: None,
             total: MINUTE,
         },
         tls: Tls::default(),
@@ -63,7 +64,7 @@ fn worker(
         clock,
         counters: gauges,
         protocol: llmscen_protocols::protocol(Api::OpenaiChat, None).unwrap(),
-        keep_text: false,
+        decode_options: Default::default(),
         keep_bodies: false,
         policy: Default::default(),
     };

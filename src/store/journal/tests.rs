@@ -3,7 +3,8 @@ use llmscen_core::early_stop::{Aborted, AllFailed, EarlyStop, Saturated, TargetL
 use llmscen_core::expect::{AnswerCheck, FailedCheck};
 use llmscen_core::manifest::{Vitals, WorkerStalls};
 use llmscen_core::outcome::{
-    Audio, Counted, Failure, FailureKind, Finish, Phase, Playback, ServerTimes, Timeline, Usage,
+    Anomaly, AnomalyKind, Audio, Counted, Failure, FailureKind, Finish, Phase, Playback,
+    ReplyFacts, ServerTimes, Timeline, Usage,
 };
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::search::Part as Probe;
@@ -166,10 +167,10 @@ fn other_files_and_other_versions_are_refused() {
     written(&path, &records());
     let mut file = File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(8)).unwrap();
-    file.write_all(&9u32.to_le_bytes()).unwrap();
+    file.write_all(&(VERSION + 1).to_le_bytes()).unwrap();
     let version = Reader::open(&path).unwrap_err().to_string();
     assert!(version.ends_with(
-        "is a journal of version 9, this llmscen reads version 8; use the llmscen that wrote it"
+        "is a journal of version 10, this llmscen reads version 9; use the llmscen that wrote it"
     ));
     std::fs::write(&path, "{}").unwrap();
     assert!(matches!(
@@ -192,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn the_format_of_version_8_is_unchanged() {
+fn the_format_of_version_9_is_unchanged() {
     let hex = |record: &Record| {
         postcard::to_stdvec(record)
             .unwrap()
@@ -205,10 +206,10 @@ fn the_format_of_version_8_is_unchanged() {
     let known = [
         "00010005".to_owned(),
         format!(
-            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f700000000000000000"
+            "0101000000000001016d010000000000030101010000000001c80103{blank}0102696400000473746f7000000000000000000000000000"
         ),
         format!(
-            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e74730000000000000000"
+            "0101000100000001016d01000000000003e90701010000000001c80103{blank}01026964000109036375740e61667465722033206576656e747300000000000000000000000000"
         ),
     ];
     assert_eq!(all, known);
@@ -372,6 +373,19 @@ fn any_outcome() -> impl Strategy<Value = Outcome> {
                         }),
                     })
                 }),
+                reply: ReplyFacts {
+                    reasoning_received: warm,
+                    characters: bytes_in,
+                    replacement_characters: bytes_out,
+                    weights_counted: streamed,
+                    anomalies: prompt
+                        .map(|reported| Anomaly {
+                            kind: AnomalyKind::ImpossibleOutput,
+                            reported,
+                        })
+                        .into_iter()
+                        .collect(),
+                },
                 response_id,
                 end,
             }

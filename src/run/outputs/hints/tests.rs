@@ -9,7 +9,7 @@ use std::path::Path;
 
 fn plan(url: &str) -> Plan {
     let text = format!(
-        "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: qwen2.5, timeouts: {{ total: 1s }} }}\n\
+        "version: 1\nname: t\ntarget: {{ url: \"{url}\", model: qwen2.5, timeouts: {{ event: 5s, total: 1s }} }}\n\
          dataset: {{ kind: prompt, text: x }}\nload: {{ concurrency: 1, requests: 9 }}\n"
     );
     let input = Input {
@@ -64,7 +64,8 @@ fn of(url: &str, failure: (FailureKind, Option<u16>, &str), served: &[&str]) -> 
 
 #[test]
 fn each_cause_has_its_hint() {
-    use FailureKind::{Decode, Http4xx, Http5xx, Http429, TimeoutTotal};
+    use FailureKind::{Decode, Http4xx, Http5xx, Http429, StreamError, TimeoutRead, TimeoutTotal};
+    let no_usage = "help: set request.extra: { stream_options: null }, and the server no longer gets the field";
     let body = "help: the server rejects the request body; preview it with: llmscen plan FILE";
     let proxy = "help: a proxy or load balancer answered, not the model server; check its upstream";
     let key = "help: the server requires authentication; set target.api_key: \"${OPENAI_API_KEY}\"";
@@ -101,6 +102,44 @@ fn each_cause_has_its_hint() {
             "help: filter prompts with dataset.prompt_tokens",
         ),
         ((Http4xx, Some(400), "400: no such sampler"), ""),
+        (
+            (
+                Http4xx,
+                Some(400),
+                "400: property 'stream_options' is unsupported",
+            ),
+            no_usage,
+        ),
+        (
+            (
+                Http4xx,
+                Some(422),
+                "422: Unexpected fields in the request: {'stream_options'}",
+            ),
+            no_usage,
+        ),
+        (
+            (
+                Http5xx,
+                Some(500),
+                "500: got an unexpected keyword argument 'stream_options'",
+            ),
+            no_usage,
+        ),
+        (
+            (
+                StreamError,
+                Some(200),
+                "Unknown parameter: 'stream_options'.",
+            ),
+            no_usage,
+        ),
+        ((StreamError, Some(200), "engine died"), ""),
+        (
+            (TimeoutRead, Some(200), "no event for 5s (only heartbeats)"),
+            "help: raise target.timeouts.event (5 s) if healthy replies pause that long",
+        ),
+        ((TimeoutRead, Some(200), "no byte for 5s"), ""),
         ((Http4xx, Some(413), "413: too big"), body),
         ((Http4xx, Some(422), "422: missing field"), body),
         (
