@@ -326,6 +326,7 @@ fn outcome(seq: u64, tokens: u64, timeline: Timeline) -> Outcome {
         end: Ok(Finish {
             reason: "length".into(),
         }),
+        reply: Default::default(),
     }
 }
 

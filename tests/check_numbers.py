@@ -29,6 +29,33 @@ ELSEWHERE = ["startup_s", "energy_per_token_j", "mfu", "mbu", "replica_imbalance
 left_out = []
 
 
+def share_of(text):
+    return float(text[:-1]) / 100 if isinstance(text, str) else text
+
+
+def swept(case, section):
+    """The values of the matrix for a section."""
+    return {path.split(".")[1]: value for path, value in case["labels"].items() if path.startswith(section + ".")}
+
+
+def patches(plan, case, section):
+    """What the variant and the workload of a case change in a section."""
+    changed = {}
+    for axis, names in (("variant", "variants"), ("workload", "workloads")):
+        changed.update((plan.get(names, {}).get(case["labels"].get(axis)) or {}).get(section, {}))
+    return changed
+
+
+def asks_for_length(request, dataset):
+    """Whether a request asks for exactly `max_tokens`."""
+    fields = {**request, **request.get("extra", {})}
+    if (fields.get("n") or 1) > 1:
+        return False
+    if str(dataset.get("kind", "")).startswith("speed_benchmark") or dataset.get("trace", {}).get("match_output_length"):
+        return True
+    return fields.get("ignore_eos") is True or fields.get("min_tokens") not in (None, 0) and fields["min_tokens"] == fields.get("max_tokens")
+
+
 class Case:
     """A case of results.json with its rows, and its figures computed again."""
 
@@ -55,6 +82,22 @@ class Case:
         labels = {**case["labels"], **({"load.stage": "all"} if "stages" in plan["load"] else {})}
         about = lambda slo: all(labels.get(path) == value for path, value in slo.get("when", {}).items())
         self.limits = [slo for slo in plan.get("slo", []) if about(slo)]
+        # Where no objective limits failures, a default does.
+        defaults = [slo for slo in case["slo"] if slo["default"]]
+        for slo in defaults:
+            same(f"{self.id} default", slo["limit"], share_of(plan["slo_defaults"]["error_rate"]))
+            self.limits.append({"expr": slo["expr"], "confidence": "point", "of": "ok", "no_data": "pass"})
+        # Without a check of the answers, the length is exact where the request asks for it.
+        request, dataset = plan.get("request", {}), plan.get("dataset", {})
+        entries = {entry["name"]: entry for entry in plan.get("mix", [])}
+        for row in self.measured:
+            entry = entries.get((row["group"] or "").split("/")[0], {})
+            own = {**request, **patches(plan, case, "request"), **entry.get("request", {}), **swept(case, "request")}
+            data = {**dataset, **patches(plan, case, "dataset"), **entry.get("dataset", {}), **swept(case, "dataset")}
+            counted = None if row["counted_approximate"] else row["counted_output"]
+            tokens = row["usage_output"] if row["usage_output"] is not None else counted
+            if row["outcome"] == "ok" and row["length_exact"] is None and None not in (tokens, row["max_tokens"]) and asks_for_length(own, data):
+                row["length_exact"] = tokens == row["max_tokens"]
         self.rounds = [
             Round([row for row in rows if row["round"] == number], part.get(number), load, case["load"])
             for number in sorted({row["round"] for row in rows})

@@ -51,6 +51,38 @@ def gaps(events, choices):
     return found
 
 
+def account(row, events):
+    """"Tokens" of docs/reference/metrics.md: the hidden and the visible output tokens, and the source of the latter."""
+    billed, reasoning, counted = row["usage_output"], row["usage_reasoning"], row["counted_output"]
+    received = row["reasoning_received"] or not row["characters"] and (row["reasoning_events"] or 0) > 0
+    hidden = None if reasoning is None or billed is None else 0 if received else min(reasoning, max(billed - len(events), 0))
+    visible = None if billed is None else billed - (hidden or 0)
+    if visible is not None and (visible > 0 or not (events or counted)):
+        return hidden, "usage", visible
+    if counted is not None and counted >= len(events):
+        return hidden, "tokenizer", counted
+    return (hidden, "events", len(events)) if events else (hidden, None, None)
+
+
+def weights_of(row, events, output):
+    """The running counts of the server, where they can be those of the tokens that arrived."""
+    weights = (row["token_weights"] if row["streamed"] else None) or []
+    return weights if output is not None and sum(weights[1:]) <= output else []
+
+
+def event_tokens(row, events):
+    """The output tokens of each event: together they are those that arrived."""
+    output = row["output_tokens"]
+    weights = list(weights_of(row, events, output))
+    if not weights:
+        return [output / len(events)] * len(events) if events else []
+    if row["token_weights_counted"]:
+        return [tokens * output / max(sum(weights), 1) for tokens in weights]
+    difference = output - sum(weights)
+    weights[0 if difference < 0 else -1] += difference
+    return weights
+
+
 def derived(row):
     """"Metrics of a request" of docs/reference/metrics.md: the metrics of one request from its stamps and counts."""
     events = (row["token_events_ns"] if row["streamed"] else None) or []
@@ -60,16 +92,22 @@ def derived(row):
     first, last = (events[0], events[-1]) if events else (None, None)
     answered = first if ok or row["outcome"] == "abandoned" else None
     end = row["end_ns"] if ok else None
-    counts = [("usage", row["usage_output"]), ("tokenizer", row["counted_output"]), ("events", len(events) or None)]
-    source, output = next(((name, count) for name, count in counts if count is not None), (None, None))
+    hidden, source, output = account(row, events)
+    weights = weights_of(row, events, output)
+    begun = {choices.index(choice) for choice in set(choices)}
+    decoded = (output or 0) - (sum(weights[event] for event in begun) if weights else len(spans))
+    if weights and not row["token_weights_counted"]:
+        decoded = sum(tokens for event, tokens in enumerate(weights) if event not in begun)
     prompt = row["usage_prompt"] if row["usage_prompt"] is not None else row["counted_prompt"]
     ttft, e2e = span(row["intended_ns"], answered), span(row["intended_ns"], end)
     service = span(row["sent_ns"], answered)
     reasoning = row["reasoning_events"] or 0
     reasoned = reasoning > 0 or (row["usage_reasoning"] or 0) > 0
     first_answer = events[reasoning] if ok and reasoned and reasoning < len(events) else None
-    steps, time = (output or 0) - len(spans), sum(span(own[0], own[-1]) for own in spans)
-    tpot = time / steps if steps > 0 and time > 0 else None
+    time = sum(span(own[0], own[-1]) for own in spans)
+    tpot = time / decoded if decoded > 0 and time > 0 else None
+    counted = row["counted_output"]
+    mismatch = abs(output - counted) / counted if source == "usage" and counted and not row["counted_approximate"] else None
     per_ms = ratio(prompt, service)
     audio = row["audio_duration_ns"] / 1e9 if ok and row["audio_duration_ns"] is not None else None
     heard = lambda value: value if ok else None
@@ -90,7 +128,11 @@ def derived(row):
         "schedule_lag_ms": span(row["intended_ns"] if row["held_until_ns"] is None else row["held_until_ns"], row["sent_ns"]),
         "prompt_tokens": prompt,
         "output_tokens": output,
+        "billed_tokens": row["usage_output"] if row["usage_output"] is not None else output,
         "reasoning_tokens": row["usage_reasoning"],
+        "hidden_tokens": hidden,
+        "count_mismatch": mismatch,
+        "replacement_share": ratio(row["replacement_characters"], row["characters"] or None),
         "cached_tokens": row["usage_cached"],
         "prefill_tps": per_ms and per_ms * 1e3,
         "decode_tps": ratio(1e3, tpot),
@@ -208,8 +250,9 @@ class Round:
         self.steady_seconds = sum(b - a for a, b in high) / 1e9
         for row in self.rows:
             if row["outcome"] == "ok" and row["streamed"] and row["token_events_ns"]:
-                inside = sum(any(a < event <= b for a, b in high) for event in row["token_events_ns"])
-                self.steady_tokens += inside * row["tokens_per_event"]
+                events = row["token_events_ns"]
+                inside = zip(events, event_tokens(row, events))
+                self.steady_tokens += sum(tokens for event, tokens in inside if any(a < event <= b for a, b in high))
 
     def rates(self, first, part, load, shape):
         self.sent = sum(row["sent_ns"] is not None for row in self.measured)
@@ -242,13 +285,18 @@ def arrivals(row):
         yield (events or [row["end_ns"]])[0], "input", prompt
     if output is None:
         return
-    weights = row["token_weights"] or [row["tokens_per_event"]] * len(events)
-    brought = list(zip(events, weights)) or [(row["end_ns"], output)]
+    brought = list(zip(events, event_tokens(row, events))) or [(row["end_ns"], output)]
+    hidden = row["billed_tokens"] - output
     for at, tokens in brought:
         yield at, "output", tokens
         yield at, "total", tokens if prompt is not None else 0
+        yield at, "billed", tokens
+        yield at, "billed_total", tokens if prompt is not None else 0
+    yield brought[0][0], "billed", hidden
+    yield brought[0][0], "billed_total", hidden if prompt is not None else 0
     if prompt is not None:
         yield brought[0][0], "total", prompt
+        yield brought[0][0], "billed_total", prompt
 
 
 def span_of(text):
@@ -295,11 +343,14 @@ def scalars(rounds, target, goodput):
     streamed = any(row["streamed"] and row["token_events_ns"] for own in rounds for row in own.rows if row["outcome"] == "ok")
     prompts = [row["prompt_tokens"] for row in ok if row["prompt_tokens"] is not None]
     input_tps, total_tps = rate("input", prompts), rate("total", both)
+    billed_tps, billed_total_tps = rate("billed", tokens), rate("billed_total", both)
     return {
         "request_throughput": rate("requests", True),
         "output_tps": output,
         "input_tps": input_tps,
         "total_tps": total_tps,
+        "billed_tps": billed_tps,
+        "billed_total_tps": billed_total_tps,
         "throughput_window_s": sending or None,
         "request_throughput_with_drain": ratio(len(ok), seconds),
         "output_tps_with_drain": ratio(sum(tokens), seconds) if tokens else None,
@@ -308,7 +359,7 @@ def scalars(rounds, target, goodput):
         "output_tps_per_gpu": ratio(output, gpus) if gpus else None,
         "input_tps_per_gpu": ratio(input_tps, gpus) if gpus else None,
         "total_tps_per_gpu": ratio(total_tps, gpus) if gpus else None,
-        **costs(price, {"million_input_tokens": (1e6, input_tps), "million_output_tokens": (1e6, output), "million_tokens": (1e6, total_tps), "thousand_requests": (1e3, rate("requests", True)), "thousand_sessions": (1e3, sessions)}),
+        **costs(price, {"million_input_tokens": (1e6, input_tps), "million_output_tokens": (1e6, billed_tps), "million_tokens": (1e6, billed_total_tps), "thousand_requests": (1e3, rate("requests", True)), "thousand_sessions": (1e3, sessions)}),
         "output_tps_steady": ratio(total("steady_tokens"), total("steady_seconds")) if streamed else None,
         "concurrency_mean": ratio(total("area"), seconds),
         "concurrency_max": max((own.most for own in rounds), default=None) if seconds else None,

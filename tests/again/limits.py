@@ -90,6 +90,8 @@ class Limit:
         self.scheduled = plan["of"] == "scheduled"
         good = re.fullmatch(r"\s*goodput\((.*)\)\s*([<>=!]+)(.*)", slo["expr"])
         plain = re.fullmatch(r"\s*(\w+)(\{.*\})?(?:\.([\w.]+))?\s*([<>=!]+)(.*)", slo["expr"])
+        reasons = [part.strip() for part in (plain[2] or "{}")[1:-1].split(",") if "=" not in part] if plain and plain[1] == "finish" else []
+        self.reason = reasons[0] if reasons else None
         self.goodput = request_limits(good[1]) if good else None
         self.name, tags, self.stat, self.op, limit = ("goodput", None, None, *good.groups()[1:]) if good else plain.groups()
         self.column, self.limit = COLUMNS.get(self.name, self.name), limit_of(limit)
@@ -319,6 +321,16 @@ def stricter(limits, margin):
     return [(name, op, value / margin if op in ("<", "<=") else value * margin) for name, op, value in limits]
 
 
+# Shares of the answers, by column.
+ANSWERS = {"valid_rate": "valid", "match_rate": "match", "length_exact": "length_exact"}
+# Words of some servers for a reason of OpenAI.
+SAME_REASON = {"length": ("max_tokens", "max_output_tokens"), "stop": ("end_turn", "stop_sequence", "eos_token", "completed")}
+
+
+def ended_with(selector, reason):
+    return reason == selector or (reason or "").lower() in SAME_REASON.get(selector, ())
+
+
 def judged(limit, rows, case):
     """The ruling, and the samples behind it."""
     failed = sum(row["outcome"] != "ok" for row in rows)
@@ -332,6 +344,11 @@ def judged(limit, rows, case):
         each = [limit.goodput] + [[one] for one in limit.goodput or [] if len(limit.goodput) > 1]
         near = [[severity(row, own) for row in scheduled] for own in each] if floor else None
         return limit.by_share(flags, near, strict, case), len(rows)
+    if limit.reason or limit.name in ANSWERS:
+        ok = [row for row in scheduled if row["outcome"] == "ok"]
+        hit = lambda row: ended_with(limit.reason, row["finish_reason"]) if limit.reason else row[ANSWERS[limit.name]]
+        flags = [(bool(hit(row)), row["round"]) for row in ok if hit(row) is not None]
+        return limit.by_share(flags, None, None, case), len(flags)
     found = values(rows, limit.column) if limit.stat else []
     if limit.stat and limit.scheduled:
         found += [math.inf if limit.ceiling else -math.inf] * failed

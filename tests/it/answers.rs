@@ -99,7 +99,8 @@ fn wrong_answers_are_counted_listed_and_judged() {
         .iter()
         .map(|slo| slo["verdict"].as_str().unwrap())
         .collect();
-    assert_eq!(rulings, ["pass", "pass", "fail", "fail"]);
+    // The last one is the default limit on failures.
+    assert_eq!(rulings, ["pass", "pass", "fail", "fail", "pass"]);
     for report in ["report.md", "report.html"] {
         let text = lab.text(&format!("out/{report}"));
         assert!(
@@ -141,7 +142,8 @@ fn documents_lengths_and_classes_have_their_own_shares() {
             })
             .collect();
         // `{"answer": "Give me "quoted" words"}` has five words, not eight.
-        assert_eq!(rulings, [("pass", 1.0), ("fail", 0.0)], "{api}");
+        let expected = [("pass", 1.0), ("fail", 0.0), ("pass", 0.0)];
+        assert_eq!(rulings, expected, "{api}");
         let group = |name: &str| {
             let groups = case["groups"].as_array().unwrap();
             let scheduled = groups.iter().find(|group| group["name"] == name).unwrap();

@@ -176,7 +176,7 @@ fn a_failure_of_a_load_generator_that_stood_still_is_invalid() {
         assert!(why.contains("one worker thread was stalled for "), "{why}");
         assert!(
             ran.out
-                .contains("1 of 1 objective: the load generator may have caused the result."),
+                .contains("1 of 2 objectives: the load generator may have caused the result."),
             "{}",
             ran.out
         );
@@ -197,7 +197,7 @@ fn a_failure_of_a_load_generator_that_stood_still_is_invalid() {
         let report = lab.text("out/report.md");
         assert!(
             report.contains("| Slowest possible | Fastest possible |")
-                && report.contains("1 of 1 INVALID"),
+                && report.contains("1 of 2 INVALID"),
             "{report}"
         );
     }

@@ -72,6 +72,120 @@ fn a_stream_that_trickles_for_ever_meets_the_total_timeout() {
 }
 
 #[test]
+fn heartbeats_do_not_keep_a_dead_reply_alive() {
+    let content =
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hi"}}"#;
+    let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+    let lines = "{\"message\":{\"content\":\"\"},\"done\":false}\n\n";
+    for (api, kind, first, beat) in [
+        (
+            "openai-chat",
+            "text/event-stream",
+            format!("data: {TOKEN}\n\n"),
+            ": ping\n\n",
+        ),
+        (
+            "anthropic",
+            "text/event-stream",
+            format!("data: {content}\n\n"),
+            ping,
+        ),
+        (
+            "ollama",
+            "application/x-ndjson",
+            "{\"message\":{\"content\":\"hi\"},\"done\":false}\n".to_owned(),
+            lines,
+        ),
+    ] {
+        let server = Server::start(move |s, _| {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n{first}"
+            );
+            let mut is_open = send(s, head.as_bytes());
+            while is_open {
+                std::thread::sleep(Duration::from_millis(50));
+                is_open = send(s, beat.as_bytes());
+            }
+            false
+        });
+        let lab = Lab::new();
+        let scenario = plain(&server.url(), 1)
+            .replace("model: m,", &format!("model: m, api: {api},"))
+            .replace("total: 5s", "event: 500ms, total: 20s")
+            + "request: { max_tokens: 4 }\n";
+        let ran = lab.run(&scenario).expect(3);
+        let failure = &lab.results()["cases"][0]["failures"][0];
+        assert_eq!(
+            (failure["kind"].as_str(), failure["message"].as_str()),
+            (
+                Some("timeout_read"),
+                Some("no event for 500ms (only heartbeats)")
+            ),
+            "{api}"
+        );
+        let help = "raise target.timeouts.event (0.5 s) if healthy replies pause that long";
+        assert!(
+            ran.words().contains(help) || ran.err.contains(help),
+            "{}{}",
+            ran.out,
+            ran.err
+        );
+    }
+}
+
+#[test]
+fn a_server_without_stream_options_is_named_and_the_line_of_the_hint_works() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let bodies = seen.clone();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "http://{}/v1/chat/completions",
+        listener.local_addr().unwrap()
+    );
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            while let Some((head, body)) = read_head_and_body(&mut socket) {
+                let body = String::from_utf8(body).unwrap();
+                let reply = match body.contains("stream_options") {
+                    _ if head.starts_with("get ") => response("404 Not Found", "text/plain", ""),
+                    true => response(
+                        "400 Bad Request",
+                        "application/json",
+                        r#"{"error":{"message":"property 'stream_options' is unsupported","type":"invalid_request_error"}}"#,
+                    ),
+                    false => stream(&[TOKEN, TOKEN, TOKEN, FINISH, "[DONE]"], true),
+                };
+                if !body.is_empty() {
+                    bodies.lock().unwrap().push(body);
+                }
+                if !send(&mut socket, &reply) {
+                    break;
+                }
+            }
+        }
+    });
+    let lab = Lab::new();
+    let ran = lab.run(&plain(&url, 3)).expect(3);
+    let line = "request.extra: { stream_options: null }";
+    let help = format!("help: set {line}, and the server no longer gets the field");
+    let printed = format!("{} {}", ran.words(), ran.err);
+    assert!(printed.contains(&help), "{printed}");
+    assert!(lab.text("out/report.md").contains(line));
+    seen.lock().unwrap().clear();
+    lab.run(&(plain(&url, 3) + "request: { extra: { stream_options: null } }\n"))
+        .expect(0);
+    let expected = r#"{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}"#;
+    assert_eq!(*seen.lock().unwrap(), [expected; 3]);
+    let case = &lab.results()["cases"][0];
+    assert_eq!(case["counts"]["ok"], 3);
+    assert_eq!(
+        case["metrics"]["output_tokens"]["mean"], 3.0,
+        "{}",
+        case["metrics"]
+    );
+}
+
+#[test]
 fn a_hundred_megabytes_in_one_event_do_not_fill_the_memory() {
     let server = Server::start(|s, _| {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"";

@@ -2,6 +2,8 @@
 
 use crate::lab::*;
 use serde_json::json;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 
 /// A managed simulator with two variants; `more`: further keys.
 fn scenario(more: &str) -> String {
@@ -143,6 +145,119 @@ fn an_action_that_fails_costs_its_round_and_is_named() {
             .contains("`before_run` failed: sleep 60: no end within 0.2 s"),
         "{}",
         ran.err
+    );
+}
+
+/// A server of chats and actions. `action` has the path and the number of earlier calls of any action.
+fn server_with_actions(
+    action: impl Fn(&str, usize) -> Vec<u8> + Send + Sync + 'static,
+) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let calls = Arc::<Mutex<Vec<String>>>::default();
+    let (kept, action) = (calls.clone(), Arc::new(action));
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let (kept, action) = (kept.clone(), action.clone());
+            std::thread::spawn(move || {
+                while let Some((head, _)) = read_head_and_body(&mut socket) {
+                    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+                    let reply = match path.as_str() {
+                        "/v1/chat/completions" => stream(&[TOKEN, FINISH, "[DONE]"], true),
+                        _ if head.starts_with("get ") => {
+                            response("404 Not Found", "text/plain", "")
+                        }
+                        path => {
+                            let mut calls = kept.lock().unwrap();
+                            calls.push(path.to_owned());
+                            action(path, calls.len() - 1)
+                        }
+                    };
+                    if !send(&mut socket, &reply) {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (port, calls)
+}
+
+#[test]
+fn an_action_waits_for_a_busy_server() {
+    // As SGLang: the reset is refused for a while after the last reply.
+    let refusal = "Cache not flushed because there are pending requests.";
+    let (port, calls) = server_with_actions(move |path, number| match (path, number) {
+        ("/flush_cache", 0..6) => response("400 Bad Request", "text/plain", refusal),
+        ("/adapter", 7) => response("503 Unavailable", "text/plain", "starting"),
+        ("/adapter", 8) => {
+            let body = response("429 Too Many Requests", "text/plain", "later");
+            let text = String::from_utf8(body).unwrap();
+            text.replacen("\r\n", "\r\nretry-after: 1\r\n", 1)
+                .into_bytes()
+        }
+        ("/reset_prefix_cache", 10) => {
+            response("200 OK", "application/json", r#"{"success":false}"#)
+        }
+        _ => response("200 OK", "application/json", "{}"),
+    });
+    let lab = Lab::new();
+    let hooks = "hooks: { before_case: [{ post: /flush_cache }, { post: /adapter, body: { name: a } }, { post: /reset_prefix_cache }] }\n";
+    let url = format!("http://127.0.0.1:{port}/v1/chat/completions");
+    lab.run(&(plain(&url, 3) + hooks)).expect(0);
+    let expected = [
+        vec!["/flush_cache"; 7],
+        vec!["/adapter"; 3],
+        vec!["/reset_prefix_cache"; 2],
+    ];
+    assert_eq!(*calls.lock().unwrap(), expected.concat());
+    let case = &lab.results()["cases"][0];
+    assert_eq!(case["counts"]["ok"], 3);
+}
+
+#[test]
+fn an_action_of_a_server_that_stays_busy_fails_with_its_last_message() {
+    let (port, calls) = server_with_actions(|path, _| match path {
+        "/flush_cache" => response("400 Bad Request", "text/plain", "Flush cache failed.\n"),
+        "/long" => {
+            let body = response("503 Unavailable", "text/plain", "maintenance");
+            let text = String::from_utf8(body).unwrap();
+            text.replacen("\r\n", "\r\nretry-after: 600\r\n", 1)
+                .into_bytes()
+        }
+        _ => response("404 Not Found", "text/plain", "busy"),
+    });
+    let lab = Lab::new();
+    let url = format!("http://127.0.0.1:{port}/v1/chat/completions");
+    let why = |action: &str| {
+        let hooks = format!("hooks: {{ before_case: [{action}] }}\n");
+        lab.run(&(plain(&url, 3) + &hooks)).expect(3);
+        let failed = lab.json("out/manifest.json")["failed"].clone();
+        let count = std::mem::take(&mut *calls.lock().unwrap()).len();
+        (failed[0]["why"].as_str().unwrap().to_owned(), count)
+    };
+    let (busy, count) = why("{ post: /flush_cache, timeout: 3s }");
+    // One attempt per 250 ms, fewer on a busy machine.
+    assert!((2..=13).contains(&count), "{count}");
+    let start = format!(
+        "POST http://127.0.0.1:{port}/flush_cache: the server was busy ({count} attempts in "
+    );
+    assert!(
+        busy.contains(&start) && busy.ends_with(" s): 400: Flush cache failed."),
+        "{busy}"
+    );
+    let (long, count) = why("{ post: /long, timeout: 20s }");
+    assert_eq!(count, 1);
+    assert!(
+        long.contains("the server was busy (1 attempt in ")
+            && long.ends_with(" s): 503: maintenance (retry-after: 600)"),
+        "{long}"
+    );
+    let (missing, count) = why("{ post: /gone, timeout: 20s }");
+    assert_eq!(count, 1);
+    assert!(
+        missing.ends_with("/gone: the server answered 404"),
+        "{missing}"
     );
 }
 

@@ -108,7 +108,7 @@ fn a_plan_says_what_is_searched() {
     let valid = lab.llmscen(&["validate", "s.yaml"]).expect(0).out;
     assert_eq!(
         valid,
-        "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 1 assertion\n"
+        "s.yaml: ok, a search of load.concurrency from 1 to 48 (35 values), 2 assertions\n"
     );
     let planned = lab.llmscen(&["plan", "s.yaml"]).expect(0).out;
     assert!(

@@ -280,9 +280,15 @@ fn replies_are_fed_back_word_for_word() {
             bodies[1]["messages"],
             json!([kind, talk[0], talk[1], talk[2]])
         );
+        // A tool result follows a call, which this reply did not have.
+        let id = "call00201";
+        let function = json!({ "name": "tool", "arguments": "{}" });
+        let called = json!({ "role": "assistant", "content": replies[1],
+            "tool_calls": [{ "type": "function", "function": function, "id": id }] });
+        let result = json!({ "role": "tool", "tool_call_id": id, "content": "22" });
         assert_eq!(
             bodies[2]["messages"],
-            json!([brief, talk[0], talk[1], talk[2], talk[3], tool[0], tool[1]])
+            json!([brief, talk[0], talk[1], talk[2], called, result, tool[1]])
         );
         let whole = bodies[1]["messages"].as_array().unwrap();
         let counted = llmscen_datasets::token::Tokenizer::builtin().count_messages(whole);

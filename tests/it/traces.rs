@@ -138,6 +138,98 @@ fn a_session_of_a_log_waits_after_the_ends_that_it_awaited() {
     assert_eq!(lengths, [16, 20, 32, 32, 40].map(Some));
 }
 
+/// Tokens of each message of a request: those of the user by the tokenizer, and the replies.
+fn message_lengths(body: &serde_json::Value) -> Vec<u64> {
+    let builtin = llmscen_datasets::token::Tokenizer::builtin();
+    let messages = body["messages"].as_array().unwrap().iter();
+    let content = |message: &serde_json::Value| message["content"].as_str().unwrap().to_owned();
+    messages
+        .map(|message| builtin.count(&content(message)).unwrap())
+        .collect()
+}
+
+#[test]
+fn rows_that_add_to_the_history_are_sent_with_it() {
+    // The server gives as many tokens as it is asked for: "w" is one token.
+    let server = Recorder::start(|_, body| {
+        let tokens = body["max_tokens"].as_u64().unwrap() as usize;
+        says(&vec!["w"; tokens].join(" "))
+    });
+    let row = |name: &str, at: u64, input: u64, output: u64| {
+        format!(
+            "{{\"session_id\": \"{name}\", \"timestamp\": {at}, \"input_length\": {input}, \"output_length\": {output}}}\n"
+        )
+    };
+    let deltas = row("a", 0, 500, 50) + &row("a", 5, 300, 40) + &row("a", 9, 300, 30);
+    let whole = row("a", 0, 500, 50) + &row("a", 5, 850, 40) + &row("a", 9, 1190, 30);
+    let lab = Lab::new();
+    let scenario = |rows: &str| {
+        format!(
+            "version: 1\nname: t\ntarget: {{ url: \"{}\", model: m }}\nrequest: {{ stream: false }}\n\
+             dataset: {{ kind: trace, path: t.log, tokenizer: builtin, turns: {{}}, trace: {{ match_output_length: true{rows} }} }}\n\
+             load: {{ trace: {{}} }}\naudit: {{ lag_p99: 10s, stall_p99: 10s, cpu: 100%, achieved: 1% }}\n",
+            server.url
+        )
+    };
+    let sent = |log: &str, rows: &str| {
+        lab.file("t.log", log);
+        lab.file("s.yaml", scenario(rows));
+        let plan = lab.llmscen(&["plan", "s.yaml"]).expect(0).err;
+        server.bodies.lock().unwrap().clear();
+        lab.run(&scenario(rows)).expect(0);
+        let bodies = server.bodies.lock().unwrap();
+        let lengths: Vec<Vec<u64>> = bodies.iter().map(message_lengths).collect();
+        let rows = ParquetReader::new(
+            std::fs::File::open(lab.path().join("out/requests.parquet")).unwrap(),
+        )
+        .finish()
+        .unwrap();
+        let counted = |name: &str| -> Vec<u64> {
+            let column = rows.column(name).unwrap().cast(&DataType::UInt64).unwrap();
+            column.u64().unwrap().into_no_null_iter().collect()
+        };
+        (
+            plan,
+            lengths,
+            counted("counted_prompt"),
+            counted("counted_cacheable"),
+        )
+    };
+    let (plan, lengths, counted, cacheable) = sent(&deltas, "");
+    assert!(
+        plan.contains("the rows of the log add to the history of their session, which is sent with them: 2 of 2 later rows (line 2: \
+                       300 tokens after a prompt of 500)"),
+        "{plan}"
+    );
+    // The line end in front of a message of the user is one of its 300 tokens.
+    let known = [vec![500], vec![500, 50, 299], vec![500, 50, 299, 40, 299]];
+    assert_eq!(lengths, known);
+    // The built-in tokenizer counts the line end in front of each reply, too.
+    let totals = [500, 500 + 1 + 50 + 300, 500 + 2 + 50 + 300 + 40 + 300];
+    assert_eq!(counted, totals);
+    assert_eq!(
+        cacheable,
+        [0, 500 + 50, 851 + 40],
+        "the prompt before, and its reply"
+    );
+    let (plan, lengths, counted, _) = sent(&whole, "");
+    assert!(
+        plan.contains(
+            "the rows of the log are whole prompts, history included: each later row is long"
+        ),
+        "{plan}"
+    );
+    assert_eq!(lengths, [[500], [850], [1190]]);
+    assert_eq!(counted, [500, 850, 1190]);
+    lab.file("t.log", &deltas);
+    lab.file("s.yaml", scenario(", rows: whole"));
+    let refused = lab.llmscen(&["plan", "s.yaml"]).err;
+    assert!(
+        refused.contains("t.log:2: `dataset.trace.rows: whole` does not fit 2 of 2 later rows"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_window_of_a_log_begins_at_its_own_start() {
     let (lab, server) = (Lab::new(), Recorder::start(|_, _| says("ok")));

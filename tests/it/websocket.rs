@@ -301,6 +301,27 @@ fn a_lost_connection_ends_a_realtime_session_and_not_one_of_responses() {
 }
 
 #[test]
+fn heartbeats_do_not_keep_a_dead_reply_alive() {
+    // Pings of the protocol, and events without content.
+    let (url, _) = serve(|socket, _| {
+        let mut is_open = socket.text(&[CREATED, DELTA]);
+        while is_open {
+            std::thread::sleep(Duration::from_millis(50));
+            is_open = socket.send(9, b"") && socket.text(&[r#"{"type":"keepalive"}"#]);
+        }
+        false
+    });
+    let lab = Lab::new();
+    let scenario = responses(&url, ONE).replace("read: 1s", "read: 5s, event: 500ms");
+    lab.run(&scenario).expect(3);
+    let expected = ("timeout_read", "no event for 500ms (only heartbeats)");
+    assert_eq!(
+        failure(&lab),
+        (expected.0.to_owned(), expected.1.to_owned())
+    );
+}
+
+#[test]
 fn each_way_to_fail_has_its_kind() {
     type Answer = Box<dyn Fn(&mut Socket, usize) -> bool + Send + Sync>;
     let cases: [(&str, &str, Answer); 8] = [

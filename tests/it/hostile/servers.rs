@@ -750,6 +750,7 @@ fn limits() -> Timeouts {
     Timeouts {
         connect: nanos(READ + LATE),
         read: nanos(READ),
+        event: None,
         total: nanos(TOTAL),
     }
 }

@@ -2,6 +2,7 @@
 
 mod compressed;
 mod cut;
+mod heartbeats;
 mod multiplexed;
 mod negotiated;
 mod proxied;
@@ -16,7 +17,7 @@ use llmscen_core::outcome::{FailureKind, Outcome, Phase};
 use llmscen_core::request::PreparedRequest;
 use llmscen_core::target::{Pool, Target, TargetLocation, Timeouts, Tls};
 use llmscen_core::units::Nanos;
-use llmscen_protocols::protocol;
+use llmscen_protocols::{DecodeOptions, protocol};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub fn target(url: &str) -> Target {
         timeouts: Timeouts {
             connect: limit,
             read: limit,
+            event: None,
             total: limit,
         },
         tls: Tls::default(),
@@ -87,7 +89,10 @@ pub fn on_worker_with<T>(
         clock: Clock::new(Instant::now()),
         counters: gauges,
         protocol: protocol(target.api, None).unwrap(),
-        keep_text: true,
+        decode_options: DecodeOptions {
+            keep_text: true,
+            ..DecodeOptions::default()
+        },
         keep_bodies: true,
         policy: Default::default(),
     };

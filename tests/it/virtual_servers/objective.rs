@@ -115,6 +115,7 @@ impl Objective {
             no_data: NoData::Fail,
             relative: None,
             abort: None,
+            is_default: false,
         }
     }
 
