@@ -20,10 +20,6 @@ pub enum Engine {
 }
 
 /// A call that is over. Building its outcome can wait until the next request is sent.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation per request on the timed path"
-)]
 pub enum EndedCall<'a> {
     /// Of a server, with the client that builds the outcome.
     Http(&'a HttpClient, HttpCall),

@@ -200,7 +200,7 @@ pub(crate) fn decode(draft: &Draft<'_>, review: &mut Review) -> Option<RequestSp
         extra: extra.map(json_object).unwrap_or_default(),
         extract: api.and_then(|api| decode_extract(draft, api)),
         markers: draft
-            .read("request.reasoning.markers", |node| markers(node))
+            .read("request.reasoning.markers", markers)
             .unwrap_or_default(),
         retry: decode_retry(draft, review),
         cancel: decode_cancel(draft, review),
