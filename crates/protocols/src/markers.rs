@@ -497,14 +497,11 @@ mod tests {
         let mut splitter = MarkerSplitter::default();
         let mut answer = 0;
         for piece in text.as_bytes().chunks(5) {
-            splitter.push(
-                &markers,
-                str::from_utf8(piece).unwrap(),
-                |found| match found {
-                    Found::Text(ContentKind::Answer, text) => answer += text.len(),
-                    _ => {}
-                },
-            );
+            splitter.push(&markers, str::from_utf8(piece).unwrap(), |found| {
+                if let Found::Text(ContentKind::Answer, text) = found {
+                    answer += text.len()
+                }
+            });
         }
         assert_eq!(answer, text.len() - CHANNEL.len());
     }
