@@ -437,6 +437,20 @@ impl Decoding {
         }
     }
 
+    /// Starts with the first bytes of the body.
+    fn start_with(
+        target: &TargetContext,
+        framing: Result<Framing, Failure>,
+        beginning: &[u8],
+        events: &mut Events,
+    ) -> Decoding {
+        let mut decoding = Decoding::start(target, framing);
+        if let Decoding::Decoder { decoder, .. } = &mut decoding {
+            decoder.push(beginning, events);
+        }
+        decoding
+    }
+
     /// The number of events so far that carried something.
     fn progress(&self) -> u32 {
         match self {
@@ -511,13 +525,7 @@ impl Exchange<'_> {
             Decoding::Undecided {
                 declared,
                 beginning,
-            } => {
-                let mut decoding = Decoding::start(self.target, declared);
-                if let Decoding::Decoder { decoder, .. } = &mut decoding {
-                    decoder.push(&beginning, &mut events);
-                }
-                decoding
-            }
+            } => Decoding::start_with(self.target, declared, &beginning, &mut events),
             decided => decided,
         };
         self.trace.streamed = decoding.is_streamed();
@@ -709,11 +717,7 @@ impl BodyReader {
                     beginning.extend_from_slice(plain);
                     if let Some(framing) = sniff_framing(declared, beginning) {
                         *wrong_content_type = framing != *declared;
-                        let mut decided = Decoding::start(target, framing);
-                        if let Decoding::Decoder { decoder, .. } = &mut decided {
-                            decoder.push(beginning, events);
-                        }
-                        *decoding = decided;
+                        *decoding = Decoding::start_with(target, framing, beginning, events);
                     }
                 }
                 Decoding::Refused(_) => {}

@@ -4,7 +4,7 @@
 //! adds at most one token event per choice.
 
 use crate::markers::{Found, MarkerSplitter, Markers, split_text};
-use crate::raw_json::{Raw, decode_string, is_text};
+use crate::raw_json::{Raw, arguments_text, decode_string, is_text};
 use crate::usage::{
     RunningCounts, has_negative_count, max_counts, merge_latest, parse_usage, sum_choices,
 };
@@ -325,9 +325,9 @@ pub struct Accumulator {
 
 impl Accumulator {
     /// An accumulator for a new response.
-    pub fn new(options: DecodeOptions) -> Accumulator {
+    pub fn new(options: &DecodeOptions) -> Accumulator {
         Accumulator {
-            options,
+            options: options.clone(),
             ..Accumulator::default()
         }
     }
@@ -440,8 +440,7 @@ impl Accumulator {
 
     /// Marks that the current event has this name or these arguments of a tool call.
     pub fn mark_call(&mut self, choice: u32, raw: &RawValue) -> Result<(), Failure> {
-        let text = decode_string(raw);
-        self.count_characters(if text.is_empty() { raw.get() } else { &text });
+        self.count_characters(&arguments_text(raw));
         self.choice(choice)?.has_calls = true;
         self.mark(choice, ContentKind::ToolCall)
     }
@@ -745,8 +744,9 @@ impl Accumulator {
         };
         let mut text = None;
         let mut message = None;
-        let event_texts = self.event_texts();
+        let mut event_texts = Vec::new();
         if self.options.keep_text {
+            event_texts = self.event_texts();
             let collected = text.insert(String::new());
             self.choices
                 .iter()
@@ -834,7 +834,7 @@ mod tests {
     /// Events with content of choice 0 and this running count.
     fn weights(counts: &[Option<u64>]) -> Vec<u32> {
         let (mut accumulator, mut events) = (
-            Accumulator::new(DecodeOptions::default()),
+            Accumulator::new(&DecodeOptions::default()),
             Events::default(),
         );
         for count in counts {
@@ -866,7 +866,7 @@ mod tests {
 
     #[test]
     fn the_number_of_choices_is_limited() {
-        let mut accumulator = Accumulator::new(DecodeOptions::default());
+        let mut accumulator = Accumulator::new(&DecodeOptions::default());
         (0..1024).for_each(|choice| accumulator.choice(choice).map(drop).unwrap());
         assert!(accumulator.choice(3).is_ok());
         assert_eq!(
@@ -877,7 +877,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_all_choices_and_the_message_that_of_the_first() {
-        let mut accumulator = Accumulator::new(KEEP());
+        let mut accumulator = Accumulator::new(&KEEP());
         for (choice, kind, text) in [
             (1, ContentKind::Answer, "x"),
             (0, ContentKind::Answer, "b"),

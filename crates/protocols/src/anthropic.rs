@@ -4,7 +4,9 @@ use crate::accumulator::{Accumulator, ContentKind, MessageText, ToolCallText};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::raw_json::{
+    OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, parse_count,
+};
 use crate::usage::has_negative_count;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{AnomalyKind, Failure, FailureKind, Finish, Usage};
@@ -34,7 +36,7 @@ impl Protocol for Anthropic {
 
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let blocks = Blocks {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             ..Blocks::default()
         };
         decoder_for(shape, blocks)
@@ -217,7 +219,7 @@ impl Blocks {
         let account = &mut self.accumulator;
         account.add_text(0, ContentKind::Reasoning, block.thinking)?;
         account.add_text(0, ContentKind::Answer, block.text)?;
-        let is_full = |raw: Raw| raw.is_some_and(|raw| raw.get().len() > 2);
+        let is_full = |raw: Raw| raw.is_some_and(is_filled);
         if kind == "redacted_thinking" && is_full(block.data) {
             account.mark(0, ContentKind::Reasoning)?;
         }
@@ -249,10 +251,7 @@ fn keep_call(message: &mut MessageText, index: u32, kind: Option<&str>, block: &
     }
     if let Some(raw) = input {
         let call = message.calls.entry(index).or_default();
-        match raw.get().starts_with('{') {
-            true => call.input.push_str(raw.get()),
-            false => call.input.push_str(&decode_string(raw)),
-        }
+        call.input.push_str(&arguments_text(raw));
     }
 }
 

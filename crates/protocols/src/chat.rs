@@ -5,7 +5,9 @@ use crate::chunk::{Choice, Chunk, ToolCall};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{OneOrMany, Raw, decode_failure, decode_string, is_error, is_text};
+use crate::raw_json::{
+    OneOrMany, Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, is_text,
+};
 use crate::usage::{max_times, parse_timed_counts, parse_timings, parse_usage_metadata};
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{AnomalyKind, Failure, FailureKind, Finish};
@@ -71,7 +73,7 @@ pub struct ChatMessages {
 impl ChatMessages {
     pub fn new(options: &DecodeOptions) -> ChatMessages {
         ChatMessages {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             ..ChatMessages::default()
         }
     }
@@ -179,7 +181,7 @@ impl ChatMessages {
                 max_times(self.accumulator.server_times, parse_timings(raw));
         }
         let groq = chunk.x_groq.as_ref().and_then(|groq| groq.usage);
-        let usage = chunk.usage.filter(|raw| raw.get().len() > 2).or(groq);
+        let usage = chunk.usage.filter(|raw| is_filled(raw)).or(groq);
         let usage = match (usage, chunk.usage_metadata, chunk.timings) {
             (None, Some(metadata), _) => parse_usage_metadata(metadata),
             (None, None, Some(timings)) => parse_timed_counts(timings),
@@ -271,12 +273,8 @@ fn keep_call(text: &mut MessageText, piece: &ToolCall) {
     set_once(&mut call.id, piece.id);
     set_once(&mut call.kind, piece.kind);
     set_once(&mut call.name, piece.name());
-    match piece.input() {
-        // Some servers send the object itself, not its text.
-        Some(raw) if raw.get().starts_with('{') => call.input.push_str(raw.get()),
-        Some(raw) => call.input.push_str(&decode_string(raw)),
-        None => {}
-    }
+    call.input
+        .push_str(&piece.input().map(arguments_text).unwrap_or_default());
 }
 
 /// The index of a call without one: a new id starts a new call, anything else continues the latest.

@@ -4,7 +4,7 @@
 //! that is half a surrogate pair still counts.
 
 use crate::accumulator::ContentKind;
-use crate::raw_json::{OneOrMany, Raw, is_text};
+use crate::raw_json::{OneOrMany, Raw, is_filled, is_text};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -186,10 +186,7 @@ impl<'a> Choice<'a> {
             self.content().and_then(Message::reasoning_text),
         ];
         // A text in a list of parts, or one that another field repeats, is not alone.
-        let mut fields = fields
-            .into_iter()
-            .flatten()
-            .filter(|raw| raw.get().len() > 2);
+        let mut fields = fields.into_iter().flatten().filter(|raw| is_filled(raw));
         let text = piece.text?;
         let alone = fields
             .next()
@@ -217,7 +214,7 @@ impl<'a> Choice<'a> {
         let mut places = [self.usage]
             .into_iter()
             .chain(messages.map(|message| message.usage));
-        places.find_map(|usage| usage.filter(|raw| raw.get().len() > 2))
+        places.find_map(|usage| usage.filter(|raw| is_filled(raw)))
     }
 
     fn has_calls(&self) -> bool {
@@ -250,10 +247,7 @@ impl<'a> Message<'a> {
             (Some(_), _) => texts(ContentKind::Reasoning, reasoning, sink),
             (None, details) => parts(ContentKind::Reasoning, details, sink),
         }
-        let answer = self
-            .content
-            .filter(|raw| raw.get().len() > 2)
-            .or(completion);
+        let answer = self.content.filter(|raw| is_filled(raw)).or(completion);
         let same = |raw: &RawValue| reasoning.is_some_and(|other| other.get() == raw.get());
         // A copy of the reasoning is no answer.
         texts(ContentKind::Answer, answer.filter(|raw| !same(raw)), sink);
@@ -264,7 +258,7 @@ impl<'a> Message<'a> {
         if let Some(raw) = self.audio {
             audio(raw, sink);
         }
-        if self.images.is_some_and(|raw| raw.get().len() > 2) {
+        if self.images.is_some_and(is_filled) {
             sink(Piece {
                 kind: ContentKind::Media,
                 text: None,
@@ -298,7 +292,7 @@ fn parts<'a>(kind: ContentKind, raw: Raw<'a>, sink: &mut dyn FnMut(Piece<'a>)) {
             _ => kind,
         };
         // A part of reasoning has text or a list of texts in its own field.
-        let thinking = part.thinking.filter(|raw| raw.get().len() > 2);
+        let thinking = part.thinking.filter(|raw| is_filled(raw));
         match thinking {
             Some(raw) if raw.get().starts_with('[') => {
                 parts(ContentKind::Reasoning, Some(raw), sink);

@@ -107,7 +107,7 @@ impl Extracted {
     pub fn new(paths: Arc<Paths>, options: &DecodeOptions) -> Extracted {
         Extracted {
             paths,
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             done: false,
         }
     }

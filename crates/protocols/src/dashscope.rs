@@ -77,7 +77,7 @@ struct EventContext {
 impl Results {
     fn new(options: &DecodeOptions) -> Results {
         Results {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             texts: CumulativeTexts::new(options.keep_text),
             calls: Vec::new(),
             output: None,

@@ -23,7 +23,7 @@ impl Protocol for Ollama {
 
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let messages = OllamaMessages {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             calls: Vec::new(),
             done: false,
         };

@@ -22,7 +22,20 @@ pub fn decode_failure(error: &serde_json::Error, json: &[u8]) -> Failure {
 
 /// Whether it is a non-empty string.
 pub fn is_text(raw: &RawValue) -> bool {
-    raw.get().starts_with('"') && raw.get().len() > 2
+    raw.get().starts_with('"') && is_filled(raw)
+}
+
+/// Whether a string, list or object is not empty.
+pub fn is_filled(raw: &RawValue) -> bool {
+    raw.get().len() > 2
+}
+
+/// The arguments of a tool call: a text, or the object itself, which some servers send.
+pub fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
+    match raw.get().starts_with(['{', '[']) {
+        true => Cow::Borrowed(raw.get()),
+        false => decode_string(raw),
+    }
 }
 
 /// The text of a JSON string; empty for other values. Invalid escapes are kept verbatim.

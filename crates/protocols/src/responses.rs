@@ -4,7 +4,9 @@ use crate::accumulator::{Accumulator, ContentKind, ToolCallText, finish};
 use crate::decoder::{Assembly, decoder_for};
 use crate::error::error_text;
 use crate::framing::Event;
-use crate::raw_json::{Raw, decode_failure, decode_string, is_error, parse_count};
+use crate::raw_json::{
+    Raw, arguments_text, decode_failure, decode_string, is_error, is_filled, parse_count,
+};
 use crate::usage::parse_timings;
 use crate::{DecodeOptions, Decoder, Events, Protocol, Reply};
 use llmscen_core::outcome::{Failure, FailureKind, Finish};
@@ -86,7 +88,7 @@ impl Steps {
     /// A response before its first event.
     pub fn new(options: &DecodeOptions) -> Steps {
         Steps {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             ..Steps::default()
         }
     }
@@ -204,9 +206,8 @@ impl Steps {
             _ if word.ends_with(".delta") => {
                 account.mark(0, ContentKind::ToolCall)?;
                 if account.keeps_text() {
-                    let text = decode_string(raw);
-                    let text = if text.is_empty() { raw.get() } else { &text };
-                    self.call(index, false)?.input.push_str(text);
+                    let text = arguments_text(raw);
+                    self.call(index, false)?.input.push_str(&text);
                 }
                 Ok(())
             }
@@ -326,7 +327,7 @@ fn call_json(call: ToolCallText) -> Option<Value> {
 
 /// Whether it is a non-empty text, list or object.
 fn is_full(raw: &RawValue) -> bool {
-    raw.get().len() > 2 && raw.get().starts_with(['"', '[', '{'])
+    is_filled(raw) && raw.get().starts_with(['"', '[', '{'])
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a str, json: &[u8]) -> Result<T, Failure> {

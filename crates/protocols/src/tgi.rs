@@ -23,7 +23,7 @@ impl Protocol for Tgi {
 
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let steps = Steps {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             tokens: 0,
             done: false,
         };

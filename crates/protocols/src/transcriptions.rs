@@ -23,7 +23,7 @@ impl Protocol for Transcriptions {
 
     fn decoder(&self, shape: Framing, options: &DecodeOptions) -> Box<dyn Decoder> {
         let transcript = Transcript {
-            accumulator: Accumulator::new(options.clone()),
+            accumulator: Accumulator::new(options),
             chat: ChatMessages::new(options),
             ..Transcript::default()
         };
