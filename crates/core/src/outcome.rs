@@ -1,7 +1,6 @@
 //! The outcome of one request: raw facts only, no derived values.
 
 use crate::expect::CheckedAnswer;
-use crate::token_account::TokenAccount;
 use crate::units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -488,19 +487,6 @@ impl Outcome {
     /// Whether it is the first measured turn of its session.
     pub fn begins_session(&self) -> bool {
         self.turn == self.first_turn
-    }
-
-    /// The token counts of the reply.
-    pub fn token_account(&self) -> TokenAccount {
-        TokenAccount {
-            billed: self.usage.output,
-            reasoning: self.usage.reasoning,
-            // Journals of version 8, which count no characters, only have the reasoning before the answer.
-            reasoning_received: self.reply.reasoning_received
-                || self.reply.characters == 0 && self.timeline.reasoning > 0,
-            counted: self.counted.output,
-            events: self.timeline.tokens.len() as u64,
-        }
     }
 
     /// The value of the `outcome` column: `ok` or the failure's kind.
