@@ -6,7 +6,7 @@ use crate::notes::mark;
 use crate::table::{Cell, Column, Emphasis, Row, Screen, Table};
 use llmscen_core::check::Ruling;
 use llmscen_core::metric::{Metric, Stat};
-use llmscen_core::report::{CaseReport, GroupReport, Report, TokenSource};
+use llmscen_core::report::{CaseReport, GroupReport, Report};
 use llmscen_core::sample::SummaryStatistics;
 use llmscen_core::units::Unit;
 use serde_json::json;
@@ -578,66 +578,6 @@ pub(crate) fn prompt_lengths(report: &Report) -> Table {
     Table::new(columns, indexed(report).filter_map(row).collect())
 }
 
-/// What replies consist of, of each case whose replies are not all counted by the server and as the API describes.
-pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
-    let columns = vec![
-        Column::text().documents("Case"),
-        Column::text().documents("Replies"),
-        Column::number().documents("Count"),
-        Column::number().documents("Reported, up to"),
-    ];
-    let rows = cases
-        .filter(|(_, case)| !case.account.is_plain())
-        .flat_map(|(index, case)| {
-            let account = &case.account;
-            let by_source = account.sources.iter().map(|(source, count)| {
-                let name = match source {
-                    TokenSource::Usage => "output tokens reported by the server",
-                    TokenSource::Tokenizer => "output tokens counted by the tokenizer",
-                    TokenSource::Events => "output tokens counted by events",
-                };
-                (name.to_owned(), *count, None)
-            });
-            let kinds = [
-                (
-                    "with hidden reasoning; its tokens",
-                    account.replies_with_hidden,
-                    Some(account.hidden_tokens),
-                ),
-                ("of reasoning alone", account.reasoning_alone, None),
-                ("in one read", account.one_read, None),
-                (
-                    "with more events than tokens in the text",
-                    account.more_events_than_tokens,
-                    None,
-                ),
-            ];
-            let kinds = kinds
-                .into_iter()
-                .map(|(name, count, tokens)| (name.to_owned(), count, tokens));
-            let anomalies = account.anomalies.iter().map(|(kind, count)| {
-                let largest = Some(count.largest).filter(|largest| *largest > 0);
-                (kind.name().replace('_', " "), count.replies, largest)
-            });
-            let lines = by_source.chain(kinds.filter(|(_, count, _)| *count > 0));
-            let lines: Vec<_> = lines.chain(anomalies).collect();
-            lines.into_iter().map(move |(name, count, largest)| {
-                let reported = match largest {
-                    Some(largest) => Cell::count(largest),
-                    None => Cell::prose(""),
-                };
-                let cells = vec![
-                    Cell::case(index, &case.id),
-                    Cell::prose(&name),
-                    Cell::count(count),
-                    reported,
-                ];
-                Row::new(cells).case(&case.id)
-            })
-        });
-    Table::new(columns, rows.collect())
-}
-
 /// Failures by kind, with an example of each.
 pub(crate) fn failures<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
     let columns = vec![
@@ -766,7 +706,7 @@ pub(crate) fn case_metrics(case: &CaseReport) -> Table {
 mod tests {
     use super::*;
     use crate::fixture::{case, failing, no_data, report_of};
-    use llmscen_core::report::RunVerdict;
+    use llmscen_core::report::{RunVerdict, TokenSource};
     use llmscen_core::sample::Counts;
 
     #[test]

@@ -236,7 +236,7 @@ fn page<'a>(report: &'a Report, plan: &'a str) -> Page<'a> {
             .collect(),
         failures_folded: failures.rows.len() > MAX_UNFOLDED_FAILURES,
         failures: failures.html("Failures"),
-        reply_accounts: cases::reply_accounts(all()).html("Replies"),
+        reply_accounts: replies::reply_accounts(all()).html("Replies"),
         answers: [
             (answers::shares(all()), "Checked answers"),
             (answers::failed_checks(all()), "Failed checks"),

@@ -145,7 +145,7 @@ fn page(report: &Report, charts: &[Chart]) -> Page {
         cases: cases::cases_without_groups(report).markdown(),
         case_count: report.cases.len(),
         steady: cases::steady_states(report).markdown(),
-        reply_accounts: cases::reply_accounts(all()).markdown(),
+        reply_accounts: replies::reply_accounts(all()).markdown(),
         prompt_lengths: cases::prompt_lengths(report).markdown(),
         output_lengths: replies::output_lengths(all()).markdown(),
         finish_reasons: replies::finish_reasons(all()).markdown(),

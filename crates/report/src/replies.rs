@@ -1,8 +1,8 @@
-//! The tables of output lengths and finish reasons.
+//! The tables of replies: what they consist of, their lengths and their finish reasons.
 
 use crate::format::{number, percent};
 use crate::table::{Cell, Column, Emphasis, Row, Table};
-use llmscen_core::report::CaseReport;
+use llmscen_core::report::{CaseReport, TokenSource};
 
 /// Output lengths as requested and as received, of each case whose requests ask for a length.
 pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
@@ -60,6 +60,66 @@ pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
             Row::new(cells).case(&case.id)
         })
     });
+    Table::new(columns, rows.collect())
+}
+
+/// What replies consist of, of each case whose replies are not all counted by the server and as the API describes.
+pub(crate) fn reply_accounts<'a>(cases: impl Iterator<Item = (usize, &'a CaseReport)>) -> Table {
+    let columns = vec![
+        Column::text().documents("Case"),
+        Column::text().documents("Replies"),
+        Column::number().documents("Count"),
+        Column::number().documents("Reported, up to"),
+    ];
+    let rows = cases
+        .filter(|(_, case)| !case.account.is_plain())
+        .flat_map(|(index, case)| {
+            let account = &case.account;
+            let by_source = account.sources.iter().map(|(source, count)| {
+                let name = match source {
+                    TokenSource::Usage => "output tokens reported by the server",
+                    TokenSource::Tokenizer => "output tokens counted by the tokenizer",
+                    TokenSource::Events => "output tokens counted by events",
+                };
+                (name.to_owned(), *count, None)
+            });
+            let kinds = [
+                (
+                    "with hidden reasoning; its tokens",
+                    account.replies_with_hidden,
+                    Some(account.hidden_tokens),
+                ),
+                ("of reasoning alone", account.reasoning_alone, None),
+                ("in one read", account.one_read, None),
+                (
+                    "with more events than tokens in the text",
+                    account.more_events_than_tokens,
+                    None,
+                ),
+            ];
+            let kinds = kinds
+                .into_iter()
+                .map(|(name, count, tokens)| (name.to_owned(), count, tokens));
+            let anomalies = account.anomalies.iter().map(|(kind, count)| {
+                let largest = Some(count.largest).filter(|largest| *largest > 0);
+                (kind.name().replace('_', " "), count.replies, largest)
+            });
+            let lines = by_source.chain(kinds.filter(|(_, count, _)| *count > 0));
+            let lines: Vec<_> = lines.chain(anomalies).collect();
+            lines.into_iter().map(move |(name, count, largest)| {
+                let reported = match largest {
+                    Some(largest) => Cell::count(largest),
+                    None => Cell::prose(""),
+                };
+                let cells = vec![
+                    Cell::case(index, &case.id),
+                    Cell::prose(&name),
+                    Cell::count(count),
+                    reported,
+                ];
+                Row::new(cells).case(&case.id)
+            })
+        });
     Table::new(columns, rows.collect())
 }
 
