@@ -542,13 +542,9 @@ fn check_search_objectives(plan: &Plan) -> Option<String> {
 
 /// Number of rounds to which an objective applies.
 fn rounds_of_check(check: &Check, rounds: u32) -> u32 {
-    match &check.subject {
-        subject if subject.tag("round").is_some() => 1,
-        Subject::Metric { .. }
-        | Subject::Goodput(_)
-        | Subject::Finish { .. }
-        | Subject::Signal { .. }
-        | Subject::PageMetric(_) => rounds,
+    match check.subject.tag("round") {
+        Some(_) => 1,
+        None => rounds,
     }
 }
 

@@ -14,7 +14,6 @@ use crate::run::prepare::{Context, DatasetCache, PreparedCase};
 use crate::run::round::ProbeSize;
 use crate::run::search::probe_size::{reduced, share, slowdown};
 use llmscen_analysis::{CaseFacts, Sample, Table, judge, sample_round};
-use llmscen_core::check::Subject;
 use llmscen_core::manifest::{Manifest, Part};
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::{Case, Plan};
@@ -328,10 +327,8 @@ fn evaluate_probe(plan: &Plan, case: &Case, table: &Table, part: &Part) -> Probe
 /// Goodput (requests per second) and its standard error, from the share of good requests; None without a goodput objective or
 /// without measured time.
 fn goodput(case: &Case, sample: &Sample) -> Option<(f64, f64)> {
-    let limits = case.checks.iter().find_map(|check| match &check.subject {
-        Subject::Goodput(limits) => Some(limits),
-        _ => None,
-    })?;
+    let mut checks = case.checks.iter();
+    let limits = checks.find_map(|check| check.subject.goodput_limits())?;
     let window: f64 = sample.windows.iter().sum();
     let n = sample.requests.len() as f64;
     let good = judge::goodput_flags(&sample.requests, limits)

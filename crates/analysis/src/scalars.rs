@@ -8,7 +8,6 @@ use crate::round::Round;
 use crate::sending::{Flow, rates, throughput_window};
 use crate::telemetry::imbalance;
 use crate::telemetry::{self, RoundTelemetry, Workers};
-use llmscen_core::check::Subject;
 use llmscen_core::manifest::Part;
 use llmscen_core::metric::Metric;
 use llmscen_core::plan::Case;
@@ -291,10 +290,7 @@ fn good_requests(rounds: &[Round<'_, '_>], facts: &CaseFacts<'_>) -> Option<f64>
         .case
         .checks
         .iter()
-        .find_map(|check| match &check.subject {
-            Subject::Goodput(limits) => Some(limits.as_slice()),
-            _ => None,
-        })?;
+        .find_map(|check| check.subject.goodput_limits())?;
     let good_in_round = |round: &Round<'_, '_>| {
         let window = throughput_window(round, facts).unwrap_or_default();
         let is_within = |row: &&RequestRow<'_>| row.end() > window.start && row.end() <= window.end;

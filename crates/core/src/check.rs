@@ -374,6 +374,22 @@ pub struct Verdict {
 }
 
 impl Subject {
+    /// Its metric, if it is about one.
+    pub fn metric(&self) -> Option<Metric> {
+        match self {
+            Subject::Metric { metric, .. } => Some(*metric),
+            _ => None,
+        }
+    }
+
+    /// The limits of a goodput.
+    pub fn goodput_limits(&self) -> Option<&[RequestLimit]> {
+        match self {
+            Subject::Goodput(limits) => Some(limits),
+            _ => None,
+        }
+    }
+
     /// The value of a tag that restricts it to some requests.
     pub fn tag(&self, name: &str) -> Option<&str> {
         self.tags()

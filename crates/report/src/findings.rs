@@ -740,9 +740,9 @@ fn correlated(report: &Report) -> Option<Finding> {
     let mut found: Vec<(&CaseReport, String, u64, &str, f64)> = Vec::new();
     for case in &report.cases {
         let judged = |metric: Metric| {
-            case.verdicts
-                .iter()
-                .any(|verdict| verdict.effective_n.is_some() && subject(verdict) == Some(metric))
+            case.verdicts.iter().any(|verdict| {
+                verdict.effective_n.is_some() && verdict.check.subject.metric() == Some(metric)
+            })
         };
         for verdict in &case.verdicts {
             let Some(effective) = verdict
@@ -751,7 +751,11 @@ fn correlated(report: &Report) -> Option<Finding> {
             else {
                 continue;
             };
-            let is_gap = subject(verdict).is_some_and(|metric| metric.per() == Scope::Gap);
+            let is_gap = verdict
+                .check
+                .subject
+                .metric()
+                .is_some_and(|metric| metric.per() == Scope::Gap);
             let noun = if is_gap { "token gaps" } else { "requests" };
             found.push((
                 case,
@@ -798,13 +802,6 @@ fn correlated(report: &Report) -> Option<Finding> {
         names.join(", ")
     );
     Some(warn(text, Emphasis::None, index(report, case)))
-}
-
-fn subject(verdict: &Verdict) -> Option<Metric> {
-    match &verdict.check.subject {
-        Subject::Metric { metric, .. } => Some(*metric),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

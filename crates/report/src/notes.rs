@@ -2,7 +2,7 @@
 
 use crate::format::{code, counted, depends_on_output_tokens, prose};
 use crate::{percentiles, telemetry};
-use llmscen_core::check::{Subject, Verdict};
+use llmscen_core::check::Verdict;
 use llmscen_core::metric::{Metric, Requires, Scope};
 use llmscen_core::report::{CaseReport, GroupReport, Report, TokenSource};
 
@@ -215,7 +215,7 @@ fn correlation_sentence(case: &CaseReport) -> Option<String> {
     }
     for repeat in &case.repeats {
         let judged = |verdict: &Verdict| {
-            verdict.effective_n.is_some() && metric(verdict) == Some(repeat.metric)
+            verdict.effective_n.is_some() && verdict.check.subject.metric() == Some(repeat.metric)
         };
         if let Some(effective) = repeat
             .reported_effective_n()
@@ -245,15 +245,9 @@ pub fn correlation_lines(report: &Report) -> Vec<String> {
     report.cases.iter().filter_map(line).collect()
 }
 
-fn metric(verdict: &Verdict) -> Option<Metric> {
-    match &verdict.check.subject {
-        Subject::Metric { metric, .. } => Some(*metric),
-        _ => None,
-    }
-}
-
 fn counts_gaps(verdict: &Verdict) -> bool {
-    metric(verdict).is_some_and(|metric| metric.per() == Scope::Gap)
+    let metric = verdict.check.subject.metric();
+    metric.is_some_and(|metric| metric.per() == Scope::Gap)
 }
 
 #[cfg(test)]
@@ -261,6 +255,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::fixture::sweep;
+    use llmscen_core::check::Subject;
     use llmscen_core::metric::Stat;
 
     #[test]

@@ -1,7 +1,6 @@
 //! A case with its measured requests, and the statistics that several exports need.
 
 use llmscen_analysis::TimedRequest;
-use llmscen_core::check::Subject;
 use llmscen_core::load::{Arrival, Shape};
 use llmscen_core::manifest::Manifest;
 use llmscen_core::metric::Metric;
@@ -64,10 +63,7 @@ impl Measured<'_> {
             .case
             .checks
             .iter()
-            .find_map(|check| match &check.subject {
-                Subject::Goodput(limits) => Some(limits),
-                _ => None,
-            })?;
+            .find_map(|check| check.subject.goodput_limits())?;
         Some(self.rows.iter().filter(|row| row.meets(limits)).count())
     }
 

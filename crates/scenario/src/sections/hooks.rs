@@ -204,7 +204,7 @@ pub(crate) fn decode(draft: &Draft<'_>, target: &Target, review: &mut Review) ->
                 return Some(plain(&format!("on_fail.{key}"), review));
             }
             let timeout = PROFILE_TIMEOUT;
-            let path = engine_path((name, timeout), &entry.value, draft, PROFILER_HELP, review)?;
+            let path = engine_path(name, timeout, &entry.value, draft, PROFILER_HELP, review)?;
             let action = |url| Action {
                 step: Step::Call {
                     method: Method::Post,
@@ -327,7 +327,7 @@ fn decode_actions(
                 "post" => (Method::Post, text),
                 _ => (
                     Method::Post,
-                    engine_path((&text, timeout), node, draft, ACTION_HELP, review)?,
+                    engine_path(&text, timeout, node, draft, ACTION_HELP, review)?,
                 ),
             };
             let call = |url| Step::Call {
@@ -345,7 +345,8 @@ fn decode_actions(
 
 /// The path of a named action of the engine, with this time limit.
 fn engine_path(
-    (name, timeout): (&str, Nanos),
+    name: &str,
+    timeout: Nanos,
     node: &Node,
     draft: &Draft<'_>,
     help: &str,

@@ -41,7 +41,7 @@ impl Busy {
         Duration::from(asked).max(PAUSE)
     }
 
-    /// Why the action was given up after this time.
+    /// Why no attempt in this time succeeded.
     pub fn describe(&self, elapsed: Duration) -> String {
         let attempts = counted(self.attempts, "attempt");
         let seconds = elapsed.as_secs_f64();
