@@ -180,8 +180,8 @@ fn figures(dom: &str) -> Vec<Figure> {
     found
 }
 
-/// The value of results.json at the same key.
-fn recorded<'a>(results: &'a Value, figure: &Figure) -> &'a Value {
+/// The value of results.json at the same key; a share is computed from its counts.
+fn recorded(results: &Value, figure: &Figure) -> Option<f64> {
     let case = results["cases"]
         .as_array()
         .unwrap()
@@ -195,15 +195,30 @@ fn recorded<'a>(results: &'a Value, figure: &Figure) -> &'a Value {
             .iter()
             .find(|slo| slo["expr"] == expr.as_str())
             .unwrap();
-        return &slo[&figure.stat];
+        return slo[&figure.stat].as_f64();
     }
-    match (figure.metric.as_str(), figure.stat.as_str()) {
+    let replies = |reason: Option<&str>| {
+        let reasons = case["finish_reasons"].as_array().unwrap().iter();
+        reasons
+            .filter(|own| reason.is_none_or(|reason| own["reason"] == reason))
+            .map(|own| own["count"].as_f64().unwrap())
+            .sum::<f64>()
+    };
+    let lengths = &case["output_lengths"];
+    let value = match (figure.metric.as_str(), figure.stat.as_str()) {
         ("counts", stat) => &case["counts"][stat],
         ("audit", stat) => &case["audit"][stat],
         ("failures", kind) => &case["counts"]["failures"][kind],
+        ("finish_reasons", reason) => return Some(replies(Some(reason))),
+        ("finish_shares", reason) => return Some(replies(Some(reason)) / replies(None)),
+        ("output_lengths", "share") => {
+            return Some(lengths["shorter"].as_f64()? / lengths["n"].as_f64()?);
+        }
+        ("output_lengths", stat) => &lengths[stat],
         (metric, "") => &case["metrics"][metric],
         (metric, stat) => &case["metrics"][metric][stat],
-    }
+    };
+    value.as_f64()
 }
 
 /// Whether a shown figure is the value rounded to the digits that are shown.
@@ -261,8 +276,7 @@ fn the_page_in_a_browser_says_what_results_json_says_and_asks_nobody() {
     );
     let (seen, results) = (figures(&dom), lab.results());
     for figure in &seen {
-        let wanted = recorded(&results, figure);
-        assert_eq!(wanted.as_f64(), Some(figure.value), "{figure:?}");
+        assert_eq!(recorded(&results, figure), Some(figure.value), "{figure:?}");
         assert!(rounds(&figure.shown, figure.value), "{figure:?}");
     }
     for id in ["concurrency=1", "concurrency=4"] {

@@ -23,13 +23,17 @@ pub(crate) fn output_lengths<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
             0 => Emphasis::None,
             _ => Emphasis::Fail,
         };
+        let of = |stat: &str, cell: Cell| cell.with_stat("output_lengths", stat);
         let cells = vec![
             Cell::case(index, &case.id),
-            Cell::count(lengths.n),
-            Cell::figure(format!("{minimum}{}", number(requested)), requested),
-            Cell::number(Some(lengths.received_mean)),
-            Cell::count(lengths.shorter).emphasized(shorter),
-            Cell::figure(percent(share), share),
+            of("n", Cell::count(lengths.n)),
+            of(
+                "requested_mean",
+                Cell::figure(format!("{minimum}{}", number(requested)), requested),
+            ),
+            of("received_mean", Cell::number(Some(lengths.received_mean))),
+            of("shorter", Cell::count(lengths.shorter).emphasized(shorter)),
+            of("share", Cell::figure(percent(share), share)),
         ];
         Some(Row::new(cells).case(&case.id))
     };
@@ -54,8 +58,8 @@ pub(crate) fn finish_reasons<'a>(cases: impl Iterator<Item = (usize, &'a CaseRep
                     "" => Cell::prose("none"),
                     reason => Cell::code(reason),
                 },
-                Cell::count(it.count),
-                Cell::figure(percent(share), share),
+                Cell::count(it.count).with_stat("finish_reasons", &it.reason),
+                Cell::figure(percent(share), share).with_stat("finish_shares", &it.reason),
             ];
             Row::new(cells).case(&case.id)
         })
